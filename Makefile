@@ -1,0 +1,41 @@
+# Short recipes, no logic. `make demo` and `make test` work on a fresh clone with Python 3.11+ and make.
+PYTHON ?= python3
+BIN    := .venv/bin
+
+.PHONY: setup demo test test-slow check format bench docs clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/tacit plan examples/survival.toml
+
+test: check
+	$(BIN)/pytest -n 2 -m 'not slow'
+
+test-slow: setup
+	$(BIN)/pytest -m slow
+
+check: setup
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: setup
+	$(BIN)/python bench/accounting.py
+
+docs: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/zensical build
+
+clean:
+	rm -rf .venv site dist

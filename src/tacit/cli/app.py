@@ -1,0 +1,140 @@
+"""The verbs of the `tacit` command: options and nothing else.
+
+`tacit --help` imports neither torch nor scipy; what a verb needs is loaded in `commands` once it runs.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.cli import output
+
+app = typer.Typer(
+    help="Train models across sites that may not pool their data, and say what privacy that cost.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class RelationWord(StrEnum):
+    """What neighbouring data sets differ in."""
+
+    ADD_REMOVE = "add-remove"
+    REPLACE = "replace"
+
+
+class MechanismWord(StrEnum):
+    """The noise."""
+
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no remarks.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import tacit
+
+        print(f"tacit {tacit.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Train models across sites that may not pool their data, and say what privacy that cost."""
+
+
+@app.command()
+def privacy(
+    epsilon: Annotated[float | None, typer.Option(help="What it may cost; the answer is the noise.")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Noise in units of the clip bound; the answer is epsilon.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="The probability with which the promise may fail.")] = 1e-5,
+    steps: Annotated[int, typer.Option(help="How many releases.")] = 1,
+    rate: Annotated[
+        float, typer.Option(help="Probability of the secret draw by which each unit joins a step.")
+    ] = 1.0,
+    relation: Annotated[
+        RelationWord, typer.Option(help="What neighbours differ in.")
+    ] = RelationWord.ADD_REMOVE,
+    mechanism: Annotated[MechanismWord, typer.Option(help="The noise.")] = MechanismWord.GAUSSIAN,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """The calculator: noise from epsilon, or epsilon from noise, beside other composition theorems."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import commands
+
+        answer = commands.price(
+            epsilon=epsilon,
+            noise_multiplier=noise_multiplier,
+            delta=delta,
+            steps=steps,
+            rate=rate,
+            relation=relation.value,
+            mechanism=mechanism.value,
+        )
+        output.document(answer) if json else commands.show_price(answer)
+
+
+@app.command()
+def plan(
+    file: Annotated[Path, typer.Argument(help="An experiment file.")],
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """What an experiment promises and costs, and why it may be refused; touches no data."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import commands
+
+        name, made, sentences = commands.plan(file)
+        output.talk(f"plan of {name}", quiet=quiet)
+        output.document(made) if json else commands.show_plan(made, sentences)
+
+
+@app.command()
+def ledger(
+    path: Annotated[Path, typer.Argument(help="A ledger file.")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check the file, every hash and the price.")
+    ] = False,
+    delta: Annotated[
+        float | None, typer.Option(help="Price it at this delta instead of its budget's.")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Every release on a ledger and what it cost up to there."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import commands
+
+        if not verify:
+            found = commands.account(path, delta)
+            output.document(found) if json else commands.show_account(found)
+            return
+        found = commands.verify(path, delta)
+        output.document(found) if json else commands.show_verification(found)
+        if not found["valid"]:
+            output.talk(f"tacit: ledger {path} does not verify", quiet=quiet)
+            raise SystemExit(output.VERIFICATION_FAILED)
+
+
+def main() -> None:
+    """Run the command."""
+    app()

@@ -1,0 +1,209 @@
+"""What the verbs do. Heavy imports happen here, after a verb was chosen."""
+
+from pathlib import Path
+from typing import Any
+
+from tacit.cli import output
+from tacit.errors import InvalidValue
+from tacit.privacy.release import Relation
+
+# What a ledger is priced at when neither the user nor its budgets say.
+USUAL_DELTA = 1e-5
+# Running prices are recomputed for so many rows of a ledger, spread evenly.
+RUNNING_PRICES = 100
+
+NAMES = {
+    "rdp": "Renyi (RDP)",
+    "zcdp": "zero-concentrated (zCDP)",
+    "advanced": "advanced composition",
+    "basic": "basic composition",
+}
+
+
+def price(
+    *,
+    epsilon: float | None,
+    noise_multiplier: float | None,
+    delta: float,
+    steps: int,
+    rate: float,
+    relation: Relation,
+    mechanism: Any,  # noqa: ANN401
+) -> dict[str, Any]:
+    """Noise from epsilon or epsilon from noise, beside what other theorems would say."""
+    from tacit.privacy import accounting
+
+    if (epsilon is None) == (noise_multiplier is None):
+        given = f"--epsilon {epsilon} and --noise-multiplier {noise_multiplier}"
+        raise InvalidValue(f"{given} is not allowed: give exactly one of them, the other is the answer")
+    accounting.require_delta(delta, mechanism)
+    noise = noise_multiplier
+    if noise is None:
+        assert epsilon is not None
+        noise = accounting.calibrate(
+            epsilon=epsilon, delta=delta, steps=steps, rate=rate, relation=relation, law=mechanism
+        )
+    releases = [accounting.clipped_release(noise, count=steps, rate=rate, relation=relation, law=mechanism)]
+    return {
+        "noise_multiplier": noise,
+        "epsilon": accounting.epsilon(releases, delta),
+        "target": epsilon,
+        "delta": delta,
+        "steps": steps,
+        "rate": rate,
+        "relation": relation,
+        "mechanism": mechanism,
+        "comparisons": accounting.compare(releases, delta),
+    }
+
+
+def show_price(answer: dict[str, Any]) -> None:
+    """The answer for people."""
+    per_step = "" if answer["rate"] == 1 else f", each joined with probability {answer['rate']:g}"
+    output.lines([
+        ("noise", f"{answer['noise_multiplier']:.4f} times the clip bound ({answer['mechanism']})"),
+        ("epsilon", f"{output.number(answer['epsilon'])} at delta {answer['delta']:g}"),
+        ("for", f"{answer['steps']:,} releases{per_step}; neighbours: {answer['relation']}"),
+    ])  # fmt: skip
+    print()
+    rows = [("what we claim", output.number(answer["epsilon"]))]
+    rows += [(NAMES[name], output.number(value)) for name, value in answer["comparisons"].items()]
+    output.table(("by theorem", "epsilon"), rows)
+
+
+def plan(path: Path) -> tuple[str, dict[str, Any], list[str]]:
+    """The name, the plan as plain data, and the sentences of its statement."""
+    from tacit import experiment
+    from tacit.privacy.plan import plan as make_plan
+
+    read = experiment.read(path)
+    made = make_plan(
+        read.privacy, read.task, read.site_names, read.aggregation, read.rounds, records=read.records
+    )
+    return read.name, {"experiment": read.name, **made.as_dict()}, made.statement.sentences()
+
+
+def show_plan(made: dict[str, Any], sentences: list[str]) -> None:
+    """The plan for people."""
+    output.lines(_promise(made) + [("warning", warning) for warning in made["warnings"]])
+    print()
+    for sentence in sentences:
+        print(sentence)
+
+
+def _promise(made: dict[str, Any]) -> list[tuple[str, str]]:
+    promise, rounds = made["promise"], made["rounds"]
+    if promise["unit"] is None:
+        return [("promise", "none: this run is open")]
+    where = " at any site" if promise["unit"] == "record" else ""
+    change = "add or remove one" if promise["relation"] == "add-remove" else "replace one"
+    spends = made["spends"]
+    refused = " and be refused" if made["budget"] is not None and spends[rounds + 1] > made["budget"] else ""
+    rdp = made["comparisons"]["rdp"]
+    beside = f" (RDP would claim {output.number(rdp)})" if rdp is not None else ""
+    cost, one_more = output.number(promise["epsilon"]), output.number(spends[rounds + 1])
+    return [
+        (
+            "promise",
+            f"any one {promise['unit']}{where} · epsilon {cost} · delta {promise['delta']:g} · {change}",
+        ),
+        ("noise", f"multiplier {made['noise_multiplier']:.4f} of the clip bound{beside}"),
+        ("price", f"{output.number(spends[1])} for the first round"),
+        (
+            "spends",
+            f"{cost} after {rounds} rounds; one more would bring {one_more}{refused}",
+        ),
+    ]
+
+
+def verify(path: Path, delta: float | None) -> dict[str, Any]:
+    """Check a ledger: its file, its chain, its price."""
+    from tacit.privacy import ledger
+
+    found = ledger.verify(path, _delta(path, delta))
+    return {"path": str(path), **vars(found)}
+
+
+def show_verification(found: dict[str, Any]) -> None:
+    """What the check found, for people."""
+    if not found["valid"]:
+        output.lines([("damaged", problem) for problem in found["problems"]])
+        return
+    output.lines([
+        ("valid", f"{found['events']} releases, every hash fits"),
+        ("epsilon", f"{output.number(found['epsilon'])} at delta {found['delta']:g}"),
+        ("head", found["head"]),
+    ])  # fmt: skip
+
+
+def account(path: Path, delta: float | None) -> dict[str, Any]:
+    """A ledger row by row, with what everything cost up to there."""
+    from tacit.privacy.accounting import epsilon
+    from tacit.privacy.ledger import Ledger
+    from tacit.privacy.release import Release, by_subject, from_dict
+
+    with Ledger(path, mode="read") as ledger:
+        entries, head = ledger.entries(), ledger.head
+        budgets = {name: vars(budget) for name, budget in ledger.budgets().items()}
+    chosen = _delta(path, delta)
+    rows = [entry for entry in entries if entry["kind"] == "release"]
+    fields = Release.__dataclass_fields__
+    releases = [from_dict({key: row[key] for key in fields}) for row in rows]
+    every = max(len(rows) // RUNNING_PRICES, 1)
+    for index, row in enumerate(rows):
+        shown = index % every == 0 or index == len(rows) - 1
+        row["running_epsilon"] = epsilon(releases[: index + 1], chosen) if shown else None
+    return {
+        "path": str(path),
+        "events": len(rows),
+        "valid": True,
+        "epsilon": epsilon(releases, chosen),
+        "delta": chosen,
+        "subjects": {name: epsilon(group, chosen) for name, group in by_subject(releases).items()},
+        "budgets": budgets,
+        "head": head,
+        "releases": rows,
+    }
+
+
+def show_account(found: dict[str, Any]) -> None:
+    """The ledger for people."""
+    output.table(
+        ("row", "subject", "for", "law", "noise", "sensitivity", "rate", "count", "running epsilon"),
+        [
+            (
+                str(row["number"]),
+                row["subject"],
+                row["purpose"],
+                row["law"],
+                f"{row['scale']:.4g}",
+                f"{row['sensitivity']:.4g}",
+                f"{row['rate']:g}",
+                str(row["count"]),
+                output.number(row["running_epsilon"]),
+            )
+            for row in found["releases"]
+        ],
+    )
+    print()
+    budgets = [
+        (f"budget {name}", f"{b['epsilon']:g} at delta {b['delta']:g}")
+        for name, b in found["budgets"].items()
+    ]
+    output.lines([("epsilon", f"{output.number(found['epsilon'])} at delta {found['delta']:g}"), *budgets])
+
+
+def _delta(path: Path, delta: float | None) -> float:
+    from tacit.errors import LedgerTampered
+    from tacit.privacy.accounting import require_delta
+    from tacit.privacy.ledger import EVERYONE, Ledger
+
+    if delta is not None:
+        require_delta(delta)
+        return delta
+    try:
+        with Ledger(path, mode="read") as ledger:
+            budget = ledger.budgets().get(EVERYONE)
+    except LedgerTampered:
+        budget = None
+    return budget.delta if budget else USUAL_DELTA

@@ -1,0 +1,91 @@
+"""How the command talks: results on stdout, everything else on stderr, and exit codes that mean something."""
+
+import math
+import sys
+import traceback
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tacit.errors import BudgetExhausted, TacitError
+
+DONE, BUG, BAD_USAGE, BUDGET_REFUSED, VERIFICATION_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+
+@contextmanager
+def guarded(*, json: bool, debug: bool) -> Generator[None]:
+    """Turn what goes wrong in a verb into one sentence and an exit code; `--debug` adds the traceback."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Whoever read our output has had enough, `head` for one.
+        sys.stderr.close()
+        raise SystemExit(DONE) from None
+    except KeyboardInterrupt:
+        _fail("Interrupted", "interrupted", INTERRUPTED, json=json, debug=debug)
+    except TacitError as error:
+        code = BUDGET_REFUSED if isinstance(error, BudgetExhausted) else BAD_USAGE
+        _fail(type(error).__name__, str(error), code, json=json, debug=debug)
+    except Exception as error:
+        message = f"a bug of ours, {type(error).__name__}: {error}; run again with --debug and tell us"
+        _fail(type(error).__name__, message, BUG, json=json, debug=debug)
+
+
+def document(content: dict[str, Any]) -> None:
+    """Print one JSON document; what is not finite becomes null."""
+    import msgspec
+
+    print(msgspec.json.format(msgspec.json.encode(_plain(content)), indent=2).decode())
+
+
+def lines(rows: Sequence[tuple[str, str]]) -> None:
+    """Print labelled lines, the labels in one column."""
+    width = max((len(label) for label, _ in rows), default=0)
+    for label, text in rows:
+        print(f"{label:<{width}}  {text}".rstrip())
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print an aligned table; columns of numbers to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
+    numeric = [all(_is_number(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for row in (header, ["-" * width for width in widths], *rows):
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric or [False] * len(row), strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "-" or cell.replace(".", "").replace("e-", "").replace("e+", "").isdigit()
+
+
+def talk(message: str, *, quiet: bool) -> None:
+    """Say something that is not a result."""
+    if not quiet:
+        print(message, file=sys.stderr)
+
+
+def number(value: float | None) -> str:
+    """A price for people: three decimals, or a dash where a theorem is silent."""
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if 1e-3 <= value < 1e5 else f"{value:.4g}"
+
+
+def _fail(kind: str, message: str, code: int, *, json: bool, debug: bool) -> None:
+    if debug:
+        traceback.print_exc()
+    if json:
+        document({"error": {"kind": kind, "message": message, "exit_code": code}})
+    print(f"tacit: {message}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

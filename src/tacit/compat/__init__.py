@@ -1,0 +1,1 @@
+"""Names that others know, on this core."""

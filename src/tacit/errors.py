@@ -1,0 +1,80 @@
+"""Every exception that Tacit raises on purpose.
+
+    TacitError
+    |- InvalidValue         a field, what was given, what is allowed
+    |- InvalidFile          an experiment file that cannot be read as one
+    |- Refused              a combination whose promise cannot be kept
+    |  `- NotSeparable      single records cannot be protected under this loss
+    |- BudgetExhausted      the ledger will not bear this release; nothing was charged
+    `- LedgerError
+       |- LedgerUnusable    not a ledger, or not readable or writable
+       `- LedgerTampered    a ledger whose rows do not fit together
+
+A mistake of the user raises one of these; anything else is a bug of ours.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class TacitError(Exception):
+    """Any mistake or refusal that Tacit can explain."""
+
+
+class InvalidValue(TacitError, ValueError):
+    """A value that is not allowed where it was given."""
+
+
+class InvalidFile(TacitError):
+    """A file that cannot be read as an experiment."""
+
+
+class Refused(TacitError):
+    """A combination of choices whose privacy promise cannot be kept."""
+
+
+class NotSeparable(Refused):
+    """A loss that couples records, so that clipping single records would protect nobody."""
+
+
+class BudgetExhausted(TacitError):
+    """A release that the budget cannot bear; nothing was charged."""
+
+
+class LedgerError(TacitError):
+    """Something is wrong with a ledger file."""
+
+
+class LedgerUnusable(LedgerError):
+    """A path that does not hold a ledger, or one that cannot be read or written."""
+
+
+class LedgerTampered(LedgerError):
+    """A ledger whose rows do not fit together: it was changed or damaged after it was written."""
+
+
+def require(condition: bool, field: str, given: object, allowed: str) -> None:
+    """Raise `InvalidValue` naming the field, what was given and what is allowed, unless `condition` holds."""
+    if not condition:
+        raise InvalidValue(f"{field} = {given!r} is not allowed: it must be {allowed}")
+
+
+def require_word(field: str, given: object, allowed: Iterable[str]) -> None:
+    """Raise `InvalidValue` unless `given` is one of the allowed words; suggest the nearest."""
+    words = tuple(allowed)
+    if given not in words:
+        raise InvalidValue(
+            f"{field} = {given!r} is not allowed: it must be {choices(words)}{hint(given, words)}"
+        )
+
+
+def choices(words: Iterable[str]) -> str:
+    """The words as `"a", "b" or "c"`."""
+    quoted = [f'"{word}"' for word in words]
+    return quoted[0] if len(quoted) == 1 else ", ".join(quoted[:-1]) + " or " + quoted[-1]
+
+
+def hint(given: object, words: Iterable[str]) -> str:
+    """A *did you mean* for a misspelt word, or nothing when no word is near."""
+    near = get_close_matches(str(given), list(words), n=1)
+    return f' (did you mean "{near[0]}"?)' if near else ""

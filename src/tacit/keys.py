@@ -1,0 +1,90 @@
+"""Randomness by name: the same name gives the same draws, whoever asks and in whatever order.
+
+A key has two doors. `generator()` is repeatable: splits, initial weights, shuffles. `secret()` is for noise
+and private sampling: it cannot be foretold without the run's entropy, which comes from the operating system
+and never leaves the site. Only a declared rehearsal repeats its secrets, and therefore protects nobody.
+"""
+
+import hashlib
+import hmac
+import math
+import secrets
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import require
+
+Part = str | int
+
+
+def _fresh_entropy() -> bytes:
+    return secrets.token_bytes(32)
+
+
+@dataclass(frozen=True)
+class Key:
+    """A name for a source of randomness, extended by `/`: `Key(7) / round / site / "batches"`.
+
+    Args:
+        seed: What `generator()` repeats.
+        rehearsal: Whether `secret()` repeats too; then the noise can be recomputed and protects nobody.
+        entropy: The run's secret (32 bytes); drawn from the operating system unless a run is resumed.
+        path: The name so far.
+    """
+
+    seed: int
+    rehearsal: bool = False
+    entropy: bytes = field(default_factory=_fresh_entropy, repr=False, compare=False)
+    path: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(len(self.entropy) >= 32, "entropy", f"{len(self.entropy)} bytes", "at least 32 bytes")
+
+    def __truediv__(self, part: Part) -> "Key":
+        return replace(self, path=(*self.path, part))
+
+    def generator(self) -> np.random.Generator:
+        """A repeatable generator; never for noise that protects someone."""
+        digest = hashlib.sha256(b"public" + self._name()).digest()
+        return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
+
+    def secret(self, *inputs: bytes) -> "Secret":
+        """A stream that nobody without the run's entropy can foretell.
+
+        Args:
+            inputs: What the draws will be applied to. The same name with other inputs gives unrelated draws,
+                so that a run resumed on changed data cannot use one noise twice and reveal a difference.
+
+        Guarantee:
+            Draws are the output of SHAKE-256 under HMAC-SHA256(entropy, name, inputs); in a rehearsal they
+            depend on seed and name alone.
+        """
+        if self.rehearsal:
+            return Secret(hashlib.sha256(b"rehearsal" + self._name()).digest())
+        digest = hashlib.sha256()
+        for part in inputs:
+            digest.update(len(part).to_bytes(8, "big") + part)
+        return Secret(hmac.digest(self.entropy, b"secret" + self._name() + digest.digest(), "sha256"))
+
+    def _name(self) -> bytes:
+        # Type and length go in front of every part, so that ("a", "b") and ("ab",) or 1 and "1" differ.
+        parts = [f"{type(part).__name__}:{part}".encode() for part in (self.seed, *self.path)]
+        return b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+
+
+class Secret:
+    """A stream of unpredictable draws; two draws from one stream never overlap."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+        self._drawn = 0
+
+    def uniform(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Numbers strictly between 0 and 1, on a lattice of 2^-52."""
+        count = math.prod(shape)
+        block = hashlib.shake_256(self._seed + self._drawn.to_bytes(8, "big")).digest(8 * count)
+        self._drawn += 1
+        words = np.frombuffer(block, dtype="<u8").reshape(shape)
+        return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52

@@ -1,0 +1,14 @@
+"""What may leave a site: clip, noise, releases, their price, and the ledger that is charged for them."""
+
+from importlib import import_module
+
+_MODULES = {
+    "accounting", "adaptive", "clip", "ledger", "mechanism", "noise",
+    "policy", "release", "selection", "statement", "theorems",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"tacit.privacy.{name}")
+    raise AttributeError(f"module 'tacit.privacy' has no attribute {name!r}")

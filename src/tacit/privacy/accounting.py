@@ -1,0 +1,385 @@
+"""What releases cost together: the only place where an epsilon comes from.
+
+Unsampled Gaussians compose exactly in closed form; pure releases add up; everything else goes through privacy
+loss distributions (PLD) of the `dp-accounting` library, for which this module is the only door. Every number
+is an upper bound, and the claim is the smallest of them. A bound that fails in any way (an exception, NaN,
+infinity, zero, a negative number) counts as infinite: an epsilon that is too small is the worst bug there is.
+"""
+
+import contextlib
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tacit.errors import require
+from tacit.privacy import gaussian, theorems
+from tacit.privacy.falling import meet
+from tacit.privacy.release import (
+    Law,
+    Relation,
+    Release,
+    by_subject,
+    require_positive,
+)
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+# The error of a grid is quadratic in it, so a grid is fine enough when the one before, four times as coarse,
+# differs by less than fifteen times this share.
+ACCURACY = 5e-4
+# Grid points of one release; beyond them the grid stays coarse, which overstates.
+MOST_POINTS = 200_000
+
+
+def epsilon(releases: Iterable[Release], delta: float) -> float:
+    """The smallest epsilon we can prove for all of these releases together.
+
+    Costs add up (by composition) within a subject; over subjects, who are different people, the largest
+    counts.
+
+    Guarantee:
+        At least the true epsilon at `delta`; infinite where nothing can be proven.
+    """
+    require_delta(delta)
+    return max((_composed(counted(group), delta) for group in by_subject(releases).values()), default=0.0)
+
+
+def calibrate(
+    *,
+    epsilon: float,
+    delta: float,
+    steps: int = 1,
+    rate: float = 1.0,
+    relation: Relation = "add-remove",
+    law: Law = "gaussian",
+) -> float:
+    """The least noise, as a multiple of the clip bound, with which `steps` releases cost at most `epsilon`.
+
+    Args:
+        epsilon: What all the releases together may cost.
+        delta: The probability with which that may fail; 0 only for Laplace.
+        steps: How many releases.
+        rate: Probability of the secret, independent draw by which each unit joins a step.
+        relation: Under `replace` one unit moves a sum by twice its bound.
+        law: `gaussian` for L2 bounds, `laplace` for L1 bounds.
+
+    Guarantee:
+        `epsilon()` of the same releases with this noise is at most the target.
+    """
+    require_positive("epsilon", epsilon)
+    require_delta(delta, law)
+
+    def plan(multiplier: float) -> list[Release]:
+        return [clipped_release(multiplier, count=steps, rate=rate, relation=relation, law=law)]
+
+    def price(multiplier: float) -> float:
+        return cost(plan(multiplier), delta)
+
+    first = plan(1.0)[0]
+    if law == "laplace" and delta == 0:
+        multiplier = first.sensitivity / _unamplified(epsilon / steps, rate)
+    elif law == "gaussian" and rate == 1:
+        multiplier = first.sensitivity * math.sqrt(steps) * gaussian.multiplier_of(epsilon, delta)
+    else:
+        # From a guess over a coarse bound to the claim: each search starts where the one before ended.
+        guessed = meet(lambda z: _guess(counted(plan(z)), delta), epsilon, start=1.0)
+        coarse = meet(lambda z: next(_numeric(counted(plan(z)), delta)), epsilon, start=guessed)
+        multiplier = meet(price, epsilon, start=coarse)
+    while price(multiplier) > epsilon:
+        multiplier *= 1 + 1e-6
+    return multiplier
+
+
+def clipped_release(
+    multiplier: float, *, clip: float = 1.0, relation: Relation = "add-remove", **fields: Any
+) -> Release:
+    """A release of contributions clipped to `clip`, with noise of `multiplier` times that bound.
+
+    Sensitivity and clip are tied here: one unit more or less moves a sum by the bound, an exchange by twice
+    it.
+    """
+    require_positive("noise multiplier", multiplier)
+    require_positive("clip", clip)
+    sides = 2 if relation == "replace" else 1
+    return Release(scale=multiplier * clip, sensitivity=sides * clip, relation=relation, **fields)
+
+
+def affordable(releases: Iterable[Release], epsilon: float, delta: float) -> bool:
+    """Whether the releases together cost at most `epsilon`; cheaper than asking what they cost."""
+    groups = by_subject(releases).values()
+    return all(_affordable(counted(group), epsilon, delta) for group in groups)
+
+
+def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None]:
+    """Epsilon of the costliest subject by each theorem that a user may know; None where one is silent.
+
+    These are comparisons. What we claim is `epsilon()`.
+    """
+    require_delta(delta)
+    groups = list(by_subject(releases).values())
+    bounds = {"rdp": _rdp, **theorems.THEOREMS}
+    return {
+        name: _largest([_reported(bound, group, delta) for group in groups]) for name, bound in bounds.items()
+    }
+
+
+def require_delta(delta: object, law: Law | None = None) -> None:
+    """Refuse what is not a probability below 1; Gaussian noise needs one above 0."""
+    ok = isinstance(delta, int | float) and not isinstance(delta, bool) and 0 <= delta < 1
+    require(ok, "delta", delta, "at least 0 and below 1")
+    if law == "gaussian":
+        require(
+            delta != 0, "delta", delta, 'above 0 with Gaussian noise; use mechanism "laplace" for delta 0'
+        )
+
+
+cost = epsilon  # `calibrate` has an argument of that name
+
+
+class Kind(NamedTuple):
+    """What decides the price of one release; equal kinds are counted, not composed one by one."""
+
+    law: Law
+    multiplier: float
+    rate: float
+    two_sided: bool
+
+    @property
+    def pure(self) -> float:
+        """Epsilon at delta 0."""
+        return math.inf if self.law == "gaussian" else theorems.amplified(1 / self.multiplier, self.rate)
+
+
+Counts = tuple[tuple[Kind, int], ...]
+
+
+def counted(releases: Iterable[Release]) -> Counts:
+    """How often each kind of release occurs; all that a price depends on."""
+    counter: Counter[Kind] = Counter()
+    for release in releases:
+        counter[Kind(release.law, release.multiplier, release.rate, release.two_sided)] += release.count
+    return tuple(sorted(counter.items()))
+
+
+@lru_cache(maxsize=4096)
+def _composed(counts: Counts, delta: float) -> float:
+    exact = _exact(counts, delta)
+    if exact is not None:
+        return exact
+    bounds = [_valid(lambda: _without_draws(counts, delta)), _valid(lambda: _added(counts, delta))]
+    if delta > 0:
+        bounds += _numeric(counts, delta)
+    return min(bounds)
+
+
+def _affordable(counts: Counts, budget: float, delta: float) -> bool:
+    exact = _exact(counts, delta)
+    if exact is not None:
+        return exact <= budget
+    if min(_valid(lambda: _without_draws(counts, delta)), _valid(lambda: _added(counts, delta))) <= budget:
+        return True
+    # Any grid gives a bound, so the first, coarse one that fits the budget settles it.
+    return delta > 0 and any(bound <= budget for bound in _numeric(counts, delta))
+
+
+def _valid(bound: Callable[[], float]) -> float:
+    try:
+        value = float(bound())
+    except Exception:
+        return math.inf
+    return value if value > 0 else math.inf
+
+
+def _exact(counts: Counts, delta: float) -> float | None:
+    """The closed form where it is the truth: nothing but unsampled Gaussians, or one pure release."""
+    if all(kind.law == "gaussian" and kind.rate == 1 for kind, _ in counts):
+        return _valid(lambda: _without_draws(counts, delta))
+    return None
+
+
+def _without_draws(counts: Counts, delta: float) -> float:
+    """Unsampled Gaussians are one Gaussian; pure releases add to it; draws only make it cheaper than that."""
+    precision = sum(times / kind.multiplier**2 for kind, times in counts if kind.law == "gaussian")
+    pure = sum(times * kind.pure for kind, times in counts if kind.law != "gaussian")
+    if precision == 0:
+        return pure
+    return math.inf if delta == 0 else gaussian.epsilon_of(precision**-0.5, delta) + pure
+
+
+def _added(counts: Counts, delta: float) -> float:
+    """Basic composition over single, amplified releases: loose, but right where draws are very rare."""
+    singles = [_example(kind, times) for kind, times in counts]
+    return theorems.basic(singles, delta) or math.inf
+
+
+def _example(kind: Kind, times: int) -> Release:
+    return Release(
+        law=kind.law,
+        scale=kind.multiplier,
+        sensitivity=1.0,
+        rate=kind.rate,
+        relation="replace" if kind.two_sided else "add-remove",
+        count=times,
+    )
+
+
+def _numeric(counts: Counts, delta: float) -> Iterator[float]:
+    """Bounds by privacy loss distributions on finer and finer grids, until they settle."""
+    guess = _valid(lambda: _guess(counts, delta))
+    finest = _finest(counts, guess)
+    grid = max(_coarsest(counts, guess), finest)
+    previous = math.inf
+    while True:
+        bound = _valid(partial(_pld_epsilon, counts, delta, grid))
+        yield bound
+        if grid <= finest or previous - bound <= 15 * ACCURACY * bound:
+            return
+        previous, grid = bound, max(grid / 4, finest)
+
+
+def _coarsest(counts: Counts, guess: float) -> float:
+    """A small share of epsilon and of the spread of a single loss."""
+    spread = min(math.sqrt(_variance(kind)) for kind, _ in counts)
+    return _power_of_four(min(16e-3 * guess, 0.6 * spread))
+
+
+def _finest(counts: Counts, guess: float) -> float:
+    # The privacy loss of one Gaussian reaches about 10 / z + 1 / (2 z^2) before its tail is cut at e^-50.
+    reach = max(10 / kind.multiplier + 0.5 / kind.multiplier**2 for kind, _ in counts)
+    return 4 * _power_of_four(max(reach, guess / 4) / MOST_POINTS)
+
+
+def _power_of_four(scale: float) -> float:
+    # Nearby questions then share their grid, and with it their distributions.
+    return 4.0 ** math.floor(math.log(scale, 4)) if 0 < scale < math.inf else 1.0
+
+
+def _guess(counts: Counts, delta: float) -> float:
+    """The central limit of the privacy loss: enough to choose a grid and to start a search, never a claim."""
+    return gaussian.epsilon_of(sum(times * _variance(kind) for kind, times in counts) ** -0.5, delta)
+
+
+def _variance(kind: Kind) -> float:
+    """Roughly, the variance of the privacy loss of one release."""
+    spread = 1 / kind.multiplier if kind.law == "gaussian" else kind.pure
+    if kind.rate == 1 or kind.law != "gaussian":
+        return spread**2
+    return min(kind.rate**2 * math.expm1(min(spread**2, 700.0)), spread**2)
+
+
+def _unamplified(epsilon: float, rate: float) -> float:
+    """The pure epsilon that a draw with probability `rate` turns into `epsilon`."""
+    return math.log1p(math.expm1(epsilon) / rate) if epsilon < 30 else epsilon - math.log(rate)
+
+
+def _pld_epsilon(counts: Counts, delta: float, grid: float) -> float:
+    whole: PrivacyLossDistribution | None = None
+    with np.errstate(all="ignore"):
+        for kind, times in _merged(counts):
+            part = _repeated(_pld(kind, grid), times)
+            whole = part if whole is None else whole.compose(part)
+        return math.inf if whole is None else whole.get_epsilon_for_delta(delta)
+
+
+def _repeated(pld: "PrivacyLossDistribution", times: int) -> "PrivacyLossDistribution":
+    if times < 100_000:
+        return pld.self_compose(times)
+    # The library computes size ** times while a distribution is sparse, which takes minutes for such `times`;
+    # four together are dense.
+    fours, rest = divmod(times, 4)
+    most = pld.self_compose(4, tail_mass_truncation=0).self_compose(fours)
+    return most.compose(pld.self_compose(rest)) if rest else most
+
+
+def _merged(counts: Counts) -> Iterator[tuple[Kind, int]]:
+    """The same kinds, with all unsampled Gaussians as the one Gaussian that they are."""
+    plain = {kind: times for kind, times in counts if kind.law == "gaussian" and kind.rate == 1}
+    if plain:
+        precision = sum(times / kind.multiplier**2 for kind, times in plain.items())
+        yield Kind("gaussian", precision**-0.5, 1.0, False), 1
+    yield from ((kind, times) for kind, times in counts if kind not in plain)
+
+
+@lru_cache(maxsize=32)
+def _pld(kind: Kind, grid: float) -> "PrivacyLossDistribution":
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if kind.law == "gaussian":
+        # The library's exchange takes the bound of one contribution, half of our sensitivity.
+        two_sided, one_sided = NeighboringRelation.REPLACE_ONE, NeighboringRelation.ADD_OR_REMOVE_ONE
+        return pld.from_gaussian_mechanism(
+            kind.multiplier,
+            sensitivity=0.5 if kind.two_sided else 1.0,
+            value_discretization_interval=grid,
+            sampling_prob=kind.rate,
+            neighboring_relation=two_sided if kind.two_sided else one_sided,
+        )
+    if kind.law == "laplace" and not kind.two_sided:
+        return pld.from_laplace_mechanism(
+            kind.multiplier, value_discretization_interval=grid, sampling_prob=kind.rate
+        )
+    parameters = common.DifferentialPrivacyParameters(kind.pure, 0.0)
+    return pld.from_privacy_parameters(parameters, value_discretization_interval=grid)
+
+
+def _rdp(releases: Sequence[Release], delta: float) -> float | None:
+    """Renyi privacy (Mironov 2017), by the library where draws are involved."""
+    if delta == 0 or any(release.two_sided for release in releases):
+        return None
+    if all(release.rate == 1 for release in releases):
+        return _rdp_of_rho(sum(release.count * theorems.rho(release) for release in releases), delta)
+    return _rdp_of_library(releases, delta)
+
+
+def _rdp_of_rho(rho: float, delta: float) -> float:
+    # Canonne, Kamath and Steinke (2020), proposition 12, at the best of many orders.
+    orders = [1 + 10 ** (power / 100) for power in range(-400, 501)]
+    log = math.log(delta)
+    return min(a * rho + math.log1p(-1 / a) - (log + math.log(a)) / (a - 1) for a in orders)
+
+
+def _rdp_of_library(releases: Sequence[Release], delta: float) -> float | None:
+    from dp_accounting import dp_event
+    from dp_accounting.rdp import RdpAccountant
+
+    accountant = RdpAccountant()
+    with _silenced("absl"):
+        for release in releases:
+            if release.law == "gaussian":
+                event = dp_event.GaussianDpEvent(release.multiplier)
+            elif release.rate == 1:
+                event = dp_event.ZCDpEvent(theorems.rho(release))
+            else:
+                return None
+            drawn = dp_event.PoissonSampledDpEvent(release.rate, event) if release.rate < 1 else event
+            accountant.compose(drawn, release.count)
+        return float(accountant.get_epsilon(delta))
+
+
+@contextlib.contextmanager
+def _silenced(name: str) -> Generator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _reported(bound: theorems.Theorem, releases: Sequence[Release], delta: float) -> float | None:
+    value = _valid(lambda: bound(releases, delta) or math.inf)
+    return value if math.isfinite(value) else None
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else None

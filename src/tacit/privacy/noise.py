@@ -1,0 +1,45 @@
+"""Noise from a cryptographic stream, bound to what it protects.
+
+Nobody gets bare noise from here: each function takes the values and returns them noised, and the stream is
+keyed by the values too, so no noise is ever used for two different values. It knows scales, not promises:
+how much noise is enough is decided in `accounting`.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from tacit.keys import Key
+from tacit.privacy.release import require_positive
+
+Array = NDArray[np.float64]
+
+# Sums of doubles and noise have low bits that can give the values away (Mironov 2012). Results are therefore
+# rounded to a public grid: a power of two, about 2^-30 of the scale, coarser than those bits.
+GRID_BITS = 30
+
+
+def gaussian(values: Array, scale: float, key: Key) -> Array:
+    """The values plus independent normal noise of standard deviation `scale`."""
+    draws = np.asarray(ndtri(_uniform(values, scale, key)), dtype=np.float64)
+    return _on_grid(values + scale * draws, scale)
+
+
+def laplace(values: Array, scale: float, key: Key) -> Array:
+    """The values plus independent Laplace noise with density `exp(-|x| / scale) / (2 scale)`."""
+    centred = _uniform(values, scale, key) - 0.5
+    draws = -np.sign(centred) * np.log1p(-2 * np.abs(centred))
+    return _on_grid(values + scale * draws, scale)
+
+
+def _uniform(values: Array, scale: float, key: Key) -> Array:
+    require_positive("scale", scale)
+    assert np.isfinite(values).all(), "only clipped, finite values may be noised"
+    return key.secret(values.tobytes(), np.float64(scale).tobytes()).uniform(values.shape)
+
+
+def _on_grid(noised: Array, scale: float) -> Array:
+    step = 2.0 ** (math.floor(math.log2(scale)) - GRID_BITS)
+    return np.round(noised / step) * step

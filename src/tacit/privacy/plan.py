@@ -1,0 +1,118 @@
+"""What an experiment will cost, before it touches data.
+
+A plan solves the promise for its noise and prices every round. It needs public facts alone.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tacit.privacy import accounting
+from tacit.privacy.policy import Combiner, Open, Privacy, Work
+from tacit.privacy.release import Release
+from tacit.privacy.statement import Statement, state
+
+# Above this, a promise says little to the person it protects.
+WEAK_EPSILON = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A promise, its noise and its price.
+
+    Args:
+        statement: The promise, at the price of all rounds.
+        rounds: How many are planned.
+        noise_multiplier: Noise in units of the clip bound; None in an open run.
+        spends: Epsilon after so many rounds, the last entry being one round more than planned.
+        comparisons: Epsilon of the planned rounds by other theorems.
+        budget: The epsilon that was asked for, if one was.
+        warnings: What the author of the experiment may want to reconsider.
+    """
+
+    statement: Statement
+    rounds: int
+    noise_multiplier: float | None
+    spends: dict[int, float]
+    comparisons: dict[str, float | None]
+    budget: float | None
+    warnings: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        fields = ("rounds", "noise_multiplier", "spends", "comparisons", "budget", "warnings")
+        return {"promise": self.statement.as_dict(), **{name: getattr(self, name) for name in fields}}
+
+
+def plan(
+    privacy: Privacy | Open,
+    task: Work,
+    sites: Collection[str],
+    aggregation: Combiner,
+    rounds: int,
+    *,
+    records: int | None = None,
+) -> Plan:
+    """Solve a promise for its noise and price it.
+
+    Args:
+        privacy: The promise.
+        task: What is learnt.
+        sites: The names of the sites.
+        aggregation: How updates are combined.
+        rounds: How many.
+        records: How many records there are in all, if that is public.
+
+    Raises:
+        Refused: The promise cannot be kept for this combination.
+    """
+    mechanism = privacy.solve(task, sites, aggregation, rounds)
+    one_round = mechanism.release(1, sites)
+    whole = _times(one_round, rounds)
+    statement = state(privacy, whole)
+    if isinstance(privacy, Open):
+        warnings = ("the run is open: give it a [privacy] table to protect records or sites",)
+        return Plan(
+            statement=statement,
+            rounds=rounds,
+            noise_multiplier=None,
+            spends={},
+            comparisons={},
+            budget=None,
+            warnings=warnings,
+        )
+    marks = sorted({1, (rounds + 1) // 2, rounds, rounds + 1})
+    return Plan(
+        statement=statement,
+        rounds=rounds,
+        noise_multiplier=getattr(mechanism, "multiplier", None),
+        spends={mark: accounting.epsilon(_times(one_round, mark), privacy.delta) for mark in marks},
+        comparisons=accounting.compare(whole, privacy.delta),
+        budget=privacy.epsilon,
+        warnings=tuple(_warnings(privacy, statement, sites, records)),
+    )
+
+
+def _times(releases: Collection[Release], rounds: int) -> list[Release]:
+    return [replace(release, count=release.count * rounds, purpose="") for release in releases]
+
+
+def _warnings(
+    privacy: Privacy, statement: Statement, sites: Collection[str], records: int | None
+) -> list[str]:
+    found: list[str] = []
+    if statement.rehearsal:
+        found.append("a rehearsal repeats its noise and protects nobody; remove rehearsal for private data")
+    if statement.epsilon is not None and statement.epsilon > WEAK_EPSILON:
+        found.append(f"epsilon {statement.epsilon:.3g} promises little; {WEAK_EPSILON:g} or less is usual")
+    units = records if privacy.unit == "record" else len(sites)
+    if units is not None and privacy.delta * units > 1:
+        found.append(
+            f"delta {privacy.delta:g} is above one in {units:,} {privacy.unit}s: somebody may be exposed"
+        )
+    elif records is not None and privacy.unit == "record" and privacy.delta * 10 * records > len(sites):
+        each = records // max(len(sites), 1)
+        found.append(
+            f"delta {privacy.delta:g} is loose for a site of about {each:,} records; 1e-5 or less is safer"
+        )
+    return found

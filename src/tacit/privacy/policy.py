@@ -1,0 +1,243 @@
+"""The promise: what may leave a site, and at what cost. Nothing here depends on data.
+
+`Privacy` and `Open` answer one question, `solve`: which mechanism keeps this promise for this work? Wrong
+combinations die there, before data is touched.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from tacit.errors import InvalidValue, NotSeparable, Refused, require_word
+from tacit.privacy.accounting import calibrate, require_delta
+from tacit.privacy.release import Relation, Unit, require_count, require_positive, require_rate
+
+if TYPE_CHECKING:
+    from tacit.privacy.mechanism import Mechanism
+
+# How a loss that couples records is cut into risk groups, and what a draw then selects.
+Groups = Literal["none", "records", "groups"]
+
+
+class Work(Protocol):
+    """What a promise needs to know about a task; all of it public."""
+
+    @property
+    def kind(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def separable(self) -> bool:
+        """Whether the loss is a sum over records."""
+        ...
+
+    @property
+    def groups(self) -> Groups:
+        """Whether the loss is formed inside risk groups, and whether records or whole groups are drawn."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """Local steps in a round."""
+        ...
+
+    @property
+    def sample(self) -> float:
+        """Probability with which each record, or group, joins a step."""
+        ...
+
+
+class Combiner(Protocol):
+    """What a promise needs to know about an aggregator."""
+
+    @property
+    def weights(self) -> Literal["uniform", "public", "records"]:
+        """Where the weights of the sites come from; record counts are private."""
+        ...
+
+    def sensitivity(self, clip: float, sites: float) -> float | None:
+        """How far one clipped update moves the aggregate of so many sites; None if there is no bound."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """The promise that one record, or one site, changes little of what anybody sees.
+
+    Args:
+        unit: What is protected: any one `record`, or any one whole `site`.
+        delta: The probability with which the promise may fail; far below one over the number of units.
+        clip: The bound of one contribution: of a record's gradient, or of a site's update.
+        epsilon: What the whole run may cost; the noise is solved for it.
+        noise_multiplier: Or the noise, in units of the bound; the cost follows.
+        mechanism: `gaussian` with L2 bounds, or `laplace` with L1 bounds.
+        noise: Who adds the noise, that is, who need not be trusted beyond that: `site`, `server`, or `secure`
+            aggregation.
+        participation: Probability with which each site joins a round, drawn in secret.
+        rehearsal: Whether noise repeats with the seed; then it protects nobody, and every statement says so.
+    """
+
+    unit: Unit
+    delta: float
+    clip: float
+    epsilon: float | None = None
+    noise_multiplier: float | None = None
+    mechanism: Literal["gaussian", "laplace"] = "gaussian"
+    noise: Literal["site", "server", "secure"] = "site"
+    participation: float = 1.0
+    rehearsal: bool = False
+
+    def __post_init__(self) -> None:
+        require_word("unit", self.unit, ("record", "site"))
+        require_word("mechanism", self.mechanism, ("gaussian", "laplace"))
+        require_word("noise", self.noise, ("site", "server", "secure"))
+        if (self.epsilon is None) == (self.noise_multiplier is None):
+            given = f"epsilon = {self.epsilon!r} and noise_multiplier = {self.noise_multiplier!r}"
+            raise InvalidValue(f"{given} is not allowed: give exactly one of them, the other is solved for")
+        if self.epsilon is not None:
+            require_positive("epsilon", self.epsilon)
+        if self.noise_multiplier is not None:
+            require_positive("noise_multiplier", self.noise_multiplier)
+        require_delta(self.delta, self.mechanism)
+        require_positive("clip", self.clip)
+        require_rate("participation", self.participation)
+
+    def solve(
+        self,
+        task: Work,
+        federation: Collection[str],
+        aggregation: Combiner,
+        rounds: int,
+        *,
+        sampling: Literal["poisson", "fixed"] = "poisson",
+    ) -> "Mechanism":
+        """The mechanism that keeps this promise over `rounds` rounds.
+
+        Args:
+            task: What is learnt.
+            federation: The names of the sites.
+            aggregation: How updates are combined.
+            rounds: How many.
+            sampling: How sites are drawn for a round: `poisson` (independent, secret), or a `fixed` number.
+
+        Raises:
+            Refused: The promise cannot be kept for this combination; the message names a way out.
+        """
+        require_count("rounds", rounds)
+        if aggregation.weights == "records":
+            raise Refused(
+                'weights = "records" cannot be kept private: the number of records at a site is a secret. '
+                'Use weights = "uniform", or give public weights.'
+            )
+        if self.unit == "record":
+            return self._protect_records(task, rounds)
+        return self._protect_sites(federation, aggregation, rounds, sampling)
+
+    def _protect_records(self, task: Work, rounds: int) -> "Mechanism":
+        from tacit.privacy.mechanism import ProtectedRecords
+
+        if self.noise != "site":
+            raise Refused(
+                f'noise = "{self.noise}" does not go with unit = "record": each site adds noise to its own '
+                'training steps. Use noise = "site".'
+            )
+        if not task.separable and task.groups == "none":
+            raise NotSeparable(
+                f"{task.kind} cannot protect single records: its loss couples every record at risk. Protect "
+                'whole sites (unit = "site"), form the loss in risk groups, or use poisson-ph or '
+                "logistic-hazard, whose losses are sums over records."
+            )
+        # In a risk group one record can turn a clipped sum into its opposite: twice the bound, unless the
+        # draw selects whole groups, where that is an exchange.
+        grouped = not task.separable
+        exchange = grouped and task.groups == "groups"
+        multiplier = self._multiplier(
+            rounds * task.steps, task.sample, "replace" if exchange else "add-remove"
+        )
+        return ProtectedRecords(
+            law=self.mechanism,
+            clip=self.clip,
+            multiplier=2 * multiplier
+            if grouped and not exchange and self.epsilon is not None
+            else multiplier,
+            steps=task.steps,
+            rate=task.sample,
+            grouped=grouped,
+            sampled="group" if exchange else "unit",
+            rehearsal=self.rehearsal,
+        )
+
+    def _protect_sites(
+        self, federation: Collection[str], aggregation: Combiner, rounds: int, sampling: str
+    ) -> "Mechanism":
+        from tacit.privacy.mechanism import ProtectedSites
+
+        if self.noise == "secure":
+            raise Refused(
+                'noise = "secure" needs an aggregation that adds up updates nobody can read, and this one '
+                'reads them. Use noise = "site", or noise = "server" if the server may be trusted.'
+            )
+        if self.noise == "site":
+            # The server sees who takes part, so no draw is counted on.
+            multiplier = self._multiplier(rounds, 1.0, "replace")
+            reach, rate = self.clip, 1.0
+        else:
+            reach, rate = self._reach(federation, aggregation, sampling), self.participation
+            multiplier = self._multiplier(rounds, rate, "add-remove")
+        return ProtectedSites(
+            law=self.mechanism,
+            clip=self.clip,
+            multiplier=multiplier,
+            where=self.noise,
+            reach=reach,
+            rate=rate,
+            rehearsal=self.rehearsal,
+        )
+
+    def _reach(self, federation: Collection[str], aggregation: Combiner, sampling: str) -> float:
+        if self.participation < 1 and sampling != "poisson":
+            raise Refused(
+                f'participation = {self.participation} with sampling = "{sampling}" cannot lower the price: '
+                'only an independent, secret draw can. Use sampling = "poisson", or participation = 1.'
+            )
+        reach = aggregation.sensitivity(self.clip, self.participation * len(federation))
+        if reach is None:
+            raise Refused(
+                f'noise = "server" does not go with {type(aggregation).__name__}: one site can move its '
+                'result without bound, so no noise is enough. Use the mean, or noise = "site".'
+            )
+        return reach
+
+    def _multiplier(self, steps: int, rate: float, relation: Relation) -> float:
+        if self.noise_multiplier is not None:
+            return self.noise_multiplier
+        assert self.epsilon is not None
+        return calibrate(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            steps=steps,
+            rate=rate,
+            relation=relation,
+            law=self.mechanism,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Open:
+    """No promise: nothing is clipped, noised or charged, and every statement says so."""
+
+    def solve(
+        self,
+        task: Work,
+        federation: Collection[str],
+        aggregation: Combiner,
+        rounds: int,
+        *,
+        sampling: Literal["poisson", "fixed"] = "poisson",
+    ) -> "Mechanism":
+        """The mechanism that does nothing."""
+        from tacit.privacy.mechanism import Unprotected
+
+        require_count("rounds", rounds)
+        return Unprotected()

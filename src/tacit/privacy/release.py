@@ -1,0 +1,157 @@
+"""One thing that left a site, as the ledger remembers it.
+
+A release says how much noise it carried and how far one person or one site could have moved it. Those two
+numbers stay together with the relation under which they hold: a bare noise multiplier would let somebody
+compose numbers that mean different things. A release knows no data and can be published.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from tacit.errors import require, require_word
+
+Law = Literal["gaussian", "laplace", "selection"]
+Unit = Literal["record", "site"]
+Relation = Literal["add-remove", "replace"]
+View = Literal["server", "sites", "public"]
+Sampled = Literal["unit", "group"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A noisy answer about private data, or `count` alike.
+
+    Args:
+        law: What kind of noise: `gaussian` (L2), `laplace` (L1), or `selection` of one candidate (pure).
+        scale: Standard deviation (gaussian), or the b of Laplace; for a selection sensitivity / epsilon.
+        sensitivity: How far one unit can move the answer under `relation`, in the norm of the law.
+        relation: Which neighbours: one unit more or less, or one unit exchanged for another.
+        rate: Probability of the secret, independent draw that decided who took part; 1 means no such draw.
+        sampled: What that draw selects: the unit itself, or a fixed group that the unit belongs to.
+        count: How many releases of this kind.
+        unit: What is protected.
+        subject: Whose cost this adds to: `sites`, `records` (at every party), or `records@oslo`.
+        view: Who sees it. What the public sees, sites see; what sites see, the server sees.
+        party: Who let it out.
+        purpose: What for, in words: `round 3`, `clip radius`.
+        rehearsal: Whether the noise can be recomputed from a seed, and so protects nobody.
+    """
+
+    law: Law = "gaussian"
+    scale: float
+    sensitivity: float
+    relation: Relation = "add-remove"
+    rate: float = 1.0
+    sampled: Sampled = "unit"
+    count: int = 1
+    unit: Unit = "record"
+    subject: str = "records"
+    view: View = "server"
+    party: str = ""
+    purpose: str = ""
+    rehearsal: bool = False
+
+    def __post_init__(self) -> None:
+        for field, words in WORDS.items():
+            require_word(field, getattr(self, field), words)
+        for field in ("scale", "sensitivity"):
+            require_positive(field, getattr(self, field))
+        require_positive("scale / sensitivity", self.multiplier)
+        require_rate("rate", self.rate)
+        require_count("count", self.count)
+        about_sites = self.subject.partition("@")[0] == "sites"
+        allowed = '"sites" or "sites@NAME"' if self.unit == "site" else 'a name such as "records@oslo"'
+        require(self.subject != "" and about_sites == (self.unit == "site"), "subject", self.subject, allowed)
+
+    @property
+    def multiplier(self) -> float:
+        """Noise in units of the sensitivity; its inverse is the epsilon of a pure law."""
+        return self.scale / self.sensitivity
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether the drawn contribution is exchanged rather than present or absent.
+
+        Only then do the two neighbours differ on both sides of what they share, each by half the sensitivity;
+        without sampling the two cases cost the same.
+        """
+        return self.rate < 1 and (self.relation == "replace" or self.sampled == "group")
+
+    def under_replacement(self) -> "Release":
+        """The same release, priced for exchanging one unit: one leaves and another joins.
+
+        Guarantee:
+            Never cheaper than the truth. A unit may leave one drawn group and join another; the draw is then
+            no longer counted on.
+        """
+        if self.relation == "replace":
+            return self
+        rate = 1.0 if self.sampled == "group" else self.rate
+        return replace(self, relation="replace", sensitivity=2 * self.sensitivity, rate=rate)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, in the order of the fields."""
+        return asdict(self)
+
+
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "law": get_args(Law),
+    "relation": get_args(Relation),
+    "sampled": get_args(Sampled),
+    "unit": get_args(Unit),
+    "view": get_args(View),
+}
+
+
+def from_dict(fields: Mapping[str, Any]) -> Release:
+    """Read a release back from plain data; wrong types and unknown laws are refused."""
+    return msgspec.convert(dict(fields), type=Release)
+
+
+def by_subject(releases: Iterable[Release]) -> dict[str, list[Release]]:
+    """Everything that concerns each subject, under one relation.
+
+    A release about a whole concerns its parts: what is let out about whole sites, or about `records` at every
+    party, is also let out about `records@oslo`. Releases of one subject under different relations or units
+    are brought to replacement, which bounds all of them: a record that joins a site turns the site into
+    another.
+    """
+    about: dict[str, list[Release]] = {}
+    for release in releases:
+        about.setdefault(release.subject, []).append(release)
+    return {
+        subject: _one_relation([release for whole in _wholes(subject) for release in about.get(whole, [])])
+        for subject in about
+    }
+
+
+def _wholes(subject: str) -> list[str]:
+    kind, _, place = subject.partition("@")
+    return list(dict.fromkeys([subject, kind, "sites", f"sites@{place}"]))
+
+
+def _one_relation(releases: list[Release]) -> list[Release]:
+    mixed = len({(release.relation, release.unit) for release in releases}) > 1
+    return [release.under_replacement() for release in releases] if mixed else releases
+
+
+def require_positive(field: str, given: object) -> None:
+    """Refuse what is not a positive, finite number."""
+    ok = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given) and given > 0
+    require(ok, field, given, "a finite number above 0")
+
+
+def require_rate(field: str, given: object) -> None:
+    """Refuse what is not a probability above 0."""
+    ok = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= 1
+    require(ok, field, given, "above 0 and at most 1")
+
+
+def require_count(field: str, given: object) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    ok = isinstance(given, int) and not isinstance(given, bool) and given >= 1
+    require(ok, field, given, "a whole number of at least 1")

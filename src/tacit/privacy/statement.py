@@ -1,0 +1,187 @@
+"""What was promised, to whom, at what price, and what was not promised: as plain data and as plain sentences.
+
+A statement is made from the promise and the releases, planned or charged. It holds nothing private and is
+meant to be shown to a data-protection officer.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tacit.privacy import accounting
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.release import Law, Relation, Release, Unit, View, by_subject
+
+NOT_PROTECTED = (
+    "the names of the sites",
+    "the fact that a site takes part",
+    "timing and the size of messages",
+)
+PUBLIC = ("the experiment file: model, rounds, sampling rates, clip bound, noise scale",)
+EXCHANGED = {"add-remove": "is there or not", "replace": "is exchanged for any other"}
+NORMS: dict[Law, str] = {"gaussian": "L2", "laplace": "L1", "selection": "score"}
+VIEWS: dict[View, str] = {"server": "the server", "sites": "the other sites", "public": "the public"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """The promise of a run and its price.
+
+    Args:
+        unit: What is protected; None in an open run.
+        relation: What may differ without being noticed much.
+        epsilon: The price so far, or as planned; None in an open run, infinite if nothing is proven.
+        delta: The probability with which the promise may fail.
+        against: Who the promise holds against, the one who sees most first.
+        trusted: Who must keep to the protocol for it to hold.
+        subjects: The price for each kind of subject.
+        released: What left under the promise.
+        public: What everybody may know.
+        bare: What left without protection.
+        not_protected: What the promise does not speak of.
+        rehearsal: Whether the noise repeats with the seed, and so protects nobody.
+    """
+
+    unit: Unit | None
+    relation: Relation | None
+    epsilon: float | None
+    delta: float | None
+    against: tuple[str, ...]
+    trusted: tuple[str, ...]
+    subjects: dict[str, float]
+    released: tuple[str, ...]
+    public: tuple[str, ...]
+    bare: tuple[str, ...]
+    not_protected: tuple[str, ...]
+    rehearsal: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; an infinite epsilon becomes None, and `proven` says so."""
+        subjects = {name: _finite(value) for name, value in self.subjects.items()}
+        proven = self.epsilon is not None and math.isfinite(self.epsilon)
+        return {**asdict(self), "epsilon": _finite(self.epsilon), "subjects": subjects, "proven": proven}
+
+    def sentences(self) -> list[str]:
+        """The statement for people."""
+        lists = [
+            ("Released under this promise", self.released),
+            ("Public", self.public),
+            ("Bare, that is, unprotected", self.bare),
+            ("Not protected", self.not_protected),
+        ]
+        return [*self._promise(), *(f"{title}: {'; '.join(items)}." for title, items in lists if items)]
+
+    def _promise(self) -> list[str]:
+        if self.unit is None or self.relation is None:
+            return ["No promise: this run is open, and what leaves the sites is not protected."]
+        change = EXCHANGED[self.relation]
+        promise = [
+            f"Protected: any one {self.unit}. Whether it {change}, what others see changes little.",
+            f"Against: {', '.join(self.against)}, and anyone they tell.",
+            f"Price: {price_in_words(self.epsilon, self.delta)}",
+        ]
+        if self.trusted:
+            promise.append(f"Trusted: {', '.join(self.trusted)}.")
+        if self.rehearsal:
+            promise.insert(0, "REHEARSAL: the noise repeats with the seed, so it protects nobody.")
+        return promise
+
+
+def state(
+    privacy: Privacy | Open,
+    releases: Iterable[Release],
+    *,
+    public: Sequence[str] = (),
+    bare: Sequence[str] = (),
+) -> Statement:
+    """The statement of a promise and the releases made, or planned, under it.
+
+    Args:
+        privacy: The promise.
+        releases: What the ledger was, or will be, charged for.
+        public: What else is public in this run.
+        bare: What else left without protection.
+    """
+    if isinstance(privacy, Open):
+        return _open(public, bare)
+    rows = list(releases)
+    groups = by_subject(rows)
+    subjects = {name: accounting.epsilon(group, privacy.delta) for name, group in groups.items()}
+    replaced = any(row.relation == "replace" for group in groups.values() for row in group)
+    trusting = privacy.noise == "server"
+    return Statement(
+        unit=privacy.unit,
+        relation="replace" if replaced else "add-remove",
+        epsilon=max(subjects.values(), default=0.0),
+        delta=privacy.delta,
+        against=tuple(name for view, name in VIEWS.items() if not (trusting and view == "server")),
+        trusted=(
+            "each site, to follow the protocol",
+            *(("the server, which sees updates without noise",) * trusting),
+        ),
+        subjects=subjects,
+        released=tuple(released_in_words(rows)),
+        public=(*PUBLIC, *public),
+        bare=tuple(bare),
+        not_protected=NOT_PROTECTED,
+        rehearsal=privacy.rehearsal or any(row.rehearsal for row in rows),
+    )
+
+
+def released_in_words(releases: Iterable[Release]) -> list[str]:
+    """What left, or will leave, in words; what is alike at several sites is said once."""
+    counts: dict[Release, Counter[str]] = {}
+    for release in releases:
+        alike = replace(release, subject=release.subject.partition("@")[0], count=1, party="", purpose="")
+        counts.setdefault(alike, Counter())[release.subject] += release.count
+    return [_in_words(release, by_subject) for release, by_subject in counts.items()]
+
+
+def _in_words(release: Release, counts: Counter[str]) -> str:
+    fewest, most = min(counts.values()), max(counts.values())
+    times = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    about = f"each of {len(counts)} sites' {release.subject}" if len(counts) > 1 else next(iter(counts))
+    what = release.unit if release.sampled == "unit" else "group"
+    draw = f", each {what} drawn with probability {release.rate:g}" if release.rate < 1 else ""
+    if release.law == "selection":
+        return f"{times} private choices at epsilon {1 / release.multiplier:g} about {about}{draw}"
+    bound = f"over an {NORMS[release.law]} sensitivity of {release.sensitivity:.4g}"
+    return (
+        f"{times} noisy sums about {about} ({release.law} noise of scale {release.scale:.4g} {bound}{draw})"
+    )
+
+
+def price_in_words(epsilon: float | None, delta: float | None) -> str:
+    """The price, and what it means for one person."""
+    if epsilon is None or delta is None or not math.isfinite(epsilon):
+        return "not bounded; nothing can be proven."
+    sure = 1 / (1 + math.exp(-min(epsilon, 700)))
+    share = f"{100 * sure:.1f} %" if sure < 0.9995 else "practically certain"
+    except_for = f", except with probability {delta:g}" if delta else ""
+    return (
+        f"epsilon {epsilon:.4g} at delta {delta:g}. Somebody who gives even odds that it took part can "
+        f"become at most {share} sure of the truth{except_for}."
+    ).replace("practically certain sure", "practically certain")
+
+
+def _open(public: Sequence[str], bare: Sequence[str]) -> Statement:
+    return Statement(
+        unit=None,
+        relation=None,
+        epsilon=None,
+        delta=None,
+        against=(),
+        trusted=("everybody who takes part",),
+        subjects={},
+        released=(),
+        public=(*PUBLIC, *public),
+        bare=("each site's model update in every round", *bare),
+        not_protected=NOT_PROTECTED,
+        rehearsal=False,
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
