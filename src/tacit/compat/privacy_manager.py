@@ -103,7 +103,7 @@ class PrivacyBudget:
         """
         if self.rounds_used >= self.num_rounds:
             raise BudgetExhausted(
-                f"all {self.num_rounds} releases are used; make the budget for as many as you need: num_rounds"
+                f"all {self.num_rounds} releases are used; give a budget for more with num_rounds"
             )
         self.ledger.charge([self.release(clip_norm)])
         self.rounds_used += 1
@@ -136,9 +136,9 @@ class PrivacyManager:
     """Clips gradients and adds the noise that keeps the stated epsilon over all rounds.
 
     The stated epsilon is true: it is the composed price of `num_rounds` releases by our accountant. (The
-    usual `epsilon / sqrt(num_rounds)` with `sqrt(2 ln(1.25 / delta))` is not: for one release a round it
-    adds 1.3 times the noise needed, and it under-states epsilon by any factor once a round releases more
-    than one gradient.)
+    usual share of `epsilon / sqrt(num_rounds)` a round with the textbook Gaussian noise is not: for one
+    release a round it adds 1.3 times the noise needed, and it under-states epsilon by any factor once a
+    round releases more than one gradient.)
 
     What you pass is one participant's contribution, and what is protected is its presence: with or without
     it, what others see changes little. If you pass the gradient of a whole batch and mean to protect a

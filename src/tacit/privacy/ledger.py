@@ -109,8 +109,7 @@ class Ledger:
         Args:
             releases: What is about to leave; all of them are charged, or none.
             ticket: A name for this very charge. Charged again under the same ticket, as a resumed run does
-            for a
-                round with the same inputs and therefore the same noise, it costs nothing more.
+                for a round with the same inputs and therefore the same noise, it costs nothing more.
 
         Returns:
             Whether anything was charged: False if the ticket had paid for the same releases before.

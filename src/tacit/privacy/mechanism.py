@@ -126,8 +126,7 @@ class ProtectedSites(Unprotected):
         multiplier: Noise in units of the bound: of `clip` at the site, of `reach` at the server.
         where: Who adds the noise.
         reach: How far one clipped update can move the aggregate; what the server's noise is scaled by.
-        rate: Probability with which each site joins a round, drawn in secret; 1 where the server's view
-        counts.
+        rate: Probability with which each site joins a round, drawn in secret; 1 where the server looks on.
         rehearsal: Whether the noise repeats.
     """
 

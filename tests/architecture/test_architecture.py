@@ -1,0 +1,76 @@
+"""What the shape of the package promises: light imports, one door each, nothing pickled, small files."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tacit
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src" / "tacit").rglob("*.py"))
+
+
+def imported_by(code: str) -> set[str]:
+    listing = "import sys; print(' '.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; {listing}"], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_tacit_loads_nothing_heavy():
+    assert not {"numpy", "torch", "scipy", "dp_accounting", "typer"} & imported_by("import tacit")
+
+
+def test_help_loads_nothing_heavy_either():
+    code = (
+        "import sys; sys.argv = ['tacit', '--help']\nimport contextlib, io\nfrom tacit.cli.app import main\n"
+    )
+    code += "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main()\npass"
+    listing = "\nprint(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code + listing], capture_output=True, text=True, check=True)
+    assert "typer" in done.stdout.split()
+    assert not {"numpy", "torch", "scipy", "dp_accounting", "rich"} & set(done.stdout.split())
+
+
+def test_a_plan_is_made_without_torch():
+    code = f"from tacit.cli import commands; commands.plan({str(ROOT / 'examples' / 'survival.toml')!r})"
+    assert "torch" not in imported_by(code)
+
+
+def test_the_public_names_are_complete_sorted_and_there():
+    assert tacit.__all__ == sorted(tacit.__all__)
+    assert len(tacit.__all__) <= 20
+    for name in tacit.__all__:
+        assert getattr(tacit, name).__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = tacit.nonsense
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_a_module_is_small_says_what_it_is_for_and_pickles_nothing(path: Path):
+    text = path.read_text()
+    assert text.count("\n") <= 400
+    assert ast.get_docstring(ast.parse(text))
+    assert not re.search(r"\bpickle\b|torch\.load|allow_pickle|1\.25", text)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_a_function_holds_one_thought(path: Path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            start = (
+                node.body[1].lineno if ast.get_docstring(node) and len(node.body) > 1 else node.body[0].lineno
+            )
+            assert node.end_lineno - start < 40, f"{path.name}:{node.lineno} {node.name}"
+
+
+def test_the_version_is_that_of_the_metadata():
+    assert re.fullmatch(r"\d+\.\d+\.\d+", tacit.__version__)

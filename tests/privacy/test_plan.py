@@ -1,0 +1,61 @@
+"""A plan prices an experiment before it touches data."""
+
+import pytest
+
+from tacit import Mean, Open, Privacy
+from tacit.errors import NotSeparable
+from tacit.experiment import Outline
+from tacit.privacy.plan import plan
+
+TASK = Outline(kind="logistic-hazard", steps=10, sample=0.1)
+SITES = ("oslo", "bergen")
+
+
+def test_the_planned_rounds_fit_the_budget_and_one_more_does_not():
+    made = plan(Privacy(unit="record", epsilon=3, delta=1e-4, clip=1), TASK, SITES, Mean(), 40)
+    assert 0.995 * 3 <= made.spends[40] <= 3 < made.spends[41]
+    assert made.noise_multiplier == pytest.approx(2.60, abs=0.01)
+    assert made.spends[1] < made.spends[20] < made.spends[40]
+
+
+def test_other_theorems_would_claim_more():
+    made = plan(Privacy(unit="record", epsilon=3, delta=1e-4, clip=1), TASK, SITES, Mean(), 40)
+    assert made.comparisons["rdp"] == pytest.approx(3.32, abs=0.1)
+    assert all(value > made.spends[40] for value in made.comparisons.values() if value is not None)
+
+
+def test_given_noise_is_priced_instead_of_solved():
+    made = plan(Privacy(unit="record", noise_multiplier=1.0, delta=1e-5, clip=2), TASK, SITES, Mean(), 1)
+    assert made.noise_multiplier == 1.0
+    assert made.budget is None
+
+
+def test_an_open_run_has_no_price():
+    made = plan(Open(), TASK, SITES, Mean(), 40)
+    assert made.noise_multiplier is None
+    assert made.spends == {}
+    assert "open" in made.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "records", "word"),
+    [
+        ({"delta": 1e-5, "rehearsal": True}, 2000, "rehearsal"),
+        ({"delta": 1e-5, "epsilon": 50}, 2000, "promises little"),
+        ({"delta": 1e-2}, 2000, "somebody may be exposed"),
+        ({"delta": 3e-4}, 2000, "loose"),
+    ],
+)
+def test_the_author_is_warned(fields: dict, records: int, word: str):
+    privacy = Privacy(unit="record", clip=1, **{"epsilon": 3, **fields})
+    assert any(word in warning for warning in plan(privacy, TASK, SITES, Mean(), 4, records=records).warnings)
+
+
+def test_a_sound_plan_has_no_warnings():
+    privacy = Privacy(unit="record", epsilon=3, delta=1e-6, clip=1)
+    assert plan(privacy, TASK, SITES, Mean(), 4, records=2000).warnings == ()
+
+
+def test_a_coupled_loss_is_refused_with_the_way_out():
+    with pytest.raises(NotSeparable, match="poisson-ph"):
+        plan(Privacy(unit="record", epsilon=3, delta=1e-5, clip=1), Outline(kind="cox-ph"), SITES, Mean(), 4)

@@ -1,0 +1,214 @@
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from tacit.errors import InvalidValue
+from tacit.keys import Key, Secret
+
+ENTROPY = bytes(range(32))
+# Statistical tests below are of fixed draws; this is the share of seeds on which each would raise an alarm.
+FALSE_ALARM = 1e-6
+
+
+def public(key: Key) -> list[float]:
+    return key.generator().random(4).tolist()
+
+
+def hidden(key: Key, *inputs: bytes) -> list[float]:
+    return key.secret(*inputs).uniform((4,)).tolist()
+
+
+def constant_stream(byte: bytes) -> type:
+    class Stream:
+        def __init__(self, _seed: bytes) -> None:
+            pass
+
+        def digest(self, length: int) -> bytes:
+            return byte * length
+
+    return Stream
+
+
+def test_the_same_name_gives_the_same_draws():
+    assert public(Key(7) / 3 / "oslo" / "batches") == public(Key(7) / 3 / "oslo" / "batches")
+
+
+NAMES = [
+    Key(7),
+    Key(8),
+    Key(7) / 1,
+    Key(7) / "1",
+    Key(7) / "a" / "b",
+    Key(7) / "b" / "a",
+    Key(7) / "ab",
+    Key(7) / "a" / "",
+    Key(7) / "" / "a",
+    Key(7) / "a",
+    Key(7) / "a/b",
+    Key(7) / 1 / 2,
+    Key(7) / 12,
+    Key(7) / "str:a",
+    Key(7) / "é",
+    Key(71),
+]
+
+
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_another_name_gives_other_draws(rehearsal):
+    assert len({tuple(public(key)) for key in NAMES}) == len(NAMES)
+    secrets = {tuple(hidden(Key(key.seed, rehearsal, ENTROPY, key.path))) for key in NAMES}
+    assert len(secrets) == len(NAMES)
+
+
+parts = st.one_of(st.integers(), st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=5))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(parts, max_size=4), st.lists(parts, max_size=4))
+def test_two_names_share_draws_exactly_when_they_are_one_name(one, other):
+    first, second = Key(0, path=tuple(one)), Key(0, path=tuple(other))
+    assert (public(first) == public(second)) == (one == other)
+
+
+def test_a_generator_can_be_asked_for_again():
+    key = Key(7) / "weights"
+    assert key.generator().random() == key.generator().random()
+
+
+def test_draws_do_not_depend_on_who_asks_first():
+    root = Key(7)
+    forwards = [public(root / site) for site in ("oslo", "bergen")]
+    backwards = [public(root / site) for site in ("bergen", "oslo")]
+    assert forwards == backwards[::-1]
+
+
+def test_draws_of_one_name_do_not_move_those_of_another():
+    root = Key(7)
+    before = public(root / "oslo")
+    (root / "bergen").generator().random(1000)
+    hidden(root / "oslo")
+    assert public(root / "oslo") == before
+
+
+def test_a_name_leaves_its_parent_as_it_was():
+    root = Key(7)
+    before = public(root)
+    _ = root / "child"
+    assert root.path == ()
+    assert public(root) == before
+
+
+def test_the_two_doors_share_no_draws():
+    rehearsal = Key(7, rehearsal=True)
+    assert public(rehearsal) != hidden(rehearsal)
+
+
+def test_two_runs_with_one_seed_have_different_secrets():
+    assert hidden(Key(7)) != hidden(Key(7))
+
+
+def test_two_rehearsals_with_one_seed_have_the_same_secrets():
+    assert hidden(Key(7, rehearsal=True)) == hidden(Key(7, rehearsal=True))
+
+
+def test_the_same_entropy_and_inputs_repeat_a_secret():
+    first, second = Key(7, entropy=ENTROPY) / 3, Key(7, entropy=ENTROPY) / 3
+    assert hidden(first, b"rows") == hidden(second, b"rows")
+
+
+def test_a_name_keeps_the_entropy_of_the_run():
+    key = Key(7)
+    assert (key / 3 / "oslo").entropy == key.entropy
+
+
+@pytest.mark.parametrize("other", [(b"rowz",), (b"rows", b""), (b"", b"rows"), (b"ro", b"ws"), ()], ids=repr)
+def test_other_inputs_give_other_secrets(other):
+    key = Key(7, entropy=ENTROPY)
+    assert hidden(key, b"rows") != hidden(key, *other)
+
+
+def test_secrets_of_different_inputs_are_unrelated():
+    count = 50_000
+    key = Key(7, entropy=ENTROPY)
+    one, other = key.secret(b"one").uniform((count,)), key.secret(b"two").uniform((count,))
+    bound = stats.norm.isf(FALSE_ALARM / 2) / np.sqrt(count)
+    assert abs(np.corrcoef(one, other)[0, 1]) < bound
+    # The difference of unrelated uniforms has the triangular law; a shifted copy would not.
+    assert stats.kstest(one - other, stats.triang(0.5, loc=-1, scale=2).cdf).pvalue > FALSE_ALARM
+
+
+def test_a_rehearsal_ignores_its_inputs():
+    key = Key(7, rehearsal=True)
+    assert hidden(key, b"one") == hidden(key, b"two")
+
+
+def test_a_rehearsal_ignores_its_entropy():
+    assert hidden(Key(7, rehearsal=True, entropy=ENTROPY)) == hidden(Key(7, rehearsal=True))
+
+
+def test_a_secret_is_not_the_secret_of_the_rehearsal():
+    assert hidden(Key(7, entropy=ENTROPY)) != hidden(Key(7, rehearsal=True))
+
+
+def test_two_draws_from_one_stream_never_overlap():
+    stream = Key(7, rehearsal=True).secret()
+    draws = np.concatenate([stream.uniform((1000,)) for _ in range(5)])
+    assert len(np.unique(draws)) == draws.size
+
+
+def test_a_stream_is_uniform():
+    draws = Key(7, rehearsal=True).secret().uniform((200_000,))
+    assert stats.kstest(draws, "uniform").pvalue > FALSE_ALARM
+
+
+def test_a_draw_takes_the_shape_asked_for():
+    stream = Secret(b"seed")
+    assert stream.uniform((2, 3)).shape == (2, 3)
+    assert stream.uniform((0,)).shape == (0,)
+    assert stream.uniform(()).shape == ()
+
+
+@pytest.mark.parametrize("byte", [b"\x00", b"\xff"], ids=["zeros", "ones"])
+def test_a_draw_lies_strictly_inside_even_when_the_stream_is_constant(monkeypatch, byte):
+    monkeypatch.setattr(hashlib, "shake_256", constant_stream(byte))
+    draws = Secret(b"seed").uniform((5,))
+    assert (draws > 0).all()
+    assert (draws < 1).all()
+
+
+def test_a_key_never_shows_its_entropy():
+    key = Key(7, entropy=ENTROPY) / "oslo"
+    for shown in (repr(key), str(key), f"{key}", repr([key]), repr(key.secret(b"rows"))):
+        assert ENTROPY.hex() not in shown
+        assert repr(ENTROPY)[2:-1] not in shown
+        assert "entropy" not in shown
+
+
+def test_short_entropy_is_refused_without_being_shown():
+    with pytest.raises(InvalidValue, match="31 bytes") as caught:
+        Key(7, entropy=b"x" * 31)
+    assert "xxx" not in str(caught.value)
+
+
+def test_drawing_leaves_the_global_random_states_alone():
+    numpy_before, torch_before = np.random.get_state()[1].copy(), torch.get_rng_state()
+    public(Key(7))
+    hidden(Key(7), b"rows")
+    assert (np.random.get_state()[1] == numpy_before).all()
+    assert torch.equal(torch.get_rng_state(), torch_before)
+
+
+def test_the_global_random_states_leave_draws_alone():
+    before = public(Key(7)), hidden(Key(7, rehearsal=True))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        assert (public(Key(7)), hidden(Key(7, rehearsal=True))) == before
+    state = np.random.get_state()
+    np.random.seed(1)
+    assert (public(Key(7)), hidden(Key(7, rehearsal=True))) == before
+    np.random.set_state(state)
