@@ -1,4 +1,4 @@
-"""A process is killed while it charges: the books open, are sound, and have paid for all that was released."""
+"""A process is killed while it charges: the books open, are sound, and have paid for all releases."""
 
 import os
 import random
@@ -68,6 +68,16 @@ def charging(path, released, name):
     return work
 
 
+def pace(folder):
+    """How long making a ledger and charging it take here and now: kills are spread over that time."""
+    start = time.perf_counter()
+    with Ledger(folder / "pace.db") as ledger:
+        made = time.perf_counter()
+        for _ in range(3):
+            ledger.charge(releases())
+    return made - start, (time.perf_counter() - made) / 3
+
+
 def paid(path):
     """How many rows each ticket has paid for."""
     with Ledger(path) as ledger:
@@ -79,11 +89,10 @@ def test_a_ledger_killed_at_any_instant_opens_and_has_paid_for_everything_releas
     with Ledger(path) as ledger:
         ledger.allow(epsilon=1000, delta=1e-5)
     released.touch()
-    chance, interrupted = random.Random(20), 0
+    chance, interrupted, (_, charge) = random.Random(20), 0, pace(tmp_path)
     for number in range(KILLS):
-        assert killed(
-            charging(path, released, number), steps=chance.randrange(5), delay=chance.uniform(0, 0.004)
-        )
+        work, delay = charging(path, released, number), chance.uniform(0, 1.5 * charge)
+        assert killed(work, steps=chance.choice([0, 1, 2, 2, 3]), delay=delay)
         interrupted += journal.exists()
         # Read first: a reader, too, must cope with what a killed writer left behind.
         found = verify(path)
@@ -95,14 +104,13 @@ def test_a_ledger_killed_at_any_instant_opens_and_has_paid_for_everything_releas
         assert set(tickets.values()) <= {ROWS}, "a charge was written in part"
         assert found.events == tickets.total()
     # A good share of the kills came in the middle of the work, and of a charge.
-    assert len({ticket.partition("-")[0] for ticket in out}) > KILLS // 2
-    print(interrupted, len(tickets), len(out), len({t.partition("-")[0] for t in out}))
+    assert len({ticket.partition("-")[0] for ticket in out}) > KILLS * 2 // 5
     assert interrupted > KILLS // 20
 
 
 def test_a_ledger_killed_while_it_is_made_can_be_made_again(tmp_path):
-    chance, outcomes = random.Random(21), Counter()
-    for number in range(60):
+    chance, outcomes, (make, charge) = random.Random(21), Counter(), pace(tmp_path)
+    for number in range(40):
         path = tmp_path / f"{number}.db"
 
         def making(tell, path=path):
@@ -112,7 +120,7 @@ def test_a_ledger_killed_while_it_is_made_can_be_made_again(tmp_path):
                 tell()
                 signal.pause()
 
-        assert killed(making, steps=chance.choice([1, 1, 1, 2]), delay=chance.uniform(0, 0.02))
+        assert killed(making, steps=chance.choice([1, 1, 1, 2]), delay=chance.uniform(0, make + charge))
         try:
             outcomes[verify(path, 1e-5).events] += 1
         except LedgerUnusable:
@@ -122,13 +130,12 @@ def test_a_ledger_killed_while_it_is_made_can_be_made_again(tmp_path):
         found = verify(path, 1e-5)
         assert found.valid
         assert found.events in (ROWS, 2 * ROWS)
-    print(outcomes)
     assert len(outcomes) > 1, "the kills came too early or too late"
 
 
 def test_the_charge_that_a_kill_cut_short_is_charged_again_under_its_ticket(tmp_path):
     """A resumed run pays once for each round, whether or not the kill came before the charge was done."""
-    path, chance = tmp_path / "ledger.db", random.Random(22)
+    path, chance, (_, charge) = tmp_path / "ledger.db", random.Random(22), pace(tmp_path)
     with Ledger(path):
         pass
     for number in range(30):
@@ -140,7 +147,7 @@ def test_the_charge_that_a_kill_cut_short_is_charged_again_under_its_ticket(tmp_
                 tell()
                 signal.pause()
 
-        assert killed(work, steps=1, delay=chance.uniform(0, 0.004))
+        assert killed(work, steps=1, delay=chance.uniform(0, 1.5 * charge))
         with Ledger(path) as resumed:
             resumed.charge(releases(), ticket=f"round {number}")
     assert paid(path) == {f"round {number}": ROWS for number in range(30)}

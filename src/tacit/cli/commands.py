@@ -41,7 +41,7 @@ def price(
     if noise is None:
         assert epsilon is not None
         noise = accounting.calibrate(
-            epsilon=epsilon, delta=delta, steps=steps, rate=rate, relation=relation, law=mechanism
+            epsilon=epsilon, delta=delta, steps=steps, rate=rate, relation=relation, mechanism=mechanism
         )
     releases = [accounting.clipped_release(noise, count=steps, rate=rate, relation=relation, law=mechanism)]
     return {

@@ -4,7 +4,7 @@ from importlib import import_module
 
 _MODULES = {
     "accounting", "adaptive", "clip", "ledger", "mechanism", "noise",
-    "policy", "release", "selection", "statement", "theorems",
+    "plan", "policy", "release", "selection", "statement", "theorems",
 }  # fmt: skip
 
 

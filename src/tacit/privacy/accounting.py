@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tacit.errors import require
+from tacit.errors import require, require_word
 from tacit.privacy import gaussian, theorems
 from tacit.privacy.falling import meet
 from tacit.privacy.release import (
@@ -51,13 +51,13 @@ def epsilon(releases: Iterable[Release], delta: float) -> float:
 
 
 def calibrate(
-    *,
     epsilon: float,
     delta: float,
     steps: int = 1,
+    *,
     rate: float = 1.0,
     relation: Relation = "add-remove",
-    law: Law = "gaussian",
+    mechanism: Law = "gaussian",
 ) -> float:
     """The least noise, as a multiple of the clip bound, with which `steps` releases cost at most `epsilon`.
 
@@ -67,24 +67,25 @@ def calibrate(
         steps: How many releases.
         rate: Probability of the secret, independent draw by which each unit joins a step.
         relation: Under `replace` one unit moves a sum by twice its bound.
-        law: `gaussian` for L2 bounds, `laplace` for L1 bounds.
+        mechanism: `gaussian` for L2 bounds, `laplace` for L1 bounds.
 
     Guarantee:
         `epsilon()` of the same releases with this noise is at most the target.
     """
+    require_word("mechanism", mechanism, ("gaussian", "laplace"))
     require_positive("epsilon", epsilon)
-    require_delta(delta, law)
+    require_delta(delta, mechanism)
 
     def plan(multiplier: float) -> list[Release]:
-        return [clipped_release(multiplier, count=steps, rate=rate, relation=relation, law=law)]
+        return [clipped_release(multiplier, count=steps, rate=rate, relation=relation, law=mechanism)]
 
     def price(multiplier: float) -> float:
         return cost(plan(multiplier), delta)
 
     first = plan(1.0)[0]
-    if law == "laplace" and delta == 0:
+    if mechanism == "laplace" and delta == 0:
         multiplier = first.sensitivity / _unamplified(epsilon / steps, rate)
-    elif law == "gaussian" and rate == 1:
+    elif mechanism == "gaussian" and rate == 1:
         multiplier = first.sensitivity * math.sqrt(steps) * gaussian.multiplier_of(epsilon, delta)
     else:
         # From a guess over a coarse bound to the claim: each search starts where the one before ended.

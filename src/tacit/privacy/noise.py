@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from tacit.errors import require
 from tacit.keys import Key
 from tacit.privacy.release import require_positive
 
@@ -36,7 +37,8 @@ def laplace(values: Array, scale: float, key: Key) -> Array:
 
 def _uniform(values: Array, scale: float, key: Key) -> Array:
     require_positive("scale", scale)
-    assert np.isfinite(values).all(), "only clipped, finite values may be noised"
+    # Noise hides nothing in a NaN or an infinity: whoever got here without clipping is stopped.
+    require(bool(np.isfinite(values).all()), "values", "some that are not finite", "finite, that is, clipped")
     return key.secret(values.tobytes(), np.float64(scale).tobytes()).uniform(values.shape)
 
 

@@ -219,7 +219,7 @@ class Privacy:
             steps=steps,
             rate=rate,
             relation=relation,
-            law=self.mechanism,
+            mechanism=self.mechanism,
         )
 
 
