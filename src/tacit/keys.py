@@ -43,7 +43,9 @@ class Key:
         require(len(self.entropy) >= 32, "entropy", f"{len(self.entropy)} bytes", "at least 32 bytes")
 
     def __truediv__(self, part: Part) -> "Key":
-        return replace(self, path=(*self.path, part))
+        # A number of numpy's names the same thing as a plain one.
+        plain = int(part) if isinstance(part, int | np.integer) else str(part)
+        return replace(self, path=(*self.path, plain))
 
     def generator(self) -> np.random.Generator:
         """A repeatable generator; never for noise that protects someone."""
@@ -83,8 +85,23 @@ class Secret:
 
     def uniform(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
         """Numbers strictly between 0 and 1, on a lattice of 2^-52."""
-        count = math.prod(shape)
-        block = hashlib.shake_256(self._seed + self._drawn.to_bytes(8, "big")).digest(8 * count)
-        self._drawn += 1
-        words = np.frombuffer(block, dtype="<u8").reshape(shape)
+        (words,) = self._words(1, shape)
         return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+    def tails(self, shape: tuple[int, ...]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Random signs, and numbers strictly between 0 and 1 that are fine near 0, on a lattice of 2^-127.
+
+        The far tails of noise come from numbers near 0. On a coarse lattice they would have holes, and a
+        value that can occur for one data set but not for its neighbour gives the difference away.
+        """
+        high, low = self._words(2, shape)
+        signs = np.where(low & np.uint64(1), 1.0, -1.0)
+        fine = ((low >> np.uint64(1)).astype(np.float64) + 0.5) * 2.0**-127
+        return signs, np.minimum(high.astype(np.float64) * 2.0**-64 + fine, 1 - 2.0**-53)
+
+    def _words(self, each: int, shape: tuple[int, ...]) -> NDArray[np.uint64]:
+        block = hashlib.shake_256(self._seed + self._drawn.to_bytes(8, "big")).digest(
+            8 * each * math.prod(shape)
+        )
+        self._drawn += 1
+        return np.frombuffer(block, dtype="<u8").reshape(each, *shape)

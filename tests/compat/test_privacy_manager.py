@@ -120,7 +120,7 @@ def test_a_ledger_that_outlives_the_manager_remembers():
     with Ledger() as ledger:
         ledger.allow(epsilon=1.1, delta=1e-5)
         PrivacyManager(epsilon=1, num_rounds=1, ledger=ledger).apply_privacy(np.ones(2))
-        with pytest.raises(BudgetExhausted, match="1.1 is allowed"):
+        with pytest.raises(BudgetExhausted, match=r"1\.1 is allowed"):
             PrivacyManager(epsilon=1, num_rounds=1, ledger=ledger).apply_privacy(np.ones(2))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 import traceback
 import warnings
 from itertools import count
@@ -10,6 +11,7 @@ import pytest
 
 from tacit.errors import BudgetExhausted
 from tacit.privacy import accounting
+from tacit.privacy import ledger as module
 from tacit.privacy.ledger import Ledger, verify
 from tacit.privacy.release import Release
 
@@ -161,23 +163,66 @@ def test_a_budget_raised_by_one_process_counts_for_another(tmp_path):
 
 
 def test_a_verification_during_charges_describes_one_instant(tmp_path):
-    path, seen = tmp_path / "ledger.db", []
+    path, enough, seen = tmp_path / "ledger.db", tmp_path / "enough", []
     with Ledger(path) as ledger:
-        ledger.allow(epsilon=50, delta=DELTA)
+        ledger.allow(epsilon=1000, delta=DELTA)
+
+    def work():
+        with Ledger(path) as ledger:
+            for _ in range(2000):
+                if enough.exists():
+                    break
+                ledger.charge([release()])
+                # A run works between its charges; a writer that never rests can starve a reader for seconds.
+                time.sleep(0.002)
 
     def looking():
-        seen.extend(verify(path) for _ in range(20))
+        try:
+            seen.extend(verify(path) for _ in range(8))
+        finally:
+            enough.touch()
 
-    at_once(tmp_path, *[charging(path, name, times=40) for name in ("one", "two")], meanwhile=looking)
+    at_once(tmp_path, work, meanwhile=looking)
     with Ledger(path, mode="read") as ledger:
         entries = ledger.entries()
-    numbers = {entry["hash"]: sum(row["kind"] == "release" for row in entries[:place]) for place, entry in
-               enumerate(entries, start=1)}  # fmt: skip
+    # The second row is the budget; each row after it is a release.
+    events = {entry["hash"]: entry["number"] - 2 for entry in entries}
     assert all(found.valid for found in seen)
-    assert [numbers[found.head] for found in seen] == [found.events for found in seen]
-    assert [found.epsilon for found in seen] == [
-        accounting.epsilon([release(count=found.events)] if found.events else [], DELTA) for found in seen
+    assert [events[found.head] for found in seen] == [found.events for found in seen]
+    assert [found.epsilon for found in seen if found.events] == [
+        accounting.epsilon([release(count=found.events)], DELTA) for found in seen if found.events
     ]
+
+
+class Overtaken:
+    """A connection that another process overtakes whenever it lets go of the file."""
+
+    def __init__(self, connection, overtake):
+        self.connection, self.overtake = connection, overtake
+
+    def execute(self, statement, *given):
+        result = self.connection.execute(statement, *given)
+        if statement == "COMMIT":
+            self.overtake()
+        return result
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+
+
+def test_a_charge_in_the_middle_of_a_verification_is_in_all_of_it_or_in_nothing(tmp_path, monkeypatch):
+    path, connect = tmp_path / "ledger.db", module._connect
+    with Ledger(path) as other:
+        other.allow(epsilon=5, delta=DELTA)
+        other.charge([release()])
+        monkeypatch.setattr(
+            module, "_connect", lambda *given: Overtaken(connect(*given), lambda: other.charge([release()]))
+        )
+        found = verify(path)
+        events = {entry["hash"]: entry["number"] - 2 for entry in other.entries()}
+    assert found.valid
+    assert found.events == events[found.head]
+    assert found.epsilon == accounting.epsilon([release(count=found.events)], DELTA)
 
 
 def test_two_ledgers_of_one_file_in_one_process_take_turns(tmp_path):

@@ -169,12 +169,10 @@ def test_a_subject_that_nothing_concerns_has_spent_nothing(ledger):
     assert ledger.spent(DELTA, subject="records@bergen") == 0
 
 
-def test_without_a_budget_a_delta_must_be_given(ledger):
+def test_without_a_budget_the_usual_delta_is_taken(ledger):
     ledger.charge([release()])
-    with pytest.raises(InvalidValue, match="delta"):
-        ledger.spent()
-    with pytest.raises(InvalidValue, match="delta"):
-        ledger.spent(subject="records")
+    assert ledger.usual_delta() == 1e-5
+    assert ledger.spent() == ledger.spent(subject="records") == ledger.spent(1e-5)
 
 
 def test_spent_uses_the_delta_of_the_budget_unless_another_is_given(ledger):
@@ -652,7 +650,7 @@ def test_reading_changes_no_byte(written):
         ledger.spent()
         ledger.check([release()])
         ledger.export(io.StringIO())
-        assert ledger.damage() == ()
+        assert ledger.verify().problems == ()
     verify(written)
     assert files(written.parent) == before
 
@@ -763,6 +761,18 @@ def test_an_empty_file_becomes_a_ledger_when_opened_to_write(path):
     with Ledger(path) as ledger:
         ledger.charge([release()])
     assert verify(path, DELTA).valid
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted by Linux alone")
+@pytest.mark.parametrize("content", [b"", b"dear diary"])
+def test_a_file_that_is_no_ledger_is_not_kept_open(path, content):
+    path.write_bytes(content)
+    with pytest.raises(LedgerUnusable) as refusal:
+        Ledger(path, mode="read")
+    # The refusal is still at hand, and with it whatever it holds on to.
+    kept = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert refusal is not None
+    assert path not in kept
 
 
 def test_every_refusal_of_a_file_is_a_tacit_error():

@@ -27,9 +27,13 @@ class Mean:
 
         Args:
             updates: One row per site.
-            sites: The public denominator: how many sites were expected, not how many came.
+            sites: The public denominator: how many sites were expected, not how many came. The sensitivity
+                holds for this denominator alone.
+
+        Returns:
+            The mean in double precision, so that rounding does not add to the sensitivity.
         """
-        return updates.sum(dim=0) / (updates.shape[0] if sites is None else sites)
+        return updates.double().sum(dim=0) / (updates.shape[0] if sites is None else sites)
 
     def sensitivity(self, clip: float, sites: float) -> float | None:
         """How far one update of length `clip` moves the mean over an expected number of sites."""

@@ -7,8 +7,6 @@ from tacit.cli import output
 from tacit.errors import InvalidValue
 from tacit.privacy.release import Relation
 
-# What a ledger is priced at when neither the user nor its budgets say.
-USUAL_DELTA = 1e-5
 # Running prices are recomputed for so many rows of a ledger, spread evenly.
 RUNNING_PRICES = 100
 
@@ -120,7 +118,7 @@ def verify(path: Path, delta: float | None) -> dict[str, Any]:
     """Check a ledger: its file, its chain, its price."""
     from tacit.privacy import ledger
 
-    found = ledger.verify(path, _delta(path, delta))
+    found = ledger.verify(path, delta)
     return {"path": str(path), **vars(found)}
 
 
@@ -145,7 +143,7 @@ def account(path: Path, delta: float | None) -> dict[str, Any]:
     with Ledger(path, mode="read") as ledger:
         entries, head = ledger.entries(), ledger.head
         budgets = {name: vars(budget) for name, budget in ledger.budgets().items()}
-    chosen = _delta(path, delta)
+        chosen = ledger.usual_delta() if delta is None else delta
     rows = [entry for entry in entries if entry["kind"] == "release"]
     fields = Release.__dataclass_fields__
     releases = [from_dict({key: row[key] for key in fields}) for row in rows]
@@ -191,19 +189,3 @@ def show_account(found: dict[str, Any]) -> None:
         for name, b in found["budgets"].items()
     ]
     output.lines([("epsilon", f"{output.number(found['epsilon'])} at delta {found['delta']:g}"), *budgets])
-
-
-def _delta(path: Path, delta: float | None) -> float:
-    from tacit.errors import LedgerTampered
-    from tacit.privacy.accounting import require_delta
-    from tacit.privacy.ledger import EVERYONE, Ledger
-
-    if delta is not None:
-        require_delta(delta)
-        return delta
-    try:
-        with Ledger(path, mode="read") as ledger:
-            budget = ledger.budgets().get(EVERYONE)
-    except LedgerTampered:
-        budget = None
-    return budget.delta if budget else USUAL_DELTA

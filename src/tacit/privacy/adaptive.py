@@ -26,12 +26,14 @@ class AdaptiveBound:
         noise: Standard deviation of the noise on the count of short ones.
         quantile: The share of contributions that should stay unclipped.
         speed: How fast the bound moves: by a factor of at most e^speed in a round.
+        rehearsal: Whether the noise repeats with the seed, and so protects nobody.
     """
 
     expected: int
     noise: float
     quantile: float = 0.5
     speed: float = 0.2
+    rehearsal: bool = False
 
     def __post_init__(self) -> None:
         require_count("expected", self.expected)
@@ -41,6 +43,7 @@ class AdaptiveBound:
 
     def next(self, bound: float, lengths: Tensor, key: Key) -> float:
         """The bound for the next round; charge `release()` first."""
+        noise.refuse_undeclared(key, self.rehearsal)
         # Counted as plus or minus one half, a contribution moves the sum by one half instead of one.
         centred = float((lengths <= bound).double().sum()) - 0.5 * lengths.numel()
         noisy = float(noise.gaussian(np.array([centred]), self.noise, key)[0])
@@ -50,4 +53,6 @@ class AdaptiveBound:
     def release(self, *, relation: Relation = "add-remove", **fields: Any) -> Release:
         """What one round's count costs."""
         sensitivity = 0.5 if relation == "add-remove" else 1.0
-        return Release(scale=self.noise, sensitivity=sensitivity, relation=relation, **fields)
+        return Release(
+            scale=self.noise, sensitivity=sensitivity, relation=relation, rehearsal=self.rehearsal, **fields
+        )

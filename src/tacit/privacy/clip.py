@@ -31,12 +31,10 @@ class Geometry:
         shape = tuple(self.matrix.shape)
         require(len(shape) == 2 and shape[0] == shape[1], "matrix", f"shape {shape}", "square")
         finite = bool(torch.isfinite(self.matrix).all())
-        require(
-            finite and torch.allclose(self.matrix, self.matrix.T),
-            "matrix",
-            "this one",
-            "symmetric and finite",
-        )
+        # Computed Gram matrices are symmetric up to rounding, relative to their largest entry.
+        rounding = 100 * torch.finfo(self.matrix.dtype).eps * self.matrix.abs().max()
+        symmetric = finite and bool(((self.matrix - self.matrix.T).abs() <= rounding).all())
+        require(symmetric, "matrix", "this one", "symmetric and finite")
         _ = self.root
 
     @cached_property
@@ -70,15 +68,16 @@ def clip_rows(rows: Tensor, bound: float, *, norm: Norm = "l2", geometry: Geomet
         geometry: Another inner product than the ordinary one, for L2.
 
     Guarantee:
-        Every row of the result has length at most `bound`, in exact arithmetic too; a row that holds NaN or
-        infinity becomes zero, and `count_broken` counts it.
+        Every row of the result has length at most `bound`, but for a rounding of double precision; a row that
+        holds NaN or infinity, or whose length does, becomes zero, and `count_broken` counts it.
     """
     require_positive("bound", bound)
     length = lengths(rows, norm=norm, geometry=geometry)
-    # Long rows shrink by a few roundings more than needed, so that the bound holds after rounding as well.
-    slack = 1 - 8 * torch.finfo(rows.dtype).eps
-    factor = torch.where(length > bound, bound * slack / length, 1.0)
-    clipped = rows * factor.to(rows.dtype).unsqueeze(-1)
+    # Long rows shrink by a few roundings more than needed, so that the bound holds after rounding as well;
+    # divided first, so that no factor is too small to be exact.
+    slack = 1 - 8 * torch.finfo(rows.dtype).eps - rows.shape[-1] * torch.finfo(torch.float64).eps
+    shrunk = rows.double() / length.unsqueeze(-1) * (bound * slack)
+    clipped = torch.where((length > bound).unsqueeze(-1), shrunk.to(rows.dtype), rows)
     return torch.where(length.isfinite().unsqueeze(-1), clipped, 0.0)
 
 
@@ -103,13 +102,15 @@ def clip_groups(rows: Tensor, labels: Tensor, groups: int, bound: float, *, norm
 
 
 def count_broken(rows: Tensor) -> int:
-    """How many rows hold NaN or infinity. The number is as private as the rows: it stays at the site."""
-    return int((~torch.isfinite(rows)).any(dim=-1).sum())
+    """How many rows would become zero. The number is as private as the rows: it stays at the site."""
+    return int(lengths(rows).isinf().sum())
 
 
 def lengths(rows: Tensor, *, norm: Norm = "l2", geometry: Geometry | None = None) -> Tensor:
     """The length of each row, in double precision; infinite where a row is broken."""
     require_word("norm", norm, ("l2", "l1"))
+    require(rows.is_floating_point(), "rows", str(rows.dtype), "floating-point numbers")
+    require(rows.ndim > 0 and rows.shape[-1] > 0, "rows", f"shape {tuple(rows.shape)}", "rows of coordinates")
     require(
         norm == "l2" or geometry is None,
         "geometry",

@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 # The search stops between this share of the target and the target.
 CLOSE_ENOUGH = 0.9995
+# Less noise than this is never answered, even where a rare draw would allow none at all.
+LEAST = 1e-2
 
 
 def meet(price: Callable[[float], float], target: float, start: float) -> float:
@@ -23,7 +25,8 @@ def meet(price: Callable[[float], float], target: float, start: float) -> float:
     for _ in range(200):
         value = price(noise)
         scarce, enough = (scarce, noise) if value <= target else (noise, enough)
-        if CLOSE_ENOUGH * target <= value <= target or enough <= scarce * (1 + 1e-4):
+        settled = CLOSE_ENOUGH * target <= value <= target or enough <= scarce * (1 + 1e-3)
+        if settled or enough <= LEAST:
             return enough
         if last and math.isfinite(value) and last[1] != value and last[0] != noise:
             slope = max(math.log(last[1] / value) / math.log(noise / last[0]), 0.1)

@@ -5,15 +5,13 @@ carries the hash of all rows before it, so a changed ledger is found. It knows r
 published. A ledger outlives runs: what several experiments cost the same people is composed here.
 """
 
-import hashlib
 import math
 import os
 import secrets
 import sqlite3
-from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -22,40 +20,31 @@ import msgspec
 
 from tacit.errors import (
     BudgetExhausted,
-    InvalidValue,
     LedgerError,
     LedgerTampered,
     LedgerUnusable,
     Refused,
     TacitError,
+    require_word,
 )
 from tacit.privacy import accounting
-from tacit.privacy.release import Release, by_subject, from_dict, require_positive
+from tacit.privacy.account import EVERYONE, FORMAT, Account, Budget, chained
+from tacit.privacy.release import Release, by_subject
 
 # Marks the file as ours in the SQLite header: the letters TACT.
 APPLICATION = 0x54414354
 WAIT_SECONDS = 60
-GENESIS = hashlib.sha256(b"tacit ledger 1").digest()
-EVERYONE = "*"
 
 SCHEMA = (
     f"PRAGMA application_id = {APPLICATION}",
-    "CREATE TABLE entries (number INTEGER PRIMARY KEY, body TEXT NOT NULL, hash BLOB NOT NULL) STRICT",
+    "CREATE TABLE entries (number INTEGER PRIMARY KEY, body TEXT NOT NULL, hash BLOB NOT NULL)"
+    " STRICT, WITHOUT ROWID",
     "CREATE TRIGGER stay BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'append-only'); END",
     "CREATE TRIGGER remain BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'append-only'); END",
+    "CREATE TRIGGER follow BEFORE INSERT ON entries"
+    " WHEN NEW.number <= (SELECT coalesce(max(number), 0) FROM entries)"
+    " BEGIN SELECT RAISE(ABORT, 'append-only'); END",
 )
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The most that one subject may be charged, over the whole life of the ledger."""
-
-    epsilon: float
-    delta: float
-
-    def __post_init__(self) -> None:
-        require_positive("budget epsilon", self.epsilon)
-        accounting.require_delta(self.delta)
 
 
 @dataclass(frozen=True)
@@ -85,13 +74,18 @@ class Ledger:
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, mode: Literal["write", "read"] = "write"
     ) -> None:
+        require_word("mode", mode, ("write", "read"))
         self.path = Path(path) if path is not None else None
-        self._account = _Account()
+        self._account = Account()
         self._known: list[tuple[Budget, dict[accounting.Kind, int]]] = []
         with _explained(self.path, "opened"):
             self._connection = _connect(self.path, mode)
-        with self._transaction("DEFERRED" if mode == "read" else "IMMEDIATE", "opened"):
-            pass
+        try:
+            with self._transaction("DEFERRED" if mode == "read" else "IMMEDIATE", "opened"):
+                pass
+        except BaseException:
+            self._connection.close()
+            raise
 
     def allow(self, *, epsilon: float, delta: float, subject: str = EVERYONE) -> None:
         """Set the budget of a subject, or of every subject that has none of its own; written like a charge.
@@ -101,7 +95,8 @@ class Ledger:
         budget = Budget(epsilon, delta)
         with self._writing():
             if self._account.budgets.get(subject) != budget:
-                self._append({"kind": "budget", "subject": subject, "epsilon": epsilon, "delta": delta})
+                limits = {"epsilon": float(epsilon), "delta": float(delta)}
+                self._append({"kind": "budget", "subject": subject, **limits})
 
     def charge(self, releases: Iterable[Release], *, ticket: str | None = None) -> bool:
         """Pay for releases before they happen.
@@ -139,12 +134,16 @@ class Ledger:
             self._check(list(releases))
 
     def spent(self, delta: float | None = None, *, subject: str | None = None) -> float:
-        """Epsilon so far, of the costliest subject or of one; at the delta of its budget by default."""
+        """Epsilon so far, of the costliest subject or of one; at `usual_delta` unless another is given."""
+        if delta is not None:
+            accounting.require_delta(delta)
         with self._reading():
-            groups = by_subject(self._account.releases())
-            chosen = groups if subject is None else {subject: groups.get(subject, [])}
-            epsilons = (accounting.epsilon(rows, self._delta(name, delta)) for name, rows in chosen.items())
-            return max(epsilons, default=0.0)
+            return self._spent(self._account.usual_delta(subject) if delta is None else delta, subject)
+
+    def usual_delta(self, subject: str | None = None) -> float:
+        """The delta of a subject's budget; for all, the smallest of any budget, which holds for each."""
+        with self._reading():
+            return self._account.usual_delta(subject)
 
     def releases(self) -> list[Release]:
         """Everything that was charged, equal releases counted together."""
@@ -165,23 +164,21 @@ class Ledger:
     def entries(self) -> list[dict[str, Any]]:
         """Every row as it was written: its number, its time, its content, its hash."""
         with self._reading():
-            return [
-                {"number": number, **msgspec.json.decode(body), "hash": digest.hex()}
-                for number, body, digest in self._connection.execute(
-                    "SELECT number, body, hash FROM entries ORDER BY number"
-                )
-            ]
+            return self._entries()
 
     def export(self, stream: TextIO) -> None:
         """Write every row as one line of JSON."""
         for entry in self.entries():
             stream.write(msgspec.json.encode(entry).decode() + "\n")
 
-    def damage(self) -> tuple[str, ...]:
-        """What SQLite itself finds wrong with the file, beyond the hashes that every access checks."""
+    def verify(self, delta: float | None = None) -> Verification:
+        """Check the file, every hash and what everything costs, all at one instant."""
         with self._reading():
-            found = [row[0].decode() for row in self._connection.execute("PRAGMA integrity_check")]
-        return tuple(problem for problem in found if problem != "ok")
+            events = sum(entry["kind"] == "release" for entry in self._entries())
+            problems = tuple(self._damage())
+            chosen = self._account.usual_delta() if delta is None else delta
+            epsilon = math.inf if problems else self._spent(chosen)
+            return Verification(events, not problems, epsilon, chosen, self._account.head.hex(), problems)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -193,11 +190,31 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _spent(self, delta: float, subject: str | None = None) -> float:
+        groups = by_subject(self._account.releases(), also=[subject] if subject else [])
+        chosen = groups.values() if subject is None else [groups[subject]]
+        return max((accounting.epsilon(rows, delta) for rows in chosen), default=0.0)
+
+    def _entries(self) -> list[dict[str, Any]]:
+        fresh, entries = Account(), list[dict[str, Any]]()
+        query = "SELECT number, body, hash FROM entries ORDER BY number"
+        for number, body, digest in self._connection.execute(query):
+            fresh.fold(number, body, digest)
+            entries.append({"number": number, **msgspec.json.decode(body), "hash": digest.hex()})
+        return entries
+
+    def _damage(self) -> list[str]:
+        """What is wrong with the file beyond the hashes: pages that do not fit, guards that are gone."""
+        checked = [row[0].decode() for row in self._connection.execute("PRAGMA integrity_check")]
+        found = {row[0].decode() for row in self._connection.execute("SELECT sql FROM sqlite_master")}
+        guards = [] if found == set(SCHEMA[1:]) else ["the table and its guards were changed"]
+        return [problem for problem in checked if problem != "ok"] + guards
+
     def _check(self, rows: list[Release]) -> None:
-        groups = by_subject(self._account.releases() + rows)
-        for subject, group in groups.items():
+        named = [subject for subject in self._account.budgets if subject != EVERYONE]
+        for subject, group in by_subject(self._account.releases() + rows, also=named).items():
             budget = self._account.budget(subject)
-            if budget is not None and not self._affords(group, budget):
+            if budget is not None and group and not self._affords(group, budget):
                 cost = accounting.epsilon(group, budget.delta)
                 raise BudgetExhausted(
                     f"budget of {subject} exhausted: epsilon would be {cost:.4g} at delta {budget.delta:g}, "
@@ -215,17 +232,9 @@ class Ledger:
             self._known = [(budget, counts), *self._known[:15]]
         return fits
 
-    def _delta(self, subject: str, delta: float | None) -> float:
-        budget = self._account.budget(subject)
-        if delta is None and budget is None:
-            raise InvalidValue(
-                "delta = None is not allowed: it must be given, the ledger has no budget to take it from"
-            )
-        return budget.delta if delta is None and budget is not None else float(delta or 0.0)
-
     def _append(self, content: dict[str, Any]) -> None:
         body = msgspec.json.encode({"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **content})
-        number, digest = self._account.number + 1, _hash(self._account.head, self._account.number + 1, body)
+        number, digest = self._account.number + 1, chained(self._account.head, self._account.number + 1, body)
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, body.decode(), digest))
         self._connection.execute(f"PRAGMA user_version = {number}")
         self._account.fold(number, body, digest)
@@ -236,8 +245,11 @@ class Ledger:
         for number, body, digest in self._connection.execute(query, (self._account.number,)):
             self._account.fold(number, body, digest)
         (expected,) = self._connection.execute("PRAGMA user_version").fetchone()
-        if expected != self._account.number:
-            raise LedgerTampered(f"{expected} rows were written, and {self._account.number} are there")
+        (there,) = self._connection.execute("SELECT count(*) FROM entries").fetchone()
+        if not expected == there == self._account.number:
+            raise LedgerTampered(
+                f"{expected} rows were written, {there} are there, {self._account.number} fit"
+            )
 
     def _reading(self) -> AbstractContextManager[None]:
         return self._transaction("DEFERRED", "read")
@@ -248,30 +260,32 @@ class Ledger:
     @contextmanager
     def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"], verb: str) -> Generator[None]:
         with _explained(self.path, verb):
-            self._connection.execute(f"BEGIN {kind}")
             try:
+                self._connection.execute(f"BEGIN {kind}")
                 self._recognise(create=kind == "IMMEDIATE")
                 self._catch_up()
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
                 # What was folded in may be undone: read it all again next time.
-                self._account = _Account()
+                self._account = Account()
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
 
     def _recognise(self, *, create: bool) -> None:
         (application,) = self._connection.execute("PRAGMA application_id").fetchone()
-        (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        tables = {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")}
+        if application == APPLICATION and b"entries" not in tables:
+            raise LedgerTampered("its rows are gone")
         if application == APPLICATION:
             return
-        if tables or not create:
+        if tables or application or not create:
             raise LedgerUnusable("it is not a ledger of ours")
         for statement in SCHEMA:
             self._connection.execute(statement)
         # Two ledgers never share a hash, however alike their charges.
-        self._append({"kind": "opened", "format": 1, "id": secrets.token_hex(16)})
+        self._append({"kind": "opened", "format": FORMAT, "id": secrets.token_hex(16)})
 
 
 def verify(path: str | os.PathLike[str], delta: float | None = None) -> Verification:
@@ -280,66 +294,19 @@ def verify(path: str | os.PathLike[str], delta: float | None = None) -> Verifica
     Raises:
         LedgerUnusable: The path holds no ledger at all.
     """
+    if delta is not None:
+        accounting.require_delta(delta)
     try:
         with Ledger(path, mode="read") as ledger:
-            problems = ledger.damage()
-            events = sum(1 for entry in ledger.entries() if entry["kind"] == "release")
-            budget = ledger.budgets().get(EVERYONE)
-            chosen = delta if delta is not None else budget.delta if budget else None
-            epsilon = ledger.spent(delta) if events else 0.0
-            return Verification(events, not problems, epsilon, chosen, ledger.head, problems)
+            return ledger.verify(delta)
     except LedgerTampered as error:
         return Verification(0, False, math.inf, delta, "", (str(error),))
-
-
-@dataclass
-class _Account:
-    """What the rows add up to."""
-
-    number: int = 0
-    head: bytes = GENESIS
-    budgets: dict[str, Budget] = field(default_factory=dict[str, Budget])
-    totals: Counter[Release] = field(default_factory=Counter[Release])
-    tickets: dict[str, list[Release]] = field(default_factory=dict[str, list[Release]])
-
-    def fold(self, number: object, body: object, digest: object) -> None:
-        expected = self.number + 1
-        computed = _hash(self.head, expected, body) if isinstance(body, bytes) else None
-        if number != expected or not isinstance(body, bytes) or computed is None or computed != digest:
-            raise LedgerTampered(
-                f"row {expected} does not fit the rows before it: it was changed or is missing"
-            )
-        try:
-            self._add(msgspec.json.decode(body, type=dict[str, Any]))
-        except (msgspec.MsgspecError, TacitError, KeyError, TypeError) as error:
-            raise LedgerTampered(f"row {expected} cannot be read: {error}") from error
-        self.number, self.head = expected, computed
-
-    def _add(self, entry: dict[str, Any]) -> None:
-        kind, _ = entry.pop("kind"), entry.pop("at")
-        if kind == "budget":
-            self.budgets[entry["subject"]] = Budget(entry["epsilon"], entry["delta"])
-        elif kind == "release":
-            ticket, release = entry.pop("ticket"), from_dict(entry)
-            # Who and what for do not change the price: rounds alike are counted together.
-            self.totals[replace(release, count=1, party="", purpose="")] += release.count
-            if ticket is not None:
-                self.tickets.setdefault(ticket, []).append(release)
-
-    def releases(self) -> list[Release]:
-        return [replace(release, count=times) for release, times in self.totals.items()]
-
-    def budget(self, subject: str) -> Budget | None:
-        return self.budgets.get(subject, self.budgets.get(EVERYONE))
-
-
-def _hash(previous: bytes, number: int, body: bytes) -> bytes:
-    return hashlib.sha256(previous + number.to_bytes(8, "big") + body).digest()
 
 
 def _connect(path: Path | None, mode: Literal["write", "read"]) -> sqlite3.Connection:
     if path is None:
         return _as_written(sqlite3.connect(":memory:", isolation_level=None))
+    path = path.resolve()
     if mode == "read" and not path.is_file():
         raise LedgerUnusable("there is no such file")
     if mode == "write" and not path.parent.is_dir():
@@ -350,8 +317,12 @@ def _connect(path: Path | None, mode: Literal["write", "read"]) -> sqlite3.Conne
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     address = f"{path.absolute().as_uri()}?mode={'ro' if mode == 'read' else 'rwc'}"
     connection = sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
-    # Durable before `charge` returns: the file, and the folder that holds its journal.
-    connection.execute("PRAGMA synchronous = EXTRA")
+    try:
+        # Durable before `charge` returns: the file, and the folder that holds its journal.
+        connection.execute("PRAGMA synchronous = EXTRA")
+    except BaseException:
+        connection.close()
+        raise
     return _as_written(connection)
 
 
@@ -368,6 +339,12 @@ def _explained(path: Path | None, verb: str) -> Generator[None]:
         yield
     except LedgerError as error:
         raise type(error)(f"ledger {name} cannot be {verb}: {error}") from error
+    except (OSError, UnicodeError, ValueError) as error:
+        if isinstance(error, TacitError):
+            raise
+        # SQLite cannot even say what is wrong with a damaged schema when the damage is in its text.
+        kind = LedgerTampered if isinstance(error, UnicodeError) else LedgerUnusable
+        raise kind(f"ledger {name} cannot be {verb}: {error}") from error
     except sqlite3.Error as error:
         damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
         kind = LedgerTampered if damaged else LedgerUnusable

@@ -9,11 +9,19 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from tacit.errors import Refused
+from tacit.errors import require
 from tacit.keys import Key
 from tacit.privacy import noise
 from tacit.privacy.accounting import clipped_release
-from tacit.privacy.release import Relation, Release, Sampled, View
+from tacit.privacy.release import (
+    Relation,
+    Release,
+    Sampled,
+    View,
+    require_count,
+    require_positive,
+    require_rate,
+)
 
 if TYPE_CHECKING:
     # A price needs no tensors: plans are made without loading torch.
@@ -87,6 +95,11 @@ class ProtectedRecords(Unprotected):
     sampled: Sampled = "unit"
     rehearsal: bool = False
 
+    def __post_init__(self) -> None:
+        require(self.grouped or self.sampled == "unit", "sampled", self.sampled, '"unit" without risk groups')
+        require_price(self.clip, self.multiplier, self.rate)
+        require_count("steps", self.steps)
+
     def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
         """The sum of clipped rows plus noise; with no rows at all, noise alone.
 
@@ -138,6 +151,13 @@ class ProtectedSites(Unprotected):
     rate: float = 1.0
     rehearsal: bool = False
 
+    def __post_init__(self) -> None:
+        require_price(self.clip, self.multiplier, self.rate)
+        require_positive("reach", self.reach)
+        alike = self.reach == self.clip and self.rate == 1
+        given = f"reach {self.reach} and rate {self.rate}"
+        require(self.where == "server" or alike, "noise at the site", given, "reach = clip and rate = 1")
+
     def at_site(self, update: "Tensor", key: Key) -> "Tensor":
         """The clipped update; with noise if the site does not trust the server."""
         clipped = _clipped(update, self.law, self.clip)
@@ -175,6 +195,13 @@ class ProtectedSites(Unprotected):
         return (price,)
 
 
+def require_price(clip: float, multiplier: float, rate: float) -> None:
+    """Refuse what cannot be priced, before it is used."""
+    require_positive("clip", clip)
+    require_positive("multiplier", multiplier)
+    require_rate("rate", rate)
+
+
 def _clipped(rows: "Tensor", law: NoiseLaw, bound: float) -> "Tensor":
     from tacit.privacy.clip import clip_rows
 
@@ -184,9 +211,6 @@ def _clipped(rows: "Tensor", law: NoiseLaw, bound: float) -> "Tensor":
 def _noised(values: "Tensor", law: NoiseLaw, scale: float, key: Key, rehearsal: bool) -> "Tensor":
     import torch
 
-    if key.rehearsal and not rehearsal:
-        raise Refused(
-            "a rehearsal key repeats its noise; declare the run a rehearsal with Privacy(rehearsal=True)"
-        )
+    noise.refuse_undeclared(key, rehearsal)
     add = noise.gaussian if law == "gaussian" else noise.laplace
     return torch.from_numpy(add(values.detach().contiguous().numpy(), scale, key))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from tacit.errors import require
+from tacit.errors import Refused, require
 from tacit.keys import Key
 from tacit.privacy.release import require_positive
 
@@ -24,22 +24,27 @@ GRID_BITS = 30
 
 def gaussian(values: Array, scale: float, key: Key) -> Array:
     """The values plus independent normal noise of standard deviation `scale`."""
-    draws = np.asarray(ndtri(_uniform(values, scale, key)), dtype=np.float64)
-    return _on_grid(values + scale * draws, scale)
+    signs, tails = _draws(values, scale, key, b"gaussian")
+    return _on_grid(values + scale * signs * np.asarray(ndtri(tails / 2), dtype=np.float64), scale)
 
 
 def laplace(values: Array, scale: float, key: Key) -> Array:
     """The values plus independent Laplace noise with density `exp(-|x| / scale) / (2 scale)`."""
-    centred = _uniform(values, scale, key) - 0.5
-    draws = -np.sign(centred) * np.log1p(-2 * np.abs(centred))
-    return _on_grid(values + scale * draws, scale)
+    signs, tails = _draws(values, scale, key, b"laplace")
+    return _on_grid(values + scale * signs * np.log(tails), scale)
 
 
-def _uniform(values: Array, scale: float, key: Key) -> Array:
+def refuse_undeclared(key: Key, rehearsal: bool) -> None:
+    """Refuse draws that repeat where no rehearsal was declared: they would be charged, and protect nobody."""
+    if key.rehearsal and not rehearsal:
+        raise Refused("a rehearsal key repeats its noise; declare it with rehearsal=True, in Privacy or here")
+
+
+def _draws(values: Array, scale: float, key: Key, law: bytes) -> tuple[Array, Array]:
     require_positive("scale", scale)
     # Noise hides nothing in a NaN or an infinity: whoever got here without clipping is stopped.
     require(bool(np.isfinite(values).all()), "values", "some that are not finite", "finite, that is, clipped")
-    return key.secret(values.tobytes(), np.float64(scale).tobytes()).uniform(values.shape)
+    return key.secret(law, values.tobytes(), np.float64(scale).tobytes()).tails(values.shape)
 
 
 def _on_grid(noised: Array, scale: float) -> Array:

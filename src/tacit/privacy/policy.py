@@ -125,10 +125,13 @@ class Privacy:
             Refused: The promise cannot be kept for this combination; the message names a way out.
         """
         require_count("rounds", rounds)
-        if aggregation.weights == "records":
+        require_count("sites", len(federation))
+        require_count("steps", task.steps)
+        require_rate("sample", task.sample)
+        if aggregation.weights not in ("uniform", "public"):
             raise Refused(
-                'weights = "records" cannot be kept private: the number of records at a site is a secret. '
-                'Use weights = "uniform", or give public weights.'
+                f'weights = "{aggregation.weights}" cannot be kept private: the number of records at a site '
+                'is a secret. Use weights = "uniform", or give public weights.'
             )
         if self.unit == "record":
             return self._protect_records(task, rounds)
@@ -150,7 +153,7 @@ class Privacy:
             )
         # In a risk group one record can turn a clipped sum into its opposite: twice the bound, unless the
         # draw selects whole groups, where that is an exchange.
-        grouped = not task.separable
+        grouped = task.groups != "none"
         exchange = grouped and task.groups == "groups"
         multiplier = self._multiplier(
             rounds * task.steps, task.sample, "replace" if exchange else "add-remove"

@@ -63,6 +63,7 @@ class Release:
         require_positive("scale / sensitivity", self.multiplier)
         require_rate("rate", self.rate)
         require_count("count", self.count)
+        require(isinstance(self.subject, str), "subject", self.subject, 'a name such as "records@oslo"')  # pyright: ignore[reportUnnecessaryIsInstance]
         about_sites = self.subject.partition("@")[0] == "sites"
         allowed = '"sites" or "sites@NAME"' if self.unit == "site" else 'a name such as "records@oslo"'
         require(self.subject != "" and about_sites == (self.unit == "site"), "subject", self.subject, allowed)
@@ -95,7 +96,10 @@ class Release:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, in the order of the fields."""
-        return asdict(self)
+        # Numbers of numpy's count as plain ones, which is what they are written as.
+        return {
+            key: float(value) if isinstance(value, float) else value for key, value in asdict(self).items()
+        }
 
 
 WORDS: Mapping[str, tuple[str, ...]] = {
@@ -108,12 +112,14 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 
 
 def from_dict(fields: Mapping[str, Any]) -> Release:
-    """Read a release back from plain data; wrong types and unknown laws are refused."""
+    """Read a release back from plain data; wrong types, unknown words and unknown fields are refused."""
+    unknown = sorted(set(fields) - set(Release.__dataclass_fields__))
+    require(not unknown, "release", unknown, "without fields that nobody knows")
     return msgspec.convert(dict(fields), type=Release)
 
 
-def by_subject(releases: Iterable[Release]) -> dict[str, list[Release]]:
-    """Everything that concerns each subject, under one relation.
+def by_subject(releases: Iterable[Release], also: Iterable[str] = ()) -> dict[str, list[Release]]:
+    """Everything that concerns each subject that was released about, and each in `also`, under one relation.
 
     A release about a whole concerns its parts: what is let out about whole sites, or about `records` at every
     party, is also let out about `records@oslo`. Releases of one subject under different relations or units
@@ -125,7 +131,7 @@ def by_subject(releases: Iterable[Release]) -> dict[str, list[Release]]:
         about.setdefault(release.subject, []).append(release)
     return {
         subject: _one_relation([release for whole in _wholes(subject) for release in about.get(whole, [])])
-        for subject in about
+        for subject in dict.fromkeys([*about, *also])
     }
 
 
@@ -141,17 +147,25 @@ def _one_relation(releases: list[Release]) -> list[Release]:
 
 def require_positive(field: str, given: object) -> None:
     """Refuse what is not a positive, finite number."""
-    ok = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given) and given > 0
-    require(ok, field, given, "a finite number above 0")
+    require(_between(given, 0, math.inf), field, given, "a finite number above 0")
 
 
 def require_rate(field: str, given: object) -> None:
     """Refuse what is not a probability above 0."""
-    ok = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= 1
-    require(ok, field, given, "above 0 and at most 1")
+    require(_between(given, 0, math.nextafter(1, 2)), field, given, "above 0 and at most 1")
 
 
 def require_count(field: str, given: object) -> None:
     """Refuse what is not a whole number of at least 1."""
     ok = isinstance(given, int) and not isinstance(given, bool) and given >= 1
     require(ok, field, given, "a whole number of at least 1")
+
+
+def _between(given: object, low: float, high: float) -> bool:
+    """Whether it is a number strictly inside; a whole number too large for a float is not."""
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        return False
+    try:
+        return low < float(given) < high
+    except OverflowError:
+        return False

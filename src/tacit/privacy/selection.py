@@ -4,6 +4,7 @@ Both rules are purely private: the better candidate is likelier, and one record 
 factor of at most e^epsilon. The private quantile that buys a clip radius is such a choice too.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import require, require_word
 from tacit.keys import Key
+from tacit.privacy.noise import GRID_BITS, refuse_undeclared
 from tacit.privacy.release import Release, require_positive
 
 Array = NDArray[np.float64]
@@ -28,11 +30,13 @@ class Selection:
         sensitivity: How far one record can move any score, under the relation of the release.
         rule: `exponential`, or `permute-and-flip`, which is never worse and at best twice as good
             (McKenna and Sheldon 2020).
+        rehearsal: Whether the draws repeat with the seed, and so protect nobody.
     """
 
     epsilon: float
     sensitivity: float = 1.0
     rule: Rule = "exponential"
+    rehearsal: bool = False
 
     def __post_init__(self) -> None:
         require_positive("epsilon", self.epsilon)
@@ -41,18 +45,25 @@ class Selection:
 
     def choose(self, scores: Sequence[float] | Array, key: Key) -> int:
         """The index of the chosen candidate; charge `release()` first."""
+        refuse_undeclared(key, self.rehearsal)
         values = np.asarray(scores, dtype=np.float64)
         require(
             values.ndim == 1 and values.size > 0, "scores", f"shape {values.shape}", "a list of at least one"
         )
         require(bool(np.isfinite(values).all()), "scores", "one that is not finite", "finite numbers")
         tilt = self.epsilon / (2 * self.sensitivity)
-        return _noisiest(tilt * (values - values.max()), self.rule, key, values.tobytes())
+        with np.errstate(over="ignore"):
+            weights = tilt * (values - values.max())
+        return _noisiest(weights, self.rule, key, values.tobytes())
 
     def release(self, **fields: Any) -> Release:
         """What one choice costs."""
         return Release(
-            law="selection", scale=self.sensitivity / self.epsilon, sensitivity=self.sensitivity, **fields
+            law="selection",
+            scale=self.sensitivity / self.epsilon,
+            sensitivity=self.sensitivity,
+            rehearsal=self.rehearsal,
+            **fields,
         )
 
 
@@ -65,12 +76,14 @@ class PrivateQuantile:
         low: The smallest answer, public.
         high: The largest answer, public; numbers outside count as the nearest end.
         epsilon: The price.
+        rehearsal: Whether the draws repeat with the seed, and so protect nobody.
     """
 
     quantile: float
     low: float
     high: float
     epsilon: float
+    rehearsal: bool = False
 
     def __post_init__(self) -> None:
         require(0 <= self.quantile <= 1, "quantile", self.quantile, "from 0 to 1")
@@ -84,6 +97,7 @@ class PrivateQuantile:
 
     def choose(self, numbers: Sequence[float] | Array, key: Key) -> float:
         """A number near the quantile; charge `release()` first. What is not a number counts as `high`."""
+        refuse_undeclared(key, self.rehearsal)
         values = np.nan_to_num(
             np.asarray(numbers, dtype=np.float64), nan=self.high, posinf=self.high, neginf=self.low
         )
@@ -94,11 +108,14 @@ class PrivateQuantile:
             weights = self.epsilon / 2 * scores + np.log(np.diff(ends))
         gap = _noisiest(weights, "exponential", key / "gap", ends.tobytes())
         share = float((key / "place").secret(ends.tobytes()).uniform((1,))[0])
-        return float(ends[gap] + share * (ends[gap + 1] - ends[gap]))
+        place = float(ends[gap] + share * (ends[gap + 1] - ends[gap]))
+        # On a public grid: the last bits of the place would tell which numbers it lies between.
+        step = 2.0 ** (math.floor(math.log2(self.high - self.low)) - GRID_BITS)
+        return min(self.low + round((place - self.low) / step) * step, self.high)
 
     def release(self, **fields: Any) -> Release:
         """What one answer costs."""
-        return Selection(epsilon=self.epsilon).release(**fields)
+        return Selection(epsilon=self.epsilon, rehearsal=self.rehearsal).release(**fields)
 
 
 def _noisiest(weights: Array, rule: Rule, key: Key, inputs: bytes) -> int:
@@ -107,6 +124,6 @@ def _noisiest(weights: Array, rule: Rule, key: Key, inputs: bytes) -> int:
     Gumbel noise gives exactly the exponential mechanism; exponential noise gives permute-and-flip (Ding and
     others 2021). Nothing is exponentiated, so weights of any size are safe.
     """
-    draws = -np.log(key.secret(inputs).uniform(weights.shape))
+    draws = -np.log(key.secret(inputs).tails(weights.shape)[1])
     noise = draws if rule == "permute-and-flip" else -np.log(draws)
     return int(np.argmax(weights + noise))

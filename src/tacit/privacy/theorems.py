@@ -54,10 +54,8 @@ def zcdp(releases: Sequence[Release], delta: float) -> float | None:
 
 def rho(release: Release) -> float:
     """The zCDP of one release; of a sampled one, as if there had been no draw."""
-    # A selection has bounded range, hence epsilon^2 / 8 (Cesar and Rogers 2021); pure privacy in general
-    # epsilon^2 / 2.
-    share = 8 if release.law == "selection" else 2
-    return 1 / (share * release.multiplier**2)
+    # A Gaussian of z sensitivities has 1 / (2 z^2); so has any pure release with epsilon = 1 / z.
+    return 1 / (2 * release.multiplier**2)
 
 
 THEOREMS: dict[str, Theorem] = {"zcdp": zcdp, "advanced": advanced, "basic": basic}
