@@ -253,11 +253,9 @@ def test_rounding_in_long_compositions_never_lowers_the_claim(times, mu, delta):
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-10])
 def test_one_drawn_gaussian_keeps_its_delta(multiplier, rate, delta):
     claim = epsilon([gauss(multiplier, rate=rate)], delta)
-    # The best test looks at the tail where the mixture is e^claim times likelier.
-    cut = 0.5 / multiplier + multiplier * math.log1p(math.expm1(claim) / rate)
-    tails = gaussian.delta_of(multiplier, math.log1p(math.expm1(claim) / rate))
-    assert cut > 0
-    assert rate * tails <= delta * (1 + 1e-9)
+    # Where the mixture is e^claim times likelier, the drawn part alone is e^before times likelier.
+    before = math.log1p(math.expm1(claim) / rate)
+    assert rate * gaussian.delta_of(multiplier, before) <= delta * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("times", "delta"), [(100, 1e-12), (100, 1e-5), (1000, 1e-9)])
@@ -312,30 +310,29 @@ NONSENSE = [
 NEED_NUMERICS = [[SAMPLED], [EXCHANGED], [GROUPED], [LAPLACE], [DRAWN_LAPLACE], EVERYTHING]
 
 
+@pytest.fixture(scope="module")
+def honest():
+    """What the releases that need numerics cost while the library works."""
+    return [(rows, epsilon(rows, DELTA)) for rows in NEED_NUMERICS]
+
+
 @pytest.mark.usefixtures("fresh_cache")
 @pytest.mark.parametrize("answer", NONSENSE, ids=repr)
-def test_nonsense_from_the_library_never_lowers_the_claim(monkeypatch, answer):
-    honest = [epsilon(rows, DELTA) for rows in NEED_NUMERICS]
-    accounting._composed.cache_clear()
+def test_nonsense_from_the_library_never_lowers_the_claim(monkeypatch, honest, answer):
     monkeypatch.setattr(accounting, "_pld", lambda *_: Broken(answer))
-    for rows, true in zip(NEED_NUMERICS, honest, strict=True):
-        claim = epsilon(rows, DELTA)
-        assert claim >= true
+    for rows, true in honest:
+        assert epsilon(rows, DELTA) >= true
         assert not affordable(rows, true * (1 - 1e-6), DELTA)
 
 
 @pytest.mark.usefixtures("fresh_cache")
-@pytest.mark.parametrize(
-    "error", [MemoryError, OverflowError, ValueError, RuntimeError, AssertionError, KeyError]
-)
-def test_a_library_that_fails_never_lowers_the_claim(monkeypatch, error):
+@pytest.mark.parametrize("error", [MemoryError, OverflowError, ValueError, RuntimeError, AssertionError])
+def test_a_library_that_fails_never_lowers_the_claim(monkeypatch, honest, error):
     def fail(*_):
         raise error("out of order")
 
-    honest = [epsilon(rows, DELTA) for rows in NEED_NUMERICS]
-    accounting._composed.cache_clear()
     monkeypatch.setattr(accounting, "_pld", fail)
-    for rows, true in zip(NEED_NUMERICS, honest, strict=True):
+    for rows, true in honest:
         assert epsilon(rows, DELTA) >= true
 
 
@@ -628,6 +625,7 @@ COMPARED = {
     "many gaussians": [gauss(30.0, count=500)],
     "laplace": [Release(law="laplace", scale=10.0, sensitivity=1.0, count=200)],
     "selections": [Release(law="selection", scale=10.0, sensitivity=1.0, count=100)],
+    "very many selections": [Release(law="selection", scale=100.0, sensitivity=1.0, count=100_000)],
     "sampled": [SAMPLED],
     "rarely sampled": [gauss(0.8, rate=1e-4, count=1000)],
     "mixed": [GAUSSIAN, LAPLACE, gauss(1.2, rate=0.05, count=50)],

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tacit.errors import require, require_word
-from tacit.privacy import gaussian, theorems
+from tacit.privacy import gaussian, pure, theorems
 from tacit.privacy.falling import meet
 from tacit.privacy.release import (
     Law,
@@ -157,6 +157,11 @@ class Kind(NamedTuple):
     two_sided: bool
 
     @property
+    def generic(self) -> bool:
+        """Whether nothing is known of it but its pure epsilon."""
+        return self.law == "selection" or (self.law == "laplace" and self.two_sided)
+
+    @property
     def pure(self) -> float:
         """Epsilon at delta 0."""
         return math.inf if self.law == "gaussian" else theorems.amplified(1 / self.multiplier, self.rate)
@@ -205,10 +210,13 @@ def _valid(bound: Callable[[], float]) -> float:
 
 
 def _exact(counts: Counts, delta: float) -> float | None:
-    """The closed form where it is the truth: nothing but unsampled Gaussians, or one pure release."""
+    """The closed form where it is the truth: unsampled Gaussians alone, or one kind of generic pure release."""
     if all(kind.law == "gaussian" and kind.rate == 1 for kind, _ in counts):
         return _valid(lambda: _without_draws(counts, delta))
-    return None
+    (kind, times), *others = counts
+    if others or delta == 0 or not kind.generic:
+        return None
+    return _valid(lambda: pure.epsilon_of(kind.pure, times, delta))
 
 
 def _without_draws(counts: Counts, delta: float) -> float:
@@ -240,12 +248,12 @@ def _example(kind: Kind, times: int) -> Release:
 def _numeric(counts: Counts, delta: float) -> Iterator[float]:
     """Bounds by privacy loss distributions on finer and finer grids, until they settle."""
     guess = _valid(lambda: _guess(counts, delta))
-    grid = max(_coarsest(counts, guess), _finest(counts, guess))
-    finest = grid if sum(times for _, times in counts) > MANY else _finest(counts, guess)
-    previous = math.inf
+    many = sum(times for _, times in counts) > MANY
+    grid, previous = max(_coarsest(counts, guess), _finest(counts, 0.0)), math.inf
     while True:
         bound = _valid(partial(_pld_epsilon, counts, delta, grid))
         yield bound
+        finest = grid if many else _finest(counts, bound)
         if grid <= finest or previous - bound <= 15 * ACCURACY * bound:
             return
         previous, grid = bound, max(grid / 4, finest)
@@ -257,10 +265,16 @@ def _coarsest(counts: Counts, guess: float) -> float:
     return _power_of_four(min(16e-3 * guess, 0.6 * spread))
 
 
-def _finest(counts: Counts, guess: float) -> float:
-    # The privacy loss of one Gaussian reaches about 10 / z + 1 / (2 z^2) before its tail is cut at e^-50.
-    reach = max(10 / kind.multiplier + 0.5 / kind.multiplier**2 for kind, _ in counts)
-    return 4 * _power_of_four(max(reach, guess / 4) / MOST_POINTS)
+def _finest(counts: Counts, bound: float) -> float:
+    """The grid beyond which one release, or all together up to a bound, would take too many points."""
+    reach = max(theorems.amplified(_reach(kind), kind.rate) for kind, _ in counts)
+    return 4 * _power_of_four(max(reach, bound / 4 if math.isfinite(bound) else 0.0) / MOST_POINTS)
+
+
+def _reach(kind: Kind) -> float:
+    # The loss of a Gaussian reaches about 10 / z + 1 / (2 z^2) before its tail is cut at e^-50.
+    inverse = 1 / kind.multiplier
+    return 10 * inverse + 0.5 * inverse**2 if kind.law == "gaussian" else inverse
 
 
 def _power_of_four(scale: float) -> float:
@@ -330,7 +344,7 @@ def _pld(kind: Kind, grid: float) -> "PrivacyLossDistribution":
             sampling_prob=kind.rate,
             neighboring_relation=two_sided if kind.two_sided else one_sided,
         )
-    if kind.law == "laplace" and not kind.two_sided:
+    if not kind.generic:
         return pld.from_laplace_mechanism(
             kind.multiplier, value_discretization_interval=grid, sampling_prob=kind.rate
         )
