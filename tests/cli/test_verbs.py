@@ -77,7 +77,7 @@ def test_the_calculator_prints_a_table_for_people():
         (("--epsilon", "1", "--delta", "0"), "delta = 0.0 is not allowed"),
         (("--epsilon", "1", "--delta", "nan"), "delta = nan is not allowed"),
         (("--epsilon", "1", "--rate", "1.5"), "rate = 1.5 is not allowed"),
-        (("--epsilon", "1", "--steps", "0"), "count = 0 is not allowed"),
+        (("--epsilon", "1", "--steps", "0"), "steps = 0 is not allowed"),
         (("--noise-multiplier", "nan"), "noise multiplier = nan is not allowed"),
         (("--noise-multiplier", "0"), "noise multiplier = 0.0 is not allowed"),
         (("--epsilon", "1", "--noise-multiplier", "1"), "give exactly one"),

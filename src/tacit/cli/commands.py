@@ -5,7 +5,7 @@ from typing import Any
 
 from tacit.cli import output
 from tacit.errors import InvalidValue
-from tacit.privacy.release import Relation
+from tacit.privacy.release import Relation, require_count, require_rate
 
 # Running prices are recomputed for so many rows of a ledger, spread evenly.
 RUNNING_PRICES = 100
@@ -35,6 +35,8 @@ def price(
         given = f"--epsilon {epsilon} and --noise-multiplier {noise_multiplier}"
         raise InvalidValue(f"{given} is not allowed: give exactly one of them, the other is the answer")
     accounting.require_delta(delta, mechanism)
+    require_count("steps", steps)
+    require_rate("rate", rate)
     noise = noise_multiplier
     if noise is None:
         assert epsilon is not None

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,11 @@ from tacit.privacy.release import (
     Relation,
     Release,
     by_subject,
+    clipped_release,
+    require_count,
+    require_delta,
     require_positive,
+    require_rate,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
 ACCURACY = 5e-4
 # Fourier transforms round, and tails are cut: what that may hide of delta, for each release and in all.
 ROUNDING, TRUNCATION = 2e-15, 1e-13
+# An epsilon that is proven to be below the first, or that may be above the second, needs no better proof.
+NEGLIGIBLE, ABSURD = 1e-6, 1e9
 # So many releases are composed on one coarse grid: a finer one would only gather more rounding.
 MANY = 1_000_000
 # Grid points of one release; beyond them the grid stays coarse, which overstates.
@@ -79,6 +85,9 @@ def calibrate(
     """
     require_word("mechanism", mechanism, ("gaussian", "laplace"))
     require_positive("epsilon", epsilon)
+    require(epsilon >= NEGLIGIBLE, "epsilon", epsilon, f"at least {NEGLIGIBLE:g}")
+    require_count("steps", steps)
+    require_rate("rate", rate)
     require_delta(delta, mechanism)
 
     def plan(multiplier: float) -> list[Release]:
@@ -89,7 +98,8 @@ def calibrate(
 
     first = plan(1.0)[0]
     if mechanism == "laplace" and delta == 0:
-        multiplier = first.sensitivity / _unamplified(epsilon / steps, rate)
+        # A little more, so that rounding in somebody's clip bound does not exceed the budget.
+        multiplier = (1 + 1e-9) * first.sensitivity / _unamplified(epsilon / steps, rate)
     elif mechanism == "gaussian" and rate == 1:
         multiplier = first.sensitivity * math.sqrt(steps) * gaussian.multiplier_of(epsilon, delta)
     else:
@@ -102,22 +112,9 @@ def calibrate(
     return multiplier
 
 
-def clipped_release(
-    multiplier: float, *, clip: float = 1.0, relation: Relation = "add-remove", **fields: Any
-) -> Release:
-    """A release of contributions clipped to `clip`, with noise of `multiplier` times that bound.
-
-    Sensitivity and clip are tied here: one unit more or less moves a sum by the bound, an exchange by twice
-    it.
-    """
-    require_positive("noise multiplier", multiplier)
-    require_positive("clip", clip)
-    sides = 2 if relation == "replace" else 1
-    return Release(scale=multiplier * clip, sensitivity=sides * clip, relation=relation, **fields)
-
-
 def affordable(releases: Iterable[Release], epsilon: float, delta: float) -> bool:
     """Whether the releases together cost at most `epsilon`; cheaper than asking what they cost."""
+    require_delta(delta)
     groups = by_subject(releases).values()
     return all(_affordable(counted(group), epsilon, delta) for group in groups)
 
@@ -133,16 +130,6 @@ def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None
     return {
         name: _largest([_reported(bound, group, delta) for group in groups]) for name, bound in bounds.items()
     }
-
-
-def require_delta(delta: object, law: Law | None = None) -> None:
-    """Refuse what is not a probability below 1; Gaussian noise needs one above 0."""
-    ok = isinstance(delta, int | float) and not isinstance(delta, bool) and 0 <= delta < 1
-    require(ok, "delta", delta, "at least 0 and below 1")
-    if law == "gaussian":
-        require(
-            delta != 0, "delta", delta, 'above 0 with Gaussian noise; use mechanism "laplace" for delta 0'
-        )
 
 
 cost = epsilon  # `calibrate` has an argument of that name
@@ -192,11 +179,13 @@ def _affordable(counts: Counts, budget: float, delta: float) -> bool:
 
 def _bounds(counts: Counts, delta: float) -> Iterator[float]:
     """Valid bounds, from the cheapest to the tightest."""
-    yield _valid(lambda: _without_draws(counts, delta))
-    yield _valid(lambda: _added(counts, delta))
+    cheap = [_valid(lambda: _without_draws(counts, delta)), _valid(lambda: _added(counts, delta))]
+    yield from cheap
     hidden = ROUNDING * sum(times for _, times in counts) + TRUNCATION
+    if not NEGLIGIBLE < min(cheap) < ABSURD:
+        return
     if delta >= 10 * hidden:
-        yield from _numeric(counts, delta - hidden)
+        yield from _numeric(counts, delta - hidden, min(cheap))
     elif delta > 0:
         yield _valid(lambda: _rdp([_example(kind, times) for kind, times in counts], delta) or math.inf)
 
@@ -210,7 +199,7 @@ def _valid(bound: Callable[[], float]) -> float:
 
 
 def _exact(counts: Counts, delta: float) -> float | None:
-    """The closed form where it is the truth: unsampled Gaussians alone, or one kind of generic pure release."""
+    """The closed form where it is the truth: unsampled Gaussians, or one kind of generic pure release."""
     if all(kind.law == "gaussian" and kind.rate == 1 for kind, _ in counts):
         return _valid(lambda: _without_draws(counts, delta))
     (kind, times), *others = counts
@@ -245,11 +234,11 @@ def _example(kind: Kind, times: int) -> Release:
     )
 
 
-def _numeric(counts: Counts, delta: float) -> Iterator[float]:
+def _numeric(counts: Counts, delta: float, ceiling: float) -> Iterator[float]:
     """Bounds by privacy loss distributions on finer and finer grids, until they settle."""
     guess = _valid(lambda: _guess(counts, delta))
     many = sum(times for _, times in counts) > MANY
-    grid, previous = max(_coarsest(counts, guess), _finest(counts, 0.0)), math.inf
+    grid, previous = max(_coarsest(counts, guess), _finest(counts, ceiling)), math.inf
     while True:
         bound = _valid(partial(_pld_epsilon, counts, delta, grid))
         yield bound

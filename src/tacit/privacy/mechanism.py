@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from tacit.errors import require
 from tacit.keys import Key
 from tacit.privacy import noise
-from tacit.privacy.accounting import clipped_release
 from tacit.privacy.release import (
     Relation,
     Release,
     Sampled,
     View,
+    clipped_release,
     require_count,
     require_positive,
     require_rate,

@@ -118,6 +118,20 @@ def from_dict(fields: Mapping[str, Any]) -> Release:
     return msgspec.convert(dict(fields), type=Release)
 
 
+def clipped_release(
+    multiplier: float, *, clip: float = 1.0, relation: Relation = "add-remove", **fields: Any
+) -> Release:
+    """A release of contributions clipped to `clip`, with noise of `multiplier` times that bound.
+
+    Sensitivity and clip are tied here: one unit more or less moves a sum by the bound, an exchange by twice
+    it.
+    """
+    require_positive("noise multiplier", multiplier)
+    require_positive("clip", clip)
+    sides = 2 if relation == "replace" else 1
+    return Release(scale=multiplier * clip, sensitivity=sides * clip, relation=relation, **fields)
+
+
 def by_subject(releases: Iterable[Release], also: Iterable[str] = ()) -> dict[str, list[Release]]:
     """Everything that concerns each subject that was released about, and each in `also`, under one relation.
 
@@ -159,6 +173,15 @@ def require_count(field: str, given: object) -> None:
     """Refuse what is not a whole number of at least 1."""
     ok = isinstance(given, int) and not isinstance(given, bool) and given >= 1
     require(ok, field, given, "a whole number of at least 1")
+
+
+def require_delta(delta: object, law: Law | None = None) -> None:
+    """Refuse what is not a probability below 1; Gaussian noise needs one above 0."""
+    require(delta == 0 or _between(delta, 0, 1), "delta", delta, "at least 0 and below 1")
+    if law == "gaussian":
+        require(
+            delta != 0, "delta", delta, 'above 0 with Gaussian noise; use mechanism "laplace" for delta 0'
+        )
 
 
 def _between(given: object, low: float, high: float) -> bool:

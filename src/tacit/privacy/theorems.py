@@ -15,7 +15,7 @@ Theorem = Callable[[Sequence[Release], float], float | None]
 
 def amplified(epsilon: float, rate: float) -> float:
     """Epsilon after a secret draw with probability `rate`: log(1 + rate (e^epsilon - 1))."""
-    if epsilon < 1:
+    if epsilon < 500:
         return math.log1p(rate * math.expm1(epsilon))
     return epsilon + math.log(rate + (1 - rate) * math.exp(-epsilon))
 
