@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 # The error of a grid is quadratic in it, so a grid is fine enough when the one before, four times as coarse,
 # differs by less than fifteen times this share.
-ACCURACY = 5e-4
+ACCURACY = 1e-3
 # Fourier transforms round, and tails are cut: what that may hide of delta, for each release and in all.
 ROUNDING, TRUNCATION = 2e-15, 1e-13
 # An epsilon that is proven to be below the first, or that may be above the second, needs no better proof.
@@ -105,7 +105,9 @@ def calibrate(
     else:
         # From a guess over a coarse bound to the claim: each search starts where the one before ended.
         guessed = meet(lambda z: _guess(counted(plan(z)), delta), epsilon, start=1.0)
-        coarse = meet(lambda z: min(islice(_bounds(counted(plan(z)), delta), 3)), epsilon, start=guessed)
+        coarse = meet(
+            lambda z: min(islice(_bounds(counted(plan(z)), delta), 3)), epsilon, start=guessed, close=0.98
+        )
         multiplier = meet(price, epsilon, start=coarse)
     while price(multiplier) > epsilon:
         multiplier *= 1 + 1e-6
@@ -238,32 +240,34 @@ def _numeric(counts: Counts, delta: float, ceiling: float) -> Iterator[float]:
     """Bounds by privacy loss distributions on finer and finer grids, until they settle."""
     guess = _valid(lambda: _guess(counts, delta))
     many = sum(times for _, times in counts) > MANY
-    grid, previous = max(_coarsest(counts, guess), _finest(counts, ceiling)), math.inf
+    grid, previous = max(_coarsest(counts, guess), _finest(counts, min(guess, ceiling))), math.inf
     while True:
         bound = _valid(partial(_pld_epsilon, counts, delta, grid))
         yield bound
         finest = grid if many else _finest(counts, bound)
-        if grid <= finest or previous - bound <= 15 * ACCURACY * bound:
+        if grid <= finest or (bound < ceiling and previous - bound <= 15 * ACCURACY * bound):
             return
         previous, grid = bound, max(grid / 4, finest)
 
 
 def _coarsest(counts: Counts, guess: float) -> float:
     """A small share of epsilon and of the spread of a single loss."""
-    spread = min(math.sqrt(_variance(kind)) for kind, _ in counts)
-    return _power_of_four(min(16e-3 * guess, 0.6 * spread))
+    return _power_of_four(min(16e-3 * guess, 0.6 * _spread(counts)))
 
 
 def _finest(counts: Counts, bound: float) -> float:
-    """The grid beyond which one release, or all together up to a bound, would take too many points."""
-    reach = max(theorems.amplified(_reach(kind), kind.rate) for kind, _ in counts)
-    return 4 * _power_of_four(max(reach, bound / 4 if math.isfinite(bound) else 0.0) / MOST_POINTS)
+    """The grid beyond which one release, or all up to a bound, would take many points and gain little."""
+    reach = max(max(_reach(kind) for kind, _ in counts), bound / 4 if math.isfinite(bound) else 0.0)
+    # From epsilon 0.1 on, the library's own grid of 1e-4 is fine enough, unless single losses are smaller.
+    enough = _power_of_four(min(4.0**-6, 0.15 * _spread(counts))) if bound > 0.1 else 0.0
+    return max(4 * _power_of_four(reach / MOST_POINTS), enough)
 
 
 def _reach(kind: Kind) -> float:
-    # The loss of a Gaussian reaches about 10 / z + 1 / (2 z^2) before its tail is cut at e^-50.
+    """About the largest privacy loss of one release before its tail is cut at e^-50."""
     inverse = 1 / kind.multiplier
-    return 10 * inverse + 0.5 * inverse**2 if kind.law == "gaussian" else inverse
+    loss = 10 * inverse + 0.5 * inverse**2 if kind.law == "gaussian" else inverse
+    return theorems.amplified(loss, kind.rate)
 
 
 def _power_of_four(scale: float) -> float:
@@ -274,6 +278,10 @@ def _power_of_four(scale: float) -> float:
 def _guess(counts: Counts, delta: float) -> float:
     """The central limit of the privacy loss: enough to choose a grid and to start a search, never a claim."""
     return gaussian.epsilon_of(sum(times * _variance(kind) for kind, times in counts) ** -0.5, delta)
+
+
+def _spread(counts: Counts) -> float:
+    return min(math.sqrt(_variance(kind)) for kind, _ in counts)
 
 
 def _variance(kind: Kind) -> float:
@@ -293,19 +301,20 @@ def _pld_epsilon(counts: Counts, delta: float, grid: float) -> float:
     whole: PrivacyLossDistribution | None = None
     with np.errstate(all="ignore"):
         for kind, times in _merged(counts):
-            part = _repeated(_pld(kind, grid), times)
+            part = _repeated(kind, grid, times)
             whole = part if whole is None else whole.compose(part)
         return math.inf if whole is None else whole.get_epsilon_for_delta(delta)
 
 
-def _repeated(pld: "PrivacyLossDistribution", times: int) -> "PrivacyLossDistribution":
-    if times < 100_000:
-        return pld.self_compose(times)
+def _repeated(kind: Kind, grid: float, times: int) -> "PrivacyLossDistribution":
+    single = _pld(kind, grid)
+    if times < 10_000 or _reach(kind) > 2_000 * grid:
+        return single.self_compose(times)
     # The library computes size ** times while a distribution is sparse, which takes minutes for such `times`;
     # four together are dense.
     fours, rest = divmod(times, 4)
-    most = pld.self_compose(4, tail_mass_truncation=0).self_compose(fours)
-    return most.compose(pld.self_compose(rest)) if rest else most
+    most = single.self_compose(4, tail_mass_truncation=0).self_compose(fours)
+    return most.compose(single.self_compose(rest)) if rest else most
 
 
 def _merged(counts: Counts) -> Iterator[tuple[Kind, int]]:
@@ -346,15 +355,8 @@ def _rdp(releases: Sequence[Release], delta: float) -> float | None:
     if delta == 0 or any(release.two_sided for release in releases):
         return None
     if all(release.rate == 1 for release in releases):
-        return _rdp_of_rho(sum(release.count * theorems.rho(release) for release in releases), delta)
+        return theorems.rdp_epsilon(sum(release.count * theorems.rho(release) for release in releases), delta)
     return _rdp_of_library(releases, delta)
-
-
-def _rdp_of_rho(rho: float, delta: float) -> float:
-    # Canonne, Kamath and Steinke (2020), proposition 12, at the best of many orders.
-    orders = [1 + 10 ** (power / 100) for power in range(-400, 501)]
-    log = math.log(delta)
-    return min(a * rho + math.log1p(-1 / a) - (log + math.log(a)) / (a - 1) for a in orders)
 
 
 def _rdp_of_library(releases: Sequence[Release], delta: float) -> float | None:

@@ -58,6 +58,14 @@ def rho(release: Release) -> float:
     return 1 / (2 * release.multiplier**2)
 
 
+def rdp_epsilon(rho: float, delta: float) -> float:
+    """Epsilon of releases that are rho-zCDP, through Renyi privacy (Mironov 2017) at its best order."""
+    # Canonne, Kamath and Steinke (2020), proposition 12, at the best of many orders.
+    orders = [1 + 10 ** (power / 100) for power in range(-400, 501)]
+    log = math.log(delta)
+    return min(a * rho + math.log1p(-1 / a) - (log + math.log(a)) / (a - 1) for a in orders)
+
+
 THEOREMS: dict[str, Theorem] = {"zcdp": zcdp, "advanced": advanced, "basic": basic}
 
 
