@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.fft
+from dp_accounting.pld.pld_pmf import SparsePLDPmf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
@@ -250,7 +251,7 @@ def test_rounding_in_long_compositions_never_lowers_the_claim(times, mu, delta):
 
 @pytest.mark.parametrize("rate", [0.5, 0.01, 1e-4])
 @pytest.mark.parametrize("multiplier", [0.4, 1.0, 5.0])
-@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-10])
+@pytest.mark.parametrize("delta", [1e-5, 1e-10])
 def test_one_drawn_gaussian_keeps_its_delta(multiplier, rate, delta):
     claim = epsilon([gauss(multiplier, rate=rate)], delta)
     # Where the mixture is e^claim times likelier, the drawn part alone is e^before times likelier.
@@ -360,22 +361,34 @@ def test_nonsense_from_the_closed_form_never_lowers_the_claim(monkeypatch, answe
 # Extremes
 
 LARGEST_TRANSFORM = 2**24
+LARGEST_INTEGER = 2**25  # bits
 FINEST_GRID = 2_000_000
 
 
 @pytest.fixture
-def transforms(monkeypatch):
-    """The lengths of all Fourier transforms; absurd ones fail instead of filling the memory."""
-    lengths, honest = [0], scipy.fft.next_fast_len
+def absurdities(monkeypatch):
+    """What would fill the memory or take minutes; it fails at once instead."""
+    found: list[str] = []
+    transform, compose = scipy.fft.next_fast_len, SparsePLDPmf.self_compose
+
+    def refuse(what: str) -> None:
+        found.append(what)
+        raise MemoryError(what)
 
     def measured(target, *args, **options):
-        lengths.append(int(target))
         if target > LARGEST_TRANSFORM:
-            raise MemoryError(f"{target} points")
-        return honest(target, *args, **options)
+            refuse(f"a Fourier transform of {target} points")
+        return transform(target, *args, **options)
+
+    def powered(self, num_times, *args, **options):
+        # The library asks whether size ** num_times is small, and computes it in full.
+        if num_times * math.log2(max(self.size, 1)) > LARGEST_INTEGER:
+            refuse(f"the number {self.size} ** {num_times}")
+        return compose(self, num_times, *args, **options)
 
     monkeypatch.setattr(scipy.fft, "next_fast_len", measured)
-    return lengths
+    monkeypatch.setattr(SparsePLDPmf, "self_compose", powered)
+    return found
 
 
 @pytest.mark.usefixtures("fresh_cache")
@@ -386,26 +399,23 @@ def transforms(monkeypatch):
         ("gaussian", 1e-3, 1e-9, "add-remove"),
         ("gaussian", 1e-3, 0.01, "add-remove"),
         ("gaussian", 1e-3, 0.01, "replace"),
-        ("gaussian", 1e-3, 1.0, "add-remove"),
         ("gaussian", 1.0, 1e-9, "replace"),
         ("gaussian", 1.0, 0.01, "add-remove"),
         ("gaussian", 1e6, 0.01, "replace"),
-        ("gaussian", 1e6, 1e-9, "replace"),
         ("gaussian", 1e6, 1.0, "add-remove"),
         ("laplace", 1e-3, 0.01, "add-remove"),
         ("laplace", 1.0, 0.01, "add-remove"),
         ("laplace", 1e6, 0.01, "replace"),
-        ("laplace", 1e6, 1.0, "add-remove"),
         ("selection", 1e-3, 1e-9, "add-remove"),
         ("selection", 1.0, 1.0, "add-remove"),
         ("selection", 1e6, 0.01, "add-remove"),
     ],
 )
-def test_extreme_releases_have_a_price(law, multiplier, rate, relation, count, transforms):
+def test_extreme_releases_have_a_price(law, multiplier, rate, relation, count, absurdities):
     fields = {"law": law, "rate": rate, "relation": relation, "count": count}
     price = epsilon([Release(scale=multiplier, sensitivity=1.0, **fields)], DELTA)
     assert price > 0
-    assert max(transforms) <= LARGEST_TRANSFORM
+    assert absurdities == []
 
 
 @pytest.mark.usefixtures("fresh_cache")

@@ -281,7 +281,9 @@ def _guess(counts: Counts, delta: float) -> float:
 
 
 def _spread(counts: Counts) -> float:
-    return min(math.sqrt(_variance(kind)) for kind, _ in counts)
+    """How far a single loss varies, at least, among the kinds that matter."""
+    shares = [(times * _variance(kind), _variance(kind)) for kind, times in counts]
+    return min(math.sqrt(single) for share, single in shares if share >= 0.01 * sum(s for s, _ in shares))
 
 
 def _variance(kind: Kind) -> float:

@@ -4,8 +4,6 @@ Whatever a purely private release is, nothing tells two neighbours apart better 
 the same epsilon, so the composition of `times` of those is exact (Kairouz, Oh and Viswanath 2015).
 """
 
-import math
-
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln
@@ -16,13 +14,14 @@ MOST_TIMES = 10_000_000
 
 
 def epsilon_of(single: float, times: int, delta: float) -> float:
-    """The smallest epsilon at `delta` of `times` releases that cost `single` each; infinite where unknown.
+    """The smallest epsilon at `delta` of `times` releases that cost `single` each.
 
     Guarantee:
         At least the exact value, and at most the plain sum.
     """
+    total = times * single
     if times > MOST_TIMES:
-        return math.inf
+        return total
     # Of `times` answers, `truths` point to the truth, each with probability e^single / (1 + e^single).
     truths = np.arange(times // 2, times + 1, dtype=np.float64)
     choose = gammaln(times + 1) - gammaln(truths + 1) - gammaln(times - truths + 1)
@@ -33,7 +32,6 @@ def epsilon_of(single: float, times: int, delta: float) -> float:
         beyond = losses > epsilon
         return float((mass[beyond] * -np.expm1(epsilon - losses[beyond])).sum()) - delta * (1 - SAFETY)
 
-    total = times * single
     if excess(0.0) <= 0:
         return min(single, total)
     return min(float(brentq(excess, 0.0, total, xtol=1e-12)) * (1 + 1e-9) + 1e-11, total)
