@@ -310,7 +310,7 @@ def _pld_epsilon(counts: Counts, delta: float, grid: float) -> float:
 
 def _repeated(kind: Kind, grid: float, times: int) -> "PrivacyLossDistribution":
     single = _pld(kind, grid)
-    if times < 10_000 or _reach(kind) > 2_000 * grid:
+    if times < 10_000 or (times <= MANY and _reach(kind) > 2_000 * grid):
         return single.self_compose(times)
     # The library computes size ** times while a distribution is sparse, which takes minutes for such `times`;
     # four together are dense.

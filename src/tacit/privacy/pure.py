@@ -8,6 +8,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln
 
+from tacit.privacy.gaussian import SMALLEST
+
 # Logarithms of factorials are good to nine digits for a million releases.
 SAFETY = 1e-6
 MOST_TIMES = 10_000_000
@@ -33,5 +35,5 @@ def epsilon_of(single: float, times: int, delta: float) -> float:
         return float((mass[beyond] * -np.expm1(epsilon - losses[beyond])).sum()) - delta * (1 - SAFETY)
 
     if excess(0.0) <= 0:
-        return min(single, total)
+        return min(SMALLEST, total)
     return min(float(brentq(excess, 0.0, total, xtol=1e-12)) * (1 + 1e-9) + 1e-11, total)
