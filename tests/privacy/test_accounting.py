@@ -28,8 +28,8 @@ GAUSSIAN = Release(scale=2.0, sensitivity=1.0)
 LAPLACE = Release(law="laplace", scale=5.0, sensitivity=1.0)
 SELECTION = Release(law="selection", scale=8.0, sensitivity=1.0)
 SAMPLED = Release(scale=1.0, sensitivity=1.0, rate=0.01, count=100)
-EXCHANGED = Release(scale=1.0, sensitivity=2.0, relation="replace", rate=0.01, count=100)
-GROUPED = Release(scale=1.0, sensitivity=2.0, sampled="group", rate=0.01, count=100)
+EXCHANGED = Release(scale=1.0, sensitivity=2.0, bound=1.0, relation="replace", rate=0.01, count=100)
+GROUPED = Release(scale=1.0, sensitivity=2.0, bound=1.0, sampled="group", rate=0.01, count=100)
 DRAWN_LAPLACE = Release(law="laplace", scale=1.0, sensitivity=1.0, rate=0.1, count=20)
 EVERYTHING = [GAUSSIAN, LAPLACE, SELECTION, SAMPLED, GROUPED, DRAWN_LAPLACE]
 
@@ -52,6 +52,7 @@ def kinds(draw) -> dict:
         "law": draw(st.sampled_from(["gaussian", "laplace"])),
         "scale": draw(st.floats(0.5, 20)),
         "sensitivity": 1.0,
+        "bound": 0.5,
         "rate": draw(st.sampled_from([1.0, 0.3, 0.01])),
         "relation": draw(st.sampled_from(["add-remove", "replace"])),
         "count": draw(st.integers(1, 300)),
@@ -111,7 +112,7 @@ def test_what_a_price_depends_on_is_not_merged():
     different = [
         GAUSSIAN,
         gauss(2.0, rate=0.5),
-        gauss(2.0, rate=0.5, relation="replace"),
+        gauss(2.0, rate=0.5, relation="replace", bound=0.5),
         gauss(math.nextafter(2.0, 3)),
         Release(law="laplace", scale=2.0, sensitivity=1.0),
         Release(law="selection", scale=2.0, sensitivity=1.0),
@@ -413,7 +414,7 @@ def absurdities(monkeypatch):
 )
 def test_extreme_releases_have_a_price(law, multiplier, rate, relation, count, absurdities):
     fields = {"law": law, "rate": rate, "relation": relation, "count": count}
-    price = epsilon([Release(scale=multiplier, sensitivity=1.0, **fields)], DELTA)
+    price = epsilon([Release(scale=multiplier, sensitivity=1.0, bound=0.5, **fields)], DELTA)
     assert price > 0
     assert absurdities == []
 

@@ -144,3 +144,9 @@ def test_the_noise_on_the_count_is_the_noise_that_is_charged():
 def test_a_bad_field_is_refused(field, value):
     with pytest.raises(InvalidValue, match=field):
         AdaptiveBound(**{"expected": 10, "noise": 1.0, field: value})
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.1])
+def test_one_record_can_turn_the_half_of_its_group_around(rate):
+    release = AdaptiveBound(expected=10, noise=3.0).release(sampled="group", rate=rate)
+    assert (release.sensitivity, release.bound) == (1.0, 0.5)

@@ -30,10 +30,12 @@ def releases(draw) -> Release:
             [("record", "records"), ("record", "records@oslo"), ("site", "sites"), ("site", "sites@oslo")]
         )
     )
+    sensitivity = draw(st.floats(1e-9, 1e9))
     return Release(
         law=draw(st.sampled_from(["gaussian", "laplace", "selection"])),
         scale=draw(st.floats(1e-9, 1e9)),
-        sensitivity=draw(st.floats(1e-9, 1e9)),
+        sensitivity=sensitivity,
+        bound=sensitivity / 2,
         relation=draw(st.sampled_from(["add-remove", "replace"])),
         rate=draw(st.floats(1e-12, 1.0)),
         sampled=draw(st.sampled_from(["unit", "group"])),
@@ -159,7 +161,23 @@ def test_the_multiplier_is_noise_in_units_of_the_sensitivity():
     ],
 )
 def test_only_a_drawn_exchange_is_two_sided(fields, expected):
-    assert release(**fields).two_sided is expected
+    assert release(bound=0.5, **fields).two_sided is expected
+
+
+@pytest.mark.parametrize("fields", [{"relation": "replace"}, {"sampled": "group"}])
+@pytest.mark.parametrize("bound", [None, 0.0, 0.51, math.nan])
+def test_a_drawn_exchange_needs_contributions_around_zero(fields, bound):
+    # A count in [0, 1] moves by 1 when exchanged, yet its draw is that of a unit that is there or not.
+    with pytest.raises(InvalidValue, match="bound"):
+        release(rate=0.1, bound=bound, **fields)
+
+
+@pytest.mark.parametrize(
+    "subject", ["records@oslo ", " records", "records@", "records@oslo@ward", "@oslo", ""]
+)
+def test_two_spellings_of_a_subject_are_not_two_people(subject):
+    with pytest.raises(InvalidValue, match="subject"):
+        release(subject=subject)
 
 
 @given(releases())
@@ -182,7 +200,7 @@ def test_replacement_doubles_what_was_add_or_remove_and_leaves_the_rest(release)
 
 
 def test_a_unit_that_leaves_one_drawn_group_and_joins_another_counts_on_no_draw():
-    moved = release(rate=0.01, sampled="group").under_replacement()
+    moved = release(rate=0.01, sampled="group", bound=0.5).under_replacement()
     assert (moved.rate, moved.sensitivity, moved.two_sided) == (1.0, 2.0, False)
 
 

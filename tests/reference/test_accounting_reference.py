@@ -86,13 +86,15 @@ def test_a_drawn_gaussian_agrees_with_the_library_under_both_relations():
     added = epsilon([Release(scale=1.0, sensitivity=1.0, rate=0.1)], DELTA)
     assert added == pytest.approx(1.685, abs=1e-3)
     assert_close_from_above(added, theirs((sampled(0.1, 1.0), 1)))
-    exchanged = epsilon([Release(scale=1.0, sensitivity=2.0, rate=0.1, relation="replace")], DELTA)
+    exchanged = epsilon([Release(scale=1.0, sensitivity=2.0, bound=1.0, rate=0.1, relation="replace")], DELTA)
     assert exchanged == pytest.approx(1.789, abs=1e-3)
     assert_close_from_above(exchanged, theirs((sampled(0.1, 1.0), 1), relation=REPLACE))
 
 
 def test_many_drawn_exchanges_agree_with_the_library():
-    ours = epsilon([Release(scale=2.0, sensitivity=2.0, rate=0.05, relation="replace", count=200)], DELTA)
+    ours = epsilon(
+        [Release(scale=2.0, sensitivity=2.0, bound=1.0, rate=0.05, relation="replace", count=200)], DELTA
+    )
     assert_close_from_above(ours, theirs((sampled(0.05, 2.0), 200), relation=REPLACE))
 
 
@@ -237,7 +239,7 @@ def test_calibration_agrees_with_the_known_numbers(question, known):
 
 
 def test_group_sampling_costs_an_exchange_and_record_sampling_twice_the_bound():
-    fields = {"scale": 1.0, "sensitivity": 2.0, "rate": 0.01, "count": 1000}
+    fields = {"scale": 1.0, "sensitivity": 2.0, "bound": 1.0, "rate": 0.01, "count": 1000}
     grouped = epsilon([Release(sampled="group", **fields)], DELTA)
     assert grouped == pytest.approx(2.84, abs=1e-2)
     assert_close_from_above(grouped, theirs((sampled(0.01, 1.0), 1000), relation=REPLACE))

@@ -117,8 +117,7 @@ def calibrate(
 def affordable(releases: Iterable[Release], epsilon: float, delta: float) -> bool:
     """Whether the releases together cost at most `epsilon`; cheaper than asking what they cost."""
     require_delta(delta)
-    groups = by_subject(releases).values()
-    return all(_affordable(counted(group), epsilon, delta) for group in groups)
+    return all(_affordable(counted(group), epsilon, delta) for group in by_subject(releases).values())
 
 
 def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None]:
@@ -230,6 +229,7 @@ def _example(kind: Kind, times: int) -> Release:
         law=kind.law,
         scale=kind.multiplier,
         sensitivity=1.0,
+        bound=0.5,
         rate=kind.rate,
         relation="replace" if kind.two_sided else "add-remove",
         count=times,

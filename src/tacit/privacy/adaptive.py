@@ -52,7 +52,14 @@ class AdaptiveBound:
 
     def release(self, *, relation: Relation = "add-remove", **fields: Any) -> Release:
         """What one round's count costs."""
-        sensitivity = 0.5 if relation == "add-remove" else 1.0
+        # A unit joins or leaves with its half; an exchange, or a change in a group, can turn one half around.
+        joins = relation == "add-remove" and fields.get("sampled", "unit") == "unit"
+        sensitivity = 0.5 if joins else 1.0
         return Release(
-            scale=self.noise, sensitivity=sensitivity, relation=relation, rehearsal=self.rehearsal, **fields
+            scale=self.noise,
+            sensitivity=sensitivity,
+            bound=0.5,
+            relation=relation,
+            rehearsal=self.rehearsal,
+            **fields,
         )

@@ -117,6 +117,7 @@ class ProtectedRecords(Unprotected):
                 law=self.law,
                 scale=self.multiplier * self.clip,
                 sensitivity=2 * self.clip if self.grouped else self.clip,
+                bound=self.clip,
                 rate=self.rate,
                 sampled=self.sampled,
                 count=self.steps,

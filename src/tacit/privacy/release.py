@@ -31,7 +31,10 @@ class Release:
         sensitivity: How far one unit can move the answer under `relation`, in the norm of the law.
         relation: Which neighbours: one unit more or less, or one unit exchanged for another.
         rate: Probability of the secret, independent draw that decided who took part; 1 means no such draw.
+            Each release has a draw of its own: two answers about the same drawn batch are one release.
         sampled: What that draw selects: the unit itself, or a fixed group that the unit belongs to.
+        bound: The longest contribution of one unit, or group, where a draw decides about an exchange: such a
+            release is priced for contributions around zero, which is what the undrawn contribute.
         count: How many releases of this kind.
         unit: What is protected.
         subject: Whose cost this adds to: `sites`, `records` (at every party), or `records@oslo`.
@@ -47,6 +50,7 @@ class Release:
     relation: Relation = "add-remove"
     rate: float = 1.0
     sampled: Sampled = "unit"
+    bound: float | None = None
     count: int = 1
     unit: Unit = "record"
     subject: str = "records"
@@ -63,10 +67,10 @@ class Release:
         require_positive("scale / sensitivity", self.multiplier)
         require_rate("rate", self.rate)
         require_count("count", self.count)
-        require(isinstance(self.subject, str), "subject", self.subject, 'a name such as "records@oslo"')  # pyright: ignore[reportUnnecessaryIsInstance]
-        about_sites = self.subject.partition("@")[0] == "sites"
-        allowed = '"sites" or "sites@NAME"' if self.unit == "site" else 'a name such as "records@oslo"'
-        require(self.subject != "" and about_sites == (self.unit == "site"), "subject", self.subject, allowed)
+        require_subject(self.subject, self.unit)
+        centred = self.bound is not None and 0 < 2 * self.bound <= self.sensitivity * (1 + 1e-12)
+        allowed = "at most half the sensitivity, where a draw decides about an exchange"
+        require(centred or not self.two_sided, "bound", self.bound, allowed)
 
     @property
     def multiplier(self) -> float:
@@ -92,7 +96,10 @@ class Release:
         if self.relation == "replace":
             return self
         rate = 1.0 if self.sampled == "group" else self.rate
-        return replace(self, relation="replace", sensitivity=2 * self.sensitivity, rate=rate)
+        # What is there or not there moves the answer by its own length: the sensitivity is that bound.
+        return replace(
+            self, relation="replace", sensitivity=2 * self.sensitivity, rate=rate, bound=self.sensitivity
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, in the order of the fields."""
@@ -129,7 +136,7 @@ def clipped_release(
     require_positive("noise multiplier", multiplier)
     require_positive("clip", clip)
     sides = 2 if relation == "replace" else 1
-    return Release(scale=multiplier * clip, sensitivity=sides * clip, relation=relation, **fields)
+    return Release(scale=multiplier * clip, sensitivity=sides * clip, bound=clip, relation=relation, **fields)
 
 
 def by_subject(releases: Iterable[Release], also: Iterable[str] = ()) -> dict[str, list[Release]]:
@@ -157,6 +164,15 @@ def _wholes(subject: str) -> list[str]:
 def _one_relation(releases: list[Release]) -> list[Release]:
     mixed = len({(release.relation, release.unit) for release in releases}) > 1
     return [release.under_replacement() for release in releases] if mixed else releases
+
+
+def require_subject(subject: object, unit: Unit) -> None:
+    """Refuse what does not name whose cost it is; two spellings of one subject would be two people."""
+    text = subject if isinstance(subject, str) else ""
+    kind, at, place = text.partition("@")
+    clean = text == text.strip() and kind != "" and bool(at) == bool(place) and "@" not in place
+    allowed = '"sites" or "sites@NAME"' if unit == "site" else 'a name such as "records@oslo"'
+    require(clean and (kind == "sites") == (unit == "site"), "subject", subject, allowed)
 
 
 def require_positive(field: str, given: object) -> None:
