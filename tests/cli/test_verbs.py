@@ -214,3 +214,10 @@ def test_the_installed_command_answers():
 
 def test_the_version_is_printed():
     assert tacit("--version")[1].startswith("tacit ")
+
+
+def test_the_readme_shows_what_the_commands_print():
+    readme = (ROOT / "README.md").read_text()
+    words = ("--epsilon", "1", "--delta", "1e-5", "--steps", "10000", "--rate", "0.01")
+    assert tacit("privacy", *words)[1].strip() in readme
+    assert tacit("plan", EXAMPLE)[1].split("\n\n")[0] in readme

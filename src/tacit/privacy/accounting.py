@@ -19,7 +19,7 @@ import numpy as np
 
 from tacit.errors import require, require_word
 from tacit.privacy import gaussian, pure, theorems
-from tacit.privacy.falling import meet
+from tacit.privacy.falling import Price, meet
 from tacit.privacy.release import (
     Law,
     Relation,
@@ -44,6 +44,8 @@ ROUNDING, TRUNCATION = 2e-15, 1e-13
 NEGLIGIBLE, ABSURD = 1e-6, 1e9
 # So many releases are composed on one coarse grid: a finer one would only gather more rounding.
 MANY = 1_000_000
+# The logarithm of the tail of a single release that is given up, and counted as lost.
+CUT = -40
 # Grid points of one release; beyond them the grid stays coarse, which overstates.
 MOST_POINTS = 100_000
 
@@ -103,12 +105,9 @@ def calibrate(
     elif mechanism == "gaussian" and rate == 1:
         multiplier = first.sensitivity * math.sqrt(steps) * gaussian.multiplier_of(epsilon, delta)
     else:
-        # From a guess over a coarse bound to the claim: each search starts where the one before ended.
-        guessed = meet(lambda z: _guess(counted(plan(z)), delta), epsilon, start=1.0)
-        coarse = meet(
-            lambda z: min(islice(_bounds(counted(plan(z)), delta), 3)), epsilon, start=guessed, close=0.98
-        )
-        multiplier = meet(price, epsilon, start=coarse)
+        guess: Price = lambda z: _guess(counted(plan(z)), delta)  # noqa: E731
+        coarse: Price = lambda z: min(islice(_bounds(counted(plan(z)), delta), 3))  # noqa: E731
+        multiplier = meet([guess, coarse, price], epsilon)
     while price(multiplier) > epsilon:
         multiplier *= 1 + 1e-6
     return multiplier
@@ -264,9 +263,9 @@ def _finest(counts: Counts, bound: float) -> float:
 
 
 def _reach(kind: Kind) -> float:
-    """About the largest privacy loss of one release before its tail is cut at e^-50."""
+    """About the largest privacy loss of one release before its tail is cut."""
     inverse = 1 / kind.multiplier
-    loss = 10 * inverse + 0.5 * inverse**2 if kind.law == "gaussian" else inverse
+    loss = 9 * inverse + 0.5 * inverse**2 if kind.law == "gaussian" else inverse
     return theorems.amplified(loss, kind.rate)
 
 
@@ -341,6 +340,7 @@ def _pld(kind: Kind, grid: float) -> "PrivacyLossDistribution":
             kind.multiplier,
             sensitivity=0.5 if kind.two_sided else 1.0,
             value_discretization_interval=grid,
+            log_mass_truncation_bound=CUT,
             sampling_prob=kind.rate,
             neighboring_relation=two_sided if kind.two_sided else one_sided,
         )

@@ -1,41 +1,49 @@
 """Where a falling function meets a target: secants on log scales, ending on the safe side."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-# The search stops between this share of the target and the target.
-CLOSE_ENOUGH = 0.9995
-# Less noise than this is never answered, even where a rare draw would allow none at all.
+Price = Callable[[float], float]
+
+# A search stops between this share of the target and the target; rough prices are searched roughly.
+CLOSE, ROUGH = 0.9995, 0.98
+# Less noise than this is never asked for, even where a rare draw would allow none at all.
 LEAST = 1e-2
 
 
-def meet(price: Callable[[float], float], target: float, start: float, close: float = CLOSE_ENOUGH) -> float:
+def meet(prices: Sequence[Price], target: float) -> float:
     """The noise at which a falling price meets the target from below.
 
     Args:
-        price: What so much noise costs; may be infinite.
+        prices: What so much noise costs, from a rough guess to the price that counts; may be infinite. Each
+            search starts where the one before ended.
         target: What it may cost.
-        start: Where to look first.
-        close: The least share of the target that will do.
 
     Guarantee:
-        The price of the answer is at most the target, and as a rule at least `close` of it.
+        By the last of the prices, the answer costs at most the target, and as a rule almost that.
     """
-    scarce, enough = 0.0, math.inf
-    noise, slope, last = start, 1.0, None
+    noise, slope = 1.0, 1.0
+    for price in prices[:-1]:
+        noise, slope = _search(price, target, noise, slope, ROUGH)
+    return _search(prices[-1], target, noise, slope, CLOSE)[0]
+
+
+def _search(price: Price, target: float, noise: float, slope: float, close: float) -> tuple[float, float]:
+    """The noise, and how steeply the price falls there, on log scales."""
+    scarce, enough, last = 0.0, math.inf, None
     for _ in range(200):
         value = price(noise)
         scarce, enough = (scarce, noise) if value <= target else (noise, enough)
         settled = close * target <= value <= target or enough <= scarce * (1 + 1e-3)
         if settled or enough <= LEAST:
-            return enough
+            break
         if last and math.isfinite(value) and last[1] != value and last[0] != noise:
             slope = max(math.log(last[1] / value) / math.log(noise / last[0]), 0.1)
         last = (noise, value) if math.isfinite(value) else None
         # Aim just below the target, so as to end on the safe side.
         factor = (value / (target * (1 + close) / 2)) ** (1 / slope) if last else 4.0
         noise = _inside(noise * min(max(factor, 0.25), 4.0), scarce, enough)
-    return enough
+    return enough, slope
 
 
 def _inside(noise: float, scarce: float, enough: float) -> float:
