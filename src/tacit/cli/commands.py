@@ -8,7 +8,7 @@ from tacit.errors import InvalidValue
 from tacit.privacy.release import Relation, require_count, require_rate
 
 # Running prices are recomputed for so many rows of a ledger, spread evenly.
-RUNNING_PRICES = 100
+RUNNING_PRICES = 50
 
 NAMES = {
     "rdp": "Renyi (RDP)",
