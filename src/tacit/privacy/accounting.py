@@ -9,17 +9,17 @@ infinity, zero, a negative number) counts as infinite: an epsilon that is too sm
 import contextlib
 import logging
 import math
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
 from tacit.errors import require, require_word
 from tacit.privacy import gaussian, pure, theorems
 from tacit.privacy.falling import Price, meet
+from tacit.privacy.kinds import Counts, Kind, counted, reach, variance
 from tacit.privacy.release import (
     Law,
     Relation,
@@ -33,6 +33,7 @@ from tacit.privacy.release import (
 )
 
 if TYPE_CHECKING:
+    from dp_accounting.pld.pld_pmf import PLDPmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 # The error of a grid is quadratic in it, so a grid is fine enough when the one before, four times as coarse,
@@ -135,36 +136,6 @@ def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None
 cost = epsilon  # `calibrate` has an argument of that name
 
 
-class Kind(NamedTuple):
-    """What decides the price of one release; equal kinds are counted, not composed one by one."""
-
-    law: Law
-    multiplier: float
-    rate: float
-    two_sided: bool
-
-    @property
-    def generic(self) -> bool:
-        """Whether nothing is known of it but its pure epsilon."""
-        return self.law == "selection" or (self.law == "laplace" and self.two_sided)
-
-    @property
-    def pure(self) -> float:
-        """Epsilon at delta 0."""
-        return math.inf if self.law == "gaussian" else theorems.amplified(1 / self.multiplier, self.rate)
-
-
-Counts = tuple[tuple[Kind, int], ...]
-
-
-def counted(releases: Iterable[Release]) -> Counts:
-    """How often each kind of release occurs; all that a price depends on."""
-    counter: Counter[Kind] = Counter()
-    for release in releases:
-        counter[Kind(release.law, release.multiplier, release.rate, release.two_sided)] += release.count
-    return tuple(sorted(counter.items()))
-
-
 @lru_cache(maxsize=4096)
 def _composed(counts: Counts, delta: float) -> float:
     exact = _exact(counts, delta)
@@ -256,17 +227,10 @@ def _coarsest(counts: Counts, guess: float) -> float:
 
 def _finest(counts: Counts, bound: float) -> float:
     """The grid beyond which one release, or all up to a bound, would take many points and gain little."""
-    reach = max(max(_reach(kind) for kind, _ in counts), bound / 4 if math.isfinite(bound) else 0.0)
+    widest = max(max(reach(kind) for kind, _ in counts), bound / 4 if math.isfinite(bound) else 0.0)
     # From epsilon 0.1 on, the library's own grid of 1e-4 is fine enough, unless single losses are smaller.
     enough = _power_of_four(min(4.0**-6, 0.15 * _spread(counts))) if bound > 0.1 else 0.0
-    return max(4 * _power_of_four(reach / MOST_POINTS), enough)
-
-
-def _reach(kind: Kind) -> float:
-    """About the largest privacy loss of one release before its tail is cut."""
-    inverse = 1 / kind.multiplier
-    loss = 9 * inverse + 0.5 * inverse**2 if kind.law == "gaussian" else inverse
-    return theorems.amplified(loss, kind.rate)
+    return max(4 * _power_of_four(widest / MOST_POINTS), enough)
 
 
 def _power_of_four(scale: float) -> float:
@@ -276,21 +240,13 @@ def _power_of_four(scale: float) -> float:
 
 def _guess(counts: Counts, delta: float) -> float:
     """The central limit of the privacy loss: enough to choose a grid and to start a search, never a claim."""
-    return gaussian.epsilon_of(sum(times * _variance(kind) for kind, times in counts) ** -0.5, delta)
+    return gaussian.epsilon_of(sum(times * variance(kind) for kind, times in counts) ** -0.5, delta)
 
 
 def _spread(counts: Counts) -> float:
     """How far a single loss varies, at least, among the kinds that matter."""
-    shares = [(times * _variance(kind), _variance(kind)) for kind, times in counts]
+    shares = [(times * variance(kind), variance(kind)) for kind, times in counts]
     return min(math.sqrt(single) for share, single in shares if share >= 0.01 * sum(s for s, _ in shares))
-
-
-def _variance(kind: Kind) -> float:
-    """Roughly, the variance of the privacy loss of one release."""
-    spread = 1 / kind.multiplier if kind.law == "gaussian" else kind.pure
-    if kind.rate == 1 or kind.law != "gaussian":
-        return spread**2
-    return min(kind.rate**2 * math.expm1(min(spread**2, 700.0)), spread**2)
 
 
 def _unamplified(epsilon: float, rate: float) -> float:
@@ -309,7 +265,7 @@ def _pld_epsilon(counts: Counts, delta: float, grid: float) -> float:
 
 def _repeated(kind: Kind, grid: float, times: int) -> "PrivacyLossDistribution":
     single = _pld(kind, grid)
-    if times < 10_000 or (times <= MANY and _reach(kind) > 2_000 * grid):
+    if times < 10_000 or (times <= MANY and reach(kind) > 2_000 * grid):
         return single.self_compose(times)
     # The library computes size ** times while a distribution is sparse, which takes minutes for such `times`;
     # four together are dense.
@@ -333,6 +289,8 @@ def _pld(kind: Kind, grid: float) -> "PrivacyLossDistribution":
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
+    if kind.law == "gaussian" and kind.rate < 1 and not kind.two_sided:
+        return pld.PrivacyLossDistribution(_drawn(kind, grid, "REMOVE"), _drawn(kind, grid, "ADD"))
     if kind.law == "gaussian":
         # The library's exchange takes the bound of one contribution, half of our sensitivity.
         two_sided, one_sided = NeighboringRelation.REPLACE_ONE, NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -350,6 +308,31 @@ def _pld(kind: Kind, grid: float) -> "PrivacyLossDistribution":
         )
     parameters = common.DifferentialPrivacyParameters(kind.pure, 0.0)
     return pld.from_privacy_parameters(parameters, value_discretization_interval=grid)
+
+
+def _drawn(kind: Kind, grid: float, side: Literal["REMOVE", "ADD"]) -> "PLDPmf":
+    """What the library builds for a drawn Gaussian, without its loop over the points of the grid."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_mechanism as library
+
+    pair = library.GaussianPrivacyLoss(
+        kind.multiplier,
+        sampling_prob=kind.rate,
+        adjacency_type=library.AdjacencyType[side],
+        log_mass_truncation_bound=CUT,
+    )
+    bounds = pair.connect_dots_bounds()
+    low = math.floor(cast(float, bounds.epsilon_lower) / grid)
+    high = math.ceil(cast(float, bounds.epsilon_upper) / grid)
+    epsilons = np.arange(low, high + 1) * grid
+    # A drawn loss of epsilon is an undrawn one of log(1 + (e^epsilon - 1) / q), at one place of the noise.
+    sign = 1 if side == "REMOVE" else -1
+    deltas = -np.expm1(epsilons) if side == "REMOVE" else np.zeros_like(epsilons)
+    possible = sign * epsilons > math.log1p(-kind.rate)
+    losses = sign * np.log1p(np.expm1(sign * epsilons[possible]) / kind.rate)
+    places = -sign * 0.5 - losses * kind.multiplier**2
+    deltas[possible] = pair.mu_upper_cdf(places) - np.exp(epsilons[possible] + pair.mu_lower_log_cdf(places))
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, low, high, np.clip(deltas, 0, 1))
 
 
 def _rdp(releases: Sequence[Release], delta: float) -> float | None:
