@@ -3,11 +3,10 @@
 import json
 import os
 import time
-import traceback
-import warnings
 from itertools import count
 
 import pytest
+from processes import forked
 
 from tacit.errors import BudgetExhausted
 from tacit.privacy import accounting
@@ -27,30 +26,23 @@ def admitted(epsilon):
     return next(n for n in count() if accounting.epsilon([release(count=n + 1)], DELTA) > epsilon)
 
 
-def forked(work, report, gate):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process = os.fork()
-    if process == 0:
-        code = 1
-        try:
-            waiting, opening = gate
-            os.close(opening)
-            os.read(waiting, 1)
-            report.write_text(json.dumps(work()))
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return process
+def after(gate, work, report):
+    """Wait for the gate to open, work, and write down what came of it."""
+
+    def run():
+        waiting, opening = gate
+        os.close(opening)
+        os.read(waiting, 1)
+        report.write_text(json.dumps(work()))
+
+    return run
 
 
 def at_once(folder, *works, meanwhile=lambda: None):
     """Do all the works in processes of their own that start together; return what each returned."""
     gate = os.pipe()
     reports = [folder / f"report-{number}.json" for number in range(len(works))]
-    processes = [forked(work, report, gate) for work, report in zip(works, reports, strict=True)]
+    processes = [forked(after(gate, work, report)) for work, report in zip(works, reports, strict=True)]
     for end in gate:
         os.close(end)
     try:

@@ -5,11 +5,10 @@ import resource
 import shutil
 import signal
 import sqlite3
-import traceback
-import warnings
 from contextlib import closing, contextmanager, suppress
 
 import pytest
+from processes import forked
 
 from tacit.errors import LedgerUnusable
 from tacit.privacy import accounting
@@ -37,23 +36,6 @@ def path(tmp_path):
         ledger.allow(epsilon=50, delta=DELTA)
         ledger.charge([release()], ticket="round 0")
     return path
-
-
-def forked(work):
-    """Do `work` in a process of its own, which ends with it whatever happens."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process = os.fork()
-    if process == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return process
 
 
 def ended(process):

@@ -4,9 +4,9 @@ import os
 import random
 import signal
 import time
-import traceback
-import warnings
 from collections import Counter
+
+from processes import forked
 
 from tacit.errors import LedgerUnusable
 from tacit.privacy.ledger import Ledger, verify
@@ -23,17 +23,12 @@ def releases():
 def started(work):
     """Fork a process that does `work` and tells of its progress; it ends with `work`, or when we are gone."""
     told, tell = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process = os.fork()
-    if process == 0:
-        try:
-            os.close(told)
-            work(lambda: os.write(tell, b"."))
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
+
+    def run():
+        os.close(told)
+        work(lambda: os.write(tell, b"."))
+
+    process = forked(run)
     os.close(tell)
     return process, told
 

@@ -779,3 +779,10 @@ def test_every_refusal_of_a_file_is_a_tacit_error():
     assert issubclass(LedgerUnusable, LedgerError)
     assert issubclass(LedgerTampered, LedgerError)
     assert issubclass(LedgerError, TacitError)
+
+
+@pytest.mark.parametrize("subject", ["records@oslo ", "records@", "", "records@oslo@ward"])
+def test_a_budget_whose_subject_no_release_can_have_is_refused(ledger, subject):
+    with pytest.raises(InvalidValue, match="subject"):
+        ledger.allow(epsilon=1, delta=1e-5, subject=subject)
+    assert ledger.budgets() == {}

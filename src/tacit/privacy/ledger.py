@@ -29,7 +29,7 @@ from tacit.errors import (
 )
 from tacit.privacy import accounting
 from tacit.privacy.account import EVERYONE, FORMAT, Account, Budget, chained
-from tacit.privacy.release import Release, by_subject
+from tacit.privacy.release import Release, by_subject, require_subject
 
 # Marks the file as ours in the SQLite header: the letters TACT.
 APPLICATION = 0x54414354
@@ -93,6 +93,9 @@ class Ledger:
         A budget may be set again; the ledger keeps both, and the later one counts.
         """
         budget = Budget(epsilon, delta)
+        if subject != EVERYONE:
+            # A budget that is spelt otherwise than the releases would bind nobody.
+            require_subject(subject, "site" if subject.partition("@")[0] == "sites" else "record")
         with self._writing():
             if self._account.budgets.get(subject) != budget:
                 limits = {"epsilon": float(epsilon), "delta": float(delta)}
