@@ -12,7 +12,7 @@ setup: .venv/ready
 	touch $@
 
 demo: setup
-	$(BIN)/tacit plan examples/survival.toml
+	$(BIN)/tacit run examples/survival.toml
 
 test: check
 	$(BIN)/pytest -n 2 -m 'not slow'

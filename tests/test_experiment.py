@@ -6,6 +6,7 @@ import pytest
 
 from tacit import Open, Privacy, experiment
 from tacit.errors import InvalidFile
+from tacit.survival import LogisticHazard
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 GOOD = """
@@ -37,15 +38,14 @@ def write(folder: Path, text: str) -> Path:
 def test_a_file_becomes_objects(tmp_path: Path):
     read = experiment.read(write(tmp_path, GOOD))
     assert read.privacy == Privacy(unit="record", epsilon=3.0, delta=1e-5, clip=1.0)
-    assert (read.name, read.rounds, read.records, len(read.site_names)) == ("trial", 40, 2000, 8)
-    assert (read.task.kind, read.task.steps, read.task.sample) == ("logistic-hazard", 10, 0.1)
-    assert read.task.options == {"lr": 0.05}
+    assert (read.name, read.rounds, read.data.records, len(read.sites.names)) == ("trial", 40, 2000, 8)
+    assert read.task == LogisticHazard(steps=10, sample=0.1, lr=0.05)
 
 
 def test_a_minimal_file_is_enough(tmp_path: Path):
-    read = experiment.read(write(tmp_path, '[task]\nkind = "ppo"\n'))
+    read = experiment.read(write(tmp_path, '[task]\nkind = "logistic-hazard"\n'))
     assert read.privacy == Open()
-    assert (read.rounds, read.seed) == (1, 0)
+    assert (read.rounds, read.seed) == (10, 0)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)

@@ -2,9 +2,15 @@
 
 The map of the package, in the order in which data flows:
 
+    sites         WHO HOLDS WHAT       tables, federations, splits, sampling
+    supervised    any network and loss; batched: a cohort of sites as one program
     privacy       WHAT MAY LEAVE       clip, noise, releases, the ledger, accounting
-    aggregation   HOW IT IS COMBINED   from one vector per site to one vector
+    aggregation   HOW IT IS COMBINED   from one vector per site to one vector, and the server's step
+    engines       WHERE IT RUNS        in this process
+    survival      WHEN                 tasks, simulated data, metrics
+    fit           the only round loop; run: the directory that remembers
     experiment    experiment files: every table is a constructor call
+    reports       WHAT IS SHOWN
     compat        names that others know, on this core
     cli           the `tacit` command
 
@@ -16,24 +22,55 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tacit.aggregation.averaging import Mean as Mean
+    from tacit.engines.local import Local as Local
     from tacit.errors import TacitError as TacitError
+    from tacit.experiment import load as load
+    from tacit.fit import fit as fit
     from tacit.keys import Key as Key
     from tacit.privacy.ledger import Ledger as Ledger
     from tacit.privacy.policy import Open as Open
     from tacit.privacy.policy import Privacy as Privacy
     from tacit.privacy.release import Release as Release
+    from tacit.run import Run as Run
+    from tacit.sites.site import Federation as Federation
+    from tacit.stopping import Stopping as Stopping
+    from tacit.supervised import Supervised as Supervised
 
 _HOMES = {
+    "Federation": "tacit.sites.site",
     "Key": "tacit.keys",
     "Ledger": "tacit.privacy.ledger",
+    "Local": "tacit.engines.local",
     "Mean": "tacit.aggregation.averaging",
     "Open": "tacit.privacy.policy",
     "Privacy": "tacit.privacy.policy",
     "Release": "tacit.privacy.release",
+    "Run": "tacit.run",
+    "Stopping": "tacit.stopping",
+    "Supervised": "tacit.supervised",
     "TacitError": "tacit.errors",
+    "fit": "tacit.fit",
+    "load": "tacit.experiment",
 }
 
-__all__ = ["Key", "Ledger", "Mean", "Open", "Privacy", "Release", "TacitError"]
+__all__ = [
+    "Federation",
+    "Key",
+    "Ledger",
+    "Local",
+    "Mean",
+    "Open",
+    "Privacy",
+    "Release",
+    "Run",
+    "Stopping",
+    "Supervised",
+    "TacitError",
+    "fit",
+    "load",
+]
+
+_FOLDERS = ("aggregation", "compat", "experiment", "privacy", "sites", "survival")
 
 
 def __getattr__(name: str) -> object:
@@ -41,7 +78,7 @@ def __getattr__(name: str) -> object:
         return import_module("importlib.metadata").version("tacit")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    if name in ("aggregation", "compat", "experiment", "privacy"):
+    if name in _FOLDERS:
         return import_module(f"tacit.{name}")
     raise AttributeError(f"module 'tacit' has no attribute {name!r}")
 

@@ -6,13 +6,15 @@
     |- Refused              a combination whose promise cannot be kept
     |  `- NotSeparable      single records cannot be protected under this loss
     |- BudgetExhausted      the ledger will not bear this release; nothing was charged
-    `- LedgerError
-       |- LedgerUnusable    not a ledger, or not readable or writable
-       `- LedgerTampered    a ledger whose rows do not fit together
+    |- LedgerError
+    |  |- LedgerUnusable    not a ledger, or not readable or writable
+    |  `- LedgerTampered    a ledger whose rows do not fit together
+    `- RunUnusable          a run's directory that cannot be read, written or resumed
 
 A mistake of the user raises one of these; anything else is a bug of ours.
 """
 
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -53,6 +55,10 @@ class LedgerTampered(LedgerError):
     """A ledger whose rows do not fit together: it was changed or damaged after it was written."""
 
 
+class RunUnusable(TacitError):
+    """A run's directory that cannot be read, written or resumed; what was written before is intact."""
+
+
 def require(condition: bool, field: str, given: object, allowed: str) -> None:
     """Raise `InvalidValue` naming the field, what was given and what is allowed, unless `condition` holds."""
     if not condition:
@@ -78,3 +84,29 @@ def hint(given: object, words: Iterable[str]) -> str:
     """A *did you mean* for a misspelt word, or nothing when no word is near."""
     near = get_close_matches(str(given), list(words), n=1)
     return f' (did you mean "{near[0]}"?)' if near else ""
+
+
+def require_positive(field: str, given: object) -> None:
+    """Refuse what is not a positive, finite number."""
+    require(between(given, 0, math.inf), field, given, "a finite number above 0")
+
+
+def require_rate(field: str, given: object) -> None:
+    """Refuse what is not a probability above 0."""
+    require(between(given, 0, math.nextafter(1, 2)), field, given, "above 0 and at most 1")
+
+
+def require_count(field: str, given: object) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    ok = isinstance(given, int) and not isinstance(given, bool) and given >= 1
+    require(ok, field, given, "a whole number of at least 1")
+
+
+def between(given: object, low: float, high: float) -> bool:
+    """Whether it is a number strictly inside; a whole number too large for a float is not."""
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        return False
+    try:
+        return low < float(given) < high
+    except OverflowError:
+        return False

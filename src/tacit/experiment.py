@@ -5,170 +5,244 @@ The schema is the signatures, so a key that no constructor knows is refused. Rea
 
 import dataclasses
 import re
+import sys
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_type_hints
 
 import msgspec
 
 from tacit.aggregation.averaging import Mean
-from tacit.errors import InvalidFile, TacitError, choices, hint, require_word
-from tacit.privacy.policy import Groups, Open, Privacy
-from tacit.privacy.release import require_count, require_rate
+from tacit.aggregation.server import Adam, Momentum, Plain
+from tacit.engines.local import Local
+from tacit.errors import InvalidFile, TacitError, choices, hint, require_count
+from tacit.privacy.plan import Plan, plan
+from tacit.privacy.policy import Open, Privacy
+from tacit.sites.sampling import Fixed, Poisson
+from tacit.sites.splits import SPLITS
+from tacit.stopping import Stopping
+from tacit.survival.sources import SOURCES
+from tacit.survival.tasks import TASKS
+
+if TYPE_CHECKING:
+    from tacit.fit import Callback
+    from tacit.run import Run
 
 Table = dict[str, Any]
 Made = TypeVar("Made")
 
-# Whether the loss of a task is a sum over records, so that single records can be protected.
-SEPARABLE = {
-    "cox-ph": False,
-    "deep-surv": False,
-    "cox-time": False,
-    "cox-cc": False,
-    "logistic-hazard": True,
-    "pc-hazard": True,
-    "deep-hit": False,
-    "poisson-ph": True,
-    "ppo": False,
+# The constructors that a table may call, by their kind; the first one is meant if no kind is given.
+KINDS: Mapping[str, Mapping[str, type[Any]]] = {
+    "data": SOURCES,
+    "sites": SPLITS,
+    "task": TASKS,
+    "privacy": {"private": Privacy, "open": Open},
+    "aggregation": {Mean.kind: Mean},
+    "server": {step.kind: step for step in (Plain, Momentum, Adam)},
+    "sampling": {draw.kind: draw for draw in (Poisson, Fixed)},
+    "stop": {Stopping.kind: Stopping},
+    "engine": {Local.kind: Local},
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outline:
-    """What a task's privacy depends on.
-
-    Args:
-        kind: The name of the task.
-        steps: Local steps in a round.
-        sample: Probability with which each record joins a step.
-        options: Everything else in the table: the task's own affair.
-    """
-
-    kind: str
-    steps: int = 10
-    sample: float = 0.1
-    options: Table = field(default_factory=dict[str, Any])
-
-    def __post_init__(self) -> None:
-        require_word("kind", self.kind, SEPARABLE)
-        require_count("steps", self.steps)
-        require_rate("sample", self.sample)
-
-    @property
-    def separable(self) -> bool:
-        """Whether the loss is a sum over records."""
-        return SEPARABLE[self.kind]
-
-    @property
-    def groups(self) -> Groups:
-        """Risk groups are not formed."""
-        return "none"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a file says outside the tables that become objects.
+    """What a file says outside its tables.
 
     Args:
-        data: Where the data come from.
-        sites: Who holds which part of it.
         name: What to call the experiment.
         seed: What repeats.
         rounds: How many rounds.
+        baselines: Whether to train each site alone and on pooled records too, where that may be known.
     """
 
-    data: Table = field(default_factory=dict[str, Any])
-    sites: Table = field(default_factory=dict[str, Any])
     name: str = "experiment"
     seed: int = 0
-    rounds: int = 1
+    rounds: int = 10
+    baselines: bool = True
 
     def __post_init__(self) -> None:
         require_count("rounds", self.rounds)
-        for table, key in ((self.sites, "count"), (self.data, "records")):
-            if key in table:
-                require_count(key, table[key])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(Header):
-    """An experiment, as its file says it.
+    """An experiment, as its file says it: one object for each table."""
+
+    data: Any
+    sites: Any
+    task: Any
+    privacy: Privacy | Open
+    aggregation: Any
+    server: Any
+    sampling: Any
+    stop: Stopping | None
+    engine: Any
+
+    def plan(self) -> Plan:
+        """What it promises and costs; touches no data."""
+        return plan(
+            self.privacy,
+            self.task,
+            # One name stands for all where the data decide.
+            self.sites.names or ("site-1",),
+            self.aggregation,
+            self.rounds,
+            sampling=self.sampling.kind,
+            records=self.data.public_records,
+        )
+
+    def run(
+        self, out: str | Path | None, *, resume: bool = False, callbacks: "Sequence[Callback]" = ()
+    ) -> "Run":
+        """Open the data and run."""
+        from tacit.fit import fit
+
+        may_look = isinstance(self.privacy, Open) or self.privacy.rehearsal
+        federation = self.data.open(self.sites, self.seed, may_look=may_look)
+        return fit(
+            self.task,
+            federation,
+            privacy=self.privacy,
+            aggregation=self.aggregation,
+            server=self.server,
+            sampling=self.sampling,
+            stop=self.stop,
+            engine=self.engine,
+            rounds=self.rounds,
+            seed=self.seed,
+            baselines=self.baselines,
+            name=self.name,
+            out=out,
+            resume=resume,
+            callbacks=callbacks,
+        )
+
+
+def read(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
+    """Read an experiment file.
 
     Args:
-        task: What is learnt.
-        privacy: What may leave a site; nothing is promised without that table.
-        aggregation: How updates are combined.
-    """
-
-    task: Outline
-    privacy: Privacy | Open
-    aggregation: Mean
-
-    @property
-    def site_names(self) -> tuple[str, ...]:
-        """Names as public as the number of sites; one stands for all where the data decide."""
-        return tuple(f"site-{number}" for number in range(1, int(self.sites.get("count", 1)) + 1))
-
-    @property
-    def records(self) -> int | None:
-        """How many records there are, where the file says it."""
-        return self.data.get("records")
-
-
-def read(path: str | Path) -> Experiment:
-    """Read an experiment file.
+        path: The file, or the directory of a run, which keeps its own.
+        changes: What to change in it: `privacy.epsilon=1`, values written as in TOML.
 
     Raises:
         InvalidFile: The file, the table and the key at fault, and what is allowed instead.
     """
+    file = Path(path) / "experiment.toml" if Path(path).is_dir() else Path(path)
     try:
-        return _experiment(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        for change in changes:
+            _change(document, change)
+        return _experiment(document, file.resolve().parent)
     except OSError as error:
-        raise InvalidFile(f"{path} cannot be read: {error.strerror}") from error
+        raise InvalidFile(f"{file} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidFile(f"{path} is not TOML: {error}") from error
+        raise InvalidFile(f"{file} is not TOML: {error}") from error
     except TacitError as error:
-        raise InvalidFile(f"{path}: {error}") from error
+        raise InvalidFile(f"{file}: {error}") from error
 
 
-def _experiment(document: Table) -> Experiment:
-    made = {"task", "privacy", "aggregation"}
-    _refuse_unknown("", document, [entry.name for entry in dataclasses.fields(Experiment)])
+def load(path: str | Path, task: Any = None) -> "Run":  # noqa: ANN401
+    """The run that a directory remembers.
+
+    Args:
+        path: The directory.
+        task: What was learnt, for runs of your own network, which no file can hold.
+    """
+    from tacit.directory import Directory
+    from tacit.run import read as read_run
+
+    if not (Path(path) / "experiment.toml").is_file():
+        raise InvalidFile(f"{path} is not a run: it has no experiment.toml")
+    return read_run(Directory(path), task if task is not None else read(path).task)
+
+
+def _change(document: Table, change: str) -> None:
+    name, sign, text = change.partition("=")
+    if not sign or not name.strip():
+        raise InvalidFile(f"--set {change} is not allowed: it must be table.key=value")
+    *tables, key = name.strip().split(".")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        # A word on the command line need not be quoted.
+        value = text.strip()
+    place: Table = document
+    for table in tables:
+        inner = place.setdefault(table, {})
+        if not isinstance(inner, dict):
+            raise InvalidFile(f"--set {change} is not allowed: {table} is not a table")
+        place = cast(Table, inner)
+    place[key] = value
+
+
+def _experiment(document: Table, folder: Path) -> Experiment:
+    header = [entry.name for entry in dataclasses.fields(Header)]
+    _refuse_unknown("", document, [*header, *KINDS])
     if "task" not in document:
         raise InvalidFile('[task] is missing: an experiment needs one, at least kind = "logistic-hazard"')
-    header = construct(Header, "", {key: value for key, value in document.items() if key not in made})
-    aggregation = _table("aggregation", document.get("aggregation", {}))
-    require_word("[aggregation] kind", aggregation.pop("kind", "mean"), ("mean",))
-    return Experiment(
-        **vars(header),
-        task=_outline(document["task"]),
-        privacy=construct(Privacy, "privacy", document["privacy"]) if "privacy" in document else Open(),
-        aggregation=construct(Mean, "aggregation", aggregation),
-    )
+    head = construct(Header, "", {key: value for key, value in document.items() if key in header})
+    absent = {"privacy": Open(), "stop": None}
+    parts: dict[str, Any] = {
+        name: absent[name] if name in absent and name not in document else _made(name, document, folder)
+        for name in KINDS
+    }
+    return Experiment(**vars(head), **parts)
 
 
-def _outline(table: object) -> Outline:
-    own = ("kind", "steps", "sample")
-    options = {key: value for key, value in _table("task", table).items() if key not in own}
-    # A misspelt `steps` would change the price in silence.
-    for key in options:
-        if hint(key, own):
-            raise InvalidFile(f"[task] {key} is not known{hint(key, own)}")
-    given = {key: value for key, value in _table("task", table).items() if key in own}
-    return construct(Outline, "task", {**given, "options": options})
+def _made(name: str, document: Table, folder: Path) -> Any:  # noqa: ANN401
+    """The object that a table stands for."""
+    table = _table(name, document.get(name, {}))
+    kind = table.pop("kind", next(iter(KINDS[name])))
+    for key in ("path", "test"):
+        # Relative paths are relative to the file that names them.
+        if name == "data" and isinstance(table.get(key), str):
+            table[key] = str(folder / table[key])
+    return construct(_constructor(name, kind, folder), name, table)
+
+
+def _constructor(name: str, kind: object, folder: Path) -> type[Any]:
+    if isinstance(kind, str) and ":" in kind:
+        return _own(name, kind, folder)
+    known = KINDS[name]
+    if kind not in known:
+        raise InvalidFile(
+            f"[{name}] kind = {kind!r} is not allowed: it must be {choices(known)}, or package.module:Class"
+            f"{hint(kind, known)}"
+        )
+    return known[cast(str, kind)]
+
+
+def _own(name: str, kind: str, folder: Path) -> type[Any]:
+    """The user's own class; its module may lie beside the experiment file."""
+    module, _, attribute = kind.partition(":")
+    sys.path.insert(0, str(folder))
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidFile(f"[{name}] kind = {kind!r} cannot be found: {error}") from error
+    finally:
+        sys.path.remove(str(folder))
+    if not dataclasses.is_dataclass(found):
+        raise InvalidFile(f"[{name}] kind = {kind!r} is not allowed: it must be a dataclass")
+    return cast("type[Any]", found)
 
 
 def construct(kind: type[Made], name: str, table: object) -> Made:
     """Call a constructor with the keys of a table; wrong keys and types are refused by name."""
     fields, place = _table(name, table), f"[{name}] " if name else ""
-    hints = get_type_hints(kind)
+    hints = {entry.name: get_type_hints(kind)[entry.name] for entry in dataclasses.fields(cast(Any, kind))}
     _refuse_unknown(place, fields, list(hints))
     try:
         return msgspec.convert(fields, type=kind)
     except msgspec.ValidationError as error:
         raise InvalidFile(place + _explained(str(error), fields, hints)) from error
+    except TacitError as error:
+        raise InvalidFile(f"{place}{error}") from error
 
 
 def _explained(message: str, fields: Table, hints: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import math
 import secrets
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,17 +40,18 @@ class Key:
     path: tuple[Part, ...] = ()
 
     def __post_init__(self) -> None:
-        require(len(self.entropy) >= 32, "entropy", f"{len(self.entropy)} bytes", "at least 32 bytes")
+        if len(self.entropy) < 32:
+            require(False, "entropy", f"{len(self.entropy)} bytes", "at least 32 bytes")
 
     def __truediv__(self, part: Part) -> "Key":
         # A number of numpy's names the same thing as a plain one.
         plain = int(part) if isinstance(part, int | np.integer) else str(part)
-        return replace(self, path=(*self.path, plain))
+        return Key(self.seed, self.rehearsal, self.entropy, (*self.path, plain))
 
     def generator(self) -> np.random.Generator:
         """A repeatable generator; never for noise that protects someone."""
         digest = hashlib.sha256(b"public" + self._name()).digest()
-        return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
+        return np.random.Generator(np.random.PCG64(np.frombuffer(digest, dtype=np.uint32)))
 
     def secret(self, *inputs: bytes) -> "Secret":
         """A stream that nobody without the run's entropy can foretell.

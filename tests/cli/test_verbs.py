@@ -126,8 +126,15 @@ def test_a_bad_file_exits_with_2(tmp_path: Path):
 
 
 def test_a_refusal_names_the_way_out(tmp_path: Path):
-    path = tmp_path / "cox.toml"
-    path.write_text(Path(EXAMPLE).read_text().replace("logistic-hazard", "cox-ph"))
+    (tmp_path / "own_coupled.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from tacit.survival import LogisticHazard\n"
+        "@dataclass(frozen=True, kw_only=True)\n"
+        "class Coupled(LogisticHazard):\n"
+        "    separable = False\n"
+    )
+    path = tmp_path / "coupled.toml"
+    path.write_text(Path(EXAMPLE).read_text().replace("logistic-hazard", "own_coupled:Coupled"))
     code, _, err = tacit("plan", str(path))
     assert code == 2
     assert "poisson-ph" in err

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tacit import Mean, Open, Privacy
+from tacit import Mean, Open, Privacy, Supervised
 from tacit.errors import NotSeparable
-from tacit.experiment import Outline
 from tacit.privacy.plan import plan
+from tacit.survival import LogisticHazard
 
-TASK = Outline(kind="logistic-hazard", steps=10, sample=0.1)
+TASK = LogisticHazard(steps=10, sample=0.1, batch=20)
 SITES = ("oslo", "bergen")
 
 
@@ -57,5 +57,19 @@ def test_a_sound_plan_has_no_warnings():
 
 
 def test_a_coupled_loss_is_refused_with_the_way_out():
+    from torch import nn
+
+    coupled = Supervised(module=nn.Linear(3, 1), loss=lambda outputs, present, time, event: 0, coupled=True)
     with pytest.raises(NotSeparable, match="poisson-ph"):
-        plan(Privacy(unit="record", epsilon=3, delta=1e-5, clip=1), Outline(kind="cox-ph"), SITES, Mean(), 4)
+        plan(Privacy(unit="record", epsilon=3, delta=1e-5, clip=1), coupled, SITES, Mean(), 4)
+
+
+def test_a_number_of_records_that_nobody_knows_is_bought_within_the_budget():
+    privacy = Privacy(unit="record", epsilon=3, delta=1e-5, clip=1)
+    unknown, known = (
+        plan(privacy, LogisticHazard(), SITES, Mean(), 40, records=records) for records in (None, 2000)
+    )
+    assert 0.95 * 3 <= unknown.spends[40] <= 3
+    assert unknown.noise_multiplier > known.noise_multiplier
+    assert any("noisy sums" in line and "laplace" in line for line in unknown.statement.released)
+    assert not any("laplace" in line for line in known.statement.released)

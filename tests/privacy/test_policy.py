@@ -22,6 +22,8 @@ class Task:
     groups: Literal["none", "records", "groups"] = "none"
     steps: int = 5
     sample: float = 0.1
+    batch: int | None = 10
+    shuffled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,9 +297,20 @@ def test_a_fixed_number_of_sites_is_refused_where_the_price_counts_on_the_draw()
         privacy.solve(Task(), SITES, Mean(), 10, sampling="fixed")
 
 
+def test_a_fixed_number_of_sites_is_refused_where_one_site_takes_the_place_of_another():
+    with pytest.raises(Refused, match=r"fixed.*poisson"):
+        promise(unit="site", noise="server").solve(Task(), SITES, Mean(), 10, sampling="fixed")
+
+
+def test_shuffled_batches_are_refused_for_records_alone():
+    with pytest.raises(Refused, match="steps and sample"):
+        promise().solve(Task(shuffled=True), SITES, Mean(), 10)
+    assert promise(unit="site").solve(Task(shuffled=True), SITES, Mean(), 10)
+
+
 @pytest.mark.parametrize(
     "given",
-    [{"unit": "site", "participation": 0.5}, {"unit": "site", "noise": "server"}, {"participation": 0.5}],
+    [{"unit": "site", "participation": 0.5}, {"participation": 0.5}],
 )
 def test_a_fixed_number_of_sites_is_fine_where_it_does_not(given):
     assert promise(**given).solve(Task(), SITES, Mean(), 10, sampling="fixed").release(1, SITES)

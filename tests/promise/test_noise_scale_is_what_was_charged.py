@@ -95,7 +95,7 @@ def of_noise(
     def halve(whole: Any) -> Any:
         return replace(whole, **{noise: getattr(whole, noise) / 2})
 
-    return Adversary(mechanism, event, claim, delta, halve, runs=500)
+    return Adversary(mechanism, event, claim, delta, halve, runs=1500)
 
 
 def edge(law: str, scale: float, present: Mixture, absent: Mixture, claim: float) -> float:

@@ -1,11 +1,14 @@
 """The mean of the sites' updates, over a denominator that is public."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tacit.errors import require_word
+from tacit.errors import InvalidValue, require, require_positive
+from tacit.task import Updates
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
     from torch import Tensor
 
 
@@ -14,27 +17,58 @@ class Mean:
     """The mean of the updates; under noise at the server, their sum over a public denominator.
 
     Args:
-        weights: Where the weights of the sites come from; `uniform` weighs all alike and reveals nothing.
+        weights: `uniform` weighs all sites alike and reveals nothing; a table gives each site its public
+            weight by name.
     """
 
-    weights: Literal["uniform"] = "uniform"
+    weights: Literal["uniform"] | dict[str, float] = "uniform"
+    kind: ClassVar[str] = "mean"
 
     def __post_init__(self) -> None:
-        require_word("weights", self.weights, ("uniform",))
+        if isinstance(self.weights, Mapping):
+            require(bool(self.weights), "weights", self.weights, 'a weight for each site, or "uniform"')
+            for name, weight in self.weights.items():
+                require_positive(f"weights.{name}", weight)
+        else:
+            require(
+                self.weights == "uniform", "weights", self.weights, '"uniform", or a weight for each site'
+            )
 
-    def __call__(self, updates: "Tensor", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
         """Combine the updates (sites, coordinates).
 
         Args:
-            updates: One row per site.
+            updates: One row per site; public weights need names, that is, `Updates`.
             sites: The public denominator: how many sites were expected, not how many came. The sensitivity
                 holds for this denominator alone.
 
         Returns:
             The mean in double precision, so that rounding does not add to the sensitivity.
         """
-        return updates.double().sum(dim=0) / (updates.shape[0] if sites is None else sites)
+        import torch
+
+        matrix = updates.matrix if isinstance(updates, Updates) else torch.as_tensor(updates)
+        weights = torch.as_tensor(self._of(updates, len(matrix)), dtype=torch.float64)
+        whole = float(weights.sum()) if sites is None else self._expected(sites)
+        total = (weights.unsqueeze(-1) * matrix.double()).sum(dim=0)
+        return total / whole if whole else total
 
     def sensitivity(self, clip: float, sites: float) -> float | None:
         """How far one update of length `clip` moves the mean over an expected number of sites."""
-        return clip / sites
+        heaviest = max(self.weights.values()) if isinstance(self.weights, Mapping) else 1.0
+        return heaviest * clip / self._expected(sites)
+
+    def _expected(self, sites: float) -> float:
+        """The weight of so many sites; what is expected of each is the average weight."""
+        if isinstance(self.weights, Mapping):
+            return sites * sum(self.weights.values()) / len(self.weights)
+        return sites
+
+    def _of(self, updates: object, count: int) -> list[float]:
+        if not isinstance(self.weights, Mapping):
+            return [1.0] * count
+        if not isinstance(updates, Updates):
+            raise InvalidValue("weights by name need updates with names: give Updates, not a bare matrix")
+        for name in updates.names:
+            require(name in self.weights, f"weights.{name}", "nothing", "a weight, as for every other site")
+        return [self.weights[name] for name in updates.names]

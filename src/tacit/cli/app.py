@@ -34,6 +34,25 @@ class MechanismWord(StrEnum):
     LAPLACE = "laplace"
 
 
+class Workload(StrEnum):
+    """What an experiment file is for."""
+
+    SURVIVAL = "survival"
+
+
+class Choices(StrEnum):
+    """What there is to choose from."""
+
+    TASKS = "tasks"
+    DATA = "data"
+    SPLITS = "splits"
+    AGGREGATORS = "aggregators"
+
+
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value of the file; may be repeated."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no remarks.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
@@ -94,6 +113,7 @@ def privacy(
 @app.command()
 def plan(
     file: Annotated[Path, typer.Argument(help="An experiment file.")],
+    changes: Changes = None,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -102,9 +122,78 @@ def plan(
     with output.guarded(json=json, debug=debug):
         from tacit.cli import commands
 
-        name, made, sentences = commands.plan(file)
+        name, made, sentences = commands.plan(file, changes or [])
         output.talk(f"plan of {name}", quiet=quiet)
         output.document(made) if json else commands.show_plan(made, sentences)
+
+
+@app.command()
+def new(
+    workload: Annotated[Workload, typer.Argument(help="What for.")],
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Write a commented experiment file that runs as it is; never overwrites."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import commands
+
+        written = commands.new(workload.value)
+        output.document({"file": str(written)}) if json else print(written)
+        output.talk(f"next: tacit plan {written}, then tacit run {written}", quiet=quiet)
+
+
+@app.command()
+def run(
+    file: Annotated[Path, typer.Argument(help="An experiment file, or the directory of a run to resume.")],
+    changes: Changes = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The directory of the run; under runs/ by default.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="Where it runs: local.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was cut off.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Run an experiment; never spends past its budget."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import commands
+
+        chosen = [*(changes or []), *([] if engine is None else [f"engine.kind={engine}"])]
+        done = commands.run(file, changes=chosen, out=out, resume=resume, quiet=quiet)
+        output.document(done.as_dict()) if json else print(done.summary())
+        output.talk(f"saved {done.path}", quiet=quiet)
+
+
+@app.command()
+def show(
+    runs: Annotated[list[Path], typer.Argument(help="Directories of runs.")],
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """The summary of a run; several side by side."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import commands
+
+        found, text = commands.show(runs)
+        output.document({"runs": found}) if json else print(text)
+
+
+@app.command("list")
+def list_choices(
+    what: Annotated[Choices, typer.Argument(help="Of what.")],
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """What there is to choose from, each with one line."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import commands
+
+        found = commands.listing(what.value)
+        output.document(found) if json else commands.show_listing(found)
 
 
 @app.command()

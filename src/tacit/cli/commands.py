@@ -1,11 +1,18 @@
 """What the verbs do. Heavy imports happen here, after a verb was chosen."""
 
+import hashlib
+from collections.abc import Sequence
+from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.cli import output
-from tacit.errors import InvalidValue
-from tacit.privacy.release import Relation, require_count, require_rate
+from tacit.errors import InvalidFile, InvalidValue, require_count, require_rate
+from tacit.privacy.release import Relation
+
+if TYPE_CHECKING:
+    from tacit.experiment import Experiment
+    from tacit.run import Run
 
 # Running prices are recomputed for so many rows of a ledger, spread evenly.
 RUNNING_PRICES = 50
@@ -71,15 +78,12 @@ def show_price(answer: dict[str, Any]) -> None:
     output.table(("by theorem", "epsilon"), rows)
 
 
-def plan(path: Path) -> tuple[str, dict[str, Any], list[str]]:
+def plan(path: Path, changes: Sequence[str] = ()) -> tuple[str, dict[str, Any], list[str]]:
     """The name, the plan as plain data, and the sentences of its statement."""
     from tacit import experiment
-    from tacit.privacy.plan import plan as make_plan
 
-    read = experiment.read(path)
-    made = make_plan(
-        read.privacy, read.task, read.site_names, read.aggregation, read.rounds, records=read.records
-    )
+    read = experiment.read(path, changes)
+    made = read.plan()
     return read.name, {"experiment": read.name, **made.as_dict()}, made.statement.sentences()
 
 
@@ -191,3 +195,77 @@ def show_account(found: dict[str, Any]) -> None:
         for name, b in found["budgets"].items()
     ]
     output.lines([("epsilon", f"{output.number(found['epsilon'])} at delta {found['delta']:g}"), *budgets])
+
+
+def new(workload: str) -> Path:
+    """Write a commented experiment file that runs as it is; never over another."""
+    from importlib.resources import files
+
+    target = Path(f"{workload}.toml")
+    text = files("tacit.templates").joinpath(target.name).read_text(encoding="utf-8")
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InvalidValue(f"{target} is there already: move it, or work with it") from None
+    except OSError as error:
+        raise InvalidFile(f"{target} cannot be written: {error.strerror}") from error
+    return target
+
+
+def run(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, quiet: bool) -> "Run":
+    """Run an experiment file, or go on with a run that was cut off."""
+    from tacit import experiment
+    from tacit.reports.text import progress
+
+    read = experiment.read(file, changes)
+    place = out if out is not None else _place(file, read, resume=resume)
+    try:
+        with progress(quiet=quiet) as watcher:
+            return read.run(place, resume=resume, callbacks=[watcher])
+    except KeyboardInterrupt:
+        output.talk(f"tacit: interrupted; go on with: tacit run {place} --resume", quiet=quiet)
+        raise
+
+
+def _place(file: Path, read: "Experiment", *, resume: bool) -> Path:
+    """Where a run lies: beside its file, under `runs`, by its name and a fingerprint of its choices.
+
+    The same experiment twice gives two directories; to resume is to go on with the last one.
+    """
+    if file.is_dir():
+        return file
+    choices = hashlib.sha256(repr(read).encode()).hexdigest()[:6]
+    stem = Path("runs") / f"{read.name}-{choices}"
+    places = (stem if number == 1 else stem.with_name(f"{stem.name}-{number}") for number in count(1))
+    taken = list(takewhile(lambda place: place.exists(), places))
+    if resume:
+        return taken[-1] if taken else stem
+    return stem if not taken else stem.with_name(f"{stem.name}-{len(taken) + 1}")
+
+
+def show(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], str]:
+    """Runs as plain data, and for people: the summary of one, a comparison of several."""
+    from tacit import experiment
+    from tacit.reports.text import side_by_side
+
+    runs = [experiment.load(path) for path in paths]
+    found = [run.as_dict() for run in runs]
+    return found, runs[0].summary() if len(runs) == 1 else side_by_side(found)
+
+
+def listing(what: str) -> dict[str, str]:
+    """What there is to choose from, each with one line."""
+    from tacit.experiment import KINDS
+    from tacit.survival.data import DESIGNS
+
+    tables = {"tasks": "task", "data": "data", "splits": "sites", "aggregators": "aggregation"}
+    known = KINDS[tables[what]]
+    found = {name: (kind.__doc__ or "").partition("\n")[0] for name, kind in known.items()}
+    designs = {f"simulated, {name}": line for name, line in DESIGNS.items()} if what == "data" else {}
+    return found | designs
+
+
+def show_listing(found: dict[str, str]) -> None:
+    """The choices for people."""
+    output.lines(list(found.items()))

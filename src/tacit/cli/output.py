@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tacit.errors import BudgetExhausted, TacitError
+from tacit.reports.text import aligned, labelled
 
 DONE, BUG, BAD_USAGE, BUDGET_REFUSED, VERIFICATION_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -40,25 +41,12 @@ def document(content: dict[str, Any]) -> None:
 
 def lines(rows: Sequence[tuple[str, str]]) -> None:
     """Print labelled lines, the labels in one column."""
-    width = max((len(label) for label, _ in rows), default=0)
-    for label, text in rows:
-        print(f"{label:<{width}}  {text}".rstrip())
+    print(labelled(rows))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print an aligned table; columns of numbers to the right."""
-    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
-    numeric = [all(_is_number(cell) for cell in column) for column in zip(*rows, strict=True)]
-    for row in (header, ["-" * width for width in widths], *rows):
-        cells = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric or [False] * len(row), strict=True)
-        ]
-        print("  ".join(cells).rstrip())
-
-
-def _is_number(cell: str) -> bool:
-    return cell == "-" or cell.replace(".", "").replace("e-", "").replace("e+", "").isdigit()
+    print(aligned(header, rows))
 
 
 def talk(message: str, *, quiet: bool) -> None:

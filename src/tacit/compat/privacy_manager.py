@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import BudgetExhausted, InvalidValue
+from tacit.errors import BudgetExhausted, InvalidValue, require_count, require_positive
 from tacit.keys import Key
 from tacit.privacy import accounting, gaussian, noise, theorems
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.release import Relation, Release, require_count, require_positive
+from tacit.privacy.release import Relation, Release
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from tacit.errors import InvalidValue, LedgerTampered
+from tacit.errors import InvalidValue, LedgerTampered, require_positive
 from tacit.privacy import accounting
-from tacit.privacy.release import Release, from_dict, require_positive
+from tacit.privacy.release import Release, from_dict
 
 FORMAT = 1
 GENESIS = hashlib.sha256(b"tacit ledger 1").digest()

@@ -16,21 +16,11 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 
-from tacit.errors import require, require_word
+from tacit.errors import require, require_count, require_positive, require_rate, require_word
 from tacit.privacy import gaussian, pure, theorems
 from tacit.privacy.falling import Price, meet
 from tacit.privacy.kinds import Counts, Kind, counted, reach, variance
-from tacit.privacy.release import (
-    Law,
-    Relation,
-    Release,
-    by_subject,
-    clipped_release,
-    require_count,
-    require_delta,
-    require_positive,
-    require_rate,
-)
+from tacit.privacy.release import Law, Relation, Release, by_subject, clipped_release, require_delta
 
 if TYPE_CHECKING:
     from dp_accounting.pld.pld_pmf import PLDPmf

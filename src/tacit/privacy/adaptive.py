@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from tacit.errors import require
+from tacit.errors import require, require_count, require_positive
 from tacit.keys import Key
 from tacit.privacy import noise
-from tacit.privacy.release import Relation, Release, require_count, require_positive
+from tacit.privacy.release import Relation, Release
 
 
 @dataclass(frozen=True, kw_only=True)

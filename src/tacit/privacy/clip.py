@@ -11,8 +11,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from tacit.errors import InvalidValue, require, require_word
-from tacit.privacy.release import require_count, require_positive
+from tacit.errors import InvalidValue, require, require_count, require_positive, require_word
 
 Norm = Literal["l2", "l1"]
 
@@ -79,6 +78,20 @@ def clip_rows(rows: Tensor, bound: float, *, norm: Norm = "l2", geometry: Geomet
     shrunk = rows.double() / length.unsqueeze(-1) * (bound * slack)
     clipped = torch.where((length > bound).unsqueeze(-1), shrunk.to(rows.dtype), rows)
     return torch.where(length.isfinite().unsqueeze(-1), clipped, 0.0)
+
+
+def clip_factors(lengths: Tensor, bound: float) -> Tensor:
+    """What to multiply contributions of these lengths by, so that none is longer than `bound`.
+
+    For contributions that are never written out; their lengths come in double precision, good to nine digits.
+
+    Guarantee:
+        Length times factor is at most `bound`; short contributions have factor 1, broken ones 0.
+    """
+    require_positive("bound", bound)
+    # Lengths that are sums over products are rounded more than once: long ones shrink by a little more.
+    factors = torch.where(lengths > bound, bound * (1 - 1e-9) / lengths, 1.0)
+    return torch.where(lengths.isfinite(), factors, 0.0)
 
 
 def clip_groups(rows: Tensor, labels: Tensor, groups: int, bound: float, *, norm: Norm = "l2") -> Tensor:

@@ -5,36 +5,48 @@ sensitivity apart. The loop calls all three halves of every mechanism; what a me
 nothing.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from tacit.errors import require
+from tacit.errors import require, require_count, require_positive, require_rate
 from tacit.keys import Key
 from tacit.privacy import noise
-from tacit.privacy.release import (
-    Relation,
-    Release,
-    Sampled,
-    View,
-    clipped_release,
-    require_count,
-    require_positive,
-    require_rate,
-)
+from tacit.privacy.release import Relation, Release, Sampled, View, clipped_release
 
 if TYPE_CHECKING:
     # A price needs no tensors: plans are made without loading torch.
     from torch import Tensor
 
 NoiseLaw = Literal["gaussian", "laplace"]
+Norm = Literal["l2", "l1"]
+NORMS: dict[NoiseLaw, Norm] = {"gaussian": "l2", "laplace": "l1"}
+
+
+class Contributions(Protocol):
+    """One contribution per record, or group, at each of several sites; they need never be written out."""
+
+    def lengths(self, norm: Norm) -> "Tensor":
+        """The length of each (sites, records) in double precision; infinite where one is broken."""
+        ...
+
+    def total(self, factors: "Tensor | None") -> "Tensor":
+        """The sums (sites, coordinates), each contribution times its factor (sites, records).
+
+        A contribution whose factor is 0 must vanish even if it is NaN or infinite.
+        """
+        ...
 
 
 class Mechanism(Protocol):
     """How private data may leave a site."""
 
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> "Tensor":
+        """The sums (sites, coordinates) as a training step may use them; one key for each site."""
+        ...
+
     def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
-        """The sum of one contribution per record (records, coordinates), as a training step may use it."""
+        """The sum of one contribution per record (records, coordinates) at one site."""
         ...
 
     def at_site(self, update: "Tensor", key: Key) -> "Tensor":
@@ -49,10 +61,49 @@ class Mechanism(Protocol):
         """The price of round `number` among the sites of these names; charged before the round begins."""
         ...
 
+    def counting(self, names: Collection[str]) -> tuple[Release, ...]:
+        """The price of learning how many records the sites hold; nothing where nobody needs to know."""
+        ...
+
+    def count(self, sizes: Mapping[str, int], key: Key) -> int | None:
+        """About how many records the sites hold in all, once `counting` is paid; None if it is not bought."""
+        ...
+
+    def denominator(self, sites: int) -> float | None:
+        """The public number that the updates of a federation of so many sites are averaged over.
+
+        None where everybody may know how many came.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Contributions that are written out: `rows` is (sites, records, coordinates)."""
+
+    rows: "Tensor"
+
+    def lengths(self, norm: Norm) -> "Tensor":
+        """The length of each row."""
+        from tacit.privacy.clip import lengths
+
+        return lengths(self.rows, norm=norm)
+
+    def total(self, factors: "Tensor | None") -> "Tensor":
+        """The sums of the rows, each times its factor."""
+        if factors is None:
+            return self.rows.sum(dim=1)
+        kept = (factors != 0).unsqueeze(-1)
+        return (self.rows.double().where(kept, 0.0) * factors.unsqueeze(-1)).sum(dim=1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Unprotected:
     """The null mechanism: nothing is clipped, noised or charged."""
+
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> "Tensor":
+        """The plain sums."""
+        return contributions.total(None)
 
     def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
         """The plain sum."""
@@ -70,6 +121,26 @@ class Unprotected:
         """Nothing is charged; the statement lists all of it as bare."""
         return ()
 
+    def counting(self, names: Collection[str]) -> tuple[Release, ...]:
+        """Nobody needs to know."""
+        return ()
+
+    def count(self, sizes: Mapping[str, int], key: Key) -> int | None:
+        """Nobody needs to know."""
+        return None
+
+    def denominator(self, sites: int) -> float | None:
+        """As many as came."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting:
+    """How the number of records at each site is bought: noise on a count, which one record moves by 1."""
+
+    law: NoiseLaw
+    scale: float
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProtectedRecords(Unprotected):
@@ -84,6 +155,7 @@ class ProtectedRecords(Unprotected):
         grouped: Whether a row is the sum over a risk group, which one record can turn into its opposite.
         sampled: What the draw selects: records, or fixed groups.
         rehearsal: Whether the noise repeats.
+        counts: How the number of records is bought, if it has to be.
     """
 
     law: NoiseLaw
@@ -94,21 +166,35 @@ class ProtectedRecords(Unprotected):
     grouped: bool = False
     sampled: Sampled = "unit"
     rehearsal: bool = False
+    counts: Counting | None = None
 
     def __post_init__(self) -> None:
         require(self.grouped or self.sampled == "unit", "sampled", self.sampled, '"unit" without risk groups')
         require_price(self.clip, self.multiplier, self.rate)
         require_count("steps", self.steps)
 
-    def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
-        """The sum of clipped rows plus noise; with no rows at all, noise alone.
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> "Tensor":
+        """The sums of clipped contributions plus noise; with no contribution at all, noise alone.
 
         Guarantee:
-            One row more or less moves the sum by at most `clip` before noise of `multiplier * clip`.
+            One contribution more or less moves its site's sum by at most `clip` before noise of
+            `multiplier * clip`.
         """
-        clipped = _clipped(rows, self.law, self.clip)
-        total = clipped.double().sum(dim=0)
-        return _noised(total, self.law, self.multiplier * self.clip, key, self.rehearsal).to(rows.dtype)
+        import torch
+
+        from tacit.privacy.clip import clip_factors
+
+        factors = clip_factors(contributions.lengths(NORMS[self.law]), self.clip)
+        totals, scale = contributions.total(factors).double(), self.multiplier * self.clip
+        noised = [
+            _noised(total, self.law, scale, key / step, self.rehearsal)
+            for total, key in zip(totals, keys, strict=True)
+        ]
+        return torch.stack(noised)
+
+    def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
+        """The sum of clipped rows plus noise; with no rows at all, noise alone."""
+        return self.noisy_sums(Rows(rows.unsqueeze(0)), [key], 0)[0].to(rows.dtype)
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
         """One release per site that takes part: its own records, nobody else's."""
@@ -128,6 +214,43 @@ class ProtectedRecords(Unprotected):
             )
             for name in names
         )
+
+    def counting(self, names: Collection[str]) -> tuple[Release, ...]:
+        """One release per site, if the number of records is bought."""
+        if self.counts is None:
+            return ()
+        return tuple(
+            Release(
+                law=self.counts.law,
+                scale=self.counts.scale,
+                sensitivity=1.0,
+                subject=f"records@{name}",
+                party=name,
+                purpose="number of records",
+                rehearsal=self.rehearsal,
+            )
+            for name in names
+        )
+
+    def count(self, sizes: Mapping[str, int], key: Key) -> int | None:
+        """The sum of noisy counts; at least one record for each site."""
+        import torch
+
+        if self.counts is None:
+            return None
+        noisy = [
+            float(
+                _noised(
+                    torch.tensor([float(size)], dtype=torch.float64),
+                    self.counts.law,
+                    self.counts.scale,
+                    key / name,
+                    self.rehearsal,
+                )
+            )
+            for name, size in sizes.items()
+        ]
+        return max(round(sum(noisy)), len(sizes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +297,10 @@ class ProtectedSites(Unprotected):
         scale = self.multiplier * self.reach
         return _noised(combined.double(), self.law, scale, key, self.rehearsal).to(combined.dtype)
 
+    def denominator(self, sites: int) -> float | None:
+        """How many sites are expected, if the server adds the noise: `reach` holds for that number alone."""
+        return self.rate * sites if self.where == "server" else None
+
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
         """One release about the sites, whoever takes part."""
         # Who sees every single update sees a site exchanged for another, not one more or less.
@@ -206,7 +333,7 @@ def require_price(clip: float, multiplier: float, rate: float) -> None:
 def _clipped(rows: "Tensor", law: NoiseLaw, bound: float) -> "Tensor":
     from tacit.privacy.clip import clip_rows
 
-    return clip_rows(rows, bound, norm="l2" if law == "gaussian" else "l1")
+    return clip_rows(rows, bound, norm=NORMS[law])
 
 
 def _noised(values: "Tensor", law: NoiseLaw, scale: float, key: Key, rehearsal: bool) -> "Tensor":

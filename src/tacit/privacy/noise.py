@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from tacit.errors import Refused, require
+from tacit.errors import Refused, require, require_positive
 from tacit.keys import Key
-from tacit.privacy.release import require_positive
 
 Array = NDArray[np.float64]
 

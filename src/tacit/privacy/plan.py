@@ -5,7 +5,7 @@ A plan solves the promise for its noise and prices every round. It needs public 
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from tacit.privacy import accounting
 from tacit.privacy.policy import Combiner, Open, Privacy, Work
@@ -51,6 +51,7 @@ def plan(
     aggregation: Combiner,
     rounds: int,
     *,
+    sampling: Literal["poisson", "fixed"] = "poisson",
     records: int | None = None,
 ) -> Plan:
     """Solve a promise for its noise and price it.
@@ -61,14 +62,15 @@ def plan(
         sites: The names of the sites.
         aggregation: How updates are combined.
         rounds: How many.
+        sampling: How the sites of a round are drawn.
         records: How many records there are in all, if that is public.
 
     Raises:
         Refused: The promise cannot be kept for this combination.
     """
-    mechanism = privacy.solve(task, sites, aggregation, rounds)
-    one_round = mechanism.release(1, sites)
-    whole = _times(one_round, rounds)
+    mechanism = privacy.solve(task, sites, aggregation, rounds, sampling=sampling, records=records)
+    before, one_round = list(mechanism.counting(sites)), mechanism.release(1, sites)
+    whole = before + _times(one_round, rounds)
     statement = state(privacy, whole)
     if isinstance(privacy, Open):
         warnings = ("the run is open: give it a [privacy] table to protect records or sites",)
@@ -86,7 +88,7 @@ def plan(
         statement=statement,
         rounds=rounds,
         noise_multiplier=getattr(mechanism, "multiplier", None),
-        spends={mark: accounting.epsilon(_times(one_round, mark), privacy.delta) for mark in marks},
+        spends={mark: accounting.epsilon(before + _times(one_round, mark), privacy.delta) for mark in marks},
         comparisons=accounting.compare(whole, privacy.delta),
         budget=privacy.epsilon,
         warnings=tuple(_warnings(privacy, statement, sites, records)),

@@ -4,17 +4,28 @@
 combinations die there, before data is touched.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from tacit.errors import InvalidValue, NotSeparable, Refused, require_word
+from tacit.errors import (
+    InvalidValue,
+    NotSeparable,
+    Refused,
+    require,
+    require_count,
+    require_positive,
+    require_rate,
+    require_word,
+)
 from tacit.privacy.accounting import calibrate, require_delta
-from tacit.privacy.release import Relation, Unit, require_count, require_positive, require_rate
+from tacit.privacy.release import Relation, Unit
 
 if TYPE_CHECKING:
-    from tacit.privacy.mechanism import Mechanism
+    from tacit.privacy.mechanism import Counting, Mechanism
 
+# What part of epsilon the number of records may cost, where it has to be bought.
+COUNT_SHARE = 0.02
 # How a loss that couples records is cut into risk groups, and what a draw then selects.
 Groups = Literal["none", "records", "groups"]
 
@@ -47,13 +58,23 @@ class Work(Protocol):
         """Probability with which each record, or group, joins a step."""
         ...
 
+    @property
+    def batch(self) -> int | None:
+        """The public number that sums of drawn records are divided by, if the task says one."""
+        ...
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether records are dealt out in shuffled batches instead of drawn independently."""
+        ...
+
 
 class Combiner(Protocol):
     """What a promise needs to know about an aggregator."""
 
     @property
-    def weights(self) -> Literal["uniform", "public", "records"]:
-        """Where the weights of the sites come from; record counts are private."""
+    def weights(self) -> str | Mapping[str, float]:
+        """How the sites are weighed: `uniform`, or a public weight for each; record counts are private."""
         ...
 
     def sensitivity(self, clip: float, sites: float) -> float | None:
@@ -111,6 +132,7 @@ class Privacy:
         rounds: int,
         *,
         sampling: Literal["poisson", "fixed"] = "poisson",
+        records: int | None = None,
     ) -> "Mechanism":
         """The mechanism that keeps this promise over `rounds` rounds.
 
@@ -120,6 +142,8 @@ class Privacy:
             aggregation: How updates are combined.
             rounds: How many.
             sampling: How sites are drawn for a round: `poisson` (independent, secret), or a `fixed` number.
+            records: How many records there are in all, if that is public; where it is needed and is not, it
+                is bought.
 
         Raises:
             Refused: The promise cannot be kept for this combination; the message names a way out.
@@ -128,22 +152,50 @@ class Privacy:
         require_count("sites", len(federation))
         require_count("steps", task.steps)
         require_rate("sample", task.sample)
-        if aggregation.weights not in ("uniform", "public"):
-            raise Refused(
-                f'weights = "{aggregation.weights}" cannot be kept private: the number of records at a site '
-                'is a secret. Use weights = "uniform", or give public weights.'
-            )
+        _require_public(aggregation.weights, federation)
         if self.unit == "record":
-            return self._protect_records(task, rounds)
+            return self._protect_records(task, rounds, records)
         return self._protect_sites(federation, aggregation, rounds, sampling)
 
-    def _protect_records(self, task: Work, rounds: int) -> "Mechanism":
+    def _protect_records(self, task: Work, rounds: int, records: int | None) -> "Mechanism":
         from tacit.privacy.mechanism import ProtectedRecords
 
+        self._require_steps_of_records(task)
+        # In a risk group one record can turn a clipped sum into its opposite: twice the bound, unless the
+        # draw selects whole groups, where that is an exchange.
+        grouped = task.groups != "none"
+        exchange = grouped and task.groups == "groups"
+        # Sums are divided by a public number: said, agreed, fixed with the groups, or bought.
+        bought = not grouped and task.batch is None and records is None
+        multiplier = self._multiplier(
+            rounds * task.steps,
+            task.sample,
+            "replace" if exchange else "add-remove",
+            share=1 - COUNT_SHARE if bought else 1.0,
+        )
+        doubled = grouped and not exchange and self.epsilon is not None
+        return ProtectedRecords(
+            law=self.mechanism,
+            clip=self.clip,
+            multiplier=2 * multiplier if doubled else multiplier,
+            steps=task.steps,
+            rate=task.sample,
+            grouped=grouped,
+            sampled="group" if exchange else "unit",
+            rehearsal=self.rehearsal,
+            counts=self._counting() if bought else None,
+        )
+
+    def _require_steps_of_records(self, task: Work) -> None:
         if self.noise != "site":
             raise Refused(
                 f'noise = "{self.noise}" does not go with unit = "record": each site adds noise to its own '
                 'training steps. Use noise = "site".'
+            )
+        if task.shuffled:
+            raise Refused(
+                'epochs of shuffled batches do not go with unit = "record": the price counts on every record '
+                "being drawn independently. Use steps and sample instead of epochs."
             )
         if not task.separable and task.groups == "none":
             raise NotSeparable(
@@ -151,25 +203,15 @@ class Privacy:
                 'whole sites (unit = "site"), form the loss in risk groups, or use poisson-ph or '
                 "logistic-hazard, whose losses are sums over records."
             )
-        # In a risk group one record can turn a clipped sum into its opposite: twice the bound, unless the
-        # draw selects whole groups, where that is an exchange.
-        grouped = task.groups != "none"
-        exchange = grouped and task.groups == "groups"
-        multiplier = self._multiplier(
-            rounds * task.steps, task.sample, "replace" if exchange else "add-remove"
-        )
-        return ProtectedRecords(
-            law=self.mechanism,
-            clip=self.clip,
-            multiplier=2 * multiplier
-            if grouped and not exchange and self.epsilon is not None
-            else multiplier,
-            steps=task.steps,
-            rate=task.sample,
-            grouped=grouped,
-            sampled="group" if exchange else "unit",
-            rehearsal=self.rehearsal,
-        )
+
+    def _counting(self) -> "Counting":
+        """How the number of records is bought: for a share of epsilon, or with the noise that was given."""
+        from tacit.privacy.mechanism import Counting
+
+        if self.epsilon is None:
+            assert self.noise_multiplier is not None
+            return Counting(law=self.mechanism, scale=self.noise_multiplier)
+        return Counting(law="laplace", scale=1 / (COUNT_SHARE * self.epsilon))
 
     def _protect_sites(
         self, federation: Collection[str], aggregation: Combiner, rounds: int, sampling: str
@@ -199,10 +241,11 @@ class Privacy:
         )
 
     def _reach(self, federation: Collection[str], aggregation: Combiner, sampling: str) -> float:
-        if self.participation < 1 and sampling != "poisson":
+        if sampling != "poisson":
+            # In a draw of fixed size one site more takes the place of another.
             raise Refused(
-                f'participation = {self.participation} with sampling = "{sampling}" cannot lower the price: '
-                'only an independent, secret draw can. Use sampling = "poisson", or participation = 1.'
+                f'noise = "server" with sampling = "{sampling}" is not priced: only an independent, secret '
+                'draw of the sites is. Use sampling = "poisson" with participation, or noise = "site".'
             )
         reach = aggregation.sensitivity(self.clip, self.participation * len(federation))
         if reach is None:
@@ -212,12 +255,12 @@ class Privacy:
             )
         return reach
 
-    def _multiplier(self, steps: int, rate: float, relation: Relation) -> float:
+    def _multiplier(self, steps: int, rate: float, relation: Relation, *, share: float = 1.0) -> float:
         if self.noise_multiplier is not None:
             return self.noise_multiplier
         assert self.epsilon is not None
         return calibrate(
-            epsilon=self.epsilon,
+            epsilon=share * self.epsilon,
             delta=self.delta,
             steps=steps,
             rate=rate,
@@ -226,9 +269,29 @@ class Privacy:
         )
 
 
+def _require_public(weights: str | Mapping[str, float], federation: Collection[str]) -> None:
+    if isinstance(weights, Mapping):
+        # The denominator is the weight of everybody, so everybody must have one, and nobody else.
+        require(set(weights) == set(federation), "weights", sorted(weights), "one for each site")
+    elif weights not in ("uniform", "public"):
+        raise Refused(
+            f'weights = "{weights}" cannot be kept private: the number of records at a site is a secret. '
+            'Use weights = "uniform", or give public weights.'
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Open:
-    """No promise: nothing is clipped, noised or charged, and every statement says so."""
+    """No promise: nothing is clipped, noised or charged, and every statement says so.
+
+    Args:
+        participation: Probability with which each site joins a round.
+    """
+
+    participation: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_rate("participation", self.participation)
 
     def solve(
         self,
@@ -238,6 +301,7 @@ class Open:
         rounds: int,
         *,
         sampling: Literal["poisson", "fixed"] = "poisson",
+        records: int | None = None,
     ) -> "Mechanism":
         """The mechanism that does nothing."""
         from tacit.privacy.mechanism import Unprotected

@@ -5,14 +5,13 @@ numbers stay together with the relation under which they hold: a bare noise mult
 compose numbers that mean different things. A release knows no data and can be published.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 import msgspec
 
-from tacit.errors import require, require_word
+from tacit.errors import between, require, require_count, require_positive, require_rate, require_word
 
 Law = Literal["gaussian", "laplace", "selection"]
 Unit = Literal["record", "site"]
@@ -175,36 +174,10 @@ def require_subject(subject: object, unit: Unit) -> None:
     require(clean and (kind == "sites") == (unit == "site"), "subject", subject, allowed)
 
 
-def require_positive(field: str, given: object) -> None:
-    """Refuse what is not a positive, finite number."""
-    require(_between(given, 0, math.inf), field, given, "a finite number above 0")
-
-
-def require_rate(field: str, given: object) -> None:
-    """Refuse what is not a probability above 0."""
-    require(_between(given, 0, math.nextafter(1, 2)), field, given, "above 0 and at most 1")
-
-
-def require_count(field: str, given: object) -> None:
-    """Refuse what is not a whole number of at least 1."""
-    ok = isinstance(given, int) and not isinstance(given, bool) and given >= 1
-    require(ok, field, given, "a whole number of at least 1")
-
-
 def require_delta(delta: object, law: Law | None = None) -> None:
     """Refuse what is not a probability below 1; Gaussian noise needs one above 0."""
-    require(delta == 0 or _between(delta, 0, 1), "delta", delta, "at least 0 and below 1")
+    require(delta == 0 or between(delta, 0, 1), "delta", delta, "at least 0 and below 1")
     if law == "gaussian":
         require(
             delta != 0, "delta", delta, 'above 0 with Gaussian noise; use mechanism "laplace" for delta 0'
         )
-
-
-def _between(given: object, low: float, high: float) -> bool:
-    """Whether it is a number strictly inside; a whole number too large for a float is not."""
-    if not isinstance(given, int | float) or isinstance(given, bool):
-        return False
-    try:
-        return low < float(given) < high
-    except OverflowError:
-        return False

@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import require, require_word
+from tacit.errors import require, require_positive, require_word
 from tacit.keys import Key
 from tacit.privacy.noise import GRID_BITS, refuse_undeclared
-from tacit.privacy.release import Release, require_positive
+from tacit.privacy.release import Release
 
 Array = NDArray[np.float64]
 Rule = Literal["exponential", "permute-and-flip"]

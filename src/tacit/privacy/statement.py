@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import msgspec
+
 from tacit.privacy import accounting
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Law, Relation, Release, Unit, View, by_subject
@@ -87,6 +89,15 @@ class Statement:
         if self.rehearsal:
             promise.insert(0, "REHEARSAL: the noise repeats with the seed, so it protects nobody.")
         return promise
+
+
+def from_dict(fields: dict[str, Any]) -> Statement:
+    """Read a statement back from plain data; an epsilon that is not proven is infinite again."""
+    known = {name: value for name, value in fields.items() if name != "proven"}
+    promised = fields["unit"] is not None
+    epsilon = math.inf if promised and known["epsilon"] is None else known["epsilon"]
+    subjects = {name: math.inf if value is None else value for name, value in known["subjects"].items()}
+    return msgspec.convert({**known, "epsilon": epsilon, "subjects": subjects}, type=Statement)
 
 
 def state(

@@ -1,0 +1,113 @@
+"""What the server does with the combined update before it is added to the state.
+
+Post-processing: it sees what has left the sites already, and costs nothing.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from tacit.errors import require, require_positive
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ServerStep(Protocol):
+    """From the combined update and a memory of earlier ones to the step that is taken."""
+
+    def remember(self, state: "Tensor") -> "Tensor":
+        """The memory before the first round (rows, *shape of the state)."""
+        ...
+
+    def __call__(self, combined: "Tensor", memory: "Tensor") -> tuple["Tensor", "Tensor"]:
+        """The step, and the memory after it."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    """The combined update times a rate (FedAvg).
+
+    Args:
+        lr: The rate.
+    """
+
+    lr: float = 1.0
+    kind: ClassVar[str] = "plain"
+
+    def __post_init__(self) -> None:
+        require_positive("lr", self.lr)
+
+    def remember(self, state: "Tensor") -> "Tensor":
+        """Nothing."""
+        return state.new_zeros((0, *state.shape))
+
+    def __call__(self, combined: "Tensor", memory: "Tensor") -> tuple["Tensor", "Tensor"]:
+        """The combined update, scaled."""
+        return self.lr * combined, memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Momentum:
+    """A running sum of combined updates (FedAvgM, Hsu and others 2019).
+
+    Args:
+        lr: The rate.
+        momentum: How much is kept of the earlier ones.
+    """
+
+    lr: float = 1.0
+    momentum: float = 0.9
+    kind: ClassVar[str] = "momentum"
+
+    def __post_init__(self) -> None:
+        require_positive("lr", self.lr)
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "at least 0 and below 1")
+
+    def remember(self, state: "Tensor") -> "Tensor":
+        """The running sum."""
+        return state.new_zeros((1, *state.shape))
+
+    def __call__(self, combined: "Tensor", memory: "Tensor") -> tuple["Tensor", "Tensor"]:
+        """The running sum, scaled."""
+        velocity = self.momentum * memory[0] + combined
+        return self.lr * velocity, velocity.unsqueeze(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adam:
+    """A pace for every coordinate (FedAdam, Reddi and others 2021), its moments corrected for their start.
+
+    Args:
+        lr: The rate.
+        first: How much is kept of the first moment.
+        second: How much is kept of the second moment.
+        floor: What keeps quiet coordinates from racing.
+    """
+
+    lr: float = 0.01
+    first: float = 0.9
+    second: float = 0.99
+    floor: float = 1e-3
+    kind: ClassVar[str] = "adam"
+
+    def __post_init__(self) -> None:
+        require_positive("lr", self.lr)
+        require_positive("floor", self.floor)
+        for name, kept in (("first", self.first), ("second", self.second)):
+            require(0 <= kept < 1, name, kept, "at least 0 and below 1")
+
+    def remember(self, state: "Tensor") -> "Tensor":
+        """Both moments, and how many rounds they have seen."""
+        return state.new_zeros((3, *state.shape))
+
+    def __call__(self, combined: "Tensor", memory: "Tensor") -> tuple["Tensor", "Tensor"]:
+        """The first moment over the root of the second, scaled."""
+        import torch
+
+        mean = self.first * memory[0] + (1 - self.first) * combined
+        square = self.second * memory[1] + (1 - self.second) * combined**2
+        rounds = memory[2] + 1
+        corrected = mean / (1 - self.first**rounds)
+        pace = (square / (1 - self.second**rounds)).sqrt() + self.floor
+        return self.lr * corrected / pace, torch.stack([mean, square, rounds])

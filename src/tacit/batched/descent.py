@@ -1,0 +1,169 @@
+"""Local work: the steps that the sites of a cohort take together, each on its own records."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.batched import batches
+from tacit.batched.batches import Batch
+from tacit.keys import Key
+from tacit.privacy.mechanism import Contributions, Mechanism
+from tacit.sites.site import Cohort
+from tacit.sites.tables import Table
+
+Array = NDArray[np.float64]
+Optimizer = Literal["sgd", "momentum", "adam"]
+
+# What one bucket of sites may hold in doubles at a time: about what a processor's cache does. Measured with
+# 16 to 1,000 sites: beyond that, batched products wait for memory.
+WORKING_NUMBERS = 400_000
+
+
+class Program(Protocol):
+    """A network and its loss, for many sites at once."""
+
+    size: int
+    numbers_per_record: int
+
+    def contributions(self, weights: Array, batch: Batch, store: Table) -> Contributions:
+        """The gradients of every unit of a batch, one row of weights (sites, coordinates) for each site."""
+        ...
+
+    def outputs(self, weights: Array, features: Array) -> Array:
+        """What the network says (sites, records, outputs) of features (sites, records, columns)."""
+        ...
+
+
+class Work(Protocol):
+    """How a site works on its records in a round; see `tacit.supervised.LocalWork`."""
+
+    @property
+    def steps(self) -> int: ...  # noqa: D102
+    @property
+    def sample(self) -> float: ...  # noqa: D102
+    @property
+    def epochs(self) -> int | None: ...  # noqa: D102
+    @property
+    def batch(self) -> int | None: ...  # noqa: D102
+    @property
+    def risk_groups(self) -> int | None: ...  # noqa: D102
+    @property
+    def separable(self) -> bool: ...  # noqa: D102
+    @property
+    def lr(self) -> float: ...  # noqa: D102
+    @property
+    def optimizer(self) -> Optimizer: ...  # noqa: D102
+    @property
+    def proximal(self) -> float: ...  # noqa: D102
+
+
+def descend(
+    work: Work, program: Program, start: Array, cohort: Cohort, mechanism: Mechanism, keys: Sequence[Key]
+) -> Array:
+    """How far each site moves from where it starts (sites, coordinates), after its local work.
+
+    Sites of similar size work together, in buckets that fit the cache.
+    """
+    moved = np.empty_like(start)
+    for positions in cohort.buckets(_most(work, program, cohort)):
+        part = cohort.part(positions)
+        own = [keys[int(position)] for position in positions]
+        moved[positions] = _walk(work, program, start[positions], part, mechanism, own)
+    return moved
+
+
+def _walk(
+    work: Work, program: Program, start: Array, cohort: Cohort, mechanism: Mechanism, keys: Sequence[Key]
+) -> Array:
+    weights = start.copy()
+    optimizer = OPTIMIZERS[work.optimizer](start.shape, work.lr)
+    expected = _expected(work, cohort)
+    noise = [key / "noise" for key in keys]
+    for step, batch in enumerate(_batches(work, cohort, keys)):
+        # Sites that are done with their shuffled batches wait; they are the last ones.
+        here = len(batch.rows)
+        contributions = program.contributions(weights[:here], batch, cohort.store)
+        sums = mechanism.noisy_sums(contributions, noise[:here], step).numpy()
+        gradient = sums / (batch.counts if expected is None else expected[:here])[:, None]
+        if work.proximal:
+            gradient += work.proximal * (weights[:here] - start[:here])
+        optimizer.step(weights, gradient)
+    return weights - start
+
+
+def _batches(work: Work, cohort: Cohort, keys: Sequence[Key]) -> Iterator[Batch]:
+    coupled = not work.separable
+    if work.epochs is not None:
+        return batches.shuffled(cohort, work.epochs, work.batch or 32, keys, coupled=coupled)
+    if work.risk_groups is not None:
+        return batches.grouped(cohort, work.steps, work.sample, work.risk_groups, keys)
+    return batches.poisson(cohort, work.steps, work.sample, keys, coupled=coupled)
+
+
+def _expected(work: Work, cohort: Cohort) -> Array | None:
+    """What sums are divided by: a public number, the same at all sites, wherever there is one."""
+    if work.epochs is not None:
+        return None
+    if work.risk_groups is not None:
+        return np.full(len(cohort), work.sample * work.risk_groups)
+    if not work.separable:
+        return np.ones(len(cohort))
+    if work.batch is not None:
+        return np.full(len(cohort), float(work.batch))
+    if cohort.typical is not None:
+        return np.full(len(cohort), work.sample * cohort.typical)
+    return work.sample * cohort.sizes.astype(np.float64)
+
+
+def _most(work: Work, program: Program, cohort: Cohort) -> int:
+    largest = int(cohort.sizes.max())
+    records = min(work.batch or 32, largest) if work.epochs is not None else work.sample * largest
+    return max(int(WORKING_NUMBERS / (3 * program.size + records * program.numbers_per_record)), 1)
+
+
+class Descent:
+    """Plain gradient descent; others keep a memory of the sites (sites, coordinates) for one round."""
+
+    def __init__(self, shape: tuple[int, ...], lr: float) -> None:
+        self.lr = lr
+
+    def step(self, weights: Array, gradient: Array) -> None:
+        """Move the first sites of `weights`, as many as `gradient` has."""
+        weights[: len(gradient)] -= self.lr * gradient
+
+
+class Momentum(Descent):
+    """Descent along a running sum of gradients."""
+
+    def __init__(self, shape: tuple[int, ...], lr: float) -> None:
+        super().__init__(shape, lr)
+        self.velocity = np.zeros(shape)
+
+    def step(self, weights: Array, gradient: Array) -> None:
+        """Add the gradient to what is left of the earlier ones, and move."""
+        velocity = self.velocity[: len(gradient)]
+        velocity *= 0.9
+        velocity += gradient
+        super().step(weights, velocity)
+
+
+class Adam(Descent):
+    """Descent with a pace for every coordinate (Kingma and Ba 2015)."""
+
+    def __init__(self, shape: tuple[int, ...], lr: float) -> None:
+        super().__init__(shape, lr)
+        self.mean, self.square, self.taken = np.zeros(shape), np.zeros(shape), 0
+
+    def step(self, weights: Array, gradient: Array) -> None:
+        """Update both moments, correct their start at zero, and move."""
+        mean, square = self.mean[: len(gradient)], self.square[: len(gradient)]
+        self.taken += 1
+        mean += 0.1 * (gradient - mean)
+        square += 0.001 * (gradient**2 - square)
+        corrected = mean / (1 - 0.9**self.taken)
+        super().step(weights, corrected / (np.sqrt(square / (1 - 0.999**self.taken)) + 1e-8))
+
+
+OPTIMIZERS: dict[Optimizer, type[Descent]] = {"sgd": Descent, "momentum": Momentum, "adam": Adam}

@@ -1,0 +1,1 @@
+"""Where it runs: in this process as one batched program, or at sites on machines of their own."""

@@ -1,0 +1,41 @@
+"""The contract of an engine, and what happens at a site whatever the engine."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from tacit.keys import Key
+from tacit.privacy.mechanism import Mechanism
+from tacit.sites.site import Cohort, Federation
+from tacit.task import Task, Updates
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Engine(Protocol):
+    """Carries the work of a round to the sites and brings back what they let out."""
+
+    def train(
+        self,
+        task: Task,
+        federation: Federation,
+        state: "Tensor",
+        names: Sequence[str],
+        mechanism: Mechanism,
+        key: Key,
+    ) -> Updates:
+        """The guarded updates of these sites, in this order."""
+        ...
+
+
+def work(task: Task, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    """Train a cohort and let each update out only through the mechanism: the site's whole side of a round."""
+    import torch
+
+    trained = task.train(state, cohort, mechanism, key)
+    guarded = [
+        mechanism.at_site(update, key / name / "update")
+        for name, update in zip(trained.names, trained.matrix, strict=True)
+    ]
+    return replace(trained, matrix=torch.stack(guarded))

@@ -1,0 +1,214 @@
+"""The only round loop in the library.
+
+It knows neither networks nor noise: a task trains, a mechanism guards, an aggregator combines, the ledger is
+charged before anything leaves. There is no branch for privacy; an open run has a mechanism that does nothing.
+"""
+
+import hmac
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tacit.aggregation.averaging import Mean
+from tacit.aggregation.server import Plain, ServerStep
+from tacit.baselines import compare
+from tacit.directory import LEDGER, Checkpoint, Directory
+from tacit.engines.base import Engine
+from tacit.engines.local import Local
+from tacit.errors import require_count
+from tacit.keys import Key
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.provenance import Provenance
+from tacit.privacy.statement import state
+from tacit.record import Record, Round, described
+from tacit.run import Run, is_over, read, write
+from tacit.sites.sampling import Poisson, Sampling
+from tacit.sites.site import Federation
+from tacit.stopping import Stopping, Watch
+from tacit.task import Task
+
+Callback = Callable[[Round], None]
+
+
+def fit(
+    task: Task,
+    federation: Federation,
+    *,
+    privacy: Privacy | Open = Open(),
+    aggregation: Mean = Mean(),
+    server: ServerStep = Plain(),
+    sampling: Sampling = Poisson(),
+    stop: Stopping | None = None,
+    engine: Engine = Local(),
+    rounds: int = 1,
+    seed: int = 0,
+    baselines: bool = False,
+    name: str = "run",
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> Run:
+    """Train a task across the sites of a federation, and keep account of what that cost.
+
+    Args:
+        task: What is learnt.
+        federation: Who holds which records.
+        privacy: What may leave a site.
+        aggregation: How updates are combined.
+        server: What the server does with the combined update.
+        sampling: How the sites of a round are drawn.
+        stop: When to end before the last round, and which round to keep.
+        engine: Where the work is done.
+        rounds: How many.
+        seed: What repeats.
+        baselines: Whether to train each site alone and on pooled records too, for comparison; left out where
+            that would let out what the promise protects.
+        name: What to call the run.
+        out: The directory that remembers the run; nothing is kept without one.
+        resume: Whether to go on with the run in `out`, if there is one.
+        callbacks: Called after every round.
+
+    Raises:
+        TacitError: Anything the user can mend: bad data, a promise that cannot be kept, a budget that does
+            not suffice, a directory that cannot be written. A refused round is not charged.
+    """
+    require_count("rounds", rounds)
+    provenance = Provenance(privacy, public=federation.public)
+    task = task.settle(federation, provenance)
+    mechanism = privacy.solve(
+        task, list(federation), aggregation, rounds, sampling=sampling.kind, records=federation.records
+    )
+    watch = Watch.over(federation, stop, task.goal, provenance, Key(seed))
+    loop = Loop(task, federation, privacy, aggregation, server, sampling, engine, rounds, mechanism, watch)
+    directory = Directory(out)
+    choices = {"name": name, "seed": seed, "rounds": rounds, "baselines": baselines}
+    directory.claim({**choices, **loop.described(stop)}, resume=resume)
+    if is_over(directory):
+        return read(directory, task)
+    with Ledger(directory.file(LEDGER)) as ledger:
+        key = Key(seed, rehearsal=getattr(privacy, "rehearsal", True), entropy=directory.secret())
+        loop.budget(ledger, directory)
+        point, record = loop.counted(ledger, key).run(directory, ledger, key, callbacks)
+        if baselines and provenance.allowed:
+            record = replace(record, baselines=compare(task, federation, rounds, watch.test, provenance, key))
+        statement = state(privacy, ledger.releases(), public=provenance.public, bare=provenance.bare)
+    run = Run(task=task, record=record, privacy=statement, state=point.best, path=directory.path, name=name)
+    write(run, directory)
+    return run
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """Everything that stays the same from round to round."""
+
+    task: Task
+    federation: Federation
+    privacy: Privacy | Open
+    aggregation: Mean
+    server: ServerStep
+    sampling: Sampling
+    engine: Engine
+    rounds: int
+    mechanism: Mechanism
+    watch: Watch
+
+    def run(
+        self, directory: Directory, ledger: Ledger, key: Key, callbacks: Sequence[Callback]
+    ) -> tuple[Checkpoint, Record]:
+        """Go on from the last checkpoint to the last round, or until the watch says so."""
+        data = _digest(key, "data", self.federation.fingerprint)
+        point = directory.resumable(ledger, data) or self._begin(ledger, key, data)
+        told = directory.rounds()[: point.finished]
+        directory.write_rounds(told)
+        reason = self.watch.enough(told)
+        while point.finished < self.rounds and reason is None:
+            point, entry = self._round(point, ledger, key / (point.finished + 1), point.finished + 1)
+            told.append(entry)
+            if self.watch.best(told) == entry.number:
+                point = replace(point, best=point.state, best_round=entry.number)
+            directory.write_round(entry)
+            directory.write_checkpoint(point)
+            for callback in callbacks:
+                callback(entry)
+            reason = self.watch.enough(told)
+        scores = self.task.score(point.best, self.watch.test) if self.watch.test is not None else {}
+        return point, Record(rounds=tuple(told), chosen=point.best_round, stopped=reason, scores=scores)
+
+    def counted(self, ledger: Ledger, key: Key) -> "Loop":
+        """This loop with the number of records known, if it has to be bought."""
+        names = list(self.federation)
+        price = self.mechanism.counting(names)
+        if not price:
+            return self
+        ledger.charge(price, ticket=_digest(key, "count", self.federation.fingerprint))
+        sizes = {name: len(site.table) for name, site in self.federation.items()}
+        return replace(self, federation=self.federation.knowing(self.mechanism.count(sizes, key / "count")))
+
+    def described(self, stop: Stopping | None) -> dict[str, object]:
+        """The choices of this run as the tables of an experiment file."""
+        tables = {
+            "task": self.task, "privacy": self.privacy, "aggregation": self.aggregation,
+            "server": self.server, "sampling": self.sampling, "stop": stop, "engine": self.engine,
+        }  # fmt: skip
+        return {**self.federation.origin, **{name: described(part) for name, part in tables.items() if part}}
+
+    def _begin(self, ledger: Ledger, key: Key, data: str) -> Checkpoint:
+        start = self.task.start(self.federation, key / "start")
+        memory = self.server.remember(start)
+        return Checkpoint(0, start, memory, start, 0, ledger.head, data)
+
+    def budget(self, ledger: Ledger, directory: Directory) -> None:
+        """Set the budget, and make sure that it bears all rounds to come, if everybody joins each."""
+        if isinstance(self.privacy, Open):
+            return
+        if self.privacy.epsilon is not None:
+            ledger.allow(epsilon=self.privacy.epsilon, delta=self.privacy.delta)
+        names, fresh = list(self.federation), not ledger.releases()
+        # A run that was cut off may have paid for the round it was in.
+        first = 1 if fresh else len(directory.rounds()) + 2
+        planned = [
+            release
+            for number in range(first, self.rounds + 1)
+            for release in self.mechanism.release(number, names)
+        ]
+        ledger.check([*(self.mechanism.counting(names) if fresh else ()), *planned])
+
+    def _round(self, point: Checkpoint, ledger: Ledger, key: Key, number: int) -> tuple[Checkpoint, Round]:
+        """Draw the sites, pay, train, combine, advance."""
+        began = time.perf_counter()
+        names = self.sampling(list(self.federation), self.privacy.participation, key / "who")
+        ledger.charge(self.mechanism.release(number, names), ticket=self._ticket(point, key, names))
+        updates = self.engine.train(self.task, self.federation, point.state, names, self.mechanism, key)
+        expected = self.mechanism.denominator(len(self.federation))
+        combined = self.mechanism.at_server(self.aggregation(updates, sites=expected), key / "server")
+        step, memory = self.server(combined, point.memory)
+        after = replace(
+            point,
+            finished=number,
+            state=self.task.advance(point.state, step),
+            memory=memory,
+            ledger_head=ledger.head,
+        )
+        told = Round(
+            number=number,
+            rounds=self.rounds,
+            # Where the price counts on a secret draw, how many came is a secret too.
+            sites=len(names) if expected is None else None,
+            scores=self.task.score(after.state, self.watch.scored) if self.watch.scored is not None else {},
+            epsilon=None if isinstance(self.privacy, Open) else ledger.spent(self.privacy.delta),
+            budget=None if isinstance(self.privacy, Open) else self.privacy.epsilon,
+            seconds=time.perf_counter() - began,
+        )
+        return after, told
+
+    def _ticket(self, point: Checkpoint, key: Key, names: Sequence[str]) -> str:
+        """A name for this very round: after a crash the same inputs give the same noise, at no new price."""
+        return _digest(key, repr((key.path, names, point.data)), point.state.numpy().tobytes())
+
+
+def _digest(key: Key, purpose: str, content: bytes) -> str:
+    """A fingerprint that tells nothing to those who do not know the run's secret."""
+    return hmac.digest(key.entropy, repr(purpose).encode() + content, "sha256").hex()

@@ -1,0 +1,1 @@
+"""What is shown: the same plain data as text, and later as a page."""

@@ -1,0 +1,136 @@
+"""A run as text: its progress while it goes on, its summary when it is over."""
+
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TextIO
+
+from tacit.record import Round
+
+NAMES = {"c_index": "C-index", "ibs": "IBS"}
+
+
+class Watcher(Protocol):
+    """Whoever wants to know about every round."""
+
+    def __call__(self, entry: Round) -> None:
+        """A round is over."""
+        ...
+
+
+def summary(run: dict[str, Any]) -> str:
+    """The summary of a run: a header, its scores beside both baselines, its statement.
+
+    Args:
+        run: What `Run.as_dict` says, and the sentences of its `statement`.
+    """
+    promise = run["privacy"]
+    spent = "open: nothing is promised" if promise["unit"] is None else _spent(promise)
+    ended = str(run["rounds"]) + (f", ended early: {run['stopped']}" if run["stopped"] else "")
+    head = [("run", run["name"]), ("task", run["task"]), ("rounds", ended), ("privacy", spent)]
+    if run["stopped"]:
+        head.append(("model", f"of round {run['chosen']}"))
+    parts = [labelled(head), scores([("federated", run["scores"]), *_named(run["baselines"])])]
+    if run["baselines"]:
+        parts.append("Alone and pooled are trained by the same work without any protection, for comparison.")
+    return "\n\n".join([*parts, "\n".join(run["statement"])])
+
+
+def side_by_side(runs: Sequence[dict[str, Any]]) -> str:
+    """Several runs, one line each."""
+    metrics: list[str] = list(dict.fromkeys(name for run in runs for name in run["scores"]))
+    header = ["run", "task", "rounds", "privacy", *(NAMES.get(name, name) for name in metrics)]
+    rows = [
+        (
+            run["name"],
+            run["task"],
+            str(run["rounds"]),
+            "open" if run["privacy"]["unit"] is None else _spent(run["privacy"]),
+            *(_number(run["scores"].get(name)) for name in metrics),
+        )
+        for run in runs
+    ]
+    return aligned(header, rows)
+
+
+def scores(rows: Sequence[tuple[str, dict[str, float]]]) -> str:
+    """Scores as a table, one line for each way of training."""
+    metrics = list(dict.fromkeys(name for _, found in rows for name in found))
+    if not metrics:
+        return "No score: there are no held-out records that may be looked at."
+    header = ("", *(NAMES.get(name, name) for name in metrics))
+    return aligned(
+        header, [(label, *(_number(found.get(name)) for name in metrics)) for label, found in rows]
+    )
+
+
+def line(entry: Round) -> str:
+    """A round as one line."""
+    found = "  ".join(f"{NAMES.get(name, name)} {value:.4f}" for name, value in entry.scores.items())
+    limit = "" if entry.budget is None else f"/{entry.budget:g}"
+    price = "" if entry.epsilon is None else f"epsilon {entry.epsilon:.4g}{limit}"
+    return "  ".join(part for part in (f"round {entry.number}/{entry.rounds}", found, price) if part)
+
+
+@contextmanager
+def progress(stream: TextIO = sys.stderr, *, quiet: bool = False) -> Generator[Watcher]:
+    """Show rounds as they end: one live bar on a terminal, one line each in a pipe."""
+    if quiet:
+        yield lambda entry: None
+    elif stream.isatty():
+        with _bar(stream) as watcher:
+            yield watcher
+    else:
+        yield lambda entry: print(line(entry), file=stream, flush=True)
+
+
+@contextmanager
+def _bar(stream: TextIO) -> Generator[Watcher]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=stream)) as bar:
+        shown = bar.add_task("starting", total=None)
+        yield lambda entry: bar.update(
+            shown, completed=entry.number, total=entry.rounds, description=line(entry)
+        )
+
+
+def labelled(rows: Sequence[tuple[str, str]]) -> str:
+    """Labelled lines, the labels in one column."""
+    width = max((len(label) for label, _ in rows), default=0)
+    return "\n".join(f"{label:<{width}}  {text}".rstrip() for label, text in rows)
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """An aligned table; columns of numbers to the right."""
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
+    numeric = [all(_is_number(cell) for cell in column) for column in zip(*rows, strict=True)]
+    right = numeric or [False] * len(header)
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if push else cell.ljust(width)
+            for cell, width, push in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in (header, ["-" * width for width in widths], *rows)
+    )
+
+
+def _spent(promise: dict[str, Any]) -> str:
+    epsilon = "unbounded" if promise["epsilon"] is None else f"{promise['epsilon']:.4g}"
+    rehearsal = ", REHEARSAL" if promise["rehearsal"] else ""
+    return f"epsilon {epsilon} at delta {promise['delta']:g} for any one {promise['unit']}{rehearsal}"
+
+
+def _named(baselines: dict[str, dict[str, float]]) -> list[tuple[str, dict[str, float]]]:
+    names = {"alone": "each site alone", "pooled": "pooled"}
+    return [(names.get(key, key), found) for key, found in baselines.items()]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "-" or cell.replace(".", "").replace("e-", "").replace("e+", "").isdigit()

@@ -1,0 +1,126 @@
+"""A run and its face: what came of it, what it promised, what to predict with."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.directory import ROUNDS, STATEMENT, SUMMARY, Directory
+from tacit.errors import RunUnusable
+from tacit.privacy.statement import Statement, from_dict
+from tacit.record import Record
+from tacit.task import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Run:
+    """A run and what came of it.
+
+    Args:
+        task: What was learnt.
+        record: What happened.
+        privacy: What was promised, and what it cost.
+        state: The state of the model.
+        path: The directory that remembers it; None if nothing was kept.
+        name: What the experiment is called.
+    """
+
+    task: Task
+    record: Record
+    privacy: Statement
+    state: "Tensor"
+    path: Path | None
+    name: str
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items()) or "no score"
+        spent = "open" if self.privacy.epsilon is None else f"epsilon {self.privacy.epsilon:.4g}"
+        return f"<Run {self.name}: {self.task.kind}, {len(self.record.rounds)} rounds, {scores}, {spent}>"
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """How good the model is on held-out records."""
+        return dict(self.record.scores)
+
+    @property
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """How good models of each site alone and of pooled records are, where that may be known."""
+        return dict(self.record.baselines)
+
+    @cached_property
+    def history(self) -> "pd.DataFrame":
+        """One row per round: who took part, scores, epsilon, seconds."""
+        import pandas as pd
+
+        rows = [
+            {
+                "round": entry.number,
+                "sites": entry.sites,
+                **entry.scores,
+                "epsilon": entry.epsilon,
+                "seconds": entry.seconds,
+            }
+            for entry in self.record.rounds
+        ]
+        return pd.DataFrame(rows).set_index("round")
+
+    @cached_property
+    def model(self) -> Any:  # noqa: ANN401
+        """What to predict with."""
+        return self.task.model(self.state)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The run as one document, as `tacit run --json` prints it."""
+        promise = self.privacy.as_dict()
+        told = {name: promise[name] for name in ("epsilon", "delta", "unit", "relation", "rehearsal")}
+        return {
+            "run": str(self.path) if self.path is not None else None,
+            "name": self.name,
+            "task": self.task.kind,
+            **self.record.as_dict(),
+            "privacy": told,
+        }
+
+    def summary(self) -> str:
+        """The run for people: the promise, the scores beside both baselines, what is not protected."""
+        from tacit.reports.text import summary
+
+        return summary({**self.as_dict(), "statement": self.privacy.sentences()})
+
+
+def write(run: Run, directory: Directory) -> None:
+    """Write down what came of a run, and forget its secret: it is over."""
+    directory.write_json(STATEMENT, run.privacy.as_dict())
+    directory.write_json(SUMMARY, run.as_dict())
+    directory.forget_secret()
+
+
+def is_over(directory: Directory) -> bool:
+    """Whether the run in a directory has been written down."""
+    return directory.read(SUMMARY) is not None
+
+
+def read(directory: Directory, task: Task) -> Run:
+    """The run that a directory remembers.
+
+    Raises:
+        RunUnusable: It is not over, or a file is damaged.
+    """
+    said, promise = directory.read_json(SUMMARY), directory.read_json(STATEMENT)
+    point = directory.checkpoint()
+    if said is None or promise is None or point is None:
+        done = len(directory.rounds())
+        raise RunUnusable(
+            f"run {directory.path} is not over: {done} rounds are in its {ROUNDS}; go on with --resume"
+        )
+    try:
+        kept = {name: said[name] for name in ("chosen", "stopped", "scores", "baselines")}
+        record = Record(rounds=tuple(directory.rounds()), **kept)
+        statement, name = from_dict(promise), str(said["name"])
+    except (KeyError, ValueError) as error:
+        raise RunUnusable(f"run {directory.path} cannot be read: {error} is missing or damaged") from error
+    return Run(task=task, record=record, privacy=statement, state=point.best, path=directory.path, name=name)

@@ -1,0 +1,178 @@
+"""Sites, the federation they form, and cohorts: sites that train together as one batched program.
+
+A federation in this process keeps the records of all sites in one store, site after site, so that a cohort is
+a list of places in it: nothing is copied or padded before a batch is drawn.
+"""
+
+import copy
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidValue, require
+from tacit.sites.tables import Table, from_frame, joined, require_column
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# A site needs more than one record: statistics of a single person are that person.
+FEWEST_RECORDS = 2
+
+
+@dataclass(frozen=True)
+class Site:
+    """One holder of data: its name, which is public, and its records, which stay with it."""
+
+    name: str
+    table: Table
+
+    def __post_init__(self) -> None:
+        clean = self.name == self.name.strip() and self.name != "" and "@" not in self.name
+        require(clean, "site", self.name, 'a name without "@" and without blanks around it')
+        if len(self.table) < FEWEST_RECORDS:
+            few = "no records" if len(self.table) == 0 else "one record"
+            raise InvalidValue(
+                f"site {self.name} holds {few}: it must hold at least {FEWEST_RECORDS}; leave it out, or "
+                "merge it with another"
+            )
+
+
+class Federation(Mapping[str, Site]):
+    """Sites that learn together, each with its own records.
+
+    Args:
+        tables: The records of each site, by its name.
+        held_out: Records to score models on; nobody trains on them.
+        held_out_public: Whether those records are nobody's secret.
+        public: Whether the records of the sites are nobody's secret: simulated, or published.
+        records: How many records all sites hold, if that number is public.
+        reference: Public records like those of the sites, to choose time grids and the like by.
+        origin: The tables of the experiment file that these data come from.
+    """
+
+    layout = "rows"
+
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        *,
+        held_out: Table | None = None,
+        held_out_public: bool = True,
+        public: bool = False,
+        records: int | None = None,
+        reference: Table | None = None,
+        origin: Mapping[str, Any] | None = None,
+    ) -> None:
+        require(bool(tables), "sites", "none", "at least one site")
+        parts = [Site(name, table).table for name, table in tables.items()]
+        for part in parts:
+            _require_alike(parts[0], part)
+        self.store = joined(parts)
+        self.held_out, self.held_out_public = held_out, held_out_public
+        self.public, self.records, self.reference = public, records, reference
+        self.origin = dict(origin or {})
+        ends = np.cumsum([len(part) for part in parts])
+        self._places = {
+            name: (int(end) - len(part), len(part))
+            for name, part, end in zip(tables, parts, ends, strict=True)
+        }
+        if held_out is not None:
+            _require_alike(parts[0], held_out)
+
+    @classmethod
+    def from_frame(
+        cls, frame: "pd.DataFrame", *, site: str, targets: Sequence[str], held_out: Table | None = None
+    ) -> "Federation":
+        """A federation from one DataFrame with a column that names the site of each record."""
+        require_column(frame, site, "data")
+        parts = {str(name): part for name, part in frame.groupby(site)}
+        tables = {
+            name: from_frame(part, targets=targets, leave=(site,), place=f"site {name}")
+            for name, part in parts.items()
+        }
+        return cls(tables, held_out=held_out)
+
+    def __getitem__(self, name: str) -> Site:
+        start, size = self._places[name]
+        return Site(name, self.store.take(slice(start, start + size), f"site {name}"))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def typical(self) -> float | None:
+        """How many records a site holds on average, if that is public."""
+        return None if self.records is None else self.records / len(self)
+
+    def cohort(self, names: Sequence[str]) -> "Cohort":
+        """These sites as one batch of work, in this order."""
+        places = np.array([self._places[name] for name in names], dtype=np.int64).reshape(-1, 2)
+        return Cohort(tuple(names), self.store, places[:, 0], places[:, 1], self.typical)
+
+    def knowing(self, records: int | None) -> "Federation":
+        """The same federation, the number of its records known."""
+        known = copy.copy(self)
+        known.records = records
+        return known
+
+    def pooled(self) -> "Federation":
+        """All records at one site: what nobody may do, for comparison."""
+        return Federation({"pooled": self.store}, held_out=self.held_out, public=self.public)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """What tells these data from any other; as private as they are."""
+        return hashlib.sha256(repr(self._places).encode() + self.store.digest()).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class Cohort:
+    """Sites that train together: where each finds its records in the common store.
+
+    Args:
+        names: The sites.
+        store: The records of everybody, site after site.
+        starts: The first record of each site.
+        sizes: How many records each has; as private as the records.
+        typical: How many a site has on average, if that is public.
+    """
+
+    names: tuple[str, ...]
+    store: Table
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    typical: float | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def part(self, positions: NDArray[np.int64]) -> "Cohort":
+        """The sites at these positions."""
+        names = tuple(self.names[int(position)] for position in positions)
+        return Cohort(names, self.store, self.starts[positions], self.sizes[positions], self.typical)
+
+    def buckets(self, most: int) -> list[NDArray[np.int64]]:
+        """Positions in buckets of at most `most` sites of similar size, the larger sites first."""
+        order = np.argsort(-self.sizes, kind="stable")
+        found: list[list[int]] = []
+        for position in order.tolist():
+            # Padding to the largest of a bucket then wastes at most half.
+            fits = found and len(found[-1]) < most and 2 * self.sizes[position] >= self.sizes[found[-1][0]]
+            found[-1].append(position) if fits else found.append([position])
+        return [np.array(bucket, dtype=np.int64) for bucket in found]
+
+
+def _require_alike(first: Table, other: Table) -> None:
+    if (first.columns, set(first.targets)) != (other.columns, set(other.targets)):
+        raise InvalidValue(
+            f"{other.place} has columns {', '.join(other.columns)} and targets "
+            f"{', '.join(sorted(other.targets))}, {first.place} has others: they must be the same everywhere"
+        )

@@ -1,0 +1,209 @@
+"""Dealing records out to sites, to simulate a federation from one table.
+
+A split decides who holds what before anything private begins. Every site gets records enough to take part,
+with an event among them where the table has events.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidValue, require_count, require_positive
+from tacit.keys import Key
+from tacit.sites.site import FEWEST_RECORDS
+from tacit.sites.tables import Table
+
+Integers = NDArray[np.int64]
+
+
+class Split(Protocol):
+    """A way of dealing records out."""
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The sites, where the file says how many there are; None where the data decide."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dealt:
+    """A split into a number of sites, named `site-1`, `site-2`, ...
+
+    Args:
+        count: How many sites.
+    """
+
+    count: int = 5
+
+    def __post_init__(self) -> None:
+        require_count("count", self.count)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The sites."""
+        return tuple(f"site-{number}" for number in range(1, self.count + 1))
+
+    def deal(self, table: Table, generator: np.random.Generator) -> list[Integers]:
+        """The positions of each site's records."""
+        raise AssertionError("a split says how it deals")
+
+    def __call__(self, table: Table, key: Key) -> dict[str, Integers]:
+        """The positions of each site's records, by its name."""
+        need = FEWEST_RECORDS * self.count
+        if len(table) < need:
+            raise InvalidValue(
+                f"count = {self.count} is not allowed: {len(table)} records are too few for so many sites; "
+                f"each holds at least {FEWEST_RECORDS}"
+            )
+        dealt = _repaired(self.deal(table, (key / "split").generator()), _events(table))
+        return dict(zip(self.names or (), (np.sort(part) for part in dealt), strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Iid(Dealt):
+    """Sites of equal size and with an equal share of events."""
+
+    kind: ClassVar[str] = "iid"
+
+    def deal(self, table: Table, generator: np.random.Generator) -> list[Integers]:
+        """Events and censored records dealt out in turn, like cards."""
+        order = generator.permutation(len(table))
+        order = order[np.argsort(_events(table)[order], kind="stable")]
+        return [order[start :: self.count] for start in range(self.count)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NonIid(Dealt):
+    """Sites with different shares of events: the first has the most censored records, the last the fewest."""
+
+    kind: ClassVar[str] = "non-iid"
+
+    def deal(self, table: Table, generator: np.random.Generator) -> list[Integers]:
+        """Events go to site k in proportion to its weight, from 1 to 3; censored records the other way."""
+        weights = np.linspace(1, 3, self.count)
+        events, parts = _events(table), [np.empty(0, dtype=np.int64) for _ in range(self.count)]
+        for status, tilt in ((1, weights), (0, weights[::-1])):
+            records = generator.permutation(np.flatnonzero(events == status))
+            sizes = generator.multinomial(len(records), tilt / tilt.sum())
+            parts = _added(parts, np.split(records, np.cumsum(sizes)[:-1]))
+        return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeNonIid(Dealt):
+    """Sites with different follow-up: the first has the shortest times, each the same share of events."""
+
+    kind: ClassVar[str] = "time-non-iid"
+
+    def deal(self, table: Table, generator: np.random.Generator) -> list[Integers]:
+        """Ranges of time, taken among events and among censored records alike."""
+        if "time" not in table.targets:
+            raise InvalidValue('sites kind = "time-non-iid" needs data with a time')
+        events, parts = _events(table), [np.empty(0, dtype=np.int64) for _ in range(self.count)]
+        for status in (1, 0):
+            records = np.flatnonzero(events == status)
+            ordered = records[np.argsort(table.targets["time"][records], kind="stable")]
+            parts = _added(parts, np.array_split(ordered, self.count))
+        return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dirichlet(Dealt):
+    """Sites with different patients and sizes: strata of the features go to sites by a Dirichlet draw.
+
+    Args:
+        alpha: The smaller, the more the sites differ.
+    """
+
+    alpha: float = 0.5
+    kind: ClassVar[str] = "dirichlet"
+    strata: ClassVar[int] = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("alpha", self.alpha)
+
+    def deal(self, table: Table, generator: np.random.Generator) -> list[Integers]:
+        """Strata are fifths along the direction in which the features vary most, events apart from others."""
+        centred = table.features - table.features.mean(axis=0)
+        scale = centred.std(axis=0)
+        centred = centred / np.where(scale > 0, scale, 1.0)
+        direction = np.linalg.svd(centred, full_matrices=False)[2][0]
+        rank = np.argsort(np.argsort(centred @ direction, kind="stable"), kind="stable")
+        stratum = rank * self.strata // len(table) + self.strata * _events(table)
+        parts = [np.empty(0, dtype=np.int64) for _ in range(self.count)]
+        for label in np.unique(stratum):
+            records = generator.permutation(np.flatnonzero(stratum == label))
+            shares = generator.dirichlet(np.full(self.count, self.alpha))
+            sizes = generator.multinomial(len(records), shares)
+            parts = _added(parts, np.split(records, np.cumsum(sizes)[:-1]))
+        return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByColumn:
+    """Sites as they are: a column of the data names the site of each record.
+
+    Args:
+        column: That column.
+    """
+
+    column: str = "site"
+    kind: ClassVar[str] = "by-column"
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The data decide."""
+        return None
+
+
+SPLITS: dict[str, type[Dealt] | type[ByColumn]] = {
+    split.kind: split for split in (Iid, NonIid, TimeNonIid, Dirichlet, ByColumn)
+}
+
+
+def held_apart(table: Table, share: float, key: Key) -> tuple[Integers, Integers]:
+    """Positions of records to train on and of a share to hold out, with the same share of events in both."""
+    generator, events = (key / "held out").generator(), _events(table)
+    order = generator.permutation(len(table))
+    order = order[np.argsort(events[order], kind="stable")]
+    # Every k-th record of a list sorted by event: a systematic sample.
+    marks = np.floor(np.arange(1, len(order) + 1) * share) > np.floor(np.arange(len(order)) * share)
+    return np.sort(order[~marks]), np.sort(order[marks])
+
+
+def _events(table: Table) -> Integers:
+    found = table.targets.get("event")
+    return np.zeros(len(table), dtype=np.int64) if found is None else (found != 0).astype(np.int64)
+
+
+def _added(parts: list[Integers], more: Sequence[Integers]) -> list[Integers]:
+    return [np.concatenate([part, extra]) for part, extra in zip(parts, more, strict=True)]
+
+
+def _repaired(parts: list[Integers], events: Integers) -> list[Integers]:
+    """Move single records from rich sites to poor ones, until each has an event and records enough."""
+    sites = [part.tolist() for part in parts]
+    happened = set(np.flatnonzero(events).tolist())
+    _even_out(sites, happened, 1)
+    everybody = set(range(len(events)))
+    _even_out(sites, everybody - happened, FEWEST_RECORDS - 1)
+    _even_out(sites, everybody, FEWEST_RECORDS)
+    return [np.array(site, dtype=np.int64) for site in sites]
+
+
+def _even_out(sites: list[list[int]], kind: set[int], fewest: int) -> None:
+    """Give every site at least `fewest` records of a kind, as far as others have more than they need."""
+    owned = [[record for record in site if record in kind] for site in sites]
+    for poor, site in enumerate(sites):
+        while len(owned[poor]) < fewest:
+            rich = max(range(len(sites)), key=lambda index: len(owned[index]))
+            if len(owned[rich]) <= fewest:
+                return
+            record = owned[rich].pop()
+            sites[rich].remove(record)
+            owned[poor].append(record)
+            site.append(record)

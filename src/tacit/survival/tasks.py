@@ -1,0 +1,110 @@
+"""What survival models learn, as tasks for the one loop."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import require, require_count, require_positive, require_word
+from tacit.keys import Key
+from tacit.privacy.provenance import Provenance
+from tacit.sites.site import Federation
+from tacit.sites.tables import Table
+from tacit.supervised import Learner
+from tacit.survival.targets import grid, require_sites
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.batched.perceptron import Perceptron
+    from tacit.survival.models import HazardModel
+
+Activation = Literal["relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "elu"]
+ACTIVATIONS: tuple[Activation, ...] = ("relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "elu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticHazard(Learner):
+    """Discrete-time hazards by a network: the chance of the event in each interval, once it is reached.
+
+    The loss is a sum over records, so single records can be protected (Gensheimer and Narasimhan 2019; Kvamme
+    and Borgan 2021).
+
+    Args:
+        hidden: The widths of the hidden layers; none at all gives a linear model.
+        activation: What stands between layers.
+        cuts: How many intervals, or their ends. Ends come from public reference records or a `horizon`;
+            open runs and rehearsals may take quantiles of the event times.
+        horizon: The end of the last interval, public.
+    """
+
+    hidden: Sequence[int] = (32, 32)
+    activation: Activation = "relu"
+    cuts: int | Sequence[float] = 20
+    horizon: float | None = None
+    columns: Sequence[str] = field(default=())
+    kind: ClassVar[str] = "logistic-hazard"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for width in self.hidden:
+            require_count("hidden", width)
+        require_word("activation", self.activation, ACTIVATIONS)
+        require(isinstance(self.cuts, int) or bool(self.cuts), "cuts", self.cuts, "at least one")
+        if self.horizon is not None:
+            require_positive("horizon", self.horizon)
+
+    @property
+    def goal(self) -> tuple[str, Literal["max", "min"]]:
+        """The concordance index."""
+        return ("c_index", "max")
+
+    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+        """This task with its time grid, once the data are found valid."""
+        require_sites(federation)
+        ends = grid(self.cuts, self.horizon, federation, provenance)
+        return replace(self, cuts=tuple(ends), columns=federation.store.columns)
+
+    def program(self, columns: int) -> "Perceptron":
+        """A perceptron with one output for each interval."""
+        from tacit.batched.perceptron import stacked
+        from tacit.survival.losses import HazardLoss
+
+        return stacked([columns, *self.hidden, len(self._ends)], self.activation, HazardLoss(self._ends))
+
+    def start(self, federation: Federation, key: Key) -> "Tensor":
+        """Small random weights; every interval begins with the same small hazard."""
+        import torch
+
+        widths = [len(self.columns), *self.hidden, len(self._ends)]
+        generator = key.generator()
+        parts: list[NDArray[np.float64]] = []
+        for inputs, outputs in pairwise(widths):
+            bound = inputs**-0.5
+            parts += [generator.uniform(-bound, bound, inputs * outputs), np.zeros(outputs)]
+        # The log-odds of an event in one interval out of all, before anything is known.
+        parts[-1] -= np.log(len(self._ends))
+        return torch.from_numpy(np.concatenate(parts))
+
+    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
+        """Harrell's concordance and the integrated Brier score on held-out records."""
+        from tacit.survival.models import score
+
+        return score(self.model(state), held_out)
+
+    def model(self, state: "Tensor") -> "HazardModel":
+        """What to predict with: survival curves and risks."""
+        from tacit.survival.models import HazardModel
+
+        return HazardModel(self.program(len(self.columns)), state.numpy(), self._ends, tuple(self.columns))
+
+    @property
+    def _ends(self) -> tuple[float, ...]:
+        assert not isinstance(self.cuts, int), "settle comes first"
+        return tuple(self.cuts)
+
+
+TASKS: Mapping[str, type[LogisticHazard]] = {LogisticHazard.kind: LogisticHazard}

@@ -1,0 +1,73 @@
+"""The contract of what is learnt: a task trains a cohort of sites and knows nothing of the loop around it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+
+from tacit.keys import Key
+from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.policy import Work
+from tacit.privacy.provenance import Provenance
+from tacit.sites.site import Cohort, Federation
+from tacit.sites.tables import Table
+
+if TYPE_CHECKING:
+    # A task says what it costs without loading torch; only training needs it.
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Updates:
+    """What a cohort sends: one row per site.
+
+    Args:
+        names: The sites, in the order of the rows.
+        matrix: Their updates (sites, coordinates).
+    """
+
+    names: tuple[str, ...]
+    matrix: "Tensor"
+
+
+class Task(Work, Protocol):
+    """What a group of sites learns. The state is one flat vector of doubles."""
+
+    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+        """This task with everything decided that depends on the federation, before anything is charged.
+
+        Raises:
+            InvalidValue: These data cannot be learnt from; the message names site and field.
+            Refused: Something would have to be taken from private records.
+        """
+        ...
+
+    @property
+    def goal(self) -> tuple[str, Literal["max", "min"]]:
+        """The score that counts, and its good direction."""
+        ...
+
+    def start(self, federation: Federation, key: Key) -> "Tensor":
+        """The state before the first round; public."""
+        ...
+
+    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """How far each site moves the state by its local work.
+
+        Args:
+            state: One state for all sites (coordinates), or one for each (sites, coordinates).
+            cohort: The sites.
+            mechanism: What may leave a record; whole updates are guarded by the engine.
+            key: The key of the round; each site draws from `key / name`.
+        """
+        ...
+
+    def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
+        """The next state, after the server's step."""
+        ...
+
+    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
+        """How good the state is on records that nobody trained on."""
+        ...
+
+    def model(self, state: "Tensor") -> Any:  # noqa: ANN401
+        """What the user predicts with."""
+        ...

@@ -1,0 +1,1 @@
+"""Experiment files that `tacit new` writes; each runs as it is."""
