@@ -30,8 +30,10 @@ format: setup
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: setup
-	$(BIN)/python bench/accounting.py
+bench: bench-accounting bench-training
+
+bench-%: setup
+	$(BIN)/python bench/$*.py
 
 docs: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'

@@ -21,6 +21,7 @@ from tacit.engines.local import Local
 from tacit.errors import InvalidFile, TacitError, choices, hint, require_count
 from tacit.privacy.plan import Plan, plan
 from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.release import Release
 from tacit.sites.sampling import Fixed, Poisson
 from tacit.sites.splits import SPLITS
 from tacit.stopping import Stopping
@@ -84,15 +85,23 @@ class Experiment(Header):
 
     def plan(self) -> Plan:
         """What it promises and costs; touches no data."""
+        # One name stands for all where the data decide.
+        names = self.sites.names or ("site-1",)
+        stop, watched = self.stop or Stopping(), list[Release]()
+        training = stop.reserve(self.privacy)
+        if isinstance(self.privacy, Privacy) and stop.epsilon is not None:
+            noise = stop.noise(self.privacy, self.rounds)
+            watched = [stop.release(self.privacy, noise, name, 1) for name in names]
         return plan(
             self.privacy,
             self.task,
-            # One name stands for all where the data decide.
-            self.sites.names or ("site-1",),
+            names,
             self.aggregation,
             self.rounds,
             sampling=self.sampling.kind,
             records=self.data.public_records,
+            training=training,
+            also=watched,
         )
 
     def run(

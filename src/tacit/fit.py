@@ -27,7 +27,7 @@ from tacit.record import Record, Round, described
 from tacit.run import Run, is_over, read, write
 from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.site import Federation
-from tacit.stopping import Stopping, Watch
+from tacit.stopping import Stopping, Watch, best, enough, pay_to_watch, watch_over
 from tacit.task import Task
 
 Callback = Callable[[Round], None]
@@ -77,11 +77,14 @@ def fit(
     """
     require_count("rounds", rounds)
     provenance = Provenance(privacy, public=federation.public)
+    if federation.records is not None:
+        provenance.agreed([f"how many records all sites hold: {federation.records:,}"])
     task = task.settle(federation, provenance)
-    mechanism = privacy.solve(
+    stopping = stop or Stopping()
+    mechanism = stopping.reserve(privacy).solve(
         task, list(federation), aggregation, rounds, sampling=sampling.kind, records=federation.records
     )
-    watch = Watch.over(federation, stop, task.goal, provenance, Key(seed))
+    watch, test = watch_over(federation, stop, task.goal, provenance, Key(seed))
     loop = Loop(task, federation, privacy, aggregation, server, sampling, engine, rounds, mechanism, watch)
     directory = Directory(out)
     choices = {"name": name, "seed": seed, "rounds": rounds, "baselines": baselines}
@@ -90,10 +93,15 @@ def fit(
         return read(directory, task)
     with Ledger(directory.file(LEDGER)) as ledger:
         key = Key(seed, rehearsal=getattr(privacy, "rehearsal", True), entropy=directory.secret())
+        if isinstance(privacy, Privacy) and stopping.epsilon is not None:
+            training, paid = pay_to_watch(federation, stopping, privacy, rounds, key)
+            loop = replace(loop, federation=training, watch=paid)
         loop.budget(ledger, directory)
         point, record = loop.counted(ledger, key).run(directory, ledger, key, callbacks)
+        if test is not None:
+            record = replace(record, scores=task.score(point.best, test))
         if baselines and provenance.allowed:
-            record = replace(record, baselines=compare(task, federation, rounds, watch.test, provenance, key))
+            record = replace(record, baselines=compare(task, federation, rounds, test, provenance, key))
         statement = state(privacy, ledger.releases(), public=provenance.public, bare=provenance.bare)
     run = Run(task=task, record=record, privacy=statement, state=point.best, path=directory.path, name=name)
     write(run, directory)
@@ -123,19 +131,20 @@ class Loop:
         point = directory.resumable(ledger, data) or self._begin(ledger, key, data)
         told = directory.rounds()[: point.finished]
         directory.write_rounds(told)
-        reason = self.watch.enough(told)
+        goal, patience = self.watch.goal, self.watch.patience
+        reason = enough(told, goal, patience)
         while point.finished < self.rounds and reason is None:
             point, entry = self._round(point, ledger, key / (point.finished + 1), point.finished + 1)
             told.append(entry)
-            if self.watch.best(told) == entry.number:
+            if best(told, goal, patience) == entry.number:
                 point = replace(point, best=point.state, best_round=entry.number)
             directory.write_round(entry)
             directory.write_checkpoint(point)
             for callback in callbacks:
                 callback(entry)
-            reason = self.watch.enough(told)
-        scores = self.task.score(point.best, self.watch.test) if self.watch.test is not None else {}
-        return point, Record(rounds=tuple(told), chosen=point.best_round, stopped=reason, scores=scores)
+            reason = enough(told, goal, patience)
+        early = reason if point.finished < self.rounds else None
+        return point, Record(rounds=tuple(told), chosen=point.best_round, stopped=early)
 
     def counted(self, ledger: Ledger, key: Key) -> "Loop":
         """This loop with the number of records known, if it has to be bought."""
@@ -172,7 +181,7 @@ class Loop:
         planned = [
             release
             for number in range(first, self.rounds + 1)
-            for release in self.mechanism.release(number, names)
+            for release in (*self.mechanism.release(number, names), *self.watch.release(number))
         ]
         ledger.check([*(self.mechanism.counting(names) if fresh else ()), *planned])
 
@@ -180,7 +189,8 @@ class Loop:
         """Draw the sites, pay, train, combine, advance."""
         began = time.perf_counter()
         names = self.sampling(list(self.federation), self.privacy.participation, key / "who")
-        ledger.charge(self.mechanism.release(number, names), ticket=self._ticket(point, key, names))
+        price = (*self.mechanism.release(number, names), *self.watch.release(number))
+        ledger.charge(price, ticket=self._ticket(point, key, names))
         updates = self.engine.train(self.task, self.federation, point.state, names, self.mechanism, key)
         expected = self.mechanism.denominator(len(self.federation))
         combined = self.mechanism.at_server(self.aggregation(updates, sites=expected), key / "server")
@@ -197,7 +207,7 @@ class Loop:
             rounds=self.rounds,
             # Where the price counts on a secret draw, how many came is a secret too.
             sites=len(names) if expected is None else None,
-            scores=self.task.score(after.state, self.watch.scored) if self.watch.scored is not None else {},
+            scores=self.watch.scores(self.task, after.state, key),
             epsilon=None if isinstance(self.privacy, Open) else ledger.spent(self.privacy.delta),
             budget=None if isinstance(self.privacy, Open) else self.privacy.epsilon,
             seconds=time.perf_counter() - began,

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from tacit.errors import require
 
 Part = str | int
+# Words of 63 bits below this are continued: below 2^-20 of the whole.
+NEAR_ZERO = 2.0**43
 
 
 def _fresh_entropy() -> bytes:
@@ -61,7 +63,7 @@ class Key:
                 so that a run resumed on changed data cannot use one noise twice and reveal a difference.
 
         Guarantee:
-            Draws are the output of SHAKE-256 under HMAC-SHA256(entropy, name, inputs); in a rehearsal they
+            Draws are the output of SHAKE-128 under HMAC-SHA256(entropy, name, inputs); in a rehearsal they
             depend on seed and name alone.
         """
         if self.rehearsal:
@@ -95,14 +97,20 @@ class Secret:
         The far tails of noise come from numbers near 0. On a coarse lattice they would have holes, and a
         value that can occur for one data set but not for its neighbour gives the difference away.
         """
-        high, low = self._words(2, shape)
-        signs = np.where(low & np.uint64(1), 1.0, -1.0)
-        fine = ((low >> np.uint64(1)).astype(np.float64) + 0.5) * 2.0**-127
-        return signs, np.minimum(high.astype(np.float64) * 2.0**-64 + fine, 1 - 2.0**-53)
+        (words,) = self._words(1, shape)
+        signs = 1.0 - 2.0 * (words & np.uint64(1))
+        parts = (words >> np.uint64(1)).astype(np.float64)
+        near = parts < NEAR_ZERO
+        if near.any():
+            # One in a million: what follows the lattice of 2^-63 is drawn as well.
+            (fine,) = self._words(1, shape)
+            parts += np.where(near, (fine.astype(np.float64) + 0.5) * 2.0**-64, 0.5)
+        else:
+            parts += 0.5
+        return signs, np.minimum(parts * 2.0**-63, 1 - 2.0**-53)
 
     def _words(self, each: int, shape: tuple[int, ...]) -> NDArray[np.uint64]:
-        block = hashlib.shake_256(self._seed + self._drawn.to_bytes(8, "big")).digest(
-            8 * each * math.prod(shape)
-        )
+        stream = hashlib.shake_128(self._seed + self._drawn.to_bytes(8, "big"))
         self._drawn += 1
+        block = stream.digest(8 * each * math.prod(shape))
         return np.frombuffer(block, dtype="<u8").reshape(each, *shape)

@@ -1,83 +1,213 @@
 """When a run ends before its last round, and which round is kept.
 
-Choosing a round by a score uses the records behind the score up: what is watched and what the result is
-scored on are therefore different halves of the held-out records.
+What decides is either public held-out records, or a loss that every site tells about records it keeps apart,
+with noise and at a price. Choosing a round by a score uses the records behind the score up: with held-out
+records, what is watched and what the result is scored on are therefore different halves.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from tacit.errors import require, require_count
+import numpy as np
+
+from tacit.errors import Refused, require, require_count, require_positive
 from tacit.keys import Key
+from tacit.privacy import noise
+from tacit.privacy.accounting import calibrate
+from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
+from tacit.privacy.release import Release, clipped_release
 from tacit.record import Round
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table
+from tacit.task import Goal, Task
 
-Goal = tuple[str, Literal["max", "min"]]
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stopping:
-    """End when the score has not improved for a while, and keep the best round.
+    """End when nothing has improved for a while, and keep the best round.
 
     Args:
         patience: How many rounds to wait for something better.
+        epsilon: What watching may cost, as a part of the promise: each site then keeps records apart and
+            tells their noisy loss after every round. If not said, held-out records are watched.
+        apart: The share of its records that a site keeps apart; each is drawn in secret.
+        bound: The largest loss of one record that counts.
     """
 
     patience: int = 5
+    epsilon: float | None = None
+    apart: float = 0.2
+    bound: float = 5.0
     kind: ClassVar[str] = "patience"
 
     def __post_init__(self) -> None:
         require_count("patience", self.patience)
+        if self.epsilon is not None:
+            require_positive("epsilon", self.epsilon)
+        require(0 < self.apart < 1, "apart", self.apart, "above 0 and below 1")
+        require_positive("bound", self.bound)
+
+    def reserve(self, privacy: Privacy | Open) -> Privacy | Open:
+        """What is left of a promise for training, once watching has its part."""
+        if self.epsilon is None:
+            return privacy
+        if isinstance(privacy, Open) or privacy.unit != "record":
+            raise Refused(
+                "[stop] epsilon buys a watched loss for runs that protect records; this one does not. Leave "
+                "it out and watch held-out records"
+            )
+        if privacy.epsilon is None:
+            return privacy
+        require(self.epsilon < privacy.epsilon, "[stop] epsilon", self.epsilon, "below that of the promise")
+        share = self.epsilon / privacy.epsilon
+        # The parts add up: (e1, d1) and (e2, d2) make (e1 + e2, d1 + d2), and the ledger finds less.
+        return replace(privacy, epsilon=privacy.epsilon - self.epsilon, delta=privacy.delta * (1 - share))
+
+    def noise(self, privacy: Privacy, rounds: int) -> float:
+        """The noise multiplier that lets every round be watched for `epsilon`."""
+        assert self.epsilon is not None
+        share = 1.0 if privacy.epsilon is None else self.epsilon / privacy.epsilon
+        return calibrate(
+            epsilon=self.epsilon, delta=privacy.delta * share, steps=rounds, mechanism=privacy.mechanism
+        )
+
+    def release(self, privacy: Privacy, noise: float, name: str, number: int) -> Release:
+        """One site's sum of bounded losses, which one record moves by at most the bound."""
+        return clipped_release(
+            noise,
+            clip=self.bound,
+            law=privacy.mechanism,
+            subject=f"records@{name}",
+            party=name,
+            purpose=f"watched loss of round {number}",
+            rehearsal=privacy.rehearsal,
+        )
+
+
+class Watch(Protocol):
+    """What is looked at after every round."""
+
+    @property
+    def goal(self) -> Goal:
+        """The score that decides, and its good direction."""
+        ...
+
+    @property
+    def patience(self) -> int | None:
+        """How many rounds to wait for something better; None to take the last round, whatever it is."""
+        ...
+
+    def release(self, number: int) -> tuple[Release, ...]:
+        """The price of looking in round `number`."""
+        ...
+
+    def scores(self, task: Task, state: "Tensor", key: Key) -> dict[str, float]:
+        """What is seen."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
-class Watch:
-    """What is scored after every round, what the result is scored on, and what counts as better.
+class Look:
+    """Look at held-out records, which costs nothing; without any, there is nothing to see."""
+
+    records: Table | None
+    goal: Goal
+    patience: int | None
+
+    def release(self, number: int) -> tuple[Release, ...]:
+        """Nothing is charged."""
+        return ()
+
+    def scores(self, task: Task, state: "Tensor", key: Key) -> dict[str, float]:
+        """The scores of the task."""
+        return task.score(state, self.records) if self.records is not None else {}
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyLoss:
+    """Ask every site for the loss of the records it keeps apart, with noise.
 
     Args:
-        scored: Records for the score of every round; None where there are none.
-        test: Records for the score of the result.
-        goal: The score that counts, and its good direction.
-        stopping: When to stop, if at all.
+        apart: Those records.
+        stopping: How much is paid, and how long to wait.
+        privacy: The promise it is paid from.
+        multiplier: Noise in units of the bound.
     """
 
-    scored: Table | None
-    test: Table | None
-    goal: Goal
-    stopping: Stopping | None
+    apart: Federation
+    stopping: Stopping
+    privacy: Privacy
+    multiplier: float
 
-    @classmethod
-    def over(
-        cls, federation: Federation, stopping: Stopping | None, goal: Goal, provenance: Provenance, key: Key
-    ) -> "Watch":
-        """Watch the held-out records: all of them, or half of them if a choice depends on it."""
-        held_out = federation.held_out
-        if held_out is None:
-            require(stopping is None, "stop", stopping, "left out: there are no held-out records to watch")
-            return cls(None, None, goal, None)
-        if not federation.held_out_public:
-            provenance.look("the scores on held-out records", instead="score on public records, or on none")
-        if stopping is None:
-            return cls(held_out, held_out, goal, None)
-        order = (key / "watch").generator().permutation(len(held_out))
-        half = len(held_out) // 2
-        return cls(held_out.take(order[:half]), held_out.take(order[half:]), goal, stopping)
+    @property
+    def goal(self) -> Goal:
+        """The noisy loss."""
+        return ("watched_loss", "min")
 
-    def best(self, rounds: list[Round]) -> int:
-        """The round to keep: the best so far, or the last one if nothing is chosen."""
-        if self.stopping is None or not rounds:
-            return rounds[-1].number if rounds else 0
-        name, direction = self.goal
-        sign = 1 if direction == "max" else -1
-        return max(rounds, key=lambda entry: (sign * entry.scores[name], -entry.number)).number
+    @property
+    def patience(self) -> int | None:
+        """How many rounds to wait for something better."""
+        return self.stopping.patience
 
-    def enough(self, rounds: list[Round]) -> str | None:
-        """Why to stop now, in words; None to go on."""
-        if self.stopping is None or not rounds:
-            return None
-        waited = rounds[-1].number - self.best(rounds)
-        if waited < self.stopping.patience:
-            return None
-        return f"{self.goal[0]} has not improved for {waited} rounds"
+    def release(self, number: int) -> tuple[Release, ...]:
+        """One release per site."""
+        return tuple(
+            self.stopping.release(self.privacy, self.multiplier, name, number) for name in self.apart
+        )
+
+    def scores(self, task: Task, state: "Tensor", key: Key) -> dict[str, float]:
+        """The noisy losses of all sites, added up."""
+        noise.refuse_undeclared(key, self.privacy.rehearsal)
+        add = noise.gaussian if self.privacy.mechanism == "gaussian" else noise.laplace
+        bound, told = self.stopping.bound, 0.0
+        for name in self.apart:
+            losses = np.nan_to_num(task.losses(state, self.apart.records_of(name)), nan=bound)
+            total = np.clip(losses, 0.0, bound).sum(keepdims=True)
+            told += float(add(total, self.multiplier * bound, key / name / "watch")[0])
+        return {self.goal[0]: told}
+
+
+def watch_over(
+    federation: Federation, stopping: Stopping | None, goal: Goal, provenance: Provenance, key: Key
+) -> tuple[Watch, Table | None]:
+    """How to watch held-out records, and which of them are left to score the result on."""
+    held_out = federation.held_out
+    if held_out is not None and not federation.held_out_public:
+        provenance.look("the scores on held-out records", instead="score on public records, or on none")
+    if stopping is None or stopping.epsilon is not None:
+        return Look(held_out, goal, None), held_out
+    if held_out is None:
+        raise Refused("[stop] has no held-out records to watch: hold some out, or pay with [stop] epsilon")
+    order = (key / "watch").generator().permutation(len(held_out))
+    half = len(held_out) // 2
+    return Look(held_out.take(order[:half]), goal, stopping.patience), held_out.take(order[half:])
+
+
+def pay_to_watch(
+    federation: Federation, stopping: Stopping, privacy: Privacy, rounds: int, key: Key
+) -> tuple[Federation, NoisyLoss]:
+    """The federation without the records that its sites keep apart, and how to watch those."""
+    marks = (key / "apart").secret().uniform((len(federation.store),)) < stopping.apart
+    training, apart = federation.parted(marks, stopping.apart)
+    return training, NoisyLoss(apart, stopping, privacy, stopping.noise(privacy, rounds))
+
+
+def best(rounds: Sequence[Round], goal: Goal, patience: int | None) -> int:
+    """The round to keep: the best so far, or the last one if nothing is chosen."""
+    if patience is None or not rounds:
+        return rounds[-1].number if rounds else 0
+    sign = 1 if goal[1] == "max" else -1
+    return max(rounds, key=lambda entry: (sign * entry.scores[goal[0]], -entry.number)).number
+
+
+def enough(rounds: Sequence[Round], goal: Goal, patience: int | None) -> str | None:
+    """Why to stop now, in words; None to go on."""
+    waited = rounds[-1].number - best(rounds, goal, patience) if rounds else 0
+    if patience is None or waited < patience:
+        return None
+    return f"{goal[0]} has not improved for {waited} rounds"

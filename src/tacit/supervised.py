@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tacit.errors import require, require_count, require_positive, require_rate, require_word
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
@@ -16,7 +19,7 @@ from tacit.privacy.policy import Groups
 from tacit.privacy.provenance import Provenance
 from tacit.sites.site import Cohort, Federation
 from tacit.sites.tables import Table
-from tacit.task import Updates
+from tacit.task import Goal, Updates
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -101,7 +104,6 @@ class Learner(LocalWork, ABC):
 
     def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """How far each site moves the state by its local work (`tacit.task.Task.train`)."""
-        import numpy as np
         import torch
 
         from tacit.batched.descent import descend
@@ -164,7 +166,7 @@ class Supervised(Learner):
         return self.groups_per_site
 
     @property
-    def goal(self) -> tuple[str, Literal["max", "min"]]:
+    def goal(self) -> Goal:
         """The metric to maximise, or the loss to minimise."""
         return (self.maximize, "max") if self.maximize is not None else ("loss", "min")
 
@@ -191,7 +193,7 @@ class Supervised(Learner):
         outputs = self._program.outputs(state.numpy()[None], held_out.features[None])[0]
         found = cast("dict[str, Any]", self.metrics(outputs, **held_out.targets)) if self.metrics else {}
         scores = {str(name): float(value) for name, value in found.items()}
-        return {**scores, "loss": self._mean_loss(outputs, held_out)}
+        return {**scores, "loss": float(self.losses(state, held_out).mean())}
 
     def model(self, state: "Tensor") -> "nn.Module":
         """A copy of the module with the weights of this state."""
@@ -207,16 +209,18 @@ class Supervised(Learner):
                 made.get_parameter(name).copy_(values)
         return made
 
-    def _mean_loss(self, outputs: Any, held_out: Table) -> float:  # noqa: ANN401
+    def losses(self, state: "Tensor", table: Table) -> NDArray[np.float64]:
+        """The loss of each record; of all together, as a single one, where the loss couples them."""
         import torch
 
         from tacit.batched.losses import by_torch
 
+        outputs = self._program.outputs(state.numpy()[None], table.features[None])[0]
         rows, unit = torch.from_numpy(outputs), by_torch(self.loss, coupled=self.coupled).unit
-        targets = {name: torch.from_numpy(values) for name, values in held_out.targets.items()}
+        targets = {name: torch.from_numpy(values) for name, values in table.targets.items()}
         everybody = torch.ones(len(rows), dtype=torch.bool)
         if self.coupled:
-            return float(unit(rows, targets, everybody))
+            return unit(rows, targets, everybody).reshape(1).numpy()
         alone = {name: values.unsqueeze(1) for name, values in targets.items()}
-        losses = torch.func.vmap(unit)(rows.unsqueeze(1), alone, everybody.unsqueeze(1))
-        return float(losses.mean())
+        found = torch.func.vmap(unit)(rows.unsqueeze(1), alone, everybody.unsqueeze(1))
+        return found.numpy()

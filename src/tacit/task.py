@@ -11,8 +11,15 @@ from tacit.sites.site import Cohort, Federation
 from tacit.sites.tables import Table
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     # A task says what it costs without loading torch; only training needs it.
     from torch import Tensor
+
+
+# A score that decides, and its good direction.
+Goal = tuple[str, Literal["max", "min"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +48,7 @@ class Task(Work, Protocol):
         ...
 
     @property
-    def goal(self) -> tuple[str, Literal["max", "min"]]:
+    def goal(self) -> Goal:
         """The score that counts, and its good direction."""
         ...
 
@@ -66,6 +73,10 @@ class Task(Work, Protocol):
 
     def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
         """How good the state is on records that nobody trained on."""
+        ...
+
+    def losses(self, state: "Tensor", table: Table) -> "NDArray[np.float64]":
+        """The loss of each record; stays at the site unless noise is added to its sum."""
         ...
 
     def model(self, state: "Tensor") -> Any:  # noqa: ANN401

@@ -6,6 +6,7 @@ batch stays empty. Shuffled batches are for work whose price counts on no draw.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,9 +55,17 @@ def poisson(
     sites = np.repeat(np.arange(len(cohort)), cohort.sizes)
     firsts = np.repeat(cohort.starts - np.cumsum(cohort.sizes) + cohort.sizes, cohort.sizes)
     positions = np.arange(len(sites)) + firsts
-    for drawn in np.concatenate(draws, axis=1):
-        found = np.flatnonzero(drawn)
-        yield _padded(sites[found], positions[found], len(cohort), coupled=coupled)
+    step, found = np.nonzero(np.concatenate(draws, axis=1))
+    places = step * len(cohort) + sites[found]
+    # How many each site has in each step, and where a record stands among them.
+    sizes = np.bincount(places, minlength=steps * len(cohort))
+    columns = np.arange(len(found)) - (np.cumsum(sizes) - sizes)[places]
+    ends = np.cumsum(sizes.reshape(steps, -1).sum(axis=1)).tolist()
+    for number, (begin, end) in enumerate(pairwise([0, *ends])):
+        here = sizes[number * len(cohort) : (number + 1) * len(cohort)]
+        rows = np.zeros((len(cohort), max(int(here.max()), 1)), dtype=np.int64)
+        rows[sites[found[begin:end]], columns[begin:end]] = positions[found[begin:end]]
+        yield _batch(rows, np.arange(rows.shape[1]) < here[:, None], coupled=coupled)
 
 
 def shuffled(
@@ -68,16 +77,14 @@ def shuffled(
     long as the cohort has its larger sites first.
     """
     dealt = [
-        _dealt(int(start), int(records), epochs, size, (key / "batches").generator())
+        _dealt(int(start), (key / "batches").secret().uniform((epochs, int(records))), size)
         for start, records, key in zip(cohort.starts, cohort.sizes, keys, strict=True)
     ]
     for step in range(max(len(site) for site in dealt)):
         working = [site[step] for site in dealt if step < len(site)]
         rows = np.stack(working)
         present = rows >= 0
-        rows = np.where(present, rows, 0)
-        axis = 1 if coupled else 2
-        yield Batch(np.expand_dims(rows, axis), np.expand_dims(present, axis))
+        yield _batch(np.where(present, rows, 0), present, coupled=coupled)
 
 
 def grouped(cohort: Cohort, steps: int, rate: float, groups: int, keys: Sequence[Key]) -> Iterator[Batch]:
@@ -103,13 +110,8 @@ def grouped(cohort: Cohort, steps: int, rate: float, groups: int, keys: Sequence
         yield _padded_groups(chosen)
 
 
-def _padded(sites: Integers, positions: Integers, count: int, *, coupled: bool) -> Batch:
-    """Positions site after site, each site padded to the longest."""
-    sizes = np.bincount(sites, minlength=count)
-    columns = np.arange(len(sites)) - (np.cumsum(sizes) - sizes)[sites]
-    rows = np.zeros((count, max(int(sizes.max()), 1)), dtype=np.int64)
-    rows[sites, columns] = positions
-    present = np.arange(rows.shape[1]) < sizes[:, None]
+def _batch(rows: Integers, present: Marks, *, coupled: bool) -> Batch:
+    """A batch of records: units of one member each, or one unit of all."""
     axis = 1 if coupled else 2
     return Batch(np.expand_dims(rows, axis), np.expand_dims(present, axis))
 
@@ -126,10 +128,10 @@ def _padded_groups(chosen: list[list[Integers]]) -> Batch:
     return Batch(rows, present)
 
 
-def _dealt(start: int, records: int, epochs: int, size: int, generator: np.random.Generator) -> Integers:
-    """Positions (steps, size) of a site; -1 where the last batch of an epoch is short."""
+def _dealt(start: int, draws: NDArray[np.float64], size: int) -> Integers:
+    """Positions (steps, size) of a site, ordered by its draws; -1 where an epoch ends with a short batch."""
+    epochs, records = draws.shape
     steps = -(-records // size)
     dealt = np.full((epochs, steps * size), -1, dtype=np.int64)
-    for epoch in range(epochs):
-        dealt[epoch, :records] = generator.permutation(records) + start
+    dealt[:, :records] = np.argsort(draws, axis=1) + start
     return dealt.reshape(epochs * steps, size)

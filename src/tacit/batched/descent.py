@@ -85,12 +85,13 @@ def _walk(
         # Sites that are done with their shuffled batches wait; they are the last ones.
         here = len(batch.rows)
         contributions = program.contributions(weights[:here], batch, cohort.store)
-        sums = mechanism.noisy_sums(contributions, noise[:here], step).numpy()
-        gradient = sums / (batch.counts if expected is None else expected[:here])[:, None]
+        sums = mechanism.noisy_sums(contributions, noise[:here], step)
+        sums /= (batch.counts if expected is None else expected[:here])[:, None]
         if work.proximal:
-            gradient += work.proximal * (weights[:here] - start[:here])
-        optimizer.step(weights, gradient)
-    return weights - start
+            sums += work.proximal * (weights[:here] - start[:here])
+        optimizer.step(weights[:here], sums)
+    weights -= start
+    return weights
 
 
 def _batches(work: Work, cohort: Cohort, keys: Sequence[Key]) -> Iterator[Batch]:
@@ -130,8 +131,9 @@ class Descent:
         self.lr = lr
 
     def step(self, weights: Array, gradient: Array) -> None:
-        """Move the first sites of `weights`, as many as `gradient` has."""
-        weights[: len(gradient)] -= self.lr * gradient
+        """Move `weights` against `gradient`, which is used up: the first sites, if others are done."""
+        gradient *= self.lr
+        weights -= gradient
 
 
 class Momentum(Descent):
@@ -146,7 +148,7 @@ class Momentum(Descent):
         velocity = self.velocity[: len(gradient)]
         velocity *= 0.9
         velocity += gradient
-        super().step(weights, velocity)
+        super().step(weights, velocity.copy())
 
 
 class Adam(Descent):

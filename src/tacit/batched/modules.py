@@ -142,13 +142,13 @@ class Written:
         present = self._evidence[3].any(dim=2).unsqueeze(-1)
         return Rows(torch.where(present, self._program.rows(self._evidence), 0.0))
 
-    def lengths(self, norm: Norm) -> Tensor:
+    def lengths(self, norm: Norm) -> Array:
         """The length of each unit's gradient."""
         return self._rows.lengths(norm)
 
-    def total(self, factors: Tensor | None) -> Tensor:
+    def total(self, factors: Array | None) -> Array:
         """The sum over units, each times its factor."""
-        return self._program.sums(self._evidence) if factors is None else self._rows.total(factors)
+        return self._program.sums(self._evidence).numpy() if factors is None else self._rows.total(factors)
 
 
 def _units(values: NDArray[np.float64] | Marks) -> Tensor:

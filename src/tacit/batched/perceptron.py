@@ -12,10 +12,9 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr
-from torch import Tensor, nn
+from torch import nn
 
 from tacit.batched.batches import Batch, Marks
 from tacit.privacy.mechanism import Norm
@@ -165,7 +164,7 @@ class Products:
     ) -> None:
         self.layers, self.inputs, self.signals, self.units = layers, inputs, signals, units
 
-    def lengths(self, norm: Norm) -> Tensor:
+    def lengths(self, norm: Norm) -> Array:
         """The length of each unit's gradient (sites, units), infinite where it is broken."""
         alone = self.inputs[0].shape[1] == self.units
         with np.errstate(over="ignore", invalid="ignore"):
@@ -175,25 +174,26 @@ class Products:
                 for layer, inputs, signals in zip(self.layers, self.inputs, self.signals, strict=True)
             )
             found = np.sqrt(found) if norm == "l2" else np.asarray(found)
-        return torch.from_numpy(np.where(np.isfinite(found), found, np.inf))
+        return np.where(np.isfinite(found), found, np.inf)
 
-    def total(self, factors: Tensor | None) -> Tensor:
+    def total(self, factors: Array | None) -> Array:
         """The sum over units (sites, coordinates), each times its factor."""
         inputs, signals = self.inputs, self.signals
         sites, records = inputs[0].shape[:2]
         if factors is not None:
-            each = np.repeat(factors.numpy(), records // self.units, axis=1)[:, :, None]
+            each = factors if records == self.units else np.repeat(factors, records // self.units, axis=1)
             if not each.all():
-                inputs = [np.where(each == 0, 0.0, values) for values in inputs]
-                signals = [np.where(each == 0, 0.0, values) for values in signals]
-            signals = [values * each for values in signals]
+                gone = (each == 0)[:, :, None]
+                inputs = [np.where(gone, 0.0, values) for values in inputs]
+                signals = [np.where(gone, 0.0, values) for values in signals]
+            signals = [values * each[:, :, None] for values in signals]
         sums = np.empty((sites, self.layers[-1].end))
         for layer, entering, back in zip(self.layers, inputs, signals, strict=True):
             np.matmul(back.transpose(0, 2, 1), entering, out=layer.matrices(sums))
             if layer.bias:
                 # A product with ones: four times faster than a sum along the middle.
                 layer.biases(sums)[:] = (np.ones((1, records)) @ back)[:, 0]
-        return torch.from_numpy(sums)
+        return sums
 
     def _of_groups(self, inputs: Array, signals: Array, bias: bool, norm: Norm) -> Array:
         """Lengths of sums over members: their Gram matrices multiply; absolute values need writing out."""

@@ -80,20 +80,6 @@ def clip_rows(rows: Tensor, bound: float, *, norm: Norm = "l2", geometry: Geomet
     return torch.where(length.isfinite().unsqueeze(-1), clipped, 0.0)
 
 
-def clip_factors(lengths: Tensor, bound: float) -> Tensor:
-    """What to multiply contributions of these lengths by, so that none is longer than `bound`.
-
-    For contributions that are never written out; their lengths come in double precision, good to nine digits.
-
-    Guarantee:
-        Length times factor is at most `bound`; short contributions have factor 1, broken ones 0.
-    """
-    require_positive("bound", bound)
-    # Lengths that are sums over products are rounded more than once: long ones shrink by a little more.
-    factors = torch.where(lengths > bound, bound * (1 - 1e-9) / lengths, 1.0)
-    return torch.where(lengths.isfinite(), factors, 0.0)
-
-
 def clip_groups(rows: Tensor, labels: Tensor, groups: int, bound: float, *, norm: Norm = "l2") -> Tensor:
     """Add up the rows of each group and clip the sums, for losses that couple the records of a group.
 

@@ -9,6 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tacit.errors import require, require_count, require_positive, require_rate
 from tacit.keys import Key
 from tacit.privacy import noise
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     # A price needs no tensors: plans are made without loading torch.
     from torch import Tensor
 
+Array = NDArray[np.float64]
 NoiseLaw = Literal["gaussian", "laplace"]
 Norm = Literal["l2", "l1"]
 NORMS: dict[NoiseLaw, Norm] = {"gaussian": "l2", "laplace": "l1"}
@@ -26,11 +30,11 @@ NORMS: dict[NoiseLaw, Norm] = {"gaussian": "l2", "laplace": "l1"}
 class Contributions(Protocol):
     """One contribution per record, or group, at each of several sites; they need never be written out."""
 
-    def lengths(self, norm: Norm) -> "Tensor":
-        """The length of each (sites, records) in double precision; infinite where one is broken."""
+    def lengths(self, norm: Norm) -> Array:
+        """The length of each (sites, records); infinite where one is broken."""
         ...
 
-    def total(self, factors: "Tensor | None") -> "Tensor":
+    def total(self, factors: Array | None) -> Array:
         """The sums (sites, coordinates), each contribution times its factor (sites, records).
 
         A contribution whose factor is 0 must vanish even if it is NaN or infinite.
@@ -41,7 +45,7 @@ class Contributions(Protocol):
 class Mechanism(Protocol):
     """How private data may leave a site."""
 
-    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> "Tensor":
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
         """The sums (sites, coordinates) as a training step may use them; one key for each site."""
         ...
 
@@ -83,25 +87,25 @@ class Rows:
 
     rows: "Tensor"
 
-    def lengths(self, norm: Norm) -> "Tensor":
+    def lengths(self, norm: Norm) -> Array:
         """The length of each row."""
         from tacit.privacy.clip import lengths
 
-        return lengths(self.rows, norm=norm)
+        return lengths(self.rows.detach(), norm=norm).numpy()
 
-    def total(self, factors: "Tensor | None") -> "Tensor":
+    def total(self, factors: Array | None) -> Array:
         """The sums of the rows, each times its factor."""
+        rows = self.rows.detach().double().numpy()
         if factors is None:
-            return self.rows.sum(dim=1)
-        kept = (factors != 0).unsqueeze(-1)
-        return (self.rows.double().where(kept, 0.0) * factors.unsqueeze(-1)).sum(dim=1)
+            return rows.sum(axis=1)
+        return np.einsum("sr,src->sc", factors, np.where(factors[..., None] == 0, 0.0, rows))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unprotected:
     """The null mechanism: nothing is clipped, noised or charged."""
 
-    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> "Tensor":
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
         """The plain sums."""
         return contributions.total(None)
 
@@ -173,28 +177,22 @@ class ProtectedRecords(Unprotected):
         require_price(self.clip, self.multiplier, self.rate)
         require_count("steps", self.steps)
 
-    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> "Tensor":
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
         """The sums of clipped contributions plus noise; with no contribution at all, noise alone.
 
         Guarantee:
             One contribution more or less moves its site's sum by at most `clip` before noise of
             `multiplier * clip`.
         """
-        import torch
-
-        from tacit.privacy.clip import clip_factors
-
         factors = clip_factors(contributions.lengths(NORMS[self.law]), self.clip)
-        totals, scale = contributions.total(factors).double(), self.multiplier * self.clip
-        noised = [
-            _noised(total, self.law, scale, key / step, self.rehearsal)
-            for total, key in zip(totals, keys, strict=True)
-        ]
-        return torch.stack(noised)
+        totals, scale = contributions.total(factors), self.multiplier * self.clip
+        for site, (total, key) in enumerate(zip(totals, keys, strict=True)):
+            totals[site] = _noised(total, self.law, scale, key / step, self.rehearsal)
+        return totals
 
     def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
         """The sum of clipped rows plus noise; with no rows at all, noise alone."""
-        return self.noisy_sums(Rows(rows.unsqueeze(0)), [key], 0)[0].to(rows.dtype)
+        return _tensor(self.noisy_sums(Rows(rows.unsqueeze(0)), [key], 0)[0], rows)
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
         """One release per site that takes part: its own records, nobody else's."""
@@ -234,23 +232,14 @@ class ProtectedRecords(Unprotected):
 
     def count(self, sizes: Mapping[str, int], key: Key) -> int | None:
         """The sum of noisy counts; at least one record for each site."""
-        import torch
-
         if self.counts is None:
             return None
+        law, scale = self.counts.law, self.counts.scale
         noisy = [
-            float(
-                _noised(
-                    torch.tensor([float(size)], dtype=torch.float64),
-                    self.counts.law,
-                    self.counts.scale,
-                    key / name,
-                    self.rehearsal,
-                )
-            )
+            _noised(np.array([float(size)]), law, scale, key / name, self.rehearsal)
             for name, size in sizes.items()
         ]
-        return max(round(sum(noisy)), len(sizes))
+        return max(round(float(np.sum(noisy))), len(sizes))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,14 +277,14 @@ class ProtectedSites(Unprotected):
         if self.where == "server":
             return clipped
         scale = self.multiplier * self.clip
-        return _noised(clipped.double(), self.law, scale, key, self.rehearsal).to(update.dtype)
+        return _tensor(_noised(_array(clipped), self.law, scale, key, self.rehearsal), update)
 
     def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
         """The aggregate; with noise if the server is trusted to add it."""
         if self.where == "site":
             return combined
         scale = self.multiplier * self.reach
-        return _noised(combined.double(), self.law, scale, key, self.rehearsal).to(combined.dtype)
+        return _tensor(_noised(_array(combined), self.law, scale, key, self.rehearsal), combined)
 
     def denominator(self, sites: int) -> float | None:
         """How many sites are expected, if the server adds the noise: `reach` holds for that number alone."""
@@ -336,9 +325,31 @@ def _clipped(rows: "Tensor", law: NoiseLaw, bound: float) -> "Tensor":
     return clip_rows(rows, bound, norm=NORMS[law])
 
 
-def _noised(values: "Tensor", law: NoiseLaw, scale: float, key: Key, rehearsal: bool) -> "Tensor":
+def clip_factors(lengths: Array, bound: float) -> Array:
+    """What to multiply contributions of these lengths by, so that none is longer than `bound`.
+
+    For contributions that are never written out; their lengths come in double precision, good to nine digits.
+
+    Guarantee:
+        Length times factor is at most `bound`; short contributions have factor 1, broken ones 0.
+    """
+    require_positive("bound", bound)
+    # Lengths that are sums over products are rounded more than once: long ones shrink by a little more.
+    with np.errstate(invalid="ignore"):
+        short = bound * (1 - 1e-9) / np.maximum(lengths, bound)
+    return np.where(lengths > bound, short, np.where(np.isnan(lengths), 0.0, 1.0))
+
+
+def _noised(values: Array, law: NoiseLaw, scale: float, key: Key, rehearsal: bool) -> Array:
+    noise.refuse_undeclared(key, rehearsal)
+    return (noise.gaussian if law == "gaussian" else noise.laplace)(values, scale, key)
+
+
+def _array(values: "Tensor") -> Array:
+    return values.detach().double().contiguous().numpy()
+
+
+def _tensor(values: Array, like: "Tensor") -> "Tensor":
     import torch
 
-    noise.refuse_undeclared(key, rehearsal)
-    add = noise.gaussian if law == "gaussian" else noise.laplace
-    return torch.from_numpy(add(values.detach().contiguous().numpy(), scale, key))
+    return torch.from_numpy(values).to(like.dtype)

@@ -53,6 +53,8 @@ def plan(
     *,
     sampling: Literal["poisson", "fixed"] = "poisson",
     records: int | None = None,
+    training: Privacy | Open | None = None,
+    also: Collection[Release] = (),
 ) -> Plan:
     """Solve a promise for its noise and price it.
 
@@ -64,12 +66,16 @@ def plan(
         rounds: How many.
         sampling: How the sites of a round are drawn.
         records: How many records there are in all, if that is public.
+        training: What is left of the promise for training, if something else is paid from it.
+        also: What else is released in every round.
 
     Raises:
         Refused: The promise cannot be kept for this combination.
     """
-    mechanism = privacy.solve(task, sites, aggregation, rounds, sampling=sampling, records=records)
-    before, one_round = list(mechanism.counting(sites)), mechanism.release(1, sites)
+    mechanism = (training or privacy).solve(
+        task, sites, aggregation, rounds, sampling=sampling, records=records
+    )
+    before, one_round = list(mechanism.counting(sites)), [*mechanism.release(1, sites), *also]
     whole = before + _times(one_round, rounds)
     statement = state(privacy, whole)
     if isinstance(privacy, Open):

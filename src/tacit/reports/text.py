@@ -28,7 +28,7 @@ def summary(run: dict[str, Any]) -> str:
     spent = "open: nothing is promised" if promise["unit"] is None else _spent(promise)
     ended = str(run["rounds"]) + (f", ended early: {run['stopped']}" if run["stopped"] else "")
     head = [("run", run["name"]), ("task", run["task"]), ("rounds", ended), ("privacy", spent)]
-    if run["stopped"]:
+    if run["chosen"] != run["rounds"]:
         head.append(("model", f"of round {run['chosen']}"))
     parts = [labelled(head), scores([("federated", run["scores"]), *_named(run["baselines"])])]
     if run["baselines"]:

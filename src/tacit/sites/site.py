@@ -98,8 +98,7 @@ class Federation(Mapping[str, Site]):
         return cls(tables, held_out=held_out)
 
     def __getitem__(self, name: str) -> Site:
-        start, size = self._places[name]
-        return Site(name, self.store.take(slice(start, start + size), f"site {name}"))
+        return Site(name, self.records_of(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
@@ -122,6 +121,31 @@ class Federation(Mapping[str, Site]):
         known = copy.copy(self)
         known.records = records
         return known
+
+    def parted(self, marks: NDArray[np.bool_], share: float) -> tuple["Federation", "Federation"]:
+        """Two federations of the same sites: the records that are not marked, and those that are.
+
+        Args:
+            marks: One for each record of the store.
+            share: The public probability of a mark.
+        """
+        parts: list[Federation] = []
+        for chosen, part in ((~marks, 1 - share), (marks, share)):
+            made = copy.copy(self)
+            # Only what depends on all records would have to be forgotten.
+            made.__dict__.pop("fingerprint", None)
+            sizes = [int(chosen[start : start + size].sum()) for start, size in self._places.values()]
+            starts = np.cumsum([0, *sizes[:-1]]).tolist()
+            made._places = dict(zip(self._places, zip(starts, sizes, strict=True), strict=True))
+            made.store = self.store.take(np.flatnonzero(chosen))
+            made.records = None if self.records is None else round(self.records * part)
+            parts.append(made)
+        return parts[0], parts[1]
+
+    def records_of(self, name: str) -> Table:
+        """The records of one site, however few."""
+        start, size = self._places[name]
+        return self.store.take(slice(start, start + size), f"site {name}")
 
     def pooled(self) -> "Federation":
         """All records at one site: what nobody may do, for comparison."""

@@ -15,6 +15,7 @@ from tacit.sites.site import Federation
 from tacit.sites.tables import Table
 from tacit.supervised import Learner
 from tacit.survival.targets import grid, require_sites
+from tacit.task import Goal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,7 +59,7 @@ class LogisticHazard(Learner):
             require_positive("horizon", self.horizon)
 
     @property
-    def goal(self) -> tuple[str, Literal["max", "min"]]:
+    def goal(self) -> Goal:
         """The concordance index."""
         return ("c_index", "max")
 
@@ -94,6 +95,13 @@ class LogisticHazard(Learner):
         from tacit.survival.models import score
 
         return score(self.model(state), held_out)
+
+    def losses(self, state: "Tensor", table: Table) -> NDArray[np.float64]:
+        """The negative log-likelihood of each record."""
+        from tacit.survival.losses import HazardLoss
+
+        outputs = self.program(len(self.columns)).outputs(state.numpy()[None], table.features[None])[0]
+        return HazardLoss(self._ends).values(outputs, table.targets)
 
     def model(self, state: "Tensor") -> "HazardModel":
         """What to predict with: survival curves and risks."""
