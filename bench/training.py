@@ -26,6 +26,7 @@ class ClippedOnly(ProtectedRecords):
     """Clipping without noise, which is what the plain loop does."""
 
     def noisy_sums(self, contributions, keys, step):
+        """The sums of clipped contributions."""
         return contributions.total(clip_factors(contributions.lengths("l2"), self.clip))
 
 
@@ -59,53 +60,53 @@ def order(data, name):
     return (Key(0, rehearsal=True) / name / "batches").secret().uniform((EPOCHS, RECORDS)).argsort(axis=1)
 
 
-def plain_loop(data, *, clip: bool):
+class PlainLoop:
     """One site after the other, as one would write it with torch."""
-    module = network()
-    start = {name: values.detach().clone() for name, values in module.named_parameters()}
-    tables = {name: site.table for name, site in data.items()}
-    tensors = {
-        name: (
-            torch.tensor(t.features, dtype=torch.float32),
-            torch.tensor(t.targets["y"], dtype=torch.float32),
-        )
-        for name, t in tables.items()
-    }
-    orders = {name: order(data, name) for name in data}
 
-    def loss(parameters, x, y):
-        return ((functional_call(module, parameters, (x,))[..., 0] - y) ** 2 / 2).sum()
+    def __init__(self, data, *, clip: bool) -> None:
+        self.module, self.clip = network(), clip
+        self.start = {name: values.detach().clone() for name, values in self.module.named_parameters()}
+        self.sites = [
+            (*(torch.tensor(a, dtype=torch.float32) for a in (t.features, t.targets["y"])), order(data, name))
+            for name, t in ((name, site.table) for name, site in data.items())
+        ]
+        self.per_record = vmap(grad(self.loss), in_dims=(None, 0, 0))
 
-    per_record = vmap(grad(loss), in_dims=(None, 0, 0))
+    def loss(self, parameters, x, y):
+        """The loss of one record."""
+        return ((functional_call(self.module, parameters, (x,))[..., 0] - y) ** 2 / 2).sum()
 
-    def train():
-        return torch.stack([site(*tensors[name], orders[name]) for name in data])
+    def __call__(self):
+        """The updates of all sites."""
+        return torch.stack([self.site(*site) for site in self.sites])
 
-    def site(x, y, epochs):
+    def site(self, x, y, epochs):
+        """The update of one site."""
         with torch.no_grad():
-            for name, values in module.named_parameters():
-                values.copy_(start[name])
-        optimizer = torch.optim.SGD(module.parameters(), lr=LR)
+            for name, values in self.module.named_parameters():
+                values.copy_(self.start[name])
+        optimizer = torch.optim.SGD(self.module.parameters(), lr=LR)
         for positions in epochs:
             for begin in range(0, RECORDS, BATCH):
                 rows = positions[begin : begin + BATCH]
                 optimizer.zero_grad()
-                (clipped if clip else plain)(x[rows], y[rows])
+                (self.clipped if self.clip else self.plain)(x[rows], y[rows])
                 optimizer.step()
-        return torch.cat([(v.detach() - start[n]).reshape(-1) for n, v in module.named_parameters()])
+        moved = [(v.detach() - self.start[n]).reshape(-1) for n, v in self.module.named_parameters()]
+        return torch.cat(moved)
 
-    def plain(x, y):
-        ((module(x)[:, 0] - y) ** 2 / 2).mean().backward()
+    def plain(self, x, y):
+        """The gradient of a batch."""
+        ((self.module(x)[:, 0] - y) ** 2 / 2).mean().backward()
 
-    def clipped(x, y):
-        parameters = {name: values.detach() for name, values in module.named_parameters()}
-        rows = per_record(parameters, x, y)
+    def clipped(self, x, y):
+        """The mean of clipped gradients of the records of a batch."""
+        parameters = {name: values.detach() for name, values in self.module.named_parameters()}
+        rows = self.per_record(parameters, x, y)
         lengths = torch.sqrt(sum(g.flatten(1).square().sum(1) for g in rows.values()))
         factors = (CLIP / lengths).clamp(max=1.0)
-        for name, values in module.named_parameters():
+        for name, values in self.module.named_parameters():
             values.grad = torch.einsum("b,b...->...", factors, rows[name]) / len(x)
-
-    return train
 
 
 def opacus_steps(data, noise: float):
@@ -156,10 +157,8 @@ def compare(label: str, fast, slow, *, repeat: int, check=None):
     pairs = [(seconds(fast), seconds(slow)) for _ in range(repeat)]
     ratios = sorted(theirs / our for our, theirs in pairs)
     our = statistics.median(pair[0] for pair in pairs)
-    print(
-        f"| {label} | {1e3 * our:.2f} | {statistics.median(ratios):.0f} | {ratios[0]:.0f} to {ratios[-1]:.0f} |",
-        flush=True,
-    )
+    spread = f"{ratios[0]:.0f} to {ratios[-1]:.0f}"
+    print(f"| {label} | {1e3 * our:.2f} | {statistics.median(ratios):.0f} | {spread} |", flush=True)
 
 
 def main() -> None:
@@ -177,7 +176,7 @@ def main() -> None:
     epochs = Supervised(module=network(), loss="squared", epochs=EPOCHS, batch=BATCH, lr=LR)
     for sites, repeat in ((10, 5), (100, 5)):
         data = federation(sites, RECORDS)
-        clipped, loop = mechanism(ClippedOnly), plain_loop(data, clip=True)
+        clipped, loop = mechanism(ClippedOnly), PlainLoop(data, clip=True)
         compare(
             f"a round of {sites} sites, clipped, against a plain loop",
             ours(epochs, data, clipped),
@@ -187,12 +186,11 @@ def main() -> None:
         compare(
             f"a round of {sites} sites, open, against a plain loop",
             ours(epochs, data, Unprotected()),
-            plain_loop(data, clip=False),
+            PlainLoop(data, clip=False),
             repeat=repeat,
         )
-    print(
-        "\n| sites | clipped, ms per site | with noise, ms per site | peak memory, MB |\n| ---: | ---: | ---: | ---: |"
-    )
+    print("\n| sites | clipped, ms per site | with noise, ms per site | peak memory, MB |")
+    print("| ---: | ---: | ---: | ---: |")
     for sites in (1, 10, 100, 1000):
         data = federation(sites, RECORDS)
         times = [

@@ -8,7 +8,7 @@ The map of the package, in the order in which data flows:
     aggregation   HOW IT IS COMBINED   from one vector per site to one vector, and the server's step
     engines       WHERE IT RUNS        in this process
     survival      WHEN                 tasks, simulated data, metrics
-    fit           the only round loop; run: the directory that remembers
+    loop          the only round loop, `fit`; run: the directory that remembers
     experiment    experiment files: every table is a constructor call
     reports       WHAT IS SHOWN
     compat        names that others know, on this core
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tacit.engines.local import Local as Local
     from tacit.errors import TacitError as TacitError
     from tacit.experiment import load as load
-    from tacit.fit import fit as fit
     from tacit.keys import Key as Key
+    from tacit.loop import fit as fit
     from tacit.privacy.ledger import Ledger as Ledger
     from tacit.privacy.policy import Open as Open
     from tacit.privacy.policy import Privacy as Privacy
@@ -49,7 +49,7 @@ _HOMES = {
     "Stopping": "tacit.stopping",
     "Supervised": "tacit.supervised",
     "TacitError": "tacit.errors",
-    "fit": "tacit.fit",
+    "fit": "tacit.loop",
     "load": "tacit.experiment",
 }
 

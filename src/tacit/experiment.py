@@ -29,7 +29,7 @@ from tacit.survival.sources import SOURCES
 from tacit.survival.tasks import TASKS
 
 if TYPE_CHECKING:
-    from tacit.fit import Callback
+    from tacit.loop import Callback
     from tacit.run import Run
 
 Table = dict[str, Any]
@@ -108,7 +108,7 @@ class Experiment(Header):
         self, out: str | Path | None, *, resume: bool = False, callbacks: "Sequence[Callback]" = ()
     ) -> "Run":
         """Open the data and run."""
-        from tacit.fit import fit
+        from tacit.loop import fit
 
         may_look = isinstance(self.privacy, Open) or self.privacy.rehearsal
         federation = self.data.open(self.sites, self.seed, may_look=may_look)

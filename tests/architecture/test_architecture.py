@@ -49,6 +49,11 @@ def test_the_public_names_are_complete_sorted_and_there():
         assert getattr(tacit, name).__name__ == name
 
 
+def test_no_module_takes_the_place_of_a_public_name():
+    modules = {path.stem for path in (ROOT / "src" / "tacit").iterdir()}
+    assert not modules & set(tacit.__all__)
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = tacit.nonsense

@@ -30,6 +30,10 @@ class Batch:
     rows: Integers
     present: Marks
 
+    def units(self, chosen: slice) -> "Batch":
+        """The same batch with these units alone."""
+        return Batch(self.rows[:, chosen], self.present[:, chosen])
+
     @property
     def counts(self) -> NDArray[np.float64]:
         """How many units each site has in this step; at least 1, so that means are defined."""
@@ -112,8 +116,9 @@ def grouped(cohort: Cohort, steps: int, rate: float, groups: int, keys: Sequence
 
 def _batch(rows: Integers, present: Marks, *, coupled: bool) -> Batch:
     """A batch of records: units of one member each, or one unit of all."""
-    axis = 1 if coupled else 2
-    return Batch(np.expand_dims(rows, axis), np.expand_dims(present, axis))
+    if coupled:
+        return Batch(rows[:, None], present[:, None])
+    return Batch(rows[:, :, None], present[:, :, None])
 
 
 def _padded_groups(chosen: list[list[Integers]]) -> Batch:

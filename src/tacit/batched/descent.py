@@ -1,6 +1,7 @@
 """Local work: the steps that the sites of a cohort take together, each on its own records."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
 from typing import Literal, Protocol
 
 import numpy as np
@@ -9,23 +10,34 @@ from numpy.typing import NDArray
 from tacit.batched import batches
 from tacit.batched.batches import Batch
 from tacit.keys import Key
-from tacit.privacy.mechanism import Contributions, Mechanism
+from tacit.privacy.mechanism import Contributions, Mechanism, Norm
 from tacit.sites.site import Cohort
 from tacit.sites.tables import Table
 
 Array = NDArray[np.float64]
 Optimizer = Literal["sgd", "momentum", "adam"]
 
-# What one bucket of sites may hold in doubles at a time: about what a processor's cache does. Measured with
-# 16 to 1,000 sites: beyond that, batched products wait for memory.
-WORKING_NUMBERS = 400_000
+# How many numbers of one step may be in memory at a time; batches that need more are taken in pieces.
+LARGEST_STEP = 32_000_000
 
 
 class Program(Protocol):
     """A network and its loss, for many sites at once."""
 
-    size: int
-    numbers_per_record: int
+    @property
+    def size(self) -> int:
+        """How many coordinates the flat vector has."""
+        ...
+
+    @property
+    def numbers_per_record(self) -> int:
+        """How many numbers one record needs in memory during a step."""
+        ...
+
+    @property
+    def working_numbers(self) -> int:
+        """How many numbers make a good bucket of sites."""
+        ...
 
     def contributions(self, weights: Array, batch: Batch, store: Table) -> Contributions:
         """The gradients of every unit of a batch, one row of weights (sites, coordinates) for each site."""
@@ -84,7 +96,7 @@ def _walk(
     for step, batch in enumerate(_batches(work, cohort, keys)):
         # Sites that are done with their shuffled batches wait; they are the last ones.
         here = len(batch.rows)
-        contributions = program.contributions(weights[:here], batch, cohort.store)
+        contributions = Pieces.of(program, weights[:here], batch, cohort.store)
         sums = mechanism.noisy_sums(contributions, noise[:here], step)
         sums /= (batch.counts if expected is None else expected[:here])[:, None]
         if work.proximal:
@@ -121,7 +133,38 @@ def _expected(work: Work, cohort: Cohort) -> Array | None:
 def _most(work: Work, program: Program, cohort: Cohort) -> int:
     largest = int(cohort.sizes.max())
     records = min(work.batch or 32, largest) if work.epochs is not None else work.sample * largest
-    return max(int(WORKING_NUMBERS / (3 * program.size + records * program.numbers_per_record)), 1)
+    needed = 3 * program.size + records * program.numbers_per_record
+    return max(int(program.working_numbers / needed), 1)
+
+
+class Pieces:
+    """The contributions of a batch that is too large for memory, piece by piece, as often as needed."""
+
+    def __init__(self, pieces: Sequence[Callable[[], Contributions]], units: int) -> None:
+        self._pieces, self._units = pieces, units
+
+    @staticmethod
+    def of(program: Program, weights: Array, batch: Batch, store: Table) -> Contributions:
+        """The contributions of a batch, in as many pieces as it takes."""
+        sites, units, members = batch.rows.shape
+        size = max(LARGEST_STEP // (sites * members * program.numbers_per_record), 1)
+        if units <= size:
+            return program.contributions(weights, batch, store)
+        cuts = [batch.units(slice(start, start + size)) for start in range(0, units, size)]
+        return Pieces([partial(program.contributions, weights, cut, store) for cut in cuts], size)
+
+    def lengths(self, norm: Norm) -> Array:
+        """The length of each contribution."""
+        return np.concatenate([piece().lengths(norm) for piece in self._pieces], axis=1)
+
+    def total(self, factors: Array | None) -> Array:
+        """The sums over all pieces."""
+        shares = (
+            None if factors is None else factors[:, start * self._units : (start + 1) * self._units]
+            for start in range(len(self._pieces))
+        )
+        totals = (piece().total(share) for piece, share in zip(self._pieces, shares, strict=True))
+        return reduce(np.add, totals)
 
 
 class Descent:

@@ -79,6 +79,9 @@ class Functional:
         loss: Its loss, unit by unit.
     """
 
+    # Large, because each call of a transformed function costs milliseconds.
+    working_numbers = 8_000_000
+
     def __init__(self, module: nn.Module, loss: SlopesByTorch) -> None:
         refuse_running_state(module)
         self.layout = Layout.of(module)

@@ -8,6 +8,7 @@ other shapes agree to fourteen digits.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
@@ -83,23 +84,30 @@ class Layer:
     activation: str
     start: int
 
-    @property
+    @cached_property
+    def middle(self) -> int:
+        """Where its weights end and its biases begin in the flat vector."""
+        return self.start + self.outputs * self.inputs
+
+    @cached_property
     def end(self) -> int:
         """Where its numbers end in the flat vector."""
-        return self.start + self.outputs * (self.inputs + self.bias)
+        return self.middle + self.bias * self.outputs
 
     def matrices(self, weights: Array) -> Array:
         """The weights of each site (sites, outputs, inputs), as a view."""
-        stop = self.start + self.outputs * self.inputs
-        return weights[:, self.start : stop].reshape(len(weights), self.outputs, self.inputs)
+        return weights[:, self.start : self.middle].reshape(-1, self.outputs, self.inputs)
 
     def biases(self, weights: Array) -> Array:
         """The biases of each site (sites, outputs), as a view."""
-        return weights[:, self.end - self.outputs : self.end]
+        return weights[:, self.middle : self.end]
 
 
 class Perceptron:
     """A stack of linear layers with element-wise activations, its parameters in the order torch has them."""
+
+    # About what a cache holds. Measured with 16 to 1,000 sites: beyond that, products wait for memory.
+    working_numbers = 400_000
 
     def __init__(self, layers: Sequence[Layer], loss: Loss) -> None:
         self.layers = tuple(layers)
@@ -187,12 +195,12 @@ class Products:
                 inputs = [np.where(gone, 0.0, values) for values in inputs]
                 signals = [np.where(gone, 0.0, values) for values in signals]
             signals = [values * each[:, :, None] for values in signals]
-        sums = np.empty((sites, self.layers[-1].end))
+        sums, ones = np.empty((sites, self.layers[-1].end)), np.ones((1, records))
         for layer, entering, back in zip(self.layers, inputs, signals, strict=True):
             np.matmul(back.transpose(0, 2, 1), entering, out=layer.matrices(sums))
             if layer.bias:
                 # A product with ones: four times faster than a sum along the middle.
-                layer.biases(sums)[:] = (np.ones((1, records)) @ back)[:, 0]
+                np.matmul(ones, back, out=layer.biases(sums)[:, None])
         return sums
 
     def _of_groups(self, inputs: Array, signals: Array, bias: bool, norm: Norm) -> Array:
