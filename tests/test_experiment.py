@@ -67,7 +67,7 @@ def test_every_example_reads(path: Path):
         ("sample = 0.1", "sample = 1.5", "sample = 1.5 is not allowed"),
         ("epsilon = 3", "epsilon = -3", "epsilon = -3.0 is not allowed"),
         ("epsilon = 3", "epsilon = nan", "epsilon = nan is not allowed"),
-        ("epsilon = 3", 'epsilon = "3"', "[privacy] epsilon = '3' is not allowed: expected `float | null`"),
+        ("epsilon = 3", 'epsilon = "3"', "[privacy] epsilon = '3' is not allowed: it must be a number"),
         ("epsilon = 3", "", "give exactly one"),
         ("epsilon = 3", "epsilon = 3\nnoise_multiplier = 1", "give exactly one"),
         ("delta = 1e-5", "delta = 1", "delta = 1.0 is not allowed"),

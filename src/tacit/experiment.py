@@ -18,7 +18,7 @@ import msgspec
 from tacit.aggregation.averaging import Mean
 from tacit.aggregation.server import Adam, Momentum, Plain
 from tacit.engines.local import Local
-from tacit.errors import InvalidFile, TacitError, choices, hint, require_count
+from tacit.errors import InvalidFile, TacitError, choices, hint, require, require_count
 from tacit.privacy.plan import Plan, plan
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Release
@@ -35,12 +35,22 @@ if TYPE_CHECKING:
 Table = dict[str, Any]
 Made = TypeVar("Made")
 
+# The types of values, for people.
+WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+
 # The constructors that a table may call, by their kind; the first one is meant if no kind is given.
 KINDS: Mapping[str, Mapping[str, type[Any]]] = {
     "data": SOURCES,
     "sites": SPLITS,
     "task": TASKS,
-    "privacy": {"private": Privacy, "open": Open},
+    "privacy": {promise.kind: promise for promise in (Privacy, Open)},
     "aggregation": {Mean.kind: Mean},
     "server": {step.kind: step for step in (Plain, Momentum, Adam)},
     "sampling": {draw.kind: draw for draw in (Poisson, Fixed)},
@@ -67,6 +77,8 @@ class Header:
 
     def __post_init__(self) -> None:
         require_count("rounds", self.rounds)
+        plain = re.fullmatch(r"[\w.+-]+( [\w.+-]+)*", self.name) is not None and self.name.strip(".") != ""
+        require(plain, "name", self.name, "letters, digits and . _ + - alone: it names a directory")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +187,8 @@ def _change(document: Table, change: str) -> None:
     if not sign or not name.strip():
         raise InvalidFile(f"--set {change} is not allowed: it must be table.key=value")
     *tables, key = name.strip().split(".")
+    if not all((*tables, key)):
+        raise InvalidFile(f"--set {change} is not allowed: it must be table.key=value")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -218,24 +232,26 @@ def _constructor(name: str, kind: object, folder: Path) -> type[Any]:
     if isinstance(kind, str) and ":" in kind:
         return _own(name, kind, folder)
     known = KINDS[name]
-    if kind not in known:
+    if not isinstance(kind, str) or kind not in known:
         raise InvalidFile(
             f"[{name}] kind = {kind!r} is not allowed: it must be {choices(known)}, or package.module:Class"
             f"{hint(kind, known)}"
         )
-    return known[cast(str, kind)]
+    return known[kind]
 
 
 def _own(name: str, kind: str, folder: Path) -> type[Any]:
-    """The user's own class; its module may lie beside the experiment file."""
+    """The user's own class; its module may lie beside the experiment file, or where the command is given."""
     module, _, attribute = kind.partition(":")
-    sys.path.insert(0, str(folder))
+    places = [str(folder), str(Path.cwd())]
+    sys.path[:0] = places
     try:
         found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidFile(f"[{name}] kind = {kind!r} cannot be found: {error}") from error
+    except Exception as error:
+        # The module is the user's: whatever it raises is theirs to mend.
+        raise InvalidFile(f"[{name}] kind = {kind!r} cannot be loaded: {error}") from error
     finally:
-        sys.path.remove(str(folder))
+        del sys.path[: len(places)]
     if not dataclasses.is_dataclass(found):
         raise InvalidFile(f"[{name}] kind = {kind!r} is not allowed: it must be a dataclass")
     return cast("type[Any]", found)
@@ -244,7 +260,13 @@ def _own(name: str, kind: str, folder: Path) -> type[Any]:
 def construct(kind: type[Made], name: str, table: object) -> Made:
     """Call a constructor with the keys of a table; wrong keys and types are refused by name."""
     fields, place = _table(name, table), f"[{name}] " if name else ""
-    hints = {entry.name: get_type_hints(kind)[entry.name] for entry in dataclasses.fields(cast(Any, kind))}
+    try:
+        known = get_type_hints(kind)
+    except NameError as error:
+        raise InvalidFile(
+            f"{place}{kind.__name__} needs objects that no file can hold: use Python"
+        ) from error
+    hints = {entry.name: known[entry.name] for entry in dataclasses.fields(cast(Any, kind))}
     _refuse_unknown(place, fields, list(hints))
     try:
         return msgspec.convert(fields, type=kind)
@@ -256,12 +278,21 @@ def construct(kind: type[Made], name: str, table: object) -> Made:
 
 def _explained(message: str, fields: Table, hints: Mapping[str, Any]) -> str:
     """What msgspec found, as our sentence: the key, what was given, what is allowed."""
-    found = re.fullmatch(r"(.+) - at `\$\.(\w+).*`", message)
+    found = re.fullmatch(r"(.+) - at `\$\.(\w+)(.*)`", message)
     if found is None or found[2] not in hints:
         return message[0].lower() + message[1:] if message.startswith("Object missing") else message
     key, words = found[2], [word for word in get_args(hints[found[2]]) if isinstance(word, str)]
-    allowed = f"it must be {choices(words)}{hint(fields[key], words)}" if words else found[1].lower()
-    return f"{key} = {fields[key]!r} is not allowed: {allowed}"
+    allowed = f"{choices(words)}{hint(fields[key], words)}" if words else _in_words(found[1])
+    if found[3].startswith("[") and not words:
+        allowed = f"a list, each entry {allowed}"
+    return f"{key} = {fields[key]!r} is not allowed: it must be {allowed}"
+
+
+def _in_words(expected: str) -> str:
+    """What msgspec expected, for people."""
+    found = re.search(r"`([^`]+)`", expected)
+    types = [expected] if found is None else str(found[1]).split(" | ")
+    return " or ".join(WORDS.get(word, word) for word in types if word != "null")
 
 
 def _table(name: str, table: object) -> Table:

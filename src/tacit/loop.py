@@ -16,18 +16,19 @@ from tacit.baselines import compare
 from tacit.directory import LEDGER, Checkpoint, Directory
 from tacit.engines.base import Engine
 from tacit.engines.local import Local
-from tacit.errors import require_count
+from tacit.errors import InvalidValue, require_count
 from tacit.keys import Key
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.privacy.statement import state
+from tacit.privacy.statement import state as state_promise
 from tacit.record import Record, Round, described
 from tacit.run import Run, is_over, read, write
 from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.site import Federation
-from tacit.stopping import Stopping, Watch, best, enough, pay_to_watch, watch_over
+from tacit.sites.tables import Table
+from tacit.stopping import Look, Stopping, Watch, best, enough, pay_to_watch, watch_over
 from tacit.task import Task
 
 Callback = Callable[[Round], None]
@@ -84,7 +85,9 @@ def fit(
     mechanism = stopping.reserve(privacy).solve(
         task, list(federation), aggregation, rounds, sampling=sampling.kind, records=federation.records
     )
+    sampling.check(list(federation))
     watch, test = watch_over(federation, stop, task.goal, provenance, Key(seed))
+    _require_scores(task, federation, [test, *([watch.records] if isinstance(watch, Look) else [])])
     loop = Loop(task, federation, privacy, aggregation, server, sampling, engine, rounds, mechanism, watch)
     directory = Directory(out)
     choices = {"name": name, "seed": seed, "rounds": rounds, "baselines": baselines}
@@ -102,7 +105,7 @@ def fit(
             record = replace(record, scores=task.score(point.best, test))
         if baselines and provenance.allowed:
             record = replace(record, baselines=compare(task, federation, rounds, test, provenance, key))
-        statement = state(privacy, ledger.releases(), public=provenance.public, bare=provenance.bare)
+        statement = state_promise(privacy, ledger.releases(), public=provenance.public, bare=provenance.bare)
     run = Run(task=task, record=record, privacy=statement, state=point.best, path=directory.path, name=name)
     write(run, directory)
     return run
@@ -195,13 +198,10 @@ class Loop:
         expected = self.mechanism.denominator(len(self.federation))
         combined = self.mechanism.at_server(self.aggregation(updates, sites=expected), key / "server")
         step, memory = self.server(combined, point.memory)
-        after = replace(
-            point,
-            finished=number,
-            state=self.task.advance(point.state, step),
-            memory=memory,
-            ledger_head=ledger.head,
-        )
+        state = self.task.advance(point.state, step)
+        if not bool(state.isfinite().all()):
+            raise InvalidValue(f"training diverged in round {number}: the state is not finite; lower the lr")
+        after = replace(point, finished=number, state=state, memory=memory, ledger_head=ledger.head)
         told = Round(
             number=number,
             rounds=self.rounds,
@@ -217,6 +217,17 @@ class Loop:
     def _ticket(self, point: Checkpoint, key: Key, names: Sequence[str]) -> str:
         """A name for this very round: after a crash the same inputs give the same noise, at no new price."""
         return _digest(key, repr((key.path, names, point.data)), point.state.numpy().tobytes())
+
+
+def _require_scores(task: Task, federation: Federation, tables: Sequence[Table | None]) -> None:
+    """Refuse held-out records that no score can be computed on, before anything is charged."""
+    start = task.start(federation, Key(0))
+    for table in tables:
+        try:
+            _ = task.score(start, table) if table is not None else {}
+        except InvalidValue as error:
+            few = f"the held-out records ({len(table or ())}) cannot be scored"
+            raise InvalidValue(f"{few}: hold out more, or none ({error})") from error
 
 
 def _digest(key: Key, purpose: str, content: bytes) -> str:

@@ -61,7 +61,9 @@ def described(part: Any) -> dict[str, Any]:  # noqa: ANN401
 
     Fields that are not set, and such that no file can hold (a network, a function), are left out.
     """
-    kind = getattr(part, "kind", None)
+    own = cast("type[object]", type(part))
+    ours = own.__module__.partition(".")[0] == "tacit"
+    kind = getattr(part, "kind", None) if ours else f"{own.__module__}:{own.__qualname__}"
     entries = {entry.name: getattr(part, entry.name) for entry in fields(part)}
     plain = {name: value for name, value in entries.items() if _is_plain(value)}
     return ({"kind": kind} if kind is not None else {}) | plain

@@ -20,6 +20,7 @@ from tacit.privacy.provenance import Provenance
 from tacit.privacy.release import Release, clipped_release
 from tacit.record import Round
 from tacit.sites.site import Federation
+from tacit.sites.splits import held_apart
 from tacit.sites.tables import Table
 from tacit.task import Goal, Task
 
@@ -183,9 +184,8 @@ def watch_over(
         return Look(held_out, goal, None), held_out
     if held_out is None:
         raise Refused("[stop] has no held-out records to watch: hold some out, or pay with [stop] epsilon")
-    order = (key / "watch").generator().permutation(len(held_out))
-    half = len(held_out) // 2
-    return Look(held_out.take(order[:half]), goal, stopping.patience), held_out.take(order[half:])
+    tested, watched = held_apart(held_out, 0.5, key / "watch")
+    return Look(held_out.take(watched), goal, stopping.patience), held_out.take(tested)
 
 
 def pay_to_watch(

@@ -82,7 +82,9 @@ def descend(
     for positions in cohort.buckets(_most(work, program, cohort)):
         part = cohort.part(positions)
         own = [keys[int(position)] for position in positions]
-        moved[positions] = _walk(work, program, start[positions], part, mechanism, own)
+        # Training that diverges is told by its state, not by a warning.
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved[positions] = _walk(work, program, start[positions], part, mechanism, own)
     return moved
 
 

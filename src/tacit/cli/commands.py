@@ -229,7 +229,7 @@ def run(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, q
 
 
 def _place(file: Path, read: "Experiment", *, resume: bool) -> Path:
-    """Where a run lies: beside its file, under `runs`, by its name and a fingerprint of its choices.
+    """Where a run lies: under `runs` here, by its name and a fingerprint of its choices.
 
     The same experiment twice gives two directories; to resume is to go on with the last one.
     """

@@ -6,7 +6,7 @@ combinations die there, before data is touched.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from tacit.errors import (
     InvalidValue,
@@ -108,6 +108,7 @@ class Privacy:
     noise: Literal["site", "server", "secure"] = "site"
     participation: float = 1.0
     rehearsal: bool = False
+    kind: ClassVar[str] = "private"
 
     def __post_init__(self) -> None:
         require_word("unit", self.unit, ("record", "site"))
@@ -289,6 +290,7 @@ class Open:
     """
 
     participation: float = 1.0
+    kind: ClassVar[str] = "open"
 
     def __post_init__(self) -> None:
         require_rate("participation", self.participation)

@@ -42,7 +42,7 @@ def side_by_side(runs: Sequence[dict[str, Any]]) -> str:
     header = ["run", "task", "rounds", "privacy", *(NAMES.get(name, name) for name in metrics)]
     rows = [
         (
-            run["name"],
+            run["run"] or run["name"],
             run["task"],
             str(run["rounds"]),
             "open" if run["privacy"]["unit"] is None else _spent(run["privacy"]),
@@ -73,15 +73,16 @@ def line(entry: Round) -> str:
 
 
 @contextmanager
-def progress(stream: TextIO = sys.stderr, *, quiet: bool = False) -> Generator[Watcher]:
-    """Show rounds as they end: one live bar on a terminal, one line each in a pipe."""
+def progress(stream: TextIO | None = None, *, quiet: bool = False) -> Generator[Watcher]:
+    """Show rounds as they end, on stderr: one live bar on a terminal, one line each in a pipe."""
+    shown = stream or sys.stderr
     if quiet:
         yield lambda entry: None
-    elif stream.isatty():
-        with _bar(stream) as watcher:
+    elif shown.isatty():
+        with _bar(shown) as watcher:
             yield watcher
     else:
-        yield lambda entry: print(line(entry), file=stream, flush=True)
+        yield lambda entry: print(line(entry), file=shown, flush=True)
 
 
 @contextmanager

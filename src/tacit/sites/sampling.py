@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tacit.errors import require
+from tacit.errors import require, require_count
 from tacit.keys import Key
 
 
@@ -13,6 +13,9 @@ class Poisson:
     """Each site joins with the participation of the promise, independently and in secret; maybe none does."""
 
     kind: ClassVar[Literal["poisson", "fixed"]] = "poisson"
+
+    def check(self, names: Sequence[str]) -> None:
+        """Any number of sites will do."""
 
     def __call__(self, names: Sequence[str], participation: float, key: Key) -> list[str]:
         """The names that take part, in their order."""
@@ -33,9 +36,17 @@ class Fixed:
     count: int
     kind: ClassVar[Literal["poisson", "fixed"]] = "fixed"
 
+    def __post_init__(self) -> None:
+        require_count("count", self.count)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Refuse a federation with fewer sites."""
+        allowed = f"at most {len(names)}, the number of sites"
+        require(self.count <= len(names), "[sampling] count", self.count, allowed)
+
     def __call__(self, names: Sequence[str], participation: float, key: Key) -> list[str]:
         """The names that take part, in their order."""
-        require(1 <= self.count <= len(names), "count", self.count, f"from 1 to {len(names)}, the sites")
+        self.check(names)
         drawn = set(key.generator().permutation(len(names))[: self.count].tolist())
         return [name for position, name in enumerate(names) if position in drawn]
 

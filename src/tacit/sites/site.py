@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require
-from tacit.sites.tables import Table, from_frame, joined, require_column
+from tacit.sites.tables import Table, by_site, from_frame, joined
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,8 @@ class Federation(Mapping[str, Site]):
     Args:
         tables: The records of each site, by its name.
         held_out: Records to score models on; nobody trains on them.
-        held_out_public: Whether those records are nobody's secret.
+        held_out_public: Whether those records are nobody's secret; if they are, a private run refuses to
+            show scores on them.
         public: Whether the records of the sites are nobody's secret: simulated, or published.
         records: How many records all sites hold, if that number is public.
         reference: Public records like those of the sites, to choose time grids and the like by.
@@ -62,7 +63,7 @@ class Federation(Mapping[str, Site]):
         tables: Mapping[str, Table],
         *,
         held_out: Table | None = None,
-        held_out_public: bool = True,
+        held_out_public: bool = False,
         public: bool = False,
         records: int | None = None,
         reference: Table | None = None,
@@ -89,11 +90,9 @@ class Federation(Mapping[str, Site]):
         cls, frame: "pd.DataFrame", *, site: str, targets: Sequence[str], held_out: Table | None = None
     ) -> "Federation":
         """A federation from one DataFrame with a column that names the site of each record."""
-        require_column(frame, site, "data")
-        parts = {str(name): part for name, part in frame.groupby(site)}
         tables = {
             name: from_frame(part, targets=targets, leave=(site,), place=f"site {name}")
-            for name, part in parts.items()
+            for name, part in by_site(frame, site, "data").items()
         }
         return cls(tables, held_out=held_out)
 
@@ -149,12 +148,13 @@ class Federation(Mapping[str, Site]):
 
     def pooled(self) -> "Federation":
         """All records at one site: what nobody may do, for comparison."""
-        return Federation({"pooled": self.store}, held_out=self.held_out, public=self.public)
+        return Federation({"pooled": self.store}, public=self.public)
 
     @cached_property
     def fingerprint(self) -> bytes:
         """What tells these data from any other; as private as they are."""
-        return hashlib.sha256(repr(self._places).encode() + self.store.digest()).digest()
+        held_out = b"" if self.held_out is None else self.held_out.digest()
+        return hashlib.sha256(repr(self._places).encode() + self.store.digest() + held_out).digest()
 
 
 @dataclass(frozen=True, eq=False)

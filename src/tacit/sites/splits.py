@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidValue, require_count, require_positive
+from tacit.errors import InvalidValue, require, require_count
 from tacit.keys import Key
 from tacit.sites.site import FEWEST_RECORDS
 from tacit.sites.tables import Table
@@ -124,7 +124,7 @@ class Dirichlet(Dealt):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive("alpha", self.alpha)
+        require(0 < self.alpha <= 1e6, "alpha", self.alpha, "above 0 and at most 1e6")
 
     def deal(self, table: Table, generator: np.random.Generator) -> list[Integers]:
         """Strata are fifths along the direction in which the features vary most, events apart from others."""
@@ -165,14 +165,30 @@ SPLITS: dict[str, type[Dealt] | type[ByColumn]] = {
 }
 
 
+def held_out_count(records: int, share: float) -> int:
+    """How many of so many records a share is."""
+    return round(records * share)
+
+
 def held_apart(table: Table, share: float, key: Key) -> tuple[Integers, Integers]:
-    """Positions of records to train on and of a share to hold out, with the same share of events in both."""
+    """Positions of records to train on and of a share to hold out, with the same share of events in both.
+
+    Training keeps an event and records enough to take part, even of a small table.
+    """
     generator, events = (key / "held out").generator(), _events(table)
+    count = min(held_out_count(len(table), share), max(len(table) - FEWEST_RECORDS, 0))
+    if count == 0:
+        return np.arange(len(table)), np.empty(0, dtype=np.int64)
     order = generator.permutation(len(table))
     order = order[np.argsort(events[order], kind="stable")]
-    # Every k-th record of a list sorted by event: a systematic sample.
-    marks = np.floor(np.arange(1, len(order) + 1) * share) > np.floor(np.arange(len(order)) * share)
-    return np.sort(order[~marks]), np.sort(order[marks])
+    # Equal steps through a list sorted by event: a systematic sample.
+    steps = (np.arange(count) + generator.uniform()) * len(table) / count
+    apart = np.zeros(len(table), dtype=np.bool_)
+    apart[order[np.floor(steps).astype(np.int64)]] = True
+    if events.any() and not events[~apart].any():
+        kept, given = np.flatnonzero(apart & (events == 1))[0], np.flatnonzero(~apart)[0]
+        apart[[kept, given]] = False, True
+    return np.flatnonzero(~apart), np.flatnonzero(apart)
 
 
 def _events(table: Table) -> Integers:

@@ -48,6 +48,8 @@ class Table:
     def take(self, rows: ArrayLike | slice, place: str | None = None) -> "Table":
         """The records at these positions."""
         chosen: Any = rows if isinstance(rows, slice) else np.asarray(rows)
+        if not isinstance(rows, slice) and chosen.size == 0:
+            chosen = chosen.astype(np.int64)
         targets = {name: values[chosen] for name, values in self.targets.items()}
         return Table(self.features[chosen], targets, self.columns, place or self.place)
 
@@ -80,14 +82,34 @@ def from_frame(
     Raises:
         InvalidValue: A column is missing or does not hold finite numbers; the message names it.
     """
+    require(bool(targets), "targets", list(targets), "at least one column")
     for name in (*targets, *leave):
         require_column(frame, name, place)
-    columns = [str(name) for name in frame.columns if name not in targets and name not in leave]
+    known = {str(name): frame.loc[:, name] for name in frame.columns}
+    require(len(known) == frame.shape[1], f"columns in {place}", "two of one name", "different names")
+    columns = [name for name in known if name not in targets and name not in leave]
     require(bool(columns), "features", "no column", f"at least one column beside {choices(targets)}")
-    features = np.column_stack([_numbers(name, frame[name], place) for name in columns])
+    features = np.column_stack([_numbers(name, known[name], place) for name in columns])
     return Table(
-        features, {name: _numbers(name, frame[name], place) for name in targets}, tuple(columns), place
+        features, {name: _numbers(name, known[name], place) for name in targets}, tuple(columns), place
     )
+
+
+def by_site(frame: "pd.DataFrame", column: str, place: str) -> "dict[str, pd.DataFrame]":
+    """The records of each site, by the column that names it; in the order of the names.
+
+    Raises:
+        InvalidValue: A record has no site, or two names read the same.
+    """
+    require_column(frame, column, place)
+    if bool(frame[column].isna().any()) or bool((frame[column] == "").any()):
+        raise InvalidValue(f"column {column} in {place} is not allowed: some records have no site")
+    parts = [(str(name), part) for name, part in frame.groupby(column, observed=True)]
+    names = [name for name, _ in parts]
+    require(
+        len(set(names)) == len(names), f"column {column} in {place}", names, "names that read differently"
+    )
+    return dict(parts)
 
 
 def joined(parts: Sequence[Table], place: str = "data") -> Table:
@@ -98,24 +120,33 @@ def joined(parts: Sequence[Table], place: str = "data") -> Table:
     return Table(np.concatenate([part.features for part in parts]), targets, parts[0].columns, place)
 
 
-def read(path: str | Path) -> "pd.DataFrame":
+def read(path: str | Path, *, words: str | None = None) -> "pd.DataFrame":
     """Read a CSV or Parquet file.
 
+    Args:
+        path: The file.
+        words: A column to take as it is written, such as the names of sites: 007 is not 7, NA is a name.
+
     Raises:
-        InvalidFile: It is not there, or not such a file.
+        InvalidFile: It is not there, not such a file, or empty.
     """
     import pandas as pd
 
-    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
     suffix = Path(path).suffix.lower()
-    if suffix not in readers:
-        raise InvalidFile(f"{path} is not allowed: it must end in {choices(readers)}")
+    if suffix not in (".csv", ".parquet"):
+        raise InvalidFile(f'{path} is not allowed: it must end in ".csv" or ".parquet"')
     try:
-        return readers[suffix](path)
+        if suffix == ".parquet":
+            frame = pd.read_parquet(path)
+        else:
+            frame = pd.read_csv(path, low_memory=False, converters={} if words is None else {words: str})
     except OSError as error:
         raise InvalidFile(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, UnicodeError) as error:
-        raise InvalidFile(f"{path} cannot be read: {error}") from error
+        raise InvalidFile(f"{path} cannot be read: {str(error).strip()}") from error
+    if frame.empty:
+        raise InvalidFile(f"{path} holds no records")
+    return frame
 
 
 def require_column(frame: "pd.DataFrame", name: str, place: str) -> None:
@@ -128,15 +159,20 @@ def require_column(frame: "pd.DataFrame", name: str, place: str) -> None:
 
 def _numbers(name: str, values: ArrayLike, place: str) -> Array:
     try:
-        return np.asarray(values, dtype=np.float64)
-    except (ValueError, TypeError) as error:
+        found = np.asarray(values)
+        if found.dtype.kind in "mMc":
+            raise TypeError(f"it holds {found.dtype}")
+        # A copy: what was checked must not change behind our back.
+        return np.array(found, dtype=np.float64)
+    except (ValueError, TypeError, RuntimeError) as error:
         raise InvalidValue(
             f"{name} in {place} does not hold numbers ({error}); encode it, or leave it out"
         ) from error
 
 
 def _require_finite(name: str, values: Array, place: str) -> None:
-    broken = len(values) - int(np.isfinite(values).reshape(len(values), -1).all(axis=1).sum())
+    finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+    broken = len(values) - int(finite.sum())
     if broken:
         raise InvalidValue(
             f"{name} in {place} is not allowed: {broken} of {len(values)} records hold NaN or infinity; it "

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_expit
 
 from tacit.errors import require
-from tacit.sites.tables import Table, require_column
+from tacit.sites.tables import Table, from_arrays, require_column
 from tacit.survival.metrics import harrell, integrated_brier
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ class HazardModel:
             for column in self.columns:
                 require_column(features, column, "features")  # pyright: ignore[reportArgumentType]
             features = features[list(self.columns)]  # pyright: ignore
-        matrix = np.atleast_2d(np.asarray(features, dtype=np.float64))
-        fits = matrix.shape[1] == len(self.columns)
-        require(fits, "features", f"{matrix.shape[1]} columns", f"{len(self.columns)} columns")
-        return matrix
+        table = from_arrays(np.atleast_2d(np.asarray(features)), place="features")
+        fits = table.features.shape[1] == len(self.columns)
+        require(fits, "features", f"{table.features.shape[1]} columns", f"{len(self.columns)} columns")
+        return table.features
 
 
 def score(model: SurvivalModel, held_out: Table) -> dict[str, float]:

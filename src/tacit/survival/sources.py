@@ -9,15 +9,18 @@ from tacit.errors import InvalidValue, require, require_count, require_word
 from tacit.keys import Key
 from tacit.record import described
 from tacit.sites.site import Federation
-from tacit.sites.splits import ByColumn, Dealt, held_apart
-from tacit.sites.tables import Table, from_frame, joined, read, require_column
+from tacit.sites.splits import ByColumn, Dealt, held_apart, held_out_count
+from tacit.sites.tables import Table, by_site, from_frame, joined, read, require_column
 from tacit.survival.data import DESIGNS, simulate
+from tacit.survival.targets import require_values
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Split = Dealt | ByColumn
 TARGETS = ("time", "event")
+# How many simulated patients are drawn, at least, to place a time grid by.
+REFERENCE = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,27 +55,27 @@ class Simulated:
     @property
     def public_records(self) -> int | None:
         """How many records are trained on: the file says it."""
-        return self.records - int(self.records * self.held_out + 1e-9)
+        return self.records - held_out_count(self.records, self.held_out)
 
     def open(self, split: Split, seed: int, *, may_look: bool = False) -> Federation:
         """The federation of simulated patients."""
         if isinstance(split, ByColumn):
             raise InvalidValue('[sites] kind = "by-column" needs data with such a column, not simulated data')
-        frame = self._frame(seed)
         return _federation(
-            from_frame(frame, targets=TARGETS),
+            from_frame(self._frame(seed), targets=TARGETS),
             split,
             Key(seed),
             share=self.held_out,
             public=True,
             # Another draw of the same design is as public as the design.
-            reference=from_frame(self._frame(-1 - seed), targets=TARGETS),
+            reference=from_frame(self._frame(-1 - seed, at_least=REFERENCE), targets=TARGETS),
             origin={"data": described(self), "sites": described(split)},
         )
 
-    def _frame(self, seed: int) -> "pd.DataFrame":
+    def _frame(self, seed: int, at_least: int = 0) -> "pd.DataFrame":
         options = {"c_mean": self.c_mean, "u_max": self.u_max, "c_step": self.c_step}
-        return simulate(self.design, records=self.records, features=self.features, seed=seed, **options)
+        records = max(self.records, at_least)
+        return simulate(self.design, records=records, features=self.features, seed=seed, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +101,7 @@ class Csv:
     kind: ClassVar[str] = "csv"
 
     def __post_init__(self) -> None:
+        require(self.time != self.event, "event", self.event, "another column than that of the times")
         if self.held_out is not None:
             _require_share(self.held_out)
             require(self.test is None, "held_out", self.held_out, "left out where `test` is given")
@@ -109,30 +113,40 @@ class Csv:
 
     def open(self, split: Split, seed: int, *, may_look: bool = False) -> Federation:
         """The federation of these records."""
-        frame, place = read(self.path), Path(self.path).name
         column = split.column if isinstance(split, ByColumn) else self.site
+        frame, place = read(self.path, words=column), Path(self.path).name
+        if column is not None:
+            require_column(frame, column, place)
         origin = {"data": described(self), "sites": described(split)}
-        leave = () if column is None else (column,)
-        test = self._table(read(self.test), (), Path(self.test).name) if self.test is not None else None
+        if isinstance(split, ByColumn):
+            parts = by_site(frame, split.column, place)
+            tables = {name: self._table(part, column, f"site {name}") for name, part in parts.items()}
+        else:
+            tables = {place: self._table(frame, column, place)}
+        test = self._test(column, next(iter(tables.values())).columns)
         usual = 0.2 if may_look and test is None else 0.0
         share = usual if self.held_out is None else self.held_out
-        if not isinstance(split, ByColumn):
-            whole = self._table(frame, leave, place)
-            return _federation(whole, split, Key(seed), share=share, test=test, origin=origin)
-        require_column(frame, split.column, place)
-        if frame[split.column].isna().any():
-            raise InvalidValue(f"column {split.column} in {place} is not allowed: some records have no site")
-        parts = {
-            str(name): self._table(part, leave, f"site {name}") for name, part in frame.groupby(split.column)
-        }
-        return _natural(parts, Key(seed), share=share, test=test, origin=origin)
+        if isinstance(split, ByColumn):
+            return _natural(tables, Key(seed), share=share, test=test, origin=origin)
+        return _federation(tables[place], split, Key(seed), share=share, test=test, origin=origin)
 
-    def _table(self, frame: "pd.DataFrame", leave: tuple[str, ...], place: str) -> Table:
-        for column in (self.time, self.event):
-            require_column(frame, column, place)
-        known = [column for column in leave if column in frame.columns]
-        renamed = frame.rename(columns={self.time: "time", self.event: "event"})
-        return from_frame(renamed, targets=TARGETS, leave=known, place=place)
+    def _test(self, column: str | None, columns: tuple[str, ...]) -> Table | None:
+        """The public records to score on; their features in the order of the others."""
+        if self.test is None:
+            return None
+        frame, place = read(self.test, words=column), Path(self.test).name
+        for name in (*columns, self.time, self.event):
+            require_column(frame, name, place)
+        return self._table(frame[[*columns, self.time, self.event]], None, place)
+
+    def _table(self, frame: "pd.DataFrame", column: str | None, place: str) -> Table:
+        for name in (self.time, self.event):
+            require_column(frame, name, place)
+        targets, leave = (self.time, self.event), () if column is None else (column,)
+        found = from_frame(frame, targets=targets, leave=leave, place=place)
+        named = {"time": found.targets[self.time], "event": found.targets[self.event]}
+        require_values(named["time"], named["event"], place)
+        return Table(found.features, named, found.columns, place)
 
 
 SOURCES: Mapping[str, type[Simulated] | type[Csv]] = {Simulated.kind: Simulated, Csv.kind: Csv}

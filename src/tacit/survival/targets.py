@@ -14,29 +14,44 @@ from tacit.sites.tables import Table
 Array = NDArray[np.float64]
 
 
-def require_survival(table: Table, place: str) -> None:
-    """Refuse a table whose times are negative, whose events are not 0 or 1, or that has no event at all."""
+def require_values(time: Array, event: Array, place: str) -> None:
+    """Refuse times that are not above 0, and events that are neither 0 nor 1."""
+    early = int((time <= 0).sum())
+    if early:
+        raise InvalidValue(f"time in {place} is not allowed: {early} of {len(time)} records are not above 0")
+    if not bool(np.isin(event, (0, 1)).all()):
+        raise InvalidValue(f"event in {place} is not allowed: it must be 1 (happened) or 0 (censored)")
+
+
+def require_survival(table: Table, place: str, mend: str) -> None:
+    """Refuse a table without valid times and events, or without any event; `mend` says what to do then."""
     for name in ("time", "event"):
         if name not in table.targets:
             raise InvalidValue(f"{name} is missing in {place}: survival data have a time and an event")
-    time, event = table.targets["time"], table.targets["event"]
-    if bool((time <= 0).any()):
-        raise InvalidValue(f"time in {place} is not allowed: {int((time <= 0).sum())} are not above 0")
-    if not bool(np.isin(event, (0, 1)).all()):
-        raise InvalidValue(f"event in {place} is not allowed: it must be 1 (happened) or 0 (censored)")
-    if not bool(event.any()):
+    require_values(table.targets["time"], table.targets["event"], place)
+    if not bool(table.targets["event"].any()):
         raise InvalidValue(
-            f"event in {place} is not allowed: all {len(event)} records are censored; nothing can be learnt "
-            "about when events happen. Leave the site out, or merge it with another"
+            f"event in {place} is not allowed: all {len(table)} records are censored, so nothing can be "
+            f"learnt about when events happen; {mend}"
         )
 
 
 def require_sites(federation: Federation) -> None:
     """Refuse a federation in which some site cannot take part; the message names it."""
     for name, site in federation.items():
-        require_survival(site.table, f"site {name}")
+        require_survival(site.table, f"site {name}", "leave the site out, or merge it with another")
     if federation.held_out is not None:
-        require_survival(federation.held_out, "the held-out records")
+        require_survival(federation.held_out, "the held-out records", "hold out more, or none")
+
+
+def require_cuts(cuts: int | Sequence[float]) -> None:
+    """Refuse a number of intervals below 1, and ends that do not ascend from 0."""
+    if isinstance(cuts, int):
+        require_count("cuts", cuts)
+        return
+    ends = [float(cut) for cut in cuts]
+    rising = bool(ends) and all(low < high < np.inf for low, high in pairwise([0.0, *ends]))
+    require(rising, "cuts", list(cuts), "finite, above 0 and ascending")
 
 
 def grid(
@@ -50,12 +65,9 @@ def grid(
         federation: Whose public reference records give quantiles, where neither is said.
         provenance: Whom to ask before looking at the sites' own records.
     """
+    require_cuts(cuts)
     if not isinstance(cuts, int):
-        ends = [float(cut) for cut in cuts]
-        rising = bool(ends) and all(low < high for low, high in pairwise([0.0, *ends]))
-        require(rising and bool(np.isfinite(ends).all()), "cuts", cuts, "finite, above 0 and ascending")
-        return ends
-    require_count("cuts", cuts)
+        return [float(cut) for cut in cuts]
     if horizon is not None:
         require_positive("horizon", horizon)
         return [float(end) for end in np.linspace(0, horizon, cuts + 1)[1:]]
@@ -71,5 +83,6 @@ def grid(
 
 def _quantiles(table: Table, cuts: int) -> list[float]:
     happened = table.targets["time"][table.targets["event"] == 1]
+    require(len(happened) > 0, "cuts", cuts, "the ends themselves: no event is there to place them by")
     levels = np.linspace(0, 0.99, cuts + 1)[1:]
     return [float(end) for end in np.unique(np.quantile(happened, levels))]

@@ -1,7 +1,7 @@
 """What survival models learn, as tasks for the one loop."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -14,7 +14,7 @@ from tacit.privacy.provenance import Provenance
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table
 from tacit.supervised import Learner
-from tacit.survival.targets import grid, require_sites
+from tacit.survival.targets import grid, require_cuts, require_sites
 from tacit.task import Goal
 
 if TYPE_CHECKING:
@@ -40,13 +40,14 @@ class LogisticHazard(Learner):
         cuts: How many intervals, or their ends. Ends come from public reference records or a `horizon`;
             open runs and rehearsals may take quantiles of the event times.
         horizon: The end of the last interval, public.
+        columns: The names of the features; filled in from the data.
     """
 
     hidden: Sequence[int] = (32, 32)
     activation: Activation = "relu"
     cuts: int | Sequence[float] = 20
     horizon: float | None = None
-    columns: Sequence[str] = field(default=())
+    columns: Sequence[str] = ()
     kind: ClassVar[str] = "logistic-hazard"
 
     def __post_init__(self) -> None:
@@ -54,7 +55,7 @@ class LogisticHazard(Learner):
         for width in self.hidden:
             require_count("hidden", width)
         require_word("activation", self.activation, ACTIVATIONS)
-        require(isinstance(self.cuts, int) or bool(self.cuts), "cuts", self.cuts, "at least one")
+        require_cuts(self.cuts)
         if self.horizon is not None:
             require_positive("horizon", self.horizon)
 
@@ -66,8 +67,12 @@ class LogisticHazard(Learner):
     def settle(self, federation: Federation, provenance: Provenance) -> Self:
         """This task with its time grid, once the data are found valid."""
         require_sites(federation)
+        found = federation.store.columns
+        require(
+            tuple(self.columns) in ((), found), "columns", list(self.columns), f"{list(found)}, as the data"
+        )
         ends = grid(self.cuts, self.horizon, federation, provenance)
-        return replace(self, cuts=tuple(ends), columns=federation.store.columns)
+        return replace(self, cuts=tuple(ends), columns=found)
 
     def program(self, columns: int) -> "Perceptron":
         """A perceptron with one output for each interval."""

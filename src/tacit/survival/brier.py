@@ -1,0 +1,242 @@
+"""Brier scores weighted for censoring, the curve that weights them, and how outcomes are read.
+
+Definitions are the textbook ones, ties included; where a popular package departs from them, an argument says
+so by name. What the other scores need as well, checked arrays and inverse probabilities, is at the end.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import InvalidValue, require, require_word
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Rule = Literal["left", "right"]
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A step function of time that starts at 1: `curve(t)` is its value at t, `curve.before(t)` just before.
+
+    Args:
+        times: Where it steps, in increasing order (steps,).
+        values: Its probabilities from each step on (steps,).
+    """
+
+    times: Floats
+    values: Floats
+
+    def __post_init__(self) -> None:
+        times = numbers("times", self.times, None, "one per step").copy()
+        values = numbers("values", self.values, times.shape, "one per step").copy()
+        require(rising(times), "times", shown(times), "in increasing order")
+        require_probabilities("values", values)
+        for name, array in (("times", times), ("values", values)):
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    def __call__(self, time: ArrayLike) -> Floats:
+        """The values at these times, steps at exactly these times included."""
+        return self._after(np.searchsorted(self.times, np.asarray(time, dtype=np.float64), side="right"))
+
+    def before(self, time: ArrayLike) -> Floats:
+        """The limits from the left: the values just before these times."""
+        return self._after(np.searchsorted(self.times, np.asarray(time, dtype=np.float64), side="left"))
+
+    def _after(self, steps: NDArray[np.intp]) -> Floats:
+        return np.append(1.0, self.values)[steps]
+
+
+def censoring(time: ArrayLike, event: ArrayLike) -> Curve:
+    """The Kaplan-Meier curve of the censoring times: the probability of being uncensored for longer than t.
+
+    Events come before censorings at the same time and have left the risk set by then, as in R.
+
+    Args:
+        time: Of the event or of censoring (records,).
+        event: 1 where the event was seen, 0 where the record is censored (records,).
+    """
+    return _censoring(*outcomes(time, event))
+
+
+def brier(
+    time: ArrayLike,
+    event: ArrayLike,
+    survival: ArrayLike,
+    times: ArrayLike,
+    *,
+    censoring: Curve | None = None,
+    rule: Rule = "left",
+) -> Floats:
+    """Brier scores: mean squared errors of predicted survival, weighted for censoring (Graf et al. 1999).
+
+    Args:
+        time: Of the event or of censoring (records,).
+        event: 1 where the event was seen, 0 where the record is censored (records,).
+        survival: Predicted probabilities of surviving each of `times` (records, times).
+        times: When to score (times,).
+        censoring: The curve to weight by, such as that of training data; by default that of these records.
+        rule: An event at T is weighted by the curve just before T (`left`), as it should be, or at T
+            (`right`), as scikit-survival does. They differ only where events and censorings tie.
+
+    Returns:
+        One score for each of `times` (times,): 0 is perfect, and 0.25 is what a constant 1/2 gets.
+    """
+    happenings = outcomes(time, event)
+    grid = numbers("times", times, None, "a list of them")
+    surviving = probabilities("survival", survival, (len(happenings[0]), len(grid)), "(records, times)")
+    curve = _censoring(*happenings) if censoring is None else censoring
+    return _brier(*happenings, surviving, grid, curve, weighting(*happenings, curve, rule))
+
+
+def integrated_brier(
+    time: ArrayLike,
+    event: ArrayLike,
+    survival: ArrayLike,
+    times: ArrayLike,
+    *,
+    censoring: Curve | None = None,
+    rule: Rule = "left",
+) -> float:
+    """The mean of the Brier score over the span of `times`, by the trapezoid rule.
+
+    Args:
+        time: As for `brier`.
+        event: As for `brier`.
+        survival: As for `brier`.
+        times: When to score (times,): at least two, in increasing order.
+        censoring: As for `brier`.
+        rule: As for `brier`.
+    """
+    grid = numbers("times", times, None, "a list of them")
+    require(len(grid) > 1 and rising(grid), "times", shown(grid), "at least two, in increasing order")
+    scores = brier(time, event, survival, grid, censoring=censoring, rule=rule)
+    return float(np.diff(grid) @ (scores[1:] + scores[:-1]) / 2 / (grid[-1] - grid[0]))
+
+
+def _brier(
+    times: Floats,
+    events: Integers,
+    survival: Floats,
+    grid: Floats,
+    curve: Curve,
+    weigh: Callable[[ArrayLike], Floats],
+) -> Floats:
+    order = np.argsort(times, kind="stable")
+    times, events = times[order], events[order]
+    # One row for each time, records in the order of theirs: the past and the future are two slices of it.
+    rows = survival.T[:, order]
+    past = np.searchsorted(times, grid, side="right")
+    reached = int(past.max(initial=0))
+    happened = (events == 1) & (np.arange(len(times)) < reached)
+    weights = np.zeros_like(times)
+    weights[happened] = inverse(times[happened], weigh)
+    ongoing = np.zeros_like(grid)
+    followed = past < len(times)
+    ongoing[followed] = inverse(grid[followed], curve)
+    scores = np.empty_like(grid)
+    for index, (row, split) in enumerate(zip(rows, past, strict=True)):
+        early, late = row[:split], 1 - row[split:]
+        scores[index] = (weights[:split] * early) @ early + ongoing[index] * (late @ late)
+    return scores / len(times)
+
+
+def _censoring(times: Floats, events: Integers) -> Curve:
+    steps, seen, censored, left = _tally(times, events)
+    # The number at risk of being censored: all who are left, less the events at this very time.
+    return _product_limit(steps, censored, left - seen)
+
+
+def kaplan_meier(times: Floats, events: Integers) -> Curve:
+    """The curve of surviving events; who is censored at the time of an event was still at risk of it."""
+    steps, seen, _, left = _tally(times, events)
+    return _product_limit(steps, seen, left)
+
+
+def _tally(times: Floats, events: Integers) -> tuple[Floats, Floats, Floats, Floats]:
+    # Every time there is; how many have their event at it, are censored at it, and were left until it.
+    steps, where = np.unique(times, return_inverse=True)
+    seen = np.bincount(where, weights=events, minlength=len(steps))
+    censored = np.bincount(where, weights=1 - events, minlength=len(steps))
+    return steps, seen, censored, np.cumsum((seen + censored)[::-1])[::-1]
+
+
+def _product_limit(steps: Floats, leaving: Floats, left: Floats) -> Curve:
+    stepping = leaving > 0
+    staying = 1 - leaving[stepping] / left[stepping]
+    return Curve(steps[stepping], np.cumprod(staying, dtype=np.float64))
+
+
+def weighting(
+    times: Floats, events: Integers, curve: Curve | None, rule: Rule
+) -> Callable[[ArrayLike], Floats]:
+    """What events are weighted by: the given curve or that of these records, at their times or before."""
+    require_word("rule", rule, ("left", "right"))
+    chosen = _censoring(times, events) if curve is None else curve
+    return chosen.before if rule == "left" else chosen
+
+
+def inverse(times: Floats, curve: Callable[[ArrayLike], Floats]) -> Floats:
+    """One over the curve at these times; a curve that has reached 0 by then is refused."""
+    values = curve(times)
+    gone = times[values == 0]
+    allowed = "above 0 at every event and every time that is scored: score no times from there on"
+    require(len(gone) == 0, "censoring", f"0 at time {gone.min(initial=np.inf):g}", allowed)
+    return 1 / values
+
+
+def outcomes(time: ArrayLike, event: ArrayLike) -> tuple[Floats, Integers]:
+    """Times and events of at least one record (records,) each, checked."""
+    times = numbers("time", time, None, "one per record")
+    require(len(times) > 0, "time", "no record", "of at least one record")
+    events = numbers("event", event, times.shape, "one per record")
+    other = events[(events != 0) & (events != 1)]
+    require(len(other) == 0, "event", f"{other.max(initial=0):g}", "0 (censored) or 1 (seen)")
+    return times, events.astype(np.int64)
+
+
+def probabilities(field: str, given: ArrayLike, shape: tuple[int, ...], meaning: str) -> Floats:
+    """Predicted probabilities of this shape, checked."""
+    found = numbers(field, given, shape, meaning)
+    # Single precision may round a sum of probabilities to slightly more than 1.
+    require_probabilities(field, found, rounding=1e-5)
+    return found
+
+
+def numbers(field: str, given: ArrayLike, shape: tuple[int, ...] | None, meaning: str) -> Floats:
+    """Finite numbers of this shape, or of one axis where there is none, checked."""
+    found = as_floats(field, given, meaning)
+    wanted = "one axis" if shape is None else f"shape {shape}"
+    fits = found.ndim == 1 if shape is None else found.shape == shape
+    require(fits, field, f"shape {found.shape}", f"numbers of {wanted}, {meaning}")
+    require(bool(np.isfinite(found).all()), field, "NaN or infinity", f"finite numbers, {meaning}")
+    return found
+
+
+def as_floats(field: str, given: ArrayLike, meaning: str) -> Floats:
+    """Numbers of any shape in double precision."""
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidValue(f"{field} is not allowed: it must be numbers, {meaning} ({error})") from error
+
+
+def require_probabilities(field: str, given: Floats, rounding: float = 0.0) -> None:
+    """Refuse what lies outside of 0 to 1 by more than `rounding`."""
+    low, high = given.min(initial=1), given.max(initial=0)
+    inside = bool(low >= -rounding and high <= 1 + rounding)
+    require(inside, field, f"{low:g} to {high:g}", "probabilities, from 0 to 1")
+
+
+def rising(times: Floats) -> bool:
+    """Whether each time is later than the one before."""
+    return bool((times[1:] > times[:-1]).all())
+
+
+def shown(times: Floats) -> str:
+    """The times, shortened, for a message."""
+    return np.array2string(times, threshold=6, edgeitems=2)
