@@ -76,7 +76,10 @@ class Loss(Protocol):
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear layer and the activation behind it; `start` is where its weights begin in the flat vector."""
+    """A linear layer and the activation behind it; `start` is where its weights begin in the flat vector.
+
+    A layer without inputs has biases alone: it spreads a single number over its outputs and shifts each.
+    """
 
     inputs: int
     outputs: int
@@ -96,7 +99,17 @@ class Layer:
 
     def matrices(self, weights: Array) -> Array:
         """The weights of each site (sites, outputs, inputs), as a view."""
-        return weights[:, self.start : self.middle].reshape(-1, self.outputs, self.inputs)
+        return weights[:, self.start : self.middle].reshape(len(weights), self.outputs, self.inputs)
+
+    def spread(self, weights: Array, current: Array) -> Array:
+        """What goes into the activation, from what comes in (sites, records, inputs)."""
+        if self.inputs:
+            current = current @ self.matrices(weights).transpose(0, 2, 1)
+        return current + self.biases(weights)[:, None] if self.bias else current
+
+    def gather(self, weights: Array, back: Array) -> Array:
+        """The gradient in what comes in, from that in what goes into the activation."""
+        return back @ self.matrices(weights) if self.inputs else back.sum(axis=2, keepdims=True)
 
     def biases(self, weights: Array) -> Array:
         """The biases of each site (sites, outputs), as a view."""
@@ -131,16 +144,17 @@ class Perceptron:
         back = np.where(batch.present.reshape(sites, -1, 1), back, 0.0)
         signals = self._backward(weights, passed, back)
         activations = [inputs, *(outputs for _, outputs in passed[:-1])]
-        return Products(self.layers, activations, signals, units)
+        entering = [
+            values[:, :, : layer.inputs] for layer, values in zip(self.layers, activations, strict=True)
+        ]
+        return Products(self.layers, entering, signals, units)
 
     def _forward(self, weights: Array, features: Array) -> list[tuple[Array, Array]]:
         """What goes into and comes out of every activation."""
         passed: list[tuple[Array, Array]] = []
         current = features
         for layer in self.layers:
-            before = current @ layer.matrices(weights).transpose(0, 2, 1)
-            if layer.bias:
-                before += layer.biases(weights)[:, None]
+            before = layer.spread(weights, current)
             current = ACTIVATIONS[layer.activation][0](before)
             passed.append((before, current))
         return passed
@@ -153,7 +167,7 @@ class Perceptron:
                 back *= ACTIVATIONS[layer.activation][1](before, after)
             signals.insert(0, back)
             if layer.start:
-                back = back @ layer.matrices(weights)
+                back = layer.gather(weights, back)
         return signals
 
 
@@ -223,13 +237,23 @@ def _sums(inputs: Array, signals: Array, bias: bool, norm: Norm) -> Array:
     return (np.abs(inputs).sum(axis=2) + bias) * np.abs(signals).sum(axis=2)
 
 
-def stacked(widths: Sequence[int], activation: str, loss: Loss) -> Perceptron:
-    """A perceptron of these widths, from features to outputs, the same activation between all layers."""
+def stacked(widths: Sequence[int], activation: str, loss: Loss, *, spread: int | None = None) -> Perceptron:
+    """A perceptron of these widths, from features to outputs, the same activation between all layers.
+
+    Args:
+        widths: From the features to the outputs.
+        activation: What stands between layers.
+        loss: Its loss.
+        spread: Over how many outputs, each with a shift of its own, the single output is spread, if it is.
+    """
     layers: list[Layer] = []
     for inputs, outputs in pairwise(widths):
         last = len(layers) == len(widths) - 2
         start = layers[-1].end if layers else 0
-        layers.append(Layer(inputs, outputs, True, "identity" if last else activation, start))
+        bias = not last or spread is None
+        layers.append(Layer(inputs, outputs, bias, "identity" if last else activation, start))
+    if spread is not None:
+        layers.append(Layer(0, spread, True, "identity", layers[-1].end))
     return Perceptron(layers, loss)
 
 

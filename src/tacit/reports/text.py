@@ -42,7 +42,7 @@ def side_by_side(runs: Sequence[dict[str, Any]]) -> str:
     header = ["run", "task", "rounds", "privacy", *(NAMES.get(name, name) for name in metrics)]
     rows = [
         (
-            run["run"] or run["name"],
+            run.get("run") or run["name"],
             run["task"],
             str(run["rounds"]),
             "open" if run["privacy"]["unit"] is None else _spent(run["privacy"]),

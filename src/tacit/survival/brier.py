@@ -157,15 +157,15 @@ def kaplan_meier(times: Floats, events: Integers) -> Curve:
     return _product_limit(steps, seen, left)
 
 
-def _tally(times: Floats, events: Integers) -> tuple[Floats, Floats, Floats, Floats]:
+def _tally(times: Floats, events: Integers) -> tuple[Floats, Integers, Integers, Integers]:
     # Every time there is; how many have their event at it, are censored at it, and were left until it.
     steps, where = np.unique(times, return_inverse=True)
-    seen = np.bincount(where, weights=events, minlength=len(steps))
-    censored = np.bincount(where, weights=1 - events, minlength=len(steps))
-    return steps, seen, censored, np.cumsum((seen + censored)[::-1])[::-1]
+    seen = np.bincount(where[events == 1], minlength=len(steps))
+    leaving = np.bincount(where, minlength=len(steps))
+    return steps, seen, leaving - seen, len(times) - np.cumsum(leaving, dtype=np.int64) + leaving
 
 
-def _product_limit(steps: Floats, leaving: Floats, left: Floats) -> Curve:
+def _product_limit(steps: Floats, leaving: Integers, left: Integers) -> Curve:
     stepping = leaving > 0
     staying = 1 - leaving[stepping] / left[stepping]
     return Curve(steps[stepping], np.cumprod(staying, dtype=np.float64))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import require
+from tacit.errors import require, require_count
 from tacit.survival.brier import (
     Curve,
     Floats,
@@ -120,10 +120,11 @@ class Calibration(NamedTuple):
 def d_calibration(
     time: ArrayLike, event: ArrayLike, survival_at_time: ArrayLike, bins: int = 10
 ) -> Calibration:
-    """D-calibration: whether records outlive each predicted chance as often as predicted (Haider et al. 2020).
+    """D-calibration: whether what was given a chance of p happens with a frequency of p, for all p at once.
 
     If predictions are right, S(T) is spread evenly from 0 to 1, so each of `bins` equal bins gets an equal
-    share. A record censored at C has its event later and thus below S(C): it is spread evenly over 0 to S(C).
+    share (Haider et al. 2020). A record censored at C has its event later, when S is lower: it is spread
+    evenly over 0 to S(C).
 
     Args:
         time: Of the event or of censoring (records,).
@@ -137,11 +138,11 @@ def d_calibration(
     """
     times, events = outcomes(time, event)
     given = probabilities("survival_at_time", survival_at_time, times.shape, "one per record")
-    whole = isinstance(bins, int | np.integer) and not isinstance(bins, bool)
-    require(whole and bins > 1, "bins", bins, "a whole number of at least 2")
-    shares = _spread(np.clip(given, 0, 1), events, int(bins)) / len(times)
+    require_count("bins", bins)
+    require(bins > 1, "bins", bins, "at least 2")
+    shares = _spread(np.clip(given, 0, 1), events, bins) / len(times)
     statistic = float(len(times) * bins * ((shares - 1 / bins) ** 2).sum())
-    return Calibration(statistic, _chi_square_tail(statistic, int(bins) - 1), shares)
+    return Calibration(statistic, _chi_square_tail(statistic, bins - 1), shares)
 
 
 def _areas(risks: Floats, past: NDArray[np.intp], weights: Floats) -> Floats:
@@ -168,7 +169,8 @@ def _spread(survival: Floats, events: Integers, bins: int) -> Floats:
     survival = np.where(own > 0, survival, 1.0)
     staying = np.bincount(own, weights=1 - edges[own] / survival, minlength=bins)
     each = np.bincount(own, weights=1 / (bins * survival), minlength=bins)
-    return seen + staying + np.cumsum(each[::-1])[::-1] - each
+    below = np.append(np.cumsum(each[:0:-1])[::-1], 0)
+    return (seen + staying + below).astype(np.float64)
 
 
 def _chi_square_tail(statistic: float, freedom: int) -> float:

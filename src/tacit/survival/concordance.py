@@ -26,6 +26,8 @@ from tacit.survival.brier import (
 )
 
 Ties = Literal["half", "pycox", "adjusted"]
+# Fewer pairs than this are compared one by one, which is faster than to be clever.
+FEW_PAIRS = 2**16
 
 
 def harrell(time: ArrayLike, event: ArrayLike, risk: ArrayLike) -> float:
@@ -44,8 +46,7 @@ def harrell(time: ArrayLike, event: ArrayLike, risk: ArrayLike) -> float:
     line = _line_up(times, events)
     pairs = int(line.ahead.sum())
     _require_pairs(pairs > 0, events)
-    ranks = _ranks(risks[line.order])
-    lower, equal = _count_below(ranks, line.ahead, ranks[line.asking])
+    lower, equal = _count_below(risks[line.order], line.ahead, line.asking)
     return (2 * int(lower.sum()) + int(equal.sum())) / (2 * pairs)
 
 
@@ -82,16 +83,15 @@ def uno(
         counting &= happened < numbers("tau", tau, (), "one time")
     _require_pairs(bool(counting.any()), events)
     weights = inverse(happened[counting], weigh) ** 2
-    ranks = _ranks(risks[line.order])
     ahead = line.ahead[counting]
-    lower, equal = _count_below(ranks, ahead, ranks[line.asking][counting])
+    lower, equal = _count_below(risks[line.order], ahead, line.asking[counting])
     return float(weights @ (2 * lower + equal) / (2 * (weights @ ahead)))
 
 
 def antolini(
     time: ArrayLike, event: ArrayLike, survival: ArrayLike, times: ArrayLike, *, ties: Ties = "half"
 ) -> float:
-    """Antolini's C: how often, at the time of an event, the record it befell had the lowest survival.
+    """Antolini's C: how often, at the time of an event, its record was less likely alive than one that is.
 
     The same pairs as for `harrell`, but a pair is judged by what was predicted for the time T of its event:
     it is concordant if S(T) is lower for the record with the event (Antolini et al. 2005). Predictions whose
@@ -103,7 +103,7 @@ def antolini(
         survival: Predicted probabilities of surviving each of `times` (records, times).
         times: Where the curves step, in increasing order (times,). S(T) is the prediction for the last of
             `times` that is not after T; before the first of them it is the prediction for the first.
-        ties: `half` counts a pair of equal predictions one half. `pycox` does not count it at all, as
+        ties: `half` counts a pair of equal predictions one half. `pycox` counts it as discordant, as
             `antolini` of pycox. `adjusted` counts it one half, and more, as its `adj_antolini`: pairs of an
             event and a censoring at one time count twice, and so do pairs of events at one time, as
             concordant if their predictions are equal and as one half if not.
@@ -146,22 +146,26 @@ def _require_pairs(there: bool, events: Integers) -> None:
     require(there, "event", f"{int(events.sum())} events in {len(events)} records", allowed)
 
 
-def _ranks(values: Floats) -> Integers:
-    return np.unique(values, return_inverse=True)[1]
+def _count_below(values: Floats, ahead: Integers, asking: NDArray[np.intp]) -> tuple[Integers, Integers]:
+    # How many of the first `ahead` values are lower than that at `asking`, and how many are equal to it, for
+    # each question.
+    if len(values) * len(asking) <= FEW_PAIRS:
+        first, own = np.arange(len(values)) < ahead[:, None], values[asking, None]
+        return ((values < own) & first).sum(axis=1), ((values == own) & first).sum(axis=1)
+    ranks = np.unique(values, return_inverse=True)[1]
+    return _count_ranks(ranks, ahead, ranks[asking])
 
 
-def _count_below(ranks: Integers, ahead: Integers, own: Integers) -> tuple[Integers, Integers]:
-    # How many of the first `ahead` ranks are lower than `own`, and how many are equal, for each question. A
-    # wavelet matrix (Claude, Navarro and Ordonez 2015): one stable partition for each bit of the ranks,
+def _count_ranks(ranks: Integers, ahead: Integers, own: Integers) -> tuple[Integers, Integers]:
+    # A wavelet matrix (Claude, Navarro and Ordonez 2015): one stable partition for each bit of the ranks,
     # highest first, while [low, high) follows the ranks that share the higher bits of `own`.
-    small, own = ranks.astype(np.int32), own.astype(np.int32)
-    high = ahead.astype(np.int32)
+    small, mine, high = ranks.astype(np.int32), own.astype(np.int32), ahead.astype(np.int32)
     low, lower = np.zeros_like(high), np.zeros_like(high)
     zeros = np.zeros(len(ranks) + 1, dtype=np.int32)
     for bit in reversed(range(int(small.max()).bit_length())):
         clear = (small >> bit) & 1 == 0
         np.cumsum(clear, out=zeros[1:])
-        upper = (own >> bit) & 1 == 1
+        upper = (mine >> bit) & 1 == 1
         low_zeros, high_zeros = zeros[low], zeros[high]
         lower += np.where(upper, high_zeros - low_zeros, 0)
         low = np.where(upper, zeros[-1] + low - low_zeros, low_zeros)
@@ -202,12 +206,11 @@ def _count_columns(
         start, stop = np.searchsorted(descending, [-index, 1 - index])
         first, last = np.searchsorted(line.asking, [start, stop])
         row = rows[index][line.order[:stop]]
-        front, ranks = np.sort(row[:start]), _ranks(row[start:])
-        asking, asked = line.asking[first:last], until[:, first:last] - start
+        front, asking = np.sort(row[:start]), line.asking[first:last]
         below = np.searchsorted(front, row[asking], side="left").sum()
         upto = np.searchsorted(front, row[asking], side="right").sum()
-        own = np.tile(ranks[asking - start], len(until))
-        lower_here, equal_here = _count_below(ranks, asked.ravel(), own)
-        lower += below + lower_here.reshape(asked.shape).sum(axis=1)
-        equal += upto - below + equal_here.reshape(asked.shape).sum(axis=1)
+        asked = until[:, first:last] - start
+        found = _count_below(row[start:], asked.ravel(), np.tile(asking - start, len(until)))
+        lower += below + found[0].reshape(asked.shape).sum(axis=1)
+        equal += upto - below + found[1].reshape(asked.shape).sum(axis=1)
     return lower, equal

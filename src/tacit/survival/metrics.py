@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.errors import InvalidValue, between, require, require_count
 from tacit.keys import Key
 from tacit.survival.brier import Curve as Curve
-from tacit.survival.brier import outcomes as _outcomes
 from tacit.survival.brier import brier as brier
 from tacit.survival.brier import censoring as censoring
 from tacit.survival.brier import integrated_brier as integrated_brier
+from tacit.survival.brier import outcomes as _outcomes
 from tacit.survival.calibration import Calibration as Calibration
 from tacit.survival.calibration import auc as auc
 from tacit.survival.calibration import d_calibration as d_calibration

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_expit
 
 from tacit.errors import require
 from tacit.sites.tables import Table, from_arrays, require_column
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tacit.batched.perceptron import Perceptron
+    from tacit.survival.losses import GridLoss
 
 Array = NDArray[np.float64]
 
@@ -37,18 +37,18 @@ class SurvivalModel(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class HazardModel:
-    """Discrete-time hazards; inside an interval the hazard is constant, so curves have no steps.
+    """Hazards on a grid; inside an interval the hazard is constant, so curves have no steps.
 
     Args:
         program: The network.
+        loss: What its outputs mean.
         weights: Its weights, flat.
-        ends: The ends of the intervals.
         columns: The names of the features.
     """
 
     program: "Perceptron"
+    loss: "GridLoss"
     weights: Array
-    ends: tuple[float, ...]
     columns: tuple[str, ...]
 
     def survival(self, features: "ArrayLike | pd.DataFrame", times: ArrayLike) -> Array:
@@ -58,8 +58,8 @@ class HazardModel:
         hazard = np.concatenate(
             [np.zeros((len(self._matrix(features)), 1)), self.cumulative(features)], axis=1
         )
-        edges = np.array([0.0, *self.ends])
-        place = np.clip(np.searchsorted(edges, moments, side="right") - 1, 0, len(self.ends) - 1)
+        edges = np.concatenate([[0.0], self.loss.ends])
+        place = np.clip(np.searchsorted(edges, moments, side="right") - 1, 0, len(edges) - 2)
         share = np.clip((moments - edges[place]) / np.diff(edges)[place], 0.0, 1.0)
         return np.exp(-(hazard[:, place] * (1 - share) + hazard[:, place + 1] * share))
 
@@ -70,7 +70,7 @@ class HazardModel:
     def cumulative(self, features: "ArrayLike | pd.DataFrame") -> Array:
         """The cumulative hazard at the end of each interval (records, intervals)."""
         outputs = self.program.outputs(self.weights[None], self._matrix(features)[None])[0]
-        return np.cumsum(-np.asarray(log_expit(-outputs), dtype=np.float64), axis=1)
+        return np.cumsum(self.loss.increments(outputs), axis=1)
 
     def _matrix(self, features: "ArrayLike | pd.DataFrame") -> Array:
         """Features as numbers; a DataFrame may have its columns in any order, and others beside them."""

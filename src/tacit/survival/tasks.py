@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from tacit.privacy.provenance import Provenance
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table
 from tacit.supervised import Learner
+from tacit.survival.losses import GridLoss, HazardLoss, PiecewiseLoss, PoissonLoss
 from tacit.survival.targets import grid, require_cuts, require_sites
 from tacit.task import Goal
 
@@ -28,11 +28,8 @@ ACTIVATIONS: tuple[Activation, ...] = ("relu", "tanh", "sigmoid", "silu", "gelu"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticHazard(Learner):
-    """Discrete-time hazards by a network: the chance of the event in each interval, once it is reached.
-
-    The loss is a sum over records, so single records can be protected (Gensheimer and Narasimhan 2019; Kvamme
-    and Borgan 2021).
+class OnGrid(Learner):
+    """A network whose outputs are hazards on a grid of intervals; its loss is a sum over records.
 
     Args:
         hidden: The widths of the hidden layers; none at all gives a linear model.
@@ -48,7 +45,7 @@ class LogisticHazard(Learner):
     cuts: int | Sequence[float] = 20
     horizon: float | None = None
     columns: Sequence[str] = ()
-    kind: ClassVar[str] = "logistic-hazard"
+    likelihood: ClassVar[type[GridLoss]]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,22 +74,21 @@ class LogisticHazard(Learner):
     def program(self, columns: int) -> "Perceptron":
         """A perceptron with one output for each interval."""
         from tacit.batched.perceptron import stacked
-        from tacit.survival.losses import HazardLoss
 
-        return stacked([columns, *self.hidden, len(self._ends)], self.activation, HazardLoss(self._ends))
+        return stacked([columns, *self.hidden, len(self._ends)], self.activation, self._loss)
 
     def start(self, federation: Federation, key: Key) -> "Tensor":
         """Small random weights; every interval begins with the same small hazard."""
         import torch
 
-        widths = [len(self.columns), *self.hidden, len(self._ends)]
-        generator = key.generator()
+        generator, program = key.generator(), self.program(len(self.columns))
         parts: list[NDArray[np.float64]] = []
-        for inputs, outputs in pairwise(widths):
-            bound = inputs**-0.5
-            parts += [generator.uniform(-bound, bound, inputs * outputs), np.zeros(outputs)]
-        # The log-odds of an event in one interval out of all, before anything is known.
-        parts[-1] -= np.log(len(self._ends))
+        for layer in program.layers:
+            bound = max(layer.inputs, 1) ** -0.5
+            parts.append(generator.uniform(-bound, bound, layer.inputs * layer.outputs))
+            parts.append(np.zeros(layer.outputs if layer.bias else 0))
+        # One event over all intervals, before anything is known.
+        parts[-1] += self._loss.resting(1 / len(self._ends))
         return torch.from_numpy(np.concatenate(parts))
 
     def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
@@ -103,21 +99,65 @@ class LogisticHazard(Learner):
 
     def losses(self, state: "Tensor", table: Table) -> NDArray[np.float64]:
         """The negative log-likelihood of each record."""
-        from tacit.survival.losses import HazardLoss
-
         outputs = self.program(len(self.columns)).outputs(state.numpy()[None], table.features[None])[0]
-        return HazardLoss(self._ends).values(outputs, table.targets)
+        return self._loss.values(outputs, table.targets)
 
     def model(self, state: "Tensor") -> "HazardModel":
         """What to predict with: survival curves and risks."""
         from tacit.survival.models import HazardModel
 
-        return HazardModel(self.program(len(self.columns)), state.numpy(), self._ends, tuple(self.columns))
+        return HazardModel(self.program(len(self.columns)), self._loss, state.numpy(), tuple(self.columns))
 
     @property
     def _ends(self) -> tuple[float, ...]:
         assert not isinstance(self.cuts, int), "settle comes first"
         return tuple(self.cuts)
 
+    @property
+    def _loss(self) -> GridLoss:
+        return self.likelihood(self._ends)
 
-TASKS: Mapping[str, type[LogisticHazard]] = {LogisticHazard.kind: LogisticHazard}
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticHazard(OnGrid):
+    """Discrete-time hazards by a network: the chance of the event in each interval, once it is reached.
+
+    Gensheimer and Narasimhan 2019; Kvamme and Borgan 2021. For the options see `OnGrid`.
+    """
+
+    kind: ClassVar[str] = "logistic-hazard"
+    likelihood: ClassVar[type[GridLoss]] = HazardLoss
+
+
+@dataclass(frozen=True, kw_only=True)
+class PCHazard(OnGrid):
+    """Piecewise constant hazards by a network: a hazard of its own for every interval and record.
+
+    Kvamme and Borgan 2021. For the options see `OnGrid`.
+    """
+
+    kind: ClassVar[str] = "pc-hazard"
+    likelihood: ClassVar[type[GridLoss]] = PiecewiseLoss
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonPH(OnGrid):
+    """Proportional hazards by a Poisson likelihood: one risk for each record, one rate for each interval.
+
+    The piecewise exponential form of Cox regression, which is a sum over records. For the options see
+    `OnGrid`; without hidden layers the weights are log hazard ratios.
+    """
+
+    hidden: Sequence[int] = ()
+    kind: ClassVar[str] = "poisson-ph"
+    likelihood: ClassVar[type[GridLoss]] = PoissonLoss
+
+    def program(self, columns: int) -> "Perceptron":
+        """A perceptron with a single output, spread over the intervals."""
+        from tacit.batched.perceptron import stacked
+
+        intervals = len(self._ends)
+        return stacked([columns, *self.hidden, 1], self.activation, self._loss, spread=intervals)
+
+
+TASKS: Mapping[str, type[OnGrid]] = {task.kind: task for task in (LogisticHazard, PCHazard, PoissonPH)}
