@@ -5,6 +5,8 @@ round, never between. Nothing is pickled. Nothing but the secret is private, and
 is over.
 """
 
+import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -12,6 +14,7 @@ import secrets
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from itertools import zip_longest
 from pathlib import Path
@@ -20,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import tomli_w
 
-from tacit.errors import RunUnusable
+from tacit.errors import RunUnusable, TacitError
 from tacit.privacy.ledger import Ledger
 from tacit.record import Round
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT, ROUNDS, LEDGER, STATE = "experiment.toml", "rounds.jsonl", "ledger.db", "state.safetensors"
 STATEMENT, ENVIRONMENT, SUMMARY, SECRET = "statement.json", "environment.json", "summary.json", "secret.key"
+MATHEMATICS = ("OPENBLAS", "MKL", "OMP", "BLIS", "NPY", "ATEN")
 PACKAGES = ("tacit", "torch", "numpy", "scipy", "dp-accounting")
 
 
@@ -72,10 +76,11 @@ class Directory:
     def read(self, name: str) -> bytes | None:
         """A file, if it is there."""
         place = self.file(name)
-        if place is None or not place.exists():
+        if place is None:
             return None
-        with self._explained("read", name):
+        with self._explained("read", name), suppress(FileNotFoundError):
             return place.read_bytes()
+        return None
 
     def write(self, name: str, content: bytes | str, *, mode: int = 0o644) -> None:
         """Replace a file as a whole: afterwards it is on disk, or the old one still is."""
@@ -96,34 +101,65 @@ class Directory:
         """Replace a file by JSON."""
         self.write(name, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
-    def claim(self, experiment: Mapping[str, Any], *, resume: bool) -> None:
-        """Make this the directory of an experiment, or go on with it.
+    @contextmanager
+    def claimed(self, experiment: Mapping[str, Any], *, resume: bool) -> Generator[None]:
+        """Make this the directory of an experiment, or go on with it; nobody else may meanwhile.
 
         Raises:
-            RunUnusable: It holds a run already, or that of another experiment.
+            RunUnusable: It holds a run already, or that of another experiment, or somebody works on it.
         """
-        text = tomli_w.dumps(experiment)
+        if self.path is None:
+            yield
+            return
+        with self._explained("made", "."):
+            self.path.mkdir(parents=True, exist_ok=True)
+            _sync(self.path.parent)
+            # A lock on the folder itself ends with its process.
+            handle = os.open(self.path, os.O_RDONLY)
+        try:
+            self._lock(handle)
+            self._claim(tomli_w.dumps(experiment), resume=resume)
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunUnusable(
+                f"run {self.path} is at work in another process: wait for it, or stop it"
+            ) from None
+
+    def _claim(self, text: str, *, resume: bool) -> None:
         held = self.read(EXPERIMENT)
-        if held is not None and not resume:
+        if held is None:
+            for name in (STATE, SUMMARY, ROUNDS):
+                if self.read(name) is not None:
+                    raise RunUnusable(f"run {self.path} cannot be used: it has a {name}, but no {EXPERIMENT}")
+            self.write_json(ENVIRONMENT, environment())
+            self.write(EXPERIMENT, text)
+            return
+        if not resume:
             raise RunUnusable(
                 f"run {self.path} is there already: resume it (--resume), or choose another place"
             )
-        if held is not None and held.decode() != text:
+        begun = held.decode(errors="replace")
+        if begun != text:
             raise RunUnusable(
                 f"run {self.path} cannot be resumed: it was begun with another experiment, which "
-                f"{EXPERIMENT} there keeps{_first_difference(held.decode(), text)}"
+                f"{EXPERIMENT} there keeps{_first_difference(begun, text)}"
             )
-        if held is None and self.path is not None:
-            with self._explained("made", "."):
-                self.path.mkdir(parents=True, exist_ok=True)
-            self.write_json(ENVIRONMENT, environment())
-            self.write(EXPERIMENT, text)
 
     def secret(self) -> bytes:
         """The run's secret: kept for resumption, readable by its owner alone."""
         kept = self.read(SECRET)
         if kept is not None and len(kept) == 32:
             return kept
+        if self.read(STATE) is not None:
+            raise RunUnusable(
+                f"run {self.path} cannot be resumed: its {SECRET} is lost, and with it the noise it drew"
+            )
         fresh = secrets.token_bytes(32)
         self.write(SECRET, fresh, mode=0o600)
         return fresh
@@ -134,6 +170,7 @@ class Directory:
         if place is not None:
             with self._explained("written", SECRET):
                 place.unlink(missing_ok=True)
+                _sync(place.parent)
 
     def write_checkpoint(self, point: Checkpoint) -> None:
         """Keep where the run stands."""
@@ -150,21 +187,24 @@ class Directory:
         }
         # Tensors that share memory are refused by the format.
         apart = {name: values.clone().contiguous() for name, values in tensors.items()}
-        self.write(STATE, save(apart, metadata=notes))
+        self.write(STATE, save(apart, metadata={**notes, "sha256": _fingerprint(apart, notes)}))
 
     def checkpoint(self) -> Checkpoint | None:
         """Where the run stood when it was last kept."""
         place = self.file(STATE)
-        if place is None or not place.exists():
+        if place is None or self.read(STATE) is None:
             return None
         from safetensors import SafetensorError, safe_open
 
         try:
             with cast(Any, safe_open(str(place), framework="pt")) as file:
                 notes = cast("dict[str, str]", file.metadata() or {})
-                state, memory, best = (
-                    cast("Tensor", file.get_tensor(name)) for name in ("state", "memory", "best")
-                )
+                tensors = {
+                    name: cast("Tensor", file.get_tensor(name)) for name in ("state", "memory", "best")
+                }
+            if notes.pop("sha256") != _fingerprint(tensors, notes):
+                raise ValueError("its fingerprint does not fit")
+            state, memory, best = tensors.values()
             finished, best_round = int(notes["finished"]), int(notes["best_round"])
             return Checkpoint(finished, state, memory, best, best_round, notes["ledger_head"], notes["data"])
         except (SafetensorError, KeyError, ValueError, OSError) as error:
@@ -179,8 +219,7 @@ class Directory:
         point = self.checkpoint()
         if point is None:
             return None
-        known = {Ledger().head, *(entry["hash"] for entry in ledger.entries())}
-        if point.ledger_head not in known:
+        if point.ledger_head not in {entry["hash"] for entry in ledger.entries()}:
             raise RunUnusable(
                 f"run {self.path} cannot be resumed: {LEDGER} lacks what was charged before round "
                 f"{point.finished + 1}; put the newer ledger back"
@@ -197,6 +236,14 @@ class Directory:
                 found.append(msgspec.json.decode(line, type=Round))
             except msgspec.MsgspecError:
                 break
+        return found
+
+    def finished_rounds(self, point: Checkpoint) -> list[Round]:
+        """The rounds up to a checkpoint; what was written down of a later one is forgotten."""
+        found = self.rounds()[: point.finished]
+        if len(found) < point.finished and self.path is not None:
+            raise RunUnusable(f"run {self.path} cannot be read: {ROUNDS} lacks round {len(found) + 1}")
+        self.write_rounds(found)
         return found
 
     def write_rounds(self, rounds: list[Round]) -> None:
@@ -216,10 +263,12 @@ class Directory:
     def _explained(self, verb: str, name: str) -> Generator[None]:
         try:
             yield
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            if isinstance(error, TacitError):
+                raise
+            why = getattr(error, "strerror", None) or error
             raise RunUnusable(
-                f"run {self.path} cannot be {verb}: {name}: {error.strerror or error}; what was written "
-                "before is intact"
+                f"run {self.path} cannot be {verb}: {name}: {why}; what was written before is intact"
             ) from error
 
 
@@ -227,6 +276,17 @@ def environment() -> dict[str, Any]:
     """What the run ran on, for whoever wants to repeat it."""
     here = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
     return here | {name: version(name) for name in PACKAGES}
+
+
+@cache
+def machine() -> str:
+    """What the last bits of a sum depend on: libraries, processor, and how they are told to work."""
+    told = {name: value for name, value in os.environ.items() if name.partition("_")[0] in MATHEMATICS}
+    model = ""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line for line in lines if line.startswith("model name")), "")
+    return repr((environment(), platform.machine(), model, os.cpu_count(), sorted(told.items())))
 
 
 def _replace(target: Path, content: bytes, mode: int) -> None:
@@ -241,11 +301,24 @@ def _replace(target: Path, content: bytes, mode: int) -> None:
         with suppress(OSError):
             part.unlink()
         raise
-    folder = os.open(target.parent, os.O_RDONLY)
+    _sync(target.parent)
+
+
+def _sync(folder: Path) -> None:
+    """What was renamed, made or removed in a folder is so on disk."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)
+
+
+def _fingerprint(tensors: "Mapping[str, Tensor]", notes: Mapping[str, str]) -> str:
+    """What tells a checkpoint from a damaged one."""
+    found = hashlib.sha256(repr(sorted(notes.items())).encode())
+    for name in sorted(tensors):
+        found.update(repr((name, tuple(tensors[name].shape))).encode() + tensors[name].numpy().tobytes())
+    return found.hexdigest()
 
 
 def _first_difference(held: str, given: str) -> str:

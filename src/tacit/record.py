@@ -1,6 +1,6 @@
 """What happened in a run, as plain data: nothing here is private, all of it can be published."""
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, cast
 
 
@@ -15,7 +15,7 @@ class Round:
         scores: How good the state is after the round, on held-out records; empty where there are none.
         epsilon: What everything has cost so far; None in an open run.
         budget: What it may cost, if that was said.
-        seconds: How long the round took.
+        seconds: How long the round took; None where that would tell how many took part.
     """
 
     number: int
@@ -24,7 +24,7 @@ class Round:
     scores: dict[str, float]
     epsilon: float | None
     budget: float | None
-    seconds: float
+    seconds: float | None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -64,8 +64,15 @@ def described(part: Any) -> dict[str, Any]:  # noqa: ANN401
     own = cast("type[object]", type(part))
     ours = own.__module__.partition(".")[0] == "tacit"
     kind = getattr(part, "kind", None) if ours else f"{own.__module__}:{own.__qualname__}"
-    entries = {entry.name: getattr(part, entry.name) for entry in fields(part)}
-    plain = {name: value for name, value in entries.items() if _is_plain(value)}
+    parts = fields(part) if is_dataclass(part) else ()
+    entries = {entry.name: getattr(part, entry.name) for entry in parts}
+    # A whole number given for a real one is that real number.
+    reals = {entry.name for entry in parts if "float" in str(entry.type) and "int" not in str(entry.type)}
+    plain = {
+        name: float(value) if name in reals and isinstance(value, int) else value
+        for name, value in entries.items()
+        if _is_plain(value)
+    }
     return ({"kind": kind} if kind is not None else {}) | plain
 
 

@@ -5,6 +5,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tacit.directory import ROUNDS, STATEMENT, SUMMARY, Directory
 from tacit.errors import RunUnusable
 from tacit.privacy.statement import Statement, from_dict
@@ -66,7 +68,7 @@ class Run:
             }
             for entry in self.record.rounds
         ]
-        return pd.DataFrame(rows).set_index("round")
+        return pd.DataFrame(rows, columns=None if rows else ["round"]).set_index("round")
 
     @cached_property
     def model(self) -> Any:  # noqa: ANN401
@@ -117,10 +119,13 @@ def read(directory: Directory, task: Task) -> Run:
         raise RunUnusable(
             f"run {directory.path} is not over: {done} rounds are in its {ROUNDS}; go on with --resume"
         )
+    rounds = directory.rounds()
     try:
         kept = {name: said[name] for name in ("chosen", "stopped", "scores", "baselines")}
-        record = Record(rounds=tuple(directory.rounds()), **kept)
+        record = msgspec.convert({**kept, "rounds": rounds}, type=Record)
         statement, name = from_dict(promise), str(said["name"])
-    except (KeyError, ValueError) as error:
-        raise RunUnusable(f"run {directory.path} cannot be read: {error} is missing or damaged") from error
+        if len(rounds) != int(said["rounds"]):
+            raise ValueError(f"{ROUNDS} has {len(rounds)} rounds")
+    except (KeyError, ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+        raise RunUnusable(f"run {directory.path} cannot be read: damaged or incomplete ({error})") from error
     return Run(task=task, record=record, privacy=statement, state=point.best, path=directory.path, name=name)

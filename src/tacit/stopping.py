@@ -5,7 +5,8 @@ with noise and at a price. Choosing a round by a score uses the records behind t
 records, what is watched and what the result is scored on are therefore different halves.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -126,7 +127,7 @@ class Look:
 
     def scores(self, task: Task, state: "Tensor", key: Key) -> dict[str, float]:
         """The scores of the task."""
-        return task.score(state, self.records) if self.records is not None else {}
+        return finite(task.score(state, self.records)) if self.records is not None else {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,12 +198,18 @@ def pay_to_watch(
     return training, NoisyLoss(apart, stopping, privacy, stopping.noise(privacy, rounds))
 
 
+def finite(scores: Mapping[str, float]) -> dict[str, float]:
+    """The scores that are numbers; what diverged has none."""
+    return {name: value for name, value in scores.items() if math.isfinite(value)}
+
+
 def best(rounds: Sequence[Round], goal: Goal, patience: int | None) -> int:
     """The round to keep: the best so far, or the last one if nothing is chosen."""
     if patience is None or not rounds:
         return rounds[-1].number if rounds else 0
     sign = 1 if goal[1] == "max" else -1
-    return max(rounds, key=lambda entry: (sign * entry.scores[goal[0]], -entry.number)).number
+    worst = -sign * math.inf
+    return max(rounds, key=lambda entry: (sign * entry.scores.get(goal[0], worst), -entry.number)).number
 
 
 def enough(rounds: Sequence[Round], goal: Goal, patience: int | None) -> str | None:

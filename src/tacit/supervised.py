@@ -4,6 +4,7 @@ Multilayer perceptrons take the closed form, other modules `torch.func`; both gi
 loss couples is one unit: a record where it is a sum over records, a group of records where it is not.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import require, require_count, require_positive, require_rate, require_word
+from tacit.errors import InvalidValue, require, require_count, require_positive, require_rate, require_word
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Groups
 from tacit.privacy.provenance import Provenance
+from tacit.record import described
 from tacit.sites.site import Cohort, Federation
 from tacit.sites.tables import Table
 from tacit.task import Goal, Updates
@@ -61,7 +63,7 @@ class LocalWork:
                 require_count(name, given)
         require_positive("lr", self.lr)
         require_word("optimizer", self.optimizer, ("sgd", "momentum", "adam"))
-        require(self.proximal >= 0, "proximal", self.proximal, "at least 0")
+        require(0 <= self.proximal < math.inf, "proximal", self.proximal, "finite and at least 0")
 
     @property
     def shuffled(self) -> bool:
@@ -74,6 +76,12 @@ class Learner(LocalWork, ABC):
     """A task that learns a network from records; a kind of network and loss makes it concrete."""
 
     kind: ClassVar[str]
+
+    @property
+    def identity(self) -> str | None:
+        """The choices of the task, if its code is ours: what a user wrote may have changed."""
+        ours = type(self).__module__.partition(".")[0] == "tacit"
+        return repr(described(self)) if ours else None
 
     @property
     def separable(self) -> bool:
@@ -156,6 +164,12 @@ class Supervised(Learner):
             require(self.coupled, "groups_per_site", self.groups_per_site, "left out unless coupled = True")
 
     @property
+    def identity(self) -> str | None:
+        """The layers and the choices, where the network has a closed form and the loss a name."""
+        layers = getattr(self._program, "layers", None)
+        return None if layers is None or callable(self.loss) else repr((layers, super().identity))
+
+    @property
     def separable(self) -> bool:
         """Whether the loss is a sum over records."""
         return not self.coupled
@@ -181,6 +195,25 @@ class Supervised(Learner):
         by_torch = losses.by_torch(self.loss, coupled=self.coupled)
         closed = by_torch if callable(self.loss) else losses.NAMED[self.loss]
         return perceptron.recognised(self.module, closed) or modules.Functional(self.module, by_torch)
+
+    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+        """This task, once network and loss have been tried on a record of zeros."""
+        from tacit.batched.batches import Batch
+
+        store = federation.store
+        zeros = {name: np.zeros((1, *values.shape[1:])) for name, values in store.targets.items()}
+        blank = Table(np.zeros((1, len(store.columns))), zeros, store.columns)
+        batch = Batch(np.zeros((1, 1, 1), dtype=np.int64), np.ones((1, 1, 1), dtype=np.bool_))
+        try:
+            weights = self.start(federation, Key(0)).numpy()[None]
+            _ = self._program.contributions(weights, batch, blank).lengths("l2")
+        except Exception as error:
+            # Network and loss are the user's: whatever they raise is theirs to mend.
+            raise InvalidValue(
+                f"module and loss do not fit the data, {len(store.columns)} columns and targets "
+                f"{', '.join(store.targets)}: {error}"
+            ) from error
+        return self
 
     def start(self, federation: Federation, key: Key) -> "Tensor":
         """The weights that the module came with."""
@@ -215,6 +248,8 @@ class Supervised(Learner):
 
         from tacit.batched.losses import by_torch
 
+        if len(table) == 0:
+            return np.empty(0)
         outputs = self._program.outputs(state.numpy()[None], table.features[None])[0]
         rows, unit = torch.from_numpy(outputs), by_torch(self.loss, coupled=self.coupled).unit
         targets = {name: torch.from_numpy(values) for name, values in table.targets.items()}

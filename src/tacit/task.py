@@ -48,6 +48,11 @@ class Task(Work, Protocol):
         ...
 
     @property
+    def identity(self) -> str | None:
+        """Everything that its work depends on beside data and state; None if that cannot be written down."""
+        ...
+
+    @property
     def goal(self) -> Goal:
         """The score that counts, and its good direction."""
         ...

@@ -4,6 +4,7 @@ Gradients of every unit are written out only when their lengths are asked for, t
 them; otherwise the sum is differentiated directly.
 """
 
+import copy
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import cast
@@ -88,7 +89,8 @@ class Functional:
         self.size = self.layout.size
         # Gradients are written out, forward and backward.
         self.numbers_per_record = 4 * self.size
-        self._module, self._loss = module, loss
+        # A copy: a module in which a layer is used twice is not restored as it was.
+        self._module, self._loss = copy.deepcopy(module), loss
         self._fixed = {
             name: values.detach().double()
             for name, values in module.named_parameters()
@@ -106,7 +108,10 @@ class Functional:
 
     def contributions(self, weights: Array, batch: Batch, store: Table) -> "Written":
         """The gradients of every unit of a batch, one row of weights for each site."""
-        inputs = torch.from_numpy(store.features[batch.rows])
+        features = store.features[batch.rows]
+        # Where nobody is, nobody's record may have an influence, however broken it is.
+        features[~batch.present] = 0.0
+        inputs = torch.from_numpy(features)
         targets = {name: torch.from_numpy(values[batch.rows]) for name, values in store.targets.items()}
         return Written(self, (torch.from_numpy(weights), inputs, targets, torch.from_numpy(batch.present)))
 
@@ -151,7 +156,11 @@ class Written:
 
     def total(self, factors: Array | None) -> Array:
         """The sum over units, each times its factor."""
-        return self._program.sums(self._evidence).numpy() if factors is None else self._rows.total(factors)
+        if factors is not None:
+            return self._rows.total(factors)
+        sums = self._program.sums(self._evidence).numpy()
+        # A loss that is not finite where nobody is would spoil a sum; written out, it is left out.
+        return sums if np.isfinite(sums).all() else self._rows.total(None)
 
 
 def _units(values: NDArray[np.float64] | Marks) -> Tensor:

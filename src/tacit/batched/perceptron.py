@@ -53,6 +53,9 @@ ACTIVATIONS: Mapping[str, Activation] = {
     ),
 }
 
+# What rounding may hide of a sum whose parts cancel, as a share of the parts; generous.
+ROUNDING = 1e-7
+
 # The modules of torch that are these activations, if they are made as torch makes them by default.
 KNOWN: Mapping[type[nn.Module], str] = {
     nn.Identity: "identity",
@@ -135,13 +138,16 @@ class Perceptron:
     def contributions(self, weights: Array, batch: Batch, store: Table) -> "Products":
         """The gradients of every unit of a batch, one row of weights for each site."""
         sites, units, members = batch.rows.shape
-        flat = batch.rows.reshape(sites, -1)
+        flat, here = batch.rows.reshape(sites, -1), batch.present.reshape(sites, -1)
         inputs = store.features.take(flat, axis=0)
+        if not here.all():
+            # Where nobody is, nobody's record may have an influence, however broken it is.
+            inputs[~here] = 0.0
         passed = self._forward(weights, inputs)
         targets = {name: values.take(batch.rows, axis=0) for name, values in store.targets.items()}
         shaped = passed[-1][1].reshape(sites, units, members, -1)
         back = self.loss.slopes(shaped, targets, batch.present).reshape(sites, units * members, -1)
-        back = np.where(batch.present.reshape(sites, -1, 1), back, 0.0)
+        back = np.where(here[:, :, None], back, 0.0)
         signals = self._backward(weights, passed, back)
         activations = [inputs, *(outputs for _, outputs in passed[:-1])]
         entering = [
@@ -218,14 +224,21 @@ class Products:
         return sums
 
     def _of_groups(self, inputs: Array, signals: Array, bias: bool, norm: Norm) -> Array:
-        """Lengths of sums over members: their Gram matrices multiply; absolute values need writing out."""
+        """Lengths of sums over members: their Gram matrices multiply; absolute values need writing out.
+
+        Members that nearly cancel leave little but rounding. A small part of what they would add up to
+        otherwise is added to the length, so that it is never too small.
+        """
         entering = inputs.reshape(len(inputs), self.units, -1, inputs.shape[-1])
         back = signals.reshape(len(signals), self.units, -1, signals.shape[-1])
+        single = (_squares if norm == "l2" else _sums)(inputs, signals, bias, norm)
+        each = single.reshape(len(inputs), self.units, -1)
         if norm == "l2":
             likeness = entering @ entering.swapaxes(2, 3) + bias
-            return (likeness * (back @ back.swapaxes(2, 3))).sum(axis=(2, 3))
+            found = (likeness * (back @ back.swapaxes(2, 3))).sum(axis=(2, 3))
+            return np.maximum(found, 0.0) + (ROUNDING * np.sqrt(each).sum(axis=2)) ** 2
         written = np.abs(back.swapaxes(2, 3) @ entering).sum(axis=(2, 3))
-        return written + bias * np.abs(back.sum(axis=2)).sum(axis=2)
+        return written + bias * np.abs(back.sum(axis=2)).sum(axis=2) + ROUNDING * each.sum(axis=2)
 
 
 def _squares(inputs: Array, signals: Array, bias: bool, norm: Norm) -> Array:
@@ -260,6 +273,8 @@ def stacked(widths: Sequence[int], activation: str, loss: Loss, *, spread: int |
 def recognised(module: nn.Module, loss: Loss) -> Perceptron | None:
     """The closed form of a module, if it is a plain stack of linear layers and known activations."""
     parts = list(module) if type(module) is nn.Sequential else [module]
+    if any(_hooked(part) for part in (module, *parts)):
+        return None
     layers: list[Layer] = []
     for part in parts:
         if type(part) is nn.Linear:
@@ -273,6 +288,11 @@ def recognised(module: nn.Module, loss: Loss) -> Perceptron | None:
     # A layer used twice, or a frozen one, has no place of its own in the flat vector.
     trained = sum(values.numel() for values in module.parameters() if values.requires_grad)
     return Perceptron(layers, loss) if layers and trained == layers[-1].end else None
+
+
+def _hooked(part: nn.Module) -> bool:
+    """Whether something happens in a module that its layers do not tell."""
+    return any(getattr(part, name) for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
 
 
 def _as_made(part: nn.Module) -> bool:

@@ -1,6 +1,7 @@
 """What the verbs do. Heavy imports happen here, after a verb was chosen."""
 
 import hashlib
+import shlex
 from collections.abc import Sequence
 from itertools import count, takewhile
 from pathlib import Path
@@ -224,7 +225,8 @@ def run(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, q
         with progress(quiet=quiet) as watcher:
             return read.run(place, resume=resume, callbacks=[watcher])
     except KeyboardInterrupt:
-        output.talk(f"tacit: interrupted; go on with: tacit run {place} --resume", quiet=quiet)
+        words = f"tacit run {shlex.quote(str(place))} --resume"
+        output.talk(f"tacit: interrupted; go on with: {words}", quiet=False)
         raise
 
 

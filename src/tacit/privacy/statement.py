@@ -20,6 +20,7 @@ NOT_PROTECTED = (
     "the names of the sites",
     "the fact that a site takes part",
     "timing and the size of messages",
+    "that a run is refused because a site's data cannot be used",
 )
 PUBLIC = ("the experiment file: model, rounds, sampling rates, clip bound, noise scale",)
 EXCHANGED = {"add-remove": "is there or not", "replace": "is exchanged for any other"}

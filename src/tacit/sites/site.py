@@ -48,8 +48,8 @@ class Federation(Mapping[str, Site]):
     Args:
         tables: The records of each site, by its name.
         held_out: Records to score models on; nobody trains on them.
-        held_out_public: Whether those records are nobody's secret; if they are, a private run refuses to
-            show scores on them.
+        held_out_public: Whether those records are nobody's secret; if not, a private run refuses to show
+            scores on them.
         public: Whether the records of the sites are nobody's secret: simulated, or published.
         records: How many records all sites hold, if that number is public.
         reference: Public records like those of the sites, to choose time grids and the like by.

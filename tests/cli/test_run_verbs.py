@@ -1,0 +1,225 @@
+"""A run as a person meets it: the real command in a process of its own, from the first round to the books."""
+
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tacit import Ledger, experiment
+
+TACIT = str(Path(sys.executable).with_name("tacit"))
+ROUNDS = 30
+TRIAL = f"""
+name = "trial"
+seed = 5
+rounds = {ROUNDS}
+[data]
+records = 300
+features = 4
+[sites]
+count = 3
+[task]
+kind = "logistic-hazard"
+hidden = [4]
+cuts = 5
+steps = 1
+sample = 0.3
+lr = 0.5
+[privacy]
+unit = "record"
+epsilon = 3.0
+delta = 1e-4
+clip = 1.0
+rehearsal = true
+"""
+
+
+def tacit(folder, *words):
+    return subprocess.run([TACIT, *map(str, words)], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("command")
+    (folder / "trial.toml").write_text(TRIAL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(folder):
+    """The run that nobody interrupted."""
+    return tacit(folder, "run", "trial.toml", "--out", "whole")
+
+
+@pytest.fixture(scope="module")
+def interrupted(folder):
+    """A run on which somebody pressed Ctrl-C in its third round or soon after."""
+    words = [TACIT, "run", "trial.toml"]
+    with subprocess.Popen(
+        words,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Whoever started these tests in the background may have taught them to ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        assert process.stderr is not None
+        seen = []
+        for line in process.stderr:
+            seen.append(line)
+            if line.startswith(f"round 3/{ROUNDS}"):
+                process.send_signal(signal.SIGINT)
+                break
+        out, err = process.communicate(timeout=60)
+    return process.returncode, out, "".join(seen) + err
+
+
+@pytest.fixture(scope="module")
+def resumed(folder, interrupted):
+    """The run that was interrupted, resumed by the very words that were said."""
+    found = re.search(r"go on with: tacit (.+)$", interrupted[2], re.MULTILINE)
+    assert found is not None
+    return tacit(folder, *shlex.split(found[1]), "--json", "-q")
+
+
+def test_a_run_prints_its_summary_and_its_promise(done):
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["run      trial", "task     logistic-hazard", f"rounds   {ROUNDS}"]
+    assert re.fullmatch(r"privacy  epsilon 2\.9\d+ at delta 0\.0001 for any one record, REHEARSAL", lines[3])
+    assert re.search(r"^ +C-index +IBS$", done.stdout, re.MULTILINE)
+    for label in ("federated", "each site alone", "pooled"):
+        assert re.search(rf"^{label} +0\.\d{{4}} +0\.\d{{4}}$", done.stdout, re.MULTILINE)
+    for sentence in ("REHEARSAL: the noise repeats", "Protected: any one record.", "Price: epsilon 2.9"):
+        assert f"\n{sentence}" in done.stdout
+
+
+def test_progress_goes_to_the_standard_error_alone(done):
+    said = done.stderr.splitlines()
+    assert len(said) == ROUNDS + 1
+    for number, line in enumerate(said[:-1], start=1):
+        assert re.fullmatch(
+            rf"round {number}/{ROUNDS}  C-index 0\.\d{{4}}  IBS 0\.\d{{4}}  epsilon [\d.]+/3", line
+        )
+    assert said[-1] == "saved whole"
+    assert "round 1/" not in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_an_interrupted_run_exits_with_130_and_says_how_to_go_on(folder, interrupted):
+    code, out, err = interrupted
+    assert (code, out) == (130, "")
+    assert "Traceback" not in err
+    place = re.search(r"^tacit: interrupted; go on with: tacit run (\S+) --resume$", err, re.MULTILINE)
+    assert place is not None
+    told = (folder / place[1] / "rounds.jsonl").read_text().splitlines()
+    assert 3 <= len(told) < ROUNDS
+    assert not (folder / place[1] / "summary.json").exists()
+    assert (folder / place[1] / "secret.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_interrupted_run_is_resumed_to_the_result_of_an_undisturbed_one(folder, done, resumed):
+    assert done.returncode == resumed.returncode == 0
+    whole, again = experiment.load(folder / "whole"), json.loads(resumed.stdout)
+    assert again | {"run": None} == whole.as_dict() | {"run": None}
+    run = experiment.load(folder / again["run"])
+    assert run.state.equal(whole.state)
+    assert run.history.drop(columns="seconds").equals(whole.history.drop(columns="seconds"))
+
+
+def test_a_quiet_run_says_nothing_but_its_result(resumed):
+    assert resumed.stderr == ""
+
+
+def test_the_document_of_a_run_has_the_documented_keys(folder, resumed):
+    found = json.loads(resumed.stdout)
+    assert {"run", "rounds", "scores", "baselines", "privacy"} <= set(found)
+    assert (folder / found["run"]).is_dir()
+    assert found["rounds"] == ROUNDS
+    assert set(found["baselines"]) == {"alone", "pooled"}
+    for scores in (found["scores"], *found["baselines"].values()):
+        assert set(scores) == {"c_index", "ibs"}
+        assert 0 < scores["ibs"] < scores["c_index"] < 1
+    assert set(found["privacy"]) == {"epsilon", "delta", "unit", "relation", "rehearsal"}
+    assert 2.9 < found["privacy"].pop("epsilon") <= 3
+    assert found["privacy"] == {
+        "delta": 1e-4,
+        "unit": "record",
+        "relation": "add-remove",
+        "rehearsal": True,
+    }
+
+
+def test_the_ledger_of_a_resumed_run_verifies_with_the_epsilon_of_the_run(folder, resumed):
+    run = json.loads(resumed.stdout)
+    answer = tacit(folder, "ledger", f"{run['run']}/ledger.db", "--verify", "--json")
+    found = json.loads(answer.stdout)
+    assert answer.returncode == 0
+    assert (found["valid"], found["problems"]) == (True, [])
+    assert found["events"] == 3 * ROUNDS
+    assert found["epsilon"] == run["privacy"]["epsilon"]
+
+
+def test_a_run_is_shown_as_it_was_printed(folder, done):
+    shown = tacit(folder, "show", "whole")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout == done.stdout
+
+
+def test_a_run_that_its_ledger_cannot_bear_exits_with_3_before_it_begins(folder):
+    """A site's own budget, set in the ledger of the directory, is below the promise."""
+    place = folder / "refused"
+    place.mkdir()
+    with Ledger(place / "ledger.db") as ledger:
+        ledger.allow(epsilon=1.0, delta=1e-4, subject="records@site-2")
+    answer = tacit(folder, "run", "trial.toml", "--out", "refused", "--json")
+    error = json.loads(answer.stdout)["error"]
+    assert answer.returncode == error["exit_code"] == 3
+    assert error["kind"] == "BudgetExhausted"
+    assert "budget of records@site-2 exhausted" in error["message"]
+    assert answer.stderr == f"tacit: {error['message']}\n"
+    with Ledger(place / "ledger.db", mode="read") as ledger:
+        assert ledger.releases() == []
+    assert not (place / "rounds.jsonl").exists()
+
+
+def test_a_terminal_shows_a_live_bar_and_the_output_stays_clean(folder):
+    screen, stderr = pty.openpty()
+    words = [TACIT, "run", "trial.toml", "--set", "rounds=3", "--set", "baselines=false"]
+    environment = {**os.environ, "COLUMNS": "160", "TERM": "xterm"}
+    with subprocess.Popen(
+        words, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
+    ) as process:
+        os.close(stderr)
+        seen = everything(screen)
+        out, _ = process.communicate(timeout=60)
+    os.close(screen)
+    assert process.returncode == 0
+    # One line that is drawn over and over: erased, and the cursor hidden meanwhile and shown again.
+    assert "\x1b[2K" in seen
+    assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
+    assert re.search(r"round 3/3  C-index 0\.\d{4}  IBS 0\.\d{4}  epsilon [\d.]+/3 ", seen)
+    assert "\x1b" not in out
+    assert out.startswith("run      trial\n")
+    assert "round 3/3" not in out
+
+
+def everything(screen):
+    """What a terminal shows until nobody writes to it any more."""
+    seen = b""
+    while True:
+        try:
+            seen += (piece := os.read(screen, 65536))
+        except OSError:
+            # On Linux a terminal that everybody has left cannot be read.
+            return seen.decode()
+        if not piece:
+            return seen.decode()
