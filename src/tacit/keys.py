@@ -98,16 +98,17 @@ class Secret:
         value that can occur for one data set but not for its neighbour gives the difference away.
         """
         (words,) = self._words(1, shape)
-        signs = 1.0 - 2.0 * (words & np.uint64(1))
-        parts = (words >> np.uint64(1)).astype(np.float64)
-        near = parts < NEAR_ZERO
-        if near.any():
+        # The highest bit is the sign, the others are the number.
+        signs = np.copysign(1.0, words.view(np.int64).astype(np.float64))
+        parts = (words & np.uint64(2**63 - 1)).astype(np.float64)
+        if parts.size and parts.min() < NEAR_ZERO:
             # One in a million: what follows the lattice of 2^-63 is drawn as well.
             (fine,) = self._words(1, shape)
-            parts += np.where(near, (fine.astype(np.float64) + 0.5) * 2.0**-64, 0.5)
+            parts += np.where(parts < NEAR_ZERO, (fine.astype(np.float64) + 0.5) * 2.0**-64, 0.5)
         else:
             parts += 0.5
-        return signs, np.minimum(parts * 2.0**-63, 1 - 2.0**-53)
+        parts *= 2.0**-63
+        return signs, np.minimum(parts, 1 - 2.0**-53, out=parts)
 
     def _words(self, each: int, shape: tuple[int, ...]) -> NDArray[np.uint64]:
         stream = hashlib.shake_128(self._seed + self._drawn.to_bytes(8, "big"))

@@ -110,7 +110,8 @@ def test_other_data_are_refused_at_no_price(tmp_path):
 
 def test_stopping_early_is_charged_as_planned(tmp_path):
     data = federation(held_out=federation()["a"].table, held_out_public=True)
-    task, stop = supervised(batch=20, lr=1e-9), tacit.Stopping(patience=1)
+    flat = {"metrics": lambda outputs, y: {"flat": 1.0}, "maximize": "flat"}
+    task, stop = supervised(batch=20, **flat), tacit.Stopping(patience=1)
     run = fit(task, data, privacy=PROMISE, rounds=12, stop=stop, seed=3, out=tmp_path / "run")
     assert len(run.record.rounds) < 12
     assert run.record.stopped

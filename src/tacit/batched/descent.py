@@ -148,10 +148,10 @@ class Pieces:
     @staticmethod
     def of(program: Program, weights: Array, batch: Batch, store: Table) -> Contributions:
         """The contributions of a batch, in as many pieces as it takes."""
+        if batch.rows.size * program.numbers_per_record <= LARGEST_STEP:
+            return program.contributions(weights, batch, store)
         sites, units, members = batch.rows.shape
         size = max(LARGEST_STEP // (sites * members * program.numbers_per_record), 1)
-        if units <= size:
-            return program.contributions(weights, batch, store)
         cuts = [batch.units(slice(start, start + size)) for start in range(0, units, size)]
         return Pieces([partial(program.contributions, weights, cut, store) for cut in cuts], size)
 

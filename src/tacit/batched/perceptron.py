@@ -106,9 +106,12 @@ class Layer:
 
     def spread(self, weights: Array, current: Array) -> Array:
         """What goes into the activation, from what comes in (sites, records, inputs)."""
-        if self.inputs:
-            current = current @ self.matrices(weights).transpose(0, 2, 1)
-        return current + self.biases(weights)[:, None] if self.bias else current
+        if self.inputs == 0:
+            return current + self.biases(weights)[:, None]
+        made = current @ self.matrices(weights).transpose(0, 2, 1)
+        if self.bias:
+            made += self.biases(weights)[:, None]
+        return made
 
     def gather(self, weights: Array, back: Array) -> Array:
         """The gradient in what comes in, from that in what goes into the activation."""
@@ -195,14 +198,15 @@ class Products:
     def lengths(self, norm: Norm) -> Array:
         """The length of each unit's gradient (sites, units), infinite where it is broken."""
         alone = self.inputs[0].shape[1] == self.units
+        measure = (_squares if norm == "l2" else _sums) if alone else self._of_groups
+        found = np.zeros((len(self.inputs[0]), self.units))
         with np.errstate(over="ignore", invalid="ignore"):
-            measure = (_squares if norm == "l2" else _sums) if alone else self._of_groups
-            found = sum(
-                measure(inputs, signals, layer.bias, norm)
-                for layer, inputs, signals in zip(self.layers, self.inputs, self.signals, strict=True)
-            )
-            found = np.sqrt(found) if norm == "l2" else np.asarray(found)
-        return np.where(np.isfinite(found), found, np.inf)
+            for layer, inputs, signals in zip(self.layers, self.inputs, self.signals, strict=True):
+                found += measure(inputs, signals, layer.bias, norm)
+            if norm == "l2":
+                np.sqrt(found, out=found)
+        found[~np.isfinite(found)] = np.inf
+        return found
 
     def total(self, factors: Array | None) -> Array:
         """The sum over units (sites, coordinates), each times its factor."""
@@ -242,8 +246,7 @@ class Products:
 
 
 def _squares(inputs: Array, signals: Array, bias: bool, norm: Norm) -> Array:
-    entering = np.einsum("sri,sri->sr", inputs, inputs) + bias
-    return entering * np.einsum("sro,sro->sr", signals, signals)
+    return (np.vecdot(inputs, inputs) + bias) * np.vecdot(signals, signals)
 
 
 def _sums(inputs: Array, signals: Array, bias: bool, norm: Norm) -> Array:

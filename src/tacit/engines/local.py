@@ -43,6 +43,9 @@ def _one_thread() -> Generator[None]:
     import torch
 
     before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
     torch.set_num_threads(1)
     try:
         yield

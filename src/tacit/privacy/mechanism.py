@@ -335,9 +335,10 @@ def clip_factors(lengths: Array, bound: float) -> Array:
     """
     require_positive("bound", bound)
     # Lengths that are sums over products are rounded more than once: long ones shrink by a little more.
-    with np.errstate(invalid="ignore"):
-        short = bound * (1 - 1e-9) / np.maximum(lengths, bound)
-    return np.where(lengths > bound, short, np.where(np.isnan(lengths), 0.0, 1.0))
+    factors = np.asarray(bound * (1 - 1e-9) / np.maximum(lengths, bound), dtype=np.float64)
+    factors[lengths <= bound] = 1.0
+    factors[np.isnan(factors)] = 0.0
+    return factors
 
 
 def _noised(values: Array, law: NoiseLaw, scale: float, key: Key, rehearsal: bool) -> Array:

@@ -24,7 +24,10 @@ GRID_BITS = 30
 def gaussian(values: Array, scale: float, key: Key) -> Array:
     """The values plus independent normal noise of standard deviation `scale`."""
     signs, tails = _draws(values, scale, key, b"gaussian")
-    return _on_grid(values + scale * signs * np.asarray(ndtri(tails / 2), dtype=np.float64), scale)
+    noise = np.asarray(ndtri(tails / 2), dtype=np.float64)
+    noise *= scale * signs
+    noise += values
+    return _on_grid(noise, scale)
 
 
 def laplace(values: Array, scale: float, key: Key) -> Array:
@@ -48,4 +51,5 @@ def _draws(values: Array, scale: float, key: Key, law: bytes) -> tuple[Array, Ar
 
 def _on_grid(noised: Array, scale: float) -> Array:
     step = 2.0 ** (math.floor(math.log2(scale)) - GRID_BITS)
-    return np.round(noised / step) * step
+    noised /= step
+    return np.multiply(np.rint(noised, out=noised), step, out=noised)
