@@ -30,7 +30,7 @@ format: setup
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: bench-accounting bench-training
+bench: bench-accounting bench-training bench-metrics bench-cox
 
 bench-%: setup
 	$(BIN)/python bench/$*.py

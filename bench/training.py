@@ -157,8 +157,8 @@ def compare(label: str, fast, slow, *, repeat: int, check=None):
     pairs = [(seconds(fast), seconds(slow)) for _ in range(repeat)]
     ratios = sorted(theirs / our for our, theirs in pairs)
     our = statistics.median(pair[0] for pair in pairs)
-    spread = f"{ratios[0]:.0f} to {ratios[-1]:.0f}"
-    print(f"| {label} | {1e3 * our:.2f} | {statistics.median(ratios):.0f} | {spread} |", flush=True)
+    spread = f"{ratios[0]:.1f} to {ratios[-1]:.1f}"
+    print(f"| {label} | {1e3 * our:.2f} | {statistics.median(ratios):.1f} | {spread} |", flush=True)
 
 
 def main() -> None:
