@@ -1,4 +1,4 @@
-"""When it happens: time-to-event models across sites, their data, their scores, and statistics across sites."""
+"""When it happens: time-to-event models across sites, their data and scores, statistics across sites."""
 
 from importlib import import_module
 
