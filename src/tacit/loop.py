@@ -9,7 +9,6 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tacit.aggregation.averaging import Mean
@@ -105,12 +104,13 @@ def fit(
             if isinstance(privacy, Privacy) and stopping.epsilon is not None:
                 training, paid = pay_to_watch(federation, stopping, privacy, rounds, key)
                 loop = replace(loop, federation=training, watch=paid)
-            point, record = loop.run(directory, ledger, key, data, callbacks)
+            point, record, owed = loop.run(directory, ledger, key, data, callbacks)
             if test is not None:
                 record = replace(record, scores=finite(task.score(point.best, test)))
             if baselines and provenance.allowed:
                 record = replace(record, baselines=compare(task, federation, rounds, test, provenance, key))
-            promise = state(privacy, ledger.releases(), public=provenance.public, bare=provenance.bare)
+            releases = [*ledger.releases(), *owed]
+            promise = state(privacy, releases, public=provenance.public, bare=provenance.bare)
         run = Run(task=task, record=record, privacy=promise, state=point.best, path=directory.path, name=name)
         write(run, directory)
     return run
@@ -134,7 +134,7 @@ class Loop:
 
     def run(
         self, directory: Directory, ledger: Ledger, key: Key, data: str, callbacks: Sequence[Callback]
-    ) -> tuple[Checkpoint, Record]:
+    ) -> tuple[Checkpoint, Record, list[Release]]:
         """Go on from the last checkpoint to the last round, or until the watch says so.
 
         Args:
@@ -143,6 +143,9 @@ class Loop:
             key: The run's key.
             data: What tells the data of this run from any other.
             callbacks: Called after every round.
+
+        Returns:
+            Where the run stands, what happened, and what it owes beyond what its ledger could bear.
         """
         kept = directory.resumable(ledger, data)
         if kept is None:
@@ -170,18 +173,21 @@ class Loop:
                 callback(entry)
             reason = enough(told, goal, patience)
         early = reason if point.finished < self.rounds else None
-        if early is not None:
-            self._pay_the_rest(ledger, point, data, key)
-        return point, Record(rounds=tuple(told), chosen=point.best_round, stopped=early)
+        owed = [] if early is None else self._pay_the_rest(ledger, point, data, key)
+        return point, Record(rounds=tuple(told), chosen=point.best_round, stopped=early), owed
 
-    def _pay_the_rest(self, ledger: Ledger, point: Checkpoint, data: str, key: Key) -> None:
+    def _pay_the_rest(self, ledger: Ledger, point: Checkpoint, data: str, key: Key) -> list[Release]:
         """Charge for the rounds that were not taken: when to stop was decided by looking at the results.
 
         What is proven is the price of the plan. A price that followed the results would be a claim too small.
+        What the ledger cannot bear, because a round was paid twice, is returned, to be stated all the same.
         """
-        ticket = _digest(key, "rest", data.encode())
-        with suppress(BudgetExhausted):
-            ledger.charge(self._planned(point.finished + 1), ticket=ticket)
+        rest = self._planned(point.finished + 1)
+        try:
+            ledger.charge(rest, ticket=_digest(key, "rest", data.encode()))
+        except BudgetExhausted:
+            return rest
+        return []
 
     def _planned(self, first: int) -> list[Release]:
         """What the rounds from `first` on release, if everybody joins each."""

@@ -23,14 +23,20 @@ class Overheard:
 
     kind = "overheard"
 
-    def __init__(self) -> None:
+    def __init__(self, *, cut: bool = True) -> None:
         self.heard: list[torch.Tensor] = []
-        self.engine = tacit.Local()
+        self.engine, self.cut = tacit.Local(), cut
+
+    @classmethod
+    def quiet(cls) -> "Overheard":
+        return cls(cut=False)
 
     def train(self, *arguments):
         updates = self.engine.train(*arguments)
         self.heard.append(updates.matrix)
-        raise Cut
+        if self.cut:
+            raise Cut
+        return updates
 
 
 def federation(seed: int = 0, **options) -> tacit.Federation:
@@ -156,3 +162,21 @@ def test_what_does_not_fit_is_refused_before_anything_is_paid(tmp_path):
     with pytest.raises(tacit.TacitError, match="do not fit the data, 3 columns and targets y"):
         fit(task, federation(), privacy=PROMISE, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_what_a_budget_cannot_bear_any_more_is_stated_all_the_same(tmp_path):
+    def loss(output, y):
+        return (output[0] - y) ** 2
+
+    flat = {"metrics": lambda outputs, y: {"flat": 1.0}, "maximize": "flat"}
+    data = federation(held_out=federation()["a"].table, held_out_public=True)
+    promise = tacit.Privacy(unit="record", epsilon=3, delta=1e-5, clip=1.0)
+    task, stop = supervised(loss, batch=20, **flat), tacit.Stopping(patience=2)
+    with pytest.raises(Cut):
+        fit(task, data, privacy=promise, rounds=4, stop=stop, out=tmp_path / "run", engine=Overheard())
+    run = fit(task, data, privacy=promise, rounds=4, stop=stop, out=tmp_path / "run", resume=True,
+              engine=Overheard.quiet())  # fmt: skip
+    assert run.record.stopped
+    assert run.privacy.epsilon > 3
+    with Ledger(tmp_path / "run" / "ledger.db", mode="read") as ledger:
+        assert ledger.spent() <= 3
