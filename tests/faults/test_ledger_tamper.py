@@ -358,6 +358,17 @@ def test_a_truncated_file_is_found(path):
     assert verify(path).valid
 
 
+def test_a_cut_off_zero_is_found(path):
+    with Ledger(path) as ledger:
+        ledger.charge([release(purpose="a long tale " * 350)])
+    data = path.read_bytes()
+    assert data[-1] == 0, "the file ends with the unused rest of a page"
+    for lost in (1, 7):
+        # SQLite reads zeros where a file ends early, so it misses nothing.
+        path.write_bytes(data[:-lost])
+        assert verify(path).problems == (f"the file ends {lost} bytes early",)
+
+
 def test_a_page_of_zeros_is_found(path):
     data = path.read_bytes()
     for start in range(PAGE, len(data), PAGE):

@@ -211,7 +211,17 @@ class Ledger:
         checked = [row[0].decode() for row in self._connection.execute("PRAGMA integrity_check")]
         found = {row[0].decode() for row in self._connection.execute("SELECT sql FROM sqlite_master")}
         guards = [] if found == set(SCHEMA[1:]) else ["the table and its guards were changed"]
-        return [problem for problem in checked if problem != "ok"] + guards
+        return [problem for problem in checked if problem != "ok"] + guards + self._missing()
+
+    def _missing(self) -> list[str]:
+        """Whether the file ends before its last page does: SQLite reads zeros there, which may fit."""
+        if self.path is None:
+            return []
+        (pages,), (size,) = (
+            self._connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
+        )
+        short = pages * size - self.path.stat().st_size
+        return [f"the file ends {short} bytes early"] if short > 0 else []
 
     def _check(self, rows: list[Release]) -> None:
         named = [subject for subject in self._account.budgets if subject != EVERYONE]
