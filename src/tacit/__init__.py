@@ -70,7 +70,7 @@ __all__ = [
     "load",
 ]
 
-_FOLDERS = ("aggregation", "compat", "experiment", "privacy", "sites", "survival")
+_FOLDERS = ("aggregation", "compat", "experiment", "privacy", "sites", "survival", "tuning")
 
 
 def __getattr__(name: str) -> object:

@@ -10,6 +10,7 @@ import numpy as np
 from tacit.keys import Key
 from tacit.privacy.mechanism import Unprotected
 from tacit.privacy.provenance import Provenance
+from tacit.questions import closing_of
 from tacit.sites.site import Cohort, Federation
 from tacit.sites.tables import Table
 from tacit.task import Task
@@ -34,12 +35,18 @@ def compare(
 
 def _trained(task: Task, start: "Tensor", cohort: Cohort, rounds: int, key: Key) -> "Tensor":
     """The states (sites, coordinates) after as many rounds of work without any exchange."""
+    import torch
+
     # Sums are divided by a site's own expected batch: nothing is averaged that would need a common scale.
     apart = Cohort(cohort.names, cohort.store, cohort.starts, cohort.sizes)
     states = start.expand(len(cohort), -1)
     for number in range(1, rounds + 1):
         states = states + task.train(states, apart, Unprotected(), key / number).matrix
-    return states
+    closing = closing_of(task)
+    if closing is None:
+        return states
+    answers = closing.train(states, apart, Unprotected(), key / "closing").matrix
+    return torch.stack([closing.close(*pair) for pair in zip(states, answers, strict=True)])
 
 
 def _scores(task: Task, states: "Tensor", test: Table) -> dict[str, float]:

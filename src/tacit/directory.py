@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EXPERIMENT, ROUNDS, LEDGER, STATE = "experiment.toml", "rounds.jsonl", "ledger.db", "state.safetensors"
+OPENED = "opened.json"
 STATEMENT, ENVIRONMENT, SUMMARY, SECRET = "statement.json", "environment.json", "summary.json", "secret.key"
 MATHEMATICS = ("OPENBLAS", "MKL", "OMP", "BLIS", "NPY", "ATEN")
 PACKAGES = ("tacit", "torch", "numpy", "scipy", "dp-accounting")
@@ -48,6 +49,7 @@ class Checkpoint:
         best_round: The round it is from.
         ledger_head: The last row of the ledger when this was written.
         data: What tells the data of this run from any other; keyed by the run's secret.
+        closed: Whether what is asked after the last round is in `best`.
     """
 
     finished: int
@@ -57,6 +59,7 @@ class Checkpoint:
     best_round: int
     ledger_head: str
     data: str
+    closed: bool = False
 
 
 class Directory:
@@ -184,6 +187,7 @@ class Directory:
             "best_round": str(point.best_round),
             "ledger_head": point.ledger_head,
             "data": point.data,
+            "closed": str(point.closed),
         }
         # Tensors that share memory are refused by the format.
         apart = {name: values.clone().contiguous() for name, values in tensors.items()}
@@ -206,7 +210,10 @@ class Directory:
                 raise ValueError("its fingerprint does not fit")
             state, memory, best = tensors.values()
             finished, best_round = int(notes["finished"]), int(notes["best_round"])
-            return Checkpoint(finished, state, memory, best, best_round, notes["ledger_head"], notes["data"])
+            return Checkpoint(
+                finished, state, memory, best, best_round, notes["ledger_head"], notes["data"],
+                closed=notes["closed"] == "True",
+            )  # fmt: skip
         except (SafetensorError, KeyError, ValueError, OSError) as error:
             raise RunUnusable(f"run {self.path} cannot be read: {STATE} is damaged ({error})") from error
 

@@ -22,11 +22,14 @@ from tacit.errors import InvalidFile, TacitError, choices, hint, require, requir
 from tacit.privacy.plan import Plan, plan
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Release
+from tacit.questions import Augmentation, closing_of, opened, opening_of
 from tacit.sites.sampling import Fixed, Poisson
 from tacit.sites.splits import SPLITS
 from tacit.stopping import Stopping
+from tacit.survival.augment import AUGMENTATIONS
 from tacit.survival.sources import SOURCES
 from tacit.survival.tasks import TASKS
+from tacit.task import Asked
 
 if TYPE_CHECKING:
     from tacit.loop import Callback
@@ -55,6 +58,7 @@ KINDS: Mapping[str, Mapping[str, type[Any]]] = {
     "server": {step.kind: step for step in (Plain, Momentum, Adam)},
     "sampling": {draw.kind: draw for draw in (Poisson, Fixed)},
     "stop": {Stopping.kind: Stopping},
+    "augment": AUGMENTATIONS,
     "engine": {Local.kind: Local},
 }
 
@@ -93,6 +97,7 @@ class Experiment(Header):
     server: Any
     sampling: Any
     stop: Stopping | None
+    augment: Augmentation | None
     engine: Any
 
     def plan(self) -> Plan:
@@ -100,10 +105,11 @@ class Experiment(Header):
         # One name stands for all where the data decide.
         names = self.sites.names or ("site-1",)
         stop, watched = self.stop or Stopping(), list[Release]()
-        training = stop.reserve(self.privacy)
+        training = stop.reserve(self.privacy if self.augment is None else self.augment.reserve(self.privacy))
         if isinstance(self.privacy, Privacy) and stop.epsilon is not None:
             noise = stop.noise(self.privacy, self.rounds)
             watched = [stop.release(self.privacy, noise, name, 1) for name in names]
+        added = () if self.augment is None else self.augment.release(self.privacy, names)
         return plan(
             self.privacy,
             self.task,
@@ -114,7 +120,19 @@ class Experiment(Header):
             records=self.data.public_records,
             training=training,
             also=watched,
+            once=added,
+            questions=self._questions(),
         )
+
+    def _questions(self) -> list[Asked]:
+        """What is asked of the sites once; data that are public, or may be looked at, need not be opened."""
+        opening, closing = opening_of(self.task), closing_of(self.task)
+        known = self._may_look or self.data.public or getattr(self.task, "horizon", None) is not None
+        return [part for part in (None if known else opening, closing) if part is not None]
+
+    @property
+    def _may_look(self) -> bool:
+        return isinstance(self.privacy, Open) or self.privacy.rehearsal
 
     def run(
         self, out: str | Path | None, *, resume: bool = False, callbacks: "Sequence[Callback]" = ()
@@ -122,8 +140,7 @@ class Experiment(Header):
         """Open the data and run."""
         from tacit.loop import fit
 
-        may_look = isinstance(self.privacy, Open) or self.privacy.rehearsal
-        federation = self.data.open(self.sites, self.seed, may_look=may_look)
+        federation = self.data.open(self.sites, self.seed, may_look=self._may_look)
         return fit(
             self.task,
             federation,
@@ -132,6 +149,7 @@ class Experiment(Header):
             server=self.server,
             sampling=self.sampling,
             stop=self.stop,
+            augment=self.augment,
             engine=self.engine,
             rounds=self.rounds,
             seed=self.seed,
@@ -157,8 +175,8 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
         for change in changes:
-            _change(document, change)
-        return _experiment(document, file.resolve().parent)
+            set_value(document, change)
+        return construct_experiment(document, file.resolve().parent)
     except OSError as error:
         raise InvalidFile(f"{file} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -179,10 +197,12 @@ def load(path: str | Path, task: Any = None) -> "Run":  # noqa: ANN401
 
     if not (Path(path) / "experiment.toml").is_file():
         raise InvalidFile(f"{path} is not a run: it has no experiment.toml")
-    return read_run(Directory(path), task if task is not None else read(path).task)
+    directory, known = Directory(path), task if task is not None else read(path).task
+    return read_run(directory, opened(known, directory))
 
 
-def _change(document: Table, change: str) -> None:
+def set_value(document: Table, change: str) -> None:
+    """Change one value of a document: `table.key=value`, written as in TOML."""
     name, sign, text = change.partition("=")
     if not sign or not name.strip():
         raise InvalidFile(f"--set {change} is not allowed: it must be table.key=value")
@@ -203,13 +223,16 @@ def _change(document: Table, change: str) -> None:
     place[key] = value
 
 
-def _experiment(document: Table, folder: Path) -> Experiment:
+def construct_experiment(document: Table, folder: Path) -> Experiment:
+    """The experiment that a document says, its files beside `folder`."""
+    if "tune" in document:
+        raise InvalidFile("it has a table [tune]: choose among its candidates with tacit tune")
     header = [entry.name for entry in dataclasses.fields(Header)]
     _refuse_unknown("", document, [*header, *KINDS])
     if "task" not in document:
         raise InvalidFile('[task] is missing: an experiment needs one, at least kind = "logistic-hazard"')
     head = construct(Header, "", {key: value for key, value in document.items() if key in header})
-    absent = {"privacy": Open(), "stop": None}
+    absent = {"privacy": Open(), "stop": None, "augment": None}
     parts: dict[str, Any] = {
         name: absent[name] if name in absent and name not in document else _made(name, document, folder)
         for name in KINDS

@@ -4,35 +4,38 @@ It knows neither networks nor noise: a task trains, a mechanism guards, an aggre
 charged before anything leaves. There is no branch for privacy; an open run has a mechanism that does nothing.
 """
 
-import hmac
 import os
-import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tacit.aggregation.averaging import Mean
 from tacit.aggregation.server import Plain, ServerStep
 from tacit.baselines import compare
-from tacit.directory import LEDGER, Checkpoint, Directory, machine
+from tacit.directory import LEDGER, Checkpoint, Directory
 from tacit.engines.base import Engine
 from tacit.engines.local import Local
 from tacit.errors import BudgetExhausted, InvalidValue, require_count
 from tacit.keys import Key
-from tacit.privacy.account import EVERYONE
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.release import Release
 from tacit.privacy.statement import state
-from tacit.record import Record, Round, described
+from tacit.questions import Augmentation, closing_of, opened, opening_of, questions, told
+from tacit.record import Record, Round
 from tacit.run import Run, is_over, read, write
+from tacit.setting import Setting, digest
 from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table
-from tacit.stopping import Look, Stopping, Watch, best, enough, finite, pay_to_watch, watch_over
+from tacit.stopping import Look, Stopping, best, enough, finite, pay_to_watch, watch_over
 from tacit.task import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Callback = Callable[[Round], None]
 
@@ -46,6 +49,7 @@ def fit(
     server: ServerStep = Plain(),
     sampling: Sampling = Poisson(),
     stop: Stopping | None = None,
+    augment: Augmentation | None = None,
     engine: Engine = Local(),
     rounds: int = 1,
     seed: int = 0,
@@ -65,6 +69,7 @@ def fit(
         server: What the server does with the combined update.
         sampling: How the sites of a round are drawn.
         stop: When to end before the last round, and which round to keep.
+        augment: How sites add synthetic records to their own.
         engine: Where the work is done.
         rounds: How many.
         seed: What repeats.
@@ -84,157 +89,145 @@ def fit(
     if federation.records is not None:
         provenance.agreed([f"how many records all sites hold: {federation.records:,}"])
     task = task.settle(federation, provenance)
-    stopping = stop or Stopping()
-    mechanism = stopping.reserve(privacy).solve(
-        task, list(federation), aggregation, rounds, sampling=sampling.kind, records=federation.records
-    )
+    training = (stop or Stopping()).reserve(_left(augment, federation, privacy, provenance))
+    mechanism = training.solve(
+        task, list(federation), aggregation, rounds,
+        sampling=sampling.kind, records=federation.records, questions=questions(task),
+    )  # fmt: skip
     sampling.check(list(federation))
     watch, test = watch_over(federation, stop, task.goal, provenance, Key(seed))
     _require_scores(task, federation, [test, *([watch.records] if isinstance(watch, Look) else [])])
-    loop = Loop(task, federation, privacy, aggregation, server, sampling, engine, rounds, mechanism, watch)
+    loop = Loop(
+        task, federation, privacy, aggregation, server, sampling, engine, rounds, mechanism, watch,
+        training, augment, provenance,
+    )  # fmt: skip
     directory = Directory(out)
     choices = {"name": name, "seed": seed, "rounds": rounds, "baselines": baselines}
     with directory.claimed({**choices, **loop.described(stop)}, resume=resume):
         if is_over(directory):
             directory.forget_secret()
-            return read(directory, task)
+            return read(directory, opened(task, directory))
         with Ledger(directory.file(LEDGER)) as ledger:
             key = Key(seed, rehearsal=getattr(privacy, "rehearsal", True), entropy=directory.secret())
-            data = _digest(key, "data", federation.fingerprint)
-            if isinstance(privacy, Privacy) and stopping.epsilon is not None:
-                training, paid = pay_to_watch(federation, stopping, privacy, rounds, key)
-                loop = replace(loop, federation=training, watch=paid)
-            point, record, owed = loop.run(directory, ledger, key, data, callbacks)
-            if test is not None:
-                record = replace(record, scores=finite(task.score(point.best, test)))
-            if baselines and provenance.allowed:
-                record = replace(record, baselines=compare(task, federation, rounds, test, provenance, key))
-            releases = [*ledger.releases(), *owed]
-            promise = state(privacy, releases, public=provenance.public, bare=provenance.bare)
-        run = Run(task=task, record=record, privacy=promise, state=point.best, path=directory.path, name=name)
+            run = _ran(loop, stop, test, directory, ledger, key, callbacks, baselines=baselines, name=name)
         write(run, directory)
     return run
 
 
-@dataclass(frozen=True, eq=False)
-class Loop:
-    """Everything that stays the same from round to round."""
+def _ran(
+    loop: "Loop",
+    stop: Stopping | None,
+    test: Table | None,
+    directory: Directory,
+    ledger: Ledger,
+    key: Key,
+    callbacks: Sequence[Callback],
+    *,
+    baselines: bool,
+    name: str,
+) -> Run:
+    """Everything from the first charge on: what is bought, the rounds, the scores, the statement."""
+    federation, privacy, provenance = loop.federation, loop.privacy, loop.provenance
+    data = digest(key, "data", federation.fingerprint)
+    if isinstance(privacy, Privacy) and stop is not None and stop.epsilon is not None:
+        training, paid = pay_to_watch(federation, stop, privacy, loop.rounds, key)
+        loop = replace(loop, federation=training, watch=paid)
+    loop, point = loop.prepared(directory, ledger, key, data)
+    point, record, owed = loop.run(point, directory, ledger, key, callbacks)
+    if test is not None:
+        record = replace(record, scores=finite(loop.task.score(point.best, test)))
+    if baselines and provenance.allowed:
+        found = compare(loop.task, federation, loop.rounds, test, provenance, key)
+        record = replace(record, baselines=found)
+    releases = [*ledger.releases(), *owed]
+    promise = state(privacy, releases, public=provenance.public, bare=provenance.bare)
+    return Run(
+        task=loop.task, record=record, privacy=promise, state=point.best, path=directory.path, name=name
+    )
 
-    task: Task
-    federation: Federation
-    privacy: Privacy | Open
-    aggregation: Mean
-    server: ServerStep
-    sampling: Sampling
-    engine: Engine
-    rounds: int
-    mechanism: Mechanism
-    watch: Watch
-    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+
+def _left(
+    augment: Augmentation | None, federation: Federation, privacy: Privacy | Open, provenance: Provenance
+) -> Privacy | Open:
+    """What is left of a promise once synthetic records have their part."""
+    if augment is None:
+        return privacy
+    augment.check(federation, privacy, provenance)
+    return augment.reserve(privacy)
+
+
+@dataclass(frozen=True, eq=False)
+class Loop(Setting):
+    """The rounds."""
 
     def run(
-        self, directory: Directory, ledger: Ledger, key: Key, data: str, callbacks: Sequence[Callback]
+        self,
+        point: Checkpoint,
+        directory: Directory,
+        ledger: Ledger,
+        key: Key,
+        callbacks: Sequence[Callback],
     ) -> tuple[Checkpoint, Record, list[Release]]:
-        """Go on from the last checkpoint to the last round, or until the watch says so.
+        """Go on from a checkpoint to the last round, or until the watch says so.
 
         Args:
-            directory: Where the run is kept.
+            point: Where the run stands.
+            directory: Where it is kept.
             ledger: What is charged.
             key: The run's key.
-            data: What tells the data of this run from any other.
             callbacks: Called after every round.
 
         Returns:
             Where the run stands, what happened, and what it owes beyond what its ledger could bear.
         """
-        kept = directory.resumable(ledger, data)
-        if kept is None:
-            self._budget(ledger)
-        point = kept or self._begin(directory, ledger, key, data)
-        told = directory.finished_rounds(point)
-        loop = self._counted(ledger, key, data)
+        resumed = point.finished > 0
+        if not resumed:
+            start = self.task.start(self.federation, key / "start")
+            point = replace(point, state=start, memory=self.server.remember(start), best=start)
+        past = directory.finished_rounds(point)
         goal, patience = self.watch.goal, self.watch.patience
-        reason = enough(told, goal, patience)
+        reason = enough(past, goal, patience)
         while point.finished < self.rounds and reason is None:
             try:
-                point, entry = loop._round(point, ledger, key / (point.finished + 1), point.finished + 1)
+                point, entry = self._round(point, ledger, key / (point.finished + 1), point.finished + 1)
             except BudgetExhausted:
-                if kept is None or not told:
+                if not resumed:
                     raise
                 # A round that was cut off and could not be repeated was paid twice.
                 reason = "the budget bears no further round"
                 break
-            told.append(entry)
-            if best(told, goal, patience) == entry.number:
+            past.append(entry)
+            if best(past, goal, patience) == entry.number:
                 point = replace(point, best=point.state, best_round=entry.number)
             directory.write_round(entry)
             directory.write_checkpoint(point)
             for callback in callbacks:
                 callback(entry)
-            reason = enough(told, goal, patience)
+            reason = enough(past, goal, patience)
         early = reason if point.finished < self.rounds else None
-        owed = [] if early is None else self._pay_the_rest(ledger, point, data, key)
-        return point, Record(rounds=tuple(told), chosen=point.best_round, stopped=early), owed
+        owed = [] if early is None else self._pay_the_rest(ledger, point, key)
+        with suppress(BudgetExhausted) if resumed else nullcontext():
+            # What was cut off and could not be repeated was paid twice: then there is no last answer.
+            point = self.closed(point, directory, ledger, key)
+        return point, Record(rounds=tuple(past), chosen=point.best_round, stopped=early), owed
 
-    def _pay_the_rest(self, ledger: Ledger, point: Checkpoint, data: str, key: Key) -> list[Release]:
+    def _pay_the_rest(self, ledger: Ledger, point: Checkpoint, key: Key) -> list[Release]:
         """Charge for the rounds that were not taken: when to stop was decided by looking at the results.
 
         What is proven is the price of the plan. A price that followed the results would be a claim too small.
         What the ledger cannot bear, because a round was paid twice, is returned, to be stated all the same.
         """
-        rest = self._planned(point.finished + 1)
+        rest = self.planned(point.finished + 1)
         try:
-            ledger.charge(rest, ticket=_digest(key, "rest", data.encode()))
+            ledger.charge(rest, ticket=digest(key, "rest", point.data.encode()))
         except BudgetExhausted:
             return rest
         return []
 
-    def _planned(self, first: int) -> list[Release]:
-        """What the rounds from `first` on release, if everybody joins each."""
-        names = list(self.federation)
-        return [
-            release
-            for number in range(first, self.rounds + 1)
-            for release in (*self.mechanism.release(number, names), *self.watch.release(number))
-        ]
-
-    def _counted(self, ledger: Ledger, key: Key, data: str) -> "Loop":
-        """This loop with the number of records known, if it has to be bought."""
-        price = self.mechanism.counting(list(self.federation))
-        if not price:
-            return self
-        ledger.charge(price, ticket=_digest(key, "count", data.encode()))
-        sizes = {name: len(self.federation.records_of(name)) for name in self.federation}
-        return replace(self, federation=self.federation.knowing(self.mechanism.count(sizes, key / "count")))
-
-    def described(self, stop: Stopping | None) -> dict[str, object]:
-        """The choices of this run as the tables of an experiment file."""
-        tables = {
-            "task": self.task, "privacy": self.privacy, "aggregation": self.aggregation,
-            "server": self.server, "sampling": self.sampling, "stop": stop, "engine": self.engine,
-        }  # fmt: skip
-        return {**self.federation.origin, **{name: described(part) for name, part in tables.items() if part}}
-
-    def _begin(self, directory: Directory, ledger: Ledger, key: Key, data: str) -> Checkpoint:
-        """Where a run stands before its first round; kept, so that what is paid from now on is known."""
-        start = self.task.start(self.federation, key / "start")
-        point = Checkpoint(0, start, self.server.remember(start), start, 0, ledger.head, data)
-        directory.write_checkpoint(point)
-        return point
-
-    def _budget(self, ledger: Ledger) -> None:
-        """Set the budget, and make sure that it bears the whole run, if everybody joins each round."""
-        if isinstance(self.privacy, Open):
-            return
-        # A ledger that came with a budget keeps it: a run may not raise what others have set.
-        if self.privacy.epsilon is not None and EVERYONE not in ledger.budgets():
-            ledger.allow(epsilon=self.privacy.epsilon, delta=self.privacy.delta)
-        ledger.check([*self.mechanism.counting(list(self.federation)), *self._planned(1)])
-
     def _round(self, point: Checkpoint, ledger: Ledger, key: Key, number: int) -> tuple[Checkpoint, Round]:
         """Draw the sites, pay, train, combine, advance."""
         began = time.perf_counter()
-        ticket = self._ticket(point, key)
+        ticket = self.ticket(point, key)
         # Draws and noise belong to one charge: whoever pays again draws again. A rehearsal repeats.
         key = key if key.rehearsal else key / ticket
         names = self.sampling(list(self.federation), self.privacy.participation, key / "who")
@@ -253,31 +246,26 @@ class Loop:
             rounds=self.rounds,
             # Where the price counts on a secret draw, how many came is a secret; so is the time it took.
             sites=len(names) if expected is None else None,
-            scores=self.watch.scores(self.task, after.state, key),
+            scores=self.watch.scores(self.task, self._shown(after.state, key), key),
             epsilon=None if isinstance(self.privacy, Open) else ledger.spent(self.privacy.delta),
             budget=None if isinstance(self.privacy, Open) else self.privacy.epsilon,
             seconds=time.perf_counter() - began if expected is None else None,
         )
         return after, told
 
-    def _ticket(self, point: Checkpoint, key: Key) -> str:
-        """A name for this very round: after a crash the same inputs give the same noise, at no new price.
-
-        Inputs are everything that the sums of the round depend on: data, state, work, and the machine, which
-        may round otherwise. Work that cannot be written down is never the same after a crash.
-        """
-        work = [
-            getattr(self.task, "identity", None),
-            repr(self.described(None)),
-            repr(self.federation.records),
-            machine(),
-        ]
-        inputs = repr((key.path, point.data, [part or self.nonce for part in work]))
-        return _digest(key, inputs, point.state.numpy().tobytes())
+    def _shown(self, state: "Tensor", key: Key) -> "Tensor":
+        """The state that is scored after a round: closed, where that costs nothing."""
+        question = closing_of(self.task)
+        blind = isinstance(self.watch, Look) and self.watch.records is None
+        if question is None or blind or self.price(question):
+            return state
+        return question.close(state, self.ask(question, state, key / "closing"))
 
 
 def _require_scores(task: Task, federation: Federation, tables: Sequence[Table | None]) -> None:
     """Refuse held-out records that no score can be computed on, before anything is charged."""
+    opening = opening_of(task)
+    task = task if opening is None else told(task, opening.stand_in)
     start = task.start(federation, Key(0))
     for table in tables:
         try:
@@ -285,8 +273,3 @@ def _require_scores(task: Task, federation: Federation, tables: Sequence[Table |
         except InvalidValue as error:
             few = f"the held-out records ({len(table or ())}) cannot be scored"
             raise InvalidValue(f"{few}: hold out more, or none ({error})") from error
-
-
-def _digest(key: Key, purpose: str, content: bytes) -> str:
-    """A fingerprint that tells nothing to those who do not know the run's secret."""
-    return hmac.digest(key.entropy, repr(purpose).encode() + content, "sha256").hex()

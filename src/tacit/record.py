@@ -68,10 +68,13 @@ def described(part: Any) -> dict[str, Any]:  # noqa: ANN401
     entries = {entry.name: getattr(part, entry.name) for entry in parts}
     # A whole number given for a real one is that real number.
     reals = {entry.name for entry in parts if "float" in str(entry.type) and "int" not in str(entry.type)}
+    # A choice inside a choice is a table of its own, unless it says nothing.
+    inner = {name: described(value) for name, value in entries.items() if is_dataclass(value)}
+    entries |= {name: table for name, table in inner.items() if table}
     plain = {
         name: float(value) if name in reals and isinstance(value, int) else value
         for name, value in entries.items()
-        if _is_plain(value)
+        if _is_plain(value) and value != {}
     }
     return ({"kind": kind} if kind is not None else {}) | plain
 

@@ -21,7 +21,7 @@ from tacit.privacy.provenance import Provenance
 from tacit.record import described
 from tacit.sites.site import Cohort, Federation
 from tacit.sites.tables import Table
-from tacit.task import Goal, Updates
+from tacit.task import Closing, Goal, Opening, Updates
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -45,6 +45,7 @@ class LocalWork:
         lr: Learning rate.
         optimizer: `sgd`, `momentum` (0.9) or `adam`; each round starts afresh.
         proximal: Pull towards the state of the round (FedProx).
+        decay: Pull of all weights towards 0.
     """
 
     steps: int = 10
@@ -54,6 +55,7 @@ class LocalWork:
     lr: float = 0.05
     optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
     proximal: float = 0.0
+    decay: float = 0.0
 
     def __post_init__(self) -> None:
         require_count("steps", self.steps)
@@ -63,7 +65,8 @@ class LocalWork:
                 require_count(name, given)
         require_positive("lr", self.lr)
         require_word("optimizer", self.optimizer, ("sgd", "momentum", "adam"))
-        require(0 <= self.proximal < math.inf, "proximal", self.proximal, "finite and at least 0")
+        for name, given in (("proximal", self.proximal), ("decay", self.decay)):
+            require(0 <= given < math.inf, name, given, "finite and at least 0")
 
     @property
     def shuffled(self) -> bool:
@@ -97,6 +100,16 @@ class Learner(LocalWork, ABC):
     def groups(self) -> Groups:
         """Whether whole risk groups are drawn."""
         return "none" if self.risk_groups is None else "groups"
+
+    @property
+    def opening(self) -> Opening | None:
+        """Nothing has to be asked before the first round."""
+        return None
+
+    @property
+    def closing(self) -> Closing | None:
+        """Nothing has to be asked after the last round."""
+        return None
 
     @abstractmethod
     def program(self, columns: int) -> "Program":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
-from tacit.privacy.policy import Work
+from tacit.privacy.policy import Question, Work
 from tacit.privacy.provenance import Provenance
 from tacit.sites.site import Cohort, Federation
 from tacit.sites.tables import Table
@@ -35,6 +35,46 @@ class Updates:
     matrix: "Tensor"
 
 
+class Trains(Protocol):
+    """Whatever sends sites to work on their records."""
+
+    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """What each site makes of the state, by its own records."""
+        ...
+
+
+class Asked(Question, Trains, Protocol):
+    """A question to all sites, asked once: `train` gives sums to which each record contributes something
+    bounded. Only ratios of the sums may matter, not their size.
+    """  # noqa: D205
+
+    @property
+    def width(self) -> int:
+        """How many sums there are; public."""
+        ...
+
+
+class Opening(Asked, Protocol):
+    """What must be known of the sites before the first round."""
+
+    @property
+    def stand_in(self) -> dict[str, Any]:
+        """An answer like any other, to try out what comes later before anything is paid."""
+        ...
+
+    def answered(self, combined: "Tensor") -> dict[str, Any]:
+        """What the combined answers say: values of fields of the task, plain data."""
+        ...
+
+
+class Closing(Asked, Protocol):
+    """What a model needs to know of the sites once it is trained."""
+
+    def close(self, state: "Tensor", combined: "Tensor", noise: float = 0.0) -> "Tensor":
+        """The state with the combined answers in it; `noise` is the deviation of each of their numbers."""
+        ...
+
+
 class Task(Work, Protocol):
     """What a group of sites learns. The state is one flat vector of doubles."""
 
@@ -55,6 +95,16 @@ class Task(Work, Protocol):
     @property
     def goal(self) -> Goal:
         """The score that counts, and its good direction."""
+        ...
+
+    @property
+    def opening(self) -> Opening | None:
+        """What has to be asked before the first round, if anything has; known once it is settled."""
+        ...
+
+    @property
+    def closing(self) -> Closing | None:
+        """What has to be asked after the last round, if anything has."""
         ...
 
     def start(self, federation: Federation, key: Key) -> "Tensor":

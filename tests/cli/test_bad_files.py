@@ -282,11 +282,14 @@ def test_an_unknown_engine_is_refused(folder: Path):
     assert "[engine] kind = 'flwr'" in refused(folder, "run", write(folder, SIMULATED), "--engine", "flwr")
 
 
-def test_a_private_run_may_not_take_its_time_grid_from_the_file(folder: Path):
+def test_a_private_run_pays_for_its_time_grid(folder: Path):
     text = BY_COLUMN.replace("horizon = 3.0", "") + PRIVATE
-    err = refused(folder, "run", write(folder, text, PATIENTS))
-    assert "time grid" in err
-    assert "`horizon`" in err
+    out = folder / "paid"
+    code, _, err = tacit(
+        "run", write(folder, text, PATIENTS), "--set", "privacy.epsilon=200", "--out", str(out)
+    )
+    assert code == 0, err
+    assert "time grid" in tacit("ledger", str(out / "ledger.db"))[1]
 
 
 def test_a_private_run_may_not_score_on_private_records(folder: Path):

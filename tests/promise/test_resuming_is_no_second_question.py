@@ -99,7 +99,7 @@ def test_another_number_of_records_is_another_question(tmp_path):
 def test_another_machine_is_another_question(tmp_path, monkeypatch):
     first = asked(tmp_path / "run", supervised(batch=20), federation(), resume=False)
     before = paid(tmp_path / "run")
-    monkeypatch.setattr("tacit.loop.machine", lambda: "another")
+    monkeypatch.setattr("tacit.setting.machine", lambda: "another")
     again = asked(tmp_path / "run", supervised(batch=20), federation(), resume=True)
     assert not torch.equal(first, again)
     assert paid(tmp_path / "run") == 2 * before

@@ -10,11 +10,12 @@ from pandas.testing import assert_frame_equal
 
 from tacit.errors import InvalidValue
 from tacit.survival import data
+from tacit.survival.competing import hazards, incidence
 from tacit.survival.data import DESIGNS, simulate
 from tacit.survival.metrics import harrell
 
 OWN = {"weibull": "c_mean", "lognormal": "c_mean", "SDGM1": "c_mean", "SDGM2": "u_max", "SDGM3": "u_max",
-       "SDGM4": "c_step"}  # fmt: skip
+       "SDGM4": "c_step", "competing": "c_mean"}  # fmt: skip
 designs = pytest.mark.parametrize("design", DESIGNS)
 
 
@@ -133,6 +134,108 @@ def test_more_room_before_censoring_leaves_more_events_and_moves_no_feature():
     assert (near["time"] <= far["time"]).all()
 
 
+# A share of censored records
+
+
+@designs
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_wanted_share_of_records_is_censored(design, share):
+    table = simulate(design, records=20_000, censoring=share)
+    assert (table["event"] == 0).mean() == pytest.approx(share, abs=0.01)
+
+
+@pytest.mark.parametrize(("design", "features"), [("SDGM1", 1), ("SDGM1", 60), ("SDGM2", 3), ("SDGM3", 25)])
+def test_a_share_is_met_whatever_the_number_of_features(design, features):
+    table = simulate(design, records=20_000, features=features, censoring=0.3, seed=8)
+    assert (table["event"] == 0).mean() == pytest.approx(0.3, abs=0.01)
+
+
+@designs
+def test_a_share_changes_censoring_alone_and_a_longer_table_still_begins_with_the_shorter(design):
+    shorter, longer = (simulate(design, records=size, censoring=0.25) for size in (40, 500))
+    assert_frame_equal(longer.head(40), shorter, rtol=1e-14)
+    assert longer.filter(regex="^x").equals(simulate(design, records=500).filter(regex="^x"))
+
+
+def test_a_share_excludes_the_option_that_it_stands_for():
+    with pytest.raises(
+        InvalidValue, match=r"c_mean = 0.4 is not allowed: it must be left out where `censoring`"
+    ):
+        simulate(c_mean=0.4, censoring=0.3)
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, math.nan, True, "0.3"])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(InvalidValue, match=r"^censoring = .* must be above 0 and below 1"):
+        simulate(censoring=share)
+
+
+# Several causes
+
+
+def test_causes_follow_their_hazards_and_times_the_sum_of_them():
+    table = simulate("competing", records=50_000, features=7, causes=3, c_mean=1e-9, seed=2)
+    x = table.filter(regex="^x").to_numpy()
+    known = hazards(x, 3)
+    total = known.sum(axis=1)
+    unit = table["time"].to_numpy() * total
+    assert unit.mean() == pytest.approx(1, abs=0.02)
+    assert np.median(unit) == pytest.approx(math.log(2), abs=0.02)
+    for cause in (1, 2, 3):
+        seen = (table["event"] == cause).to_numpy()
+        assert seen.mean() == pytest.approx((known[:, cause - 1] / total).mean(), abs=0.01)
+        assert unit[seen].mean() == pytest.approx(1, abs=0.03)
+
+
+def test_true_incidences_are_the_shares_of_patients_seen_with_that_cause():
+    table = simulate("competing", records=50_000, features=6, c_mean=1e-9, seed=5)
+    x, times = table.filter(regex="^x").to_numpy(), np.array([0.1, 0.5, 2.0])
+    for cause in (1, 2):
+        seen = [((table["event"] == cause) & (table["time"] <= time)).mean() for time in times]
+        assert incidence(x, times, cause).mean(axis=0) == pytest.approx(seen, abs=0.01)
+    everything = incidence(x, [1e9], 1) + incidence(x, [1e9], 2)
+    assert everything == pytest.approx(1)
+
+
+def test_each_cause_has_features_of_its_own_and_all_share_the_last():
+    x = np.zeros((1, 9))
+    base = hazards(x)
+    assert base == pytest.approx(np.array([[1, 0.5]]))
+    for start, moved in ((0, [True, False]), (3, [False, True]), (6, [True, True])):
+        other = x.copy()
+        other[:, start : start + 3] = 1
+        assert (hazards(other) != base).tolist() == [moved]
+        other[:, 6:] *= -1
+        assert (hazards(other) != base).tolist() == [moved]
+
+
+def test_two_causes_are_the_default_and_one_is_allowed():
+    assert simulate("competing").equals(simulate("competing", causes=2))
+    assert set(simulate("competing")["event"]) == {0, 1, 2}
+    assert set(simulate("competing", causes=1)["event"]) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"design": "SDGM1", "causes": 2}, "causes = 2 is not allowed: it must be left out: SDGM1 has one"),
+        ({"design": "competing", "causes": 0}, "causes = 0 is not allowed"),
+        ({"design": "competing", "causes": 1.5}, "causes = 1.5 is not allowed"),
+        ({"design": "competing", "causes": 4, "features": 4}, "features = 4 is not allowed.* at least 5"),
+    ],
+)
+def test_causes_that_make_no_design_are_refused(options, said):
+    with pytest.raises(InvalidValue, match=said):
+        simulate(**options)
+
+
+def test_an_incidence_of_a_cause_that_is_not_there_is_refused():
+    with pytest.raises(InvalidValue, match="cause = 3 is not allowed: it must be at most 2"):
+        incidence(np.zeros((1, 4)), [1.0], cause=3)
+    with pytest.raises(InvalidValue, match="more columns than causes"):
+        hazards(np.zeros((1, 2)))
+
+
 # Tables
 
 
@@ -144,14 +247,15 @@ def test_any_table_has_its_columns_positive_times_and_events_of_zero_and_one(des
     assert len(table) == records
     assert np.isfinite(table.to_numpy()).all()
     assert (table["time"] > 0).all()
-    assert table["event"].isin([0, 1]).all()
+    assert table["event"].isin([0, 1, 2] if design == "competing" else [0, 1]).all()
     assert table["event"].dtype == np.int64
     assert (table.dtypes.drop("event") == np.float64).all()
 
 
 @designs
-def test_one_feature_is_enough_but_for_sdgm2(design):
-    assert simulate(design, features=3 if design == "SDGM2" else 1, records=5).shape[0] == 5
+def test_one_feature_is_enough_for_most(design):
+    fewest = 3 if design in ("SDGM2", "competing") else 1
+    assert simulate(design, features=fewest, records=5).shape[0] == 5
 
 
 @designs

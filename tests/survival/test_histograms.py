@@ -346,7 +346,7 @@ def test_an_unknown_column_gets_a_hint():
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=30))
 def test_nearest_counts_are_not_negative_and_keep_their_sum(given_counts):
     counts = np.array(given_counts)
-    found = histograms._nearest_counts(counts)
+    found = histograms.nearest_counts(counts)
     assert (found >= 0).all()
     assert found.sum() == pytest.approx(max(counts.sum(), 0.0), abs=1e-9)
     # Who is moved by as much as all others who stay above 0 is at the nearest such point.
@@ -361,7 +361,7 @@ def test_nearest_counts_are_not_negative_and_keep_their_sum(given_counts):
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=30))
 def test_counts_that_fit_stay_as_they_are(given_counts):
     counts = np.array(given_counts)
-    assert histograms._nearest_counts(counts) == pytest.approx(counts, abs=1e-9)
+    assert histograms.nearest_counts(counts) == pytest.approx(counts, abs=1e-9)
 
 
 @settings(max_examples=30)

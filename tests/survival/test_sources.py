@@ -1,18 +1,23 @@
 """Where data come from: what is public stays apart from what is not, and every record is somewhere once."""
 
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit import Federation
-from tacit.errors import InvalidFile, InvalidValue
+from tacit.errors import InvalidFile, InvalidValue, Refused
+from tacit.experiment import construct
+from tacit.record import described
 from tacit.sites.splits import ByColumn, Dealt, Dirichlet, Iid, NonIid, TimeNonIid
 from tacit.survival.data import simulate
 from tacit.survival.sources import Csv, Simulated
+from tacit.survival.targets import require_sites
 
 PATIENTS = simulate("SDGM1", records=90, features=3, seed=1).assign(site=["oslo", "bergen", "aker"] * 30)
 
@@ -224,6 +229,195 @@ def test_what_is_wrong_in_a_file_is_named_with_its_place(
 ):
     with pytest.raises(InvalidValue, match=said):
         csv(tmp_path, frame, **options).open(ByColumn(), 1)
+
+
+def test_the_share_of_censored_patients_can_be_asked_for():
+    found = Simulated(records=5000, censoring=0.6).open(Iid(), 1)
+    assert found.store.targets["event"].mean() == pytest.approx(0.4, abs=0.03)
+    assert found.reference.targets["event"].mean() == pytest.approx(0.4, abs=0.03)
+
+
+def test_simulated_patients_may_have_several_causes():
+    found = Simulated(design="competing", records=500, causes=3).open(Iid(), 1)
+    assert set(found.store.targets["event"]) == {0, 1, 2, 3}
+
+
+# Times, events, entries and weights
+
+
+def test_entries_and_weights_are_targets_and_no_features(tmp_path: Path):
+    frame = PATIENTS.assign(start=PATIENTS["time"] / 2, counts=2.0)
+    found = csv(tmp_path, frame, entry="start", weight="counts").open(ByColumn(), 1, may_look=True)
+    assert set(found.store.targets) == set(found.held_out.targets) == {"time", "event", "entry", "weight"}
+    assert found.store.columns == ("x1", "x2", "x3")
+    assert found.store.targets["entry"] == pytest.approx(found.store.targets["time"] / 2)
+    assert set(found.store.targets["weight"]) == {2}
+
+
+def first(column: str, value: float) -> pd.DataFrame:
+    """The patients, of whom the first has another value."""
+    frame = PATIENTS.assign(start=0.0, counts=1.0).astype({column: float})
+    frame.loc[0, column] = value
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (first("time", 0.0), "^time in site oslo is not allowed: 1 of 30 records are not above 0; mend"),
+        (first("time", -3.0), "^time in site oslo is not allowed: 1 of 30 records are not above 0"),
+        (first("event", 0.5), "^event in site oslo is not allowed: 1 of 30 .* whole number from 1 on"),
+        (first("event", -1.0), "^event in site oslo is not allowed: 1 of 30 records are not 0 .censored"),
+        (first("start", 99.0), "^entry in site oslo is not allowed: 1 of 30 records are not before the time"),
+        (first("start", float(PATIENTS["time"][0])), "^entry in site oslo .* not before the time"),
+        (first("start", -1.0), "^entry in site oslo is not allowed: 1 of 30 records are not at least 0"),
+        (first("start", np.nan), "^start in site oslo is not allowed: 1 of 30 records hold NaN"),
+        (first("counts", 0.0), "^weight in site oslo is not allowed: 1 of 30 records are not above 0"),
+        (first("counts", -1.0), "^weight in site oslo is not allowed: 1 of 30 records are not above 0"),
+        (first("counts", np.inf), "^counts in site oslo is not allowed: 1 of 30 records hold NaN or inf"),
+        (PATIENTS.assign(start=0.0), "^column counts is missing in site aker"),
+    ],
+)
+def test_a_target_that_makes_no_sense_is_named_with_its_place(tmp_path: Path, frame: pd.DataFrame, said: str):
+    with pytest.raises(InvalidValue, match=said):
+        csv(tmp_path, frame, entry="start", weight="counts").open(ByColumn(), 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"entry": "time"}, "entry = 'time' is not allowed: it must be a column of its own"),
+        ({"entry": "start", "weight": "start"}, "weight = 'start' is not allowed"),
+        ({"cause": 0}, 'cause = 0 is not allowed: it must be a whole number of at least 1, or "any"'),
+        ({"cause": "first"}, "cause = 'first' is not allowed"),
+        ({"fill": {"time": 1.0}}, "fill, center or scale of time = .* that of a feature"),
+        ({"leave": ["x1"], "center": {"x1": 1.0}}, "scale of x1 = .* that of a feature"),
+        ({"levels": {"x1": []}}, "levels of x1"),
+        ({"scale": {"x1": 0.0}}, "scale of x1 = 0.0 is not allowed"),
+    ],
+)
+def test_options_of_a_file_that_contradict_each_other_are_refused(options: dict, said: str):
+    with pytest.raises(InvalidValue, match=said):
+        Csv(path="patients.csv", **options)
+
+
+# Causes
+
+CAUSES = PATIENTS.assign(event=np.where(PATIENTS["event"] == 1, np.arange(90) % 2 + 1, 0))
+
+
+def test_causes_keep_their_codes_unless_one_is_chosen(tmp_path: Path):
+    each, second, whichever = (
+        csv(tmp_path, CAUSES, cause=cause, held_out=0.0).open(ByColumn(), 1).store.targets["event"]
+        for cause in (None, 2, "any")
+    )
+    assert set(each) == {0, 1, 2}
+    assert second.tolist() == (each == 2).tolist()
+    assert whichever.tolist() == (each > 0).tolist()
+
+
+def test_a_cause_may_be_absent_at_a_site_but_not_everywhere(tmp_path: Path):
+    at_one = CAUSES.assign(
+        event=np.where(CAUSES["site"] == "oslo", CAUSES["event"].clip(upper=1), CAUSES["event"])
+    )
+    found = csv(tmp_path, at_one).open(ByColumn(), 1)
+    require_sites(found, causes=2)
+    with pytest.raises(InvalidValue, match=r"cause = 3 is not allowed: the causes in patients.csv are 1, 2"):
+        csv(tmp_path, at_one, cause=3).open(ByColumn(), 1)
+    with pytest.raises(InvalidValue, match="causes = 3 is not allowed: no site has an event of cause 3"):
+        require_sites(found, causes=3)
+    with pytest.raises(InvalidValue, match=r"event in site aker .* 1 .happened. or 0 .*cause = 1, or .any"):
+        require_sites(found)
+
+
+def test_a_site_without_an_event_of_the_chosen_cause_is_named(tmp_path: Path):
+    at_one = CAUSES.assign(
+        event=np.where(CAUSES["site"] == "oslo", CAUSES["event"].clip(upper=1), CAUSES["event"])
+    )
+    found = csv(tmp_path, at_one, cause=2).open(ByColumn(), 1)
+    with pytest.raises(InvalidValue, match="event in site oslo is not allowed: all 30 records are censored"):
+        require_sites(found)
+
+
+# Words and missing values
+
+WORDS = PATIENTS.assign(
+    sex=["f", "m"] * 45, grade=[1, 2, 3] * 30, bmi=[np.nan, 20.0, 30.0] * 30, id=range(90)
+)
+RULES = {
+    "levels": {"sex": ["f", "m"], "grade": [1, 2, 3]},
+    "fill": {"bmi": 25},
+    "center": {"bmi": 25.0},
+    "leave": ["id"],
+}
+
+
+@pytest.mark.parametrize("split", [ByColumn(), Iid(count=3)], ids=["by column", "dealt"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_words_and_missing_values_of_a_file_follow_public_rules(
+    tmp_path: Path, split: ByColumn | Dealt, suffix: str
+):
+    path = tmp_path / f"patients.{suffix}"
+    WORDS.to_csv(path, index=False) if suffix == "csv" else WORDS.to_parquet(path)
+    found = Csv(path=str(path), site="site", **RULES).open(split, 1)
+    assert found.store.columns == ("x1", "x2", "x3", "sex=m", "grade=2", "grade=3", "bmi")
+    assert found.encoding.levels == {"sex": ["f", "m"], "grade": ["1", "2", "3"]}
+    assert np.bincount(found.store.features[:, 3].astype(int)).tolist() == [45, 45]
+    assert sorted(set(found.store.features[:, 6])) == [-5, 0, 5]
+
+
+def test_a_test_file_is_encoded_like_the_others(tmp_path: Path):
+    WORDS[::-1].to_csv(tmp_path / "test.csv", index=False)
+    found = csv(tmp_path, WORDS, test=str(tmp_path / "test.csv"), **RULES).open(ByColumn(), 1)
+    assert found.held_out.columns == found.store.columns
+    assert np.bincount(found.held_out.features[:, 3].astype(int)).tolist() == [45, 45]
+
+
+def test_a_level_may_read_like_a_missing_value(tmp_path: Path):
+    frame = PATIENTS.assign(finding=["None", "NA", "some"] * 30)
+    found = csv(tmp_path, frame, levels={"finding": ["some", "None", "NA"]}).open(ByColumn(), 1)
+    assert found.store.features[:, 3:].sum(axis=0).tolist() == [30, 30]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"levels": {"grade": [1, 2, 3]}}, r"^sex in site aker does not hold numbers .*levels = \{ sex = "),
+        (
+            {"levels": {"sex": ["f"], "grade": [1, 2, 3]}},
+            '^sex in site aker .* it holds "m", its levels are "f"',
+        ),
+        (
+            {"fill": {}},
+            r"^bmi in site oslo is not allowed: 30 of 30 records hold NaN or nothing.*fill = \{ bmi = 0.0",
+        ),
+        ({"fill": {"bmi": 1.0, "bim": 1.0}}, "^column bim is missing in site aker .did you mean"),
+        ({"leave": ["di"]}, "^column di is missing in patients.csv"),
+    ],
+)
+def test_what_no_rule_covers_is_refused_with_the_way_out(tmp_path: Path, change: dict, said: str):
+    with pytest.raises(InvalidValue, match=said):
+        csv(tmp_path, WORDS, **{**RULES, **change}).open(ByColumn(), 1)
+
+
+def test_means_and_spreads_are_taken_from_records_only_where_somebody_may_look(tmp_path: Path):
+    source = csv(tmp_path, WORDS, **RULES, standardize=True, held_out=0.0)
+    with pytest.raises(Refused, match="give public ones as `center` and `scale`"):
+        source.open(ByColumn(), 1, may_look=False)
+    found = source.open(ByColumn(), 1, may_look=True)
+    assert found.store.features[:, :3].mean(axis=0) == pytest.approx(0, abs=1e-12)
+    assert found.store.features[:, :3].std(axis=0) == pytest.approx(1)
+    # What the file says, it says.
+    assert found.encoding.center["bmi"] == 25
+    assert set(found.encoding.scale) == {"x1", "x2", "x3"}
+
+
+def test_the_rules_of_a_file_survive_the_file_that_a_run_writes(tmp_path: Path):
+    source = csv(tmp_path, WORDS, site="site", **RULES, standardize=True, cause="any")
+    written = tomli_w.dumps({"data": source.open(Iid(count=2), 1, may_look=True).origin["data"]})
+    table = tomllib.loads(written)["data"]
+    assert table.pop("kind") == "csv"
+    assert described(construct(Csv, "data", table)) == described(source)
 
 
 def test_opening_a_file_leaves_it_as_it_was(tmp_path: Path):

@@ -24,6 +24,7 @@ from tacit.survival.statistics import (
     life_table,
     logrank,
     nelson_aalen,
+    restricted_mean,
 )
 
 with warnings.catch_warnings():
@@ -31,6 +32,7 @@ with warnings.catch_warnings():
     from lifelines import AalenJohansenFitter, KaplanMeierFitter, NelsonAalenFitter
     from lifelines.datasets import load_gbsg2, load_lung, load_rossi, load_waltons
     from lifelines.statistics import logrank_test, multivariate_logrank_test
+    from lifelines.utils import restricted_mean_survival_time
 
 TARGETS = ("time", "event")
 SPLITS = {
@@ -176,6 +178,34 @@ def test_a_public_grid_gives_what_lifelines_gives_for_times_rounded_up_to_it():
     assert late.any()
     assert np.isnan(ours.at([2.01, 50.0])).all()
     assert np.isnan(ours.at_risk([2.01])).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_restricted_means_are_those_of_lifelines(name):
+    federation = dealt(frame(name), SPLITS["dirichlet"])
+    data = in_one_place(federation)
+    for until in (np.quantile(data["time"], 0.3), float(data["time"].median()), data["time"].max() * 1.5):
+        with lifelines_at_work():
+            theirs = restricted_mean_survival_time(of_lifelines(KaplanMeierFitter, data), t=until)
+        found = restricted_mean(federation, until=until)
+        assert found.table.loc["everybody", "mean"] == pytest.approx(theirs, rel=1e-11)
+        arms = restricted_mean(federation, until=until, by="arm").table
+        for arm in (0, 1):
+            own = data[data["arm"] == arm]
+            with lifelines_at_work():
+                theirs = restricted_mean_survival_time(of_lifelines(KaplanMeierFitter, own), t=until)
+            assert arms.loc[str(arm), "mean"] == pytest.approx(theirs, rel=1e-11)
+        assert arms.loc["difference", "mean"] == pytest.approx(arms["mean"].iloc[1] - arms["mean"].iloc[0])
+
+
+def test_the_error_of_a_restricted_mean_is_greenwoods():
+    # The third is censored: the curve is 3/4, 1/2, 1/2, 0, and the areas behind events are 5/4 and 1/2.
+    table = from_arrays(np.zeros(4), time=[1.0, 2, 3, 4], event=[1, 1, 0, 1])
+    found = restricted_mean(Federation({"only": table}), until=3.0)
+    assert found.table.loc["everybody", "mean"] == pytest.approx(1 + 0.75 + 0.5)
+    wanted = np.sqrt(1.25**2 * 1 / (4 * 3) + 0.5**2 * 1 / (3 * 2))
+    assert found.table.loc["everybody", "se(mean)"] == pytest.approx(wanted)
+    assert "mean time without an event up to 3" in str(found)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -365,6 +395,67 @@ def test_private_incidences_are_within_a_hundredth():
             federation, causes=2, grid=grid, epsilon=1.0, ledger=Ledger(), key=Key(seed, rehearsal=True)
         )
         assert abs(found.at(grid) - exact.at(grid)).max() <= 0.01
+
+
+@pytest.mark.parametrize(("sites", "bins"), [(1, 20), (1, 50), (3, 20)])
+@pytest.mark.parametrize("design", ["SDGM1", "SDGM2"])
+def test_one_histogram_gives_every_curve_within_a_hundredth(design, sites, bins):
+    """As long as one in five is left; with more sites there is more noise, which counts alike at each."""
+    federation = dealt(simulate(design, records=3000, features=3, seed=100), Iid(count=sites))
+    horizon = np.quantile(simulate(design, records=3000, features=3, seed=200)["time"], 0.8)
+    grid, exact = np.linspace(0, horizon, bins + 1)[1:], life_table(federation)
+    errors = []
+    for seed in range(15):
+        paid = {"epsilon": 1.0, "ledger": Ledger(), "key": Key(seed, rehearsal=True)}
+        table = life_table(federation, grid=grid, **paid)
+        baselines = [
+            breslow(federation, lambda x: 0.1 * x[:, 2], exact),
+            breslow(federation, lambda x: 0.1 * x[:, 2], table, bound=0.5, **paid),
+        ]
+        errors.append(
+            [
+                *(worst(curve, curve(exact), table) for curve in (kaplan_meier, nelson_aalen, censoring)),
+                np.nanmax(abs(np.diff([np.exp(-curve.at(grid)) for curve in baselines], axis=0))),
+            ]
+        )
+    assert (np.median(errors, axis=0) <= 0.01).all()
+
+
+def test_a_private_logrank_test_is_near_the_open_one():
+    grid, off = np.linspace(0, 3, 21)[1:], []
+    for seed in range(15):
+        federation = two_arms(seed, 0.15, records=3000)
+        table = life_table(
+            federation, by="arm", grid=grid, epsilon=1.0, ledger=Ledger(), key=Key(seed, rehearsal=True)
+        )
+        lead = [
+            found.table.eval("observed - expected").iloc[1] / len(federation.store)
+            for found in (logrank(table, by="arm"), logrank(federation, by="arm"))
+        ]
+        off.append(abs(lead[0] - lead[1]))
+    assert np.median(off) <= 0.01
+
+
+def test_private_restricted_means_are_near_and_their_intervals_hold_the_truth():
+    grid, inside, off, truth = np.linspace(0, 2, 21)[1:], [], [], 1 - np.exp(-1.6)
+    for seed in range(80):
+        federation = two_arms(seed, 0.0)
+        key = Key(seed, rehearsal=True)
+        found = restricted_mean(
+            federation, until=1.6, by="arm", grid=grid, epsilon=0.5, ledger=Ledger(), key=key
+        ).table
+        inside.append((found["lower"] <= [truth, truth, 0]) & (found["upper"] >= [truth, truth, 0]))
+        off.append(abs(found["mean"].iloc[:2] - truth).max())
+    assert 0.9 <= np.mean(inside) <= 0.995
+    assert np.median(off) <= 0.05
+
+
+def test_a_mean_beyond_what_is_known_is_refused():
+    federation, table, _ = private(1, 30, 3)
+    with pytest.raises(InvalidValue, match="beyond it nothing is known"):
+        restricted_mean(table, until=table.grid[-1] * 1.01)
+    with pytest.raises(InvalidValue, match="until"):
+        restricted_mean(federation, until=0.0)
 
 
 def test_a_private_baseline_gives_nearly_the_same_survival():

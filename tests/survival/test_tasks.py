@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tacit import Federation, Key, Open, Privacy, fit
-from tacit.errors import InvalidValue, Refused
+from tacit.errors import InvalidValue
 from tacit.privacy.provenance import Provenance
 from tacit.sites.splits import Iid
 from tacit.sites.tables import Table, from_arrays
@@ -70,10 +70,15 @@ def test_cuts_that_are_given_stay_as_they_are():
     assert settled(LogisticHazard(cuts=[0.5, 1, 7]), federation(), PRIVATE)[0].cuts == (0.5, 1.0, 7.0)
 
 
-def test_a_private_run_may_not_take_its_cuts_from_the_records():
-    with pytest.raises(Refused, match="horizon") as caught:
-        settled(LogisticHazard(cuts=5), federation(), PRIVATE)
-    assert "time grid" in str(caught.value)
+def test_a_private_run_may_not_take_its_cuts_from_the_records_and_buys_them():
+    task, provenance = settled(LogisticHazard(cuts=5), federation(), PRIVATE)
+    assert task.cuts == 5
+    assert task.opening is not None
+    assert (task.opening.kind, task.opening.cuts) == ("time grid", 5)
+    assert provenance.bare == []
+    # What it knows already, it does not ask.
+    known = settled(LogisticHazard(cuts=5, horizon=2.0), federation(), PRIVATE)[0]
+    assert known.opening is None
 
 
 @pytest.mark.parametrize("privacy", [REHEARSAL, OPEN], ids=["rehearsal", "open"])

@@ -6,12 +6,13 @@ batch stays empty. Shuffled batches are for work whose price counts on no draw.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.keys import Key
+from tacit.keys import Key, Secret
 from tacit.sites.site import Cohort
 
 Integers = NDArray[np.int64]
@@ -25,19 +26,49 @@ class Batch:
     Args:
         rows: Positions; where nobody is, position 0.
         present: Where somebody is.
+        chance: Where steps that draw more than their records get it from.
+        whole: The batch that this is a piece of, and which of its units.
     """
 
     rows: Integers
     present: Marks
+    chance: "Chance | None" = None
+    whole: "tuple[Batch, slice] | None" = None
 
     def units(self, chosen: slice) -> "Batch":
         """The same batch with these units alone."""
-        return Batch(self.rows[:, chosen], self.present[:, chosen])
+        return Batch(self.rows[:, chosen], self.present[:, chosen], whole=(self, chosen))
+
+    @cached_property
+    def luck(self) -> NDArray[np.float64]:
+        """A number between 0 and 1 for everybody present, whoever else works beside the site.
+
+        In secret: what is drawn for one record must not tell that another one, before it, is gone.
+        """
+        if self.whole is not None:
+            return self.whole[0].luck[:, self.whole[1]]
+        assert self.chance is not None, "a step that draws is told where from"
+        drawn = np.zeros(self.present.shape)
+        for site, here, stream in zip(drawn, self.present, self.chance.streams, strict=False):
+            site[here] = stream.uniform((int(here.sum()),))
+        return drawn
 
     @property
     def counts(self) -> NDArray[np.float64]:
         """How many units each site has in this step; at least 1, so that means are defined."""
         return np.maximum(self.present.any(axis=2).sum(axis=1), 1).astype(np.float64)
+
+
+class Chance:
+    """A secret stream of draws for each site; every step of a round draws once, one after the other."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self._keys = keys
+
+    @cached_property
+    def streams(self) -> list[Secret]:
+        """The streams, once somebody draws."""
+        return [(key / "luck").secret() for key in self._keys]
 
 
 def poisson(

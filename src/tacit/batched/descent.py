@@ -1,6 +1,7 @@
 """Local work: the steps that the sites of a cohort take together, each on its own records."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Literal, Protocol
 
@@ -69,6 +70,8 @@ class Work(Protocol):
     def optimizer(self) -> Optimizer: ...  # noqa: D102
     @property
     def proximal(self) -> float: ...  # noqa: D102
+    @property
+    def decay(self) -> float: ...  # noqa: D102
 
 
 def descend(
@@ -94,15 +97,18 @@ def _walk(
     weights = start.copy()
     optimizer = OPTIMIZERS[work.optimizer](start.shape, work.lr)
     expected = _expected(work, cohort)
-    noise = [key / "noise" for key in keys]
+    noise, chance = [key / "noise" for key in keys], batches.Chance(keys)
     for step, batch in enumerate(_batches(work, cohort, keys)):
         # Sites that are done with their shuffled batches wait; they are the last ones.
         here = len(batch.rows)
+        batch = replace(batch, chance=chance)
         contributions = Pieces.of(program, weights[:here], batch, cohort.store)
         sums = mechanism.noisy_sums(contributions, noise[:here], step)
         sums /= (batch.counts if expected is None else expected[:here])[:, None]
         if work.proximal:
             sums += work.proximal * (weights[:here] - start[:here])
+        if work.decay:
+            sums += work.decay * weights[:here]
         optimizer.step(weights[:here], sums)
     weights -= start
     return weights

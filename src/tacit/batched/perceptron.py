@@ -146,12 +146,21 @@ class Perceptron:
         if not here.all():
             # Where nobody is, nobody's record may have an influence, however broken it is.
             inputs[~here] = 0.0
-        passed = self._forward(weights, inputs)
         targets = {name: values.take(batch.rows, axis=0) for name, values in store.targets.items()}
-        shaped = passed[-1][1].reshape(sites, units, members, -1)
-        back = self.loss.slopes(shaped, targets, batch.present).reshape(sites, units * members, -1)
-        back = np.where(here[:, :, None], back, 0.0)
-        signals = self._backward(weights, passed, back)
+
+        def slopes(outputs: Array) -> Array:
+            shaped = outputs.reshape(sites, units, members, -1)
+            back = self.loss.slopes(shaped, targets, batch.present).reshape(outputs.shape)
+            return np.where(here[:, :, None], back, 0.0)
+
+        return self.products(weights, inputs, units, slopes)
+
+    def products(
+        self, weights: Array, inputs: Array, units: int, slopes: Callable[[Array], Array]
+    ) -> "Products":
+        """The gradients of so many units, from what goes in and how the loss slopes in what comes out."""
+        passed = self._forward(weights, inputs)
+        signals = self._backward(weights, passed, slopes(passed[-1][1]))
         activations = [inputs, *(outputs for _, outputs in passed[:-1])]
         entering = [
             values[:, :, : layer.inputs] for layer, values in zip(self.layers, activations, strict=True)
@@ -254,23 +263,29 @@ def _sums(inputs: Array, signals: Array, bias: bool, norm: Norm) -> Array:
 
 
 def stacked(widths: Sequence[int], activation: str, loss: Loss, *, spread: int | None = None) -> Perceptron:
-    """A perceptron of these widths, from features to outputs, the same activation between all layers.
+    """A perceptron of these widths, from features to outputs; see `layered`."""
+    return Perceptron(layered(widths, activation, bias=spread is None, spread=spread), loss)
+
+
+def layered(
+    widths: Sequence[int], activation: str, *, bias: bool, spread: int | None = None
+) -> tuple[Layer, ...]:
+    """Layers of these widths, from features to outputs, the same activation between all of them.
 
     Args:
         widths: From the features to the outputs.
         activation: What stands between layers.
-        loss: Its loss.
+        bias: Whether the last of them has biases.
         spread: Over how many outputs, each with a shift of its own, the single output is spread, if it is.
     """
     layers: list[Layer] = []
     for inputs, outputs in pairwise(widths):
         last = len(layers) == len(widths) - 2
         start = layers[-1].end if layers else 0
-        bias = not last or spread is None
-        layers.append(Layer(inputs, outputs, bias, "identity" if last else activation, start))
+        layers.append(Layer(inputs, outputs, bias or not last, "identity" if last else activation, start))
     if spread is not None:
         layers.append(Layer(0, spread, True, "identity", layers[-1].end))
-    return Perceptron(layers, loss)
+    return tuple(layers)
 
 
 def recognised(module: nn.Module, loss: Loss) -> Perceptron | None:

@@ -167,6 +167,29 @@ def run(
 
 
 @app.command()
+def tune(
+    file: Annotated[
+        Path, typer.Argument(help="An experiment file with a table [tune], or a tuning to resume.")
+    ],
+    changes: Changes = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The directory of the tuning; under runs/ by default.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a tuning that was cut off.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Choose among a few candidates; all of them and the choice within one promise."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import commands
+
+        done = commands.tune(file, changes=changes or [], out=out, resume=resume, quiet=quiet)
+        output.document(done.as_dict()) if json else commands.show_tuning(done)
+        output.talk(f"saved {done.path}", quiet=quiet)
+
+
+@app.command()
 def show(
     runs: Annotated[list[Path], typer.Argument(help="Directories of runs.")],
     json: Json = False,

@@ -12,8 +12,8 @@ from tacit.errors import InvalidFile, InvalidValue, require_count, require_rate
 from tacit.privacy.release import Relation
 
 if TYPE_CHECKING:
-    from tacit.experiment import Experiment
     from tacit.run import Run
+    from tacit.tuning import Candidate, Tuned
 
 # Running prices are recomputed for so many rows of a ledger, spread evenly.
 RUNNING_PRICES = 50
@@ -220,7 +220,7 @@ def run(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, q
     from tacit.reports.text import progress
 
     read = experiment.read(file, changes)
-    place = out if out is not None else _place(file, read, resume=resume)
+    place = out if out is not None else _place(file, read.name, repr(read), resume=resume)
     try:
         with progress(quiet=quiet) as watcher:
             return read.run(place, resume=resume, callbacks=[watcher])
@@ -230,15 +230,73 @@ def run(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, q
         raise
 
 
-def _place(file: Path, read: "Experiment", *, resume: bool) -> Path:
+def tune(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, quiet: bool) -> "Tuned":
+    """Choose among the candidates of an experiment file, or go on with a tuning that was cut off."""
+    from tacit import tuning
+    from tacit.reports.text import progress
+
+    grid = tuning.read(file, changes)
+    name, many = f"{grid.common.name}-tuning", len(grid.candidates)
+    place = out if out is not None else _place(file, name, repr(grid), resume=resume)
+
+    def announce(candidate: "Candidate") -> None:
+        output.talk(f"{candidate.name} of {many}: {_in_words(candidate.changes)}", quiet=quiet)
+
+    try:
+        with progress(quiet=quiet) as watcher:
+            return tuning.tune(grid, place, resume=resume, announce=announce, callbacks=[watcher])
+    except KeyboardInterrupt:
+        words = f"tacit tune {shlex.quote(str(place))} --resume"
+        output.talk(f"tacit: interrupted; go on with: {words}", quiet=False)
+        raise
+
+
+def show_tuning(done: "Tuned") -> None:
+    """The candidates, the choice and its price, for people."""
+    from tacit.reports.text import NAMES as SCORES
+
+    score = SCORES.get(done.by[0], done.by[0])
+    varied = list(dict.fromkeys(key for trial in done.trials for key in trial.changes))
+    by = f"the best {score} on one half of the held-out records; what follows is scored on the other"
+    told = {trial.candidate: trial.score for trial in done.trials if trial.score is not None}
+    if done.noise is not None:
+        # Only differences mean something.
+        score, least = "loss above", told[done.chosen]
+        told = {name: value - least for name, value in told.items()}
+        by = f"the least loss of records kept apart; its noise has standard deviation {done.noise:.4g}"
+    output.table(
+        ("candidate", *varied, score),
+        [
+            (
+                trial.candidate,
+                *(str(trial.changes.get(key, "-")) for key in varied),
+                f"{told[trial.candidate]:.4f}" if trial.candidate in told else "-",
+            )
+            for trial in done.trials
+        ],
+    )
+    print()
+    failures = [("failed", f"{trial.candidate}: {trial.failed}") for trial in done.trials if trial.failed]
+    chosen = next(trial for trial in done.trials if trial.candidate == done.chosen)
+    what = f"{done.chosen}: {_in_words(chosen.changes)}"
+    output.lines([*failures, ("chosen", what), ("by", by), ("lies in", str(done.run.path))])
+    print()
+    print(done.run.summary())
+
+
+def _in_words(changes: dict[str, Any]) -> str:
+    return ", ".join(f"{key} = {value}" for key, value in changes.items())
+
+
+def _place(file: Path, name: str, read: str, *, resume: bool) -> Path:
     """Where a run lies: under `runs` here, by its name and a fingerprint of its choices.
 
     The same experiment twice gives two directories; to resume is to go on with the last one.
     """
     if file.is_dir():
         return file
-    choices = hashlib.sha256(repr(read).encode()).hexdigest()[:6]
-    stem = Path("runs") / f"{read.name}-{choices}"
+    choices = hashlib.sha256(read.encode()).hexdigest()[:6]
+    stem = Path("runs") / f"{name}-{choices}"
     places = (stem if number == 1 else stem.with_name(f"{stem.name}-{number}") for number in count(1))
     taken = list(takewhile(lambda place: place.exists(), places))
     if resume:
@@ -259,13 +317,25 @@ def show(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], str]:
 def listing(what: str) -> dict[str, str]:
     """What there is to choose from, each with one line."""
     from tacit.experiment import KINDS
-    from tacit.survival.data import DESIGNS
 
     tables = {"tasks": "task", "data": "data", "splits": "sites", "aggregators": "aggregation"}
     known = KINDS[tables[what]]
     found = {name: (kind.__doc__ or "").partition("\n")[0] for name, kind in known.items()}
-    designs = {f"simulated, {name}": line for name, line in DESIGNS.items()} if what == "data" else {}
-    return found | designs
+    return _data(found) if what == "data" else found
+
+
+def _data(found: dict[str, str]) -> dict[str, str]:
+    """Kinds of data, with the designs of simulated ones, and whether published ones are at hand."""
+    from tacit.survival.bundled import CARDS, INSTALL
+    from tacit.survival.data import DESIGNS
+
+    own = {name: line for name, line in found.items() if name not in CARDS}
+    designs = {f"simulated, {name}": line for name, line in DESIGNS.items()}
+    sets = {
+        name: f"{card.line} ({'installed' if card.installed else f'missing: {INSTALL[card.package]}'})"
+        for name, card in CARDS.items()
+    }
+    return own | designs | sets
 
 
 def show_listing(found: dict[str, str]) -> None:

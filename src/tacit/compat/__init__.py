@@ -1,9 +1,11 @@
-"""Names that others know, on this core."""
+"""Names that others know, on this core, with an epsilon that is true."""
 
 from importlib import import_module
 
+_MODULES = {"federated_survival", "privacy_manager", "scikit_survival"}
+
 
 def __getattr__(name: str) -> object:
-    if name == "privacy_manager":
-        return import_module("tacit.compat.privacy_manager")
+    if name in _MODULES:
+        return import_module(f"tacit.compat.{name}")
     raise AttributeError(f"module 'tacit.compat' has no attribute {name!r}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
 from tacit.sites.site import Cohort, Federation
-from tacit.task import Task, Updates
+from tacit.task import Trains, Updates
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,7 +18,7 @@ class Engine(Protocol):
 
     def train(
         self,
-        task: Task,
+        task: Trains,
         federation: Federation,
         state: "Tensor",
         names: Sequence[str],
@@ -29,7 +29,7 @@ class Engine(Protocol):
         ...
 
 
-def work(task: Task, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+def work(task: Trains, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
     """Train a cohort and let each update out only through the mechanism: the site's whole side of a round."""
     import torch
 

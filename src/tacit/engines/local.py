@@ -9,7 +9,7 @@ from tacit.engines.base import work
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
 from tacit.sites.site import Federation
-from tacit.task import Task, Updates
+from tacit.task import Trains, Updates
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +23,7 @@ class Local:
 
     def train(
         self,
-        task: Task,
+        task: Trains,
         federation: Federation,
         state: "Tensor",
         names: Sequence[str],

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, cast
@@ -20,7 +21,15 @@ from tacit.errors import require, require_count, require_positive, require_rate,
 from tacit.privacy import gaussian, pure, theorems
 from tacit.privacy.falling import Price, meet
 from tacit.privacy.kinds import Counts, Kind, counted, reach, variance
-from tacit.privacy.release import Law, Relation, Release, by_subject, clipped_release, require_delta
+from tacit.privacy.release import (
+    Law,
+    Relation,
+    Release,
+    Sampled,
+    by_subject,
+    clipped_release,
+    require_delta,
+)
 
 if TYPE_CHECKING:
     from dp_accounting.pld.pld_pmf import PLDPmf
@@ -62,6 +71,8 @@ def calibrate(
     rate: float = 1.0,
     relation: Relation = "add-remove",
     mechanism: Law = "gaussian",
+    sampled: Sampled = "unit",
+    beside: Sequence[Release] = (),
 ) -> float:
     """The least noise, as a multiple of the clip bound, with which `steps` releases cost at most `epsilon`.
 
@@ -72,9 +83,11 @@ def calibrate(
         rate: Probability of the secret, independent draw by which each unit joins a step.
         relation: Under `replace` one unit moves a sum by twice its bound.
         mechanism: `gaussian` for L2 bounds, `laplace` for L1 bounds.
+        sampled: What the draw selects: units, or fixed groups of them.
+        beside: What else is released about the same records, and paid from the same epsilon.
 
     Guarantee:
-        `epsilon()` of the same releases with this noise is at most the target.
+        `epsilon()` of the same releases with this noise, and of those beside, is at most the target.
     """
     require_word("mechanism", mechanism, ("gaussian", "laplace"))
     require_positive("epsilon", epsilon)
@@ -84,16 +97,20 @@ def calibrate(
     require_delta(delta, mechanism)
 
     def plan(multiplier: float) -> list[Release]:
-        return [clipped_release(multiplier, count=steps, rate=rate, relation=relation, law=mechanism)]
+        one = clipped_release(
+            multiplier, count=steps, rate=rate, relation=relation, law=mechanism, sampled=sampled
+        )
+        return [one, *(replace(other, subject=one.subject) for other in beside)]
 
     def price(multiplier: float) -> float:
         return cost(plan(multiplier), delta)
 
-    first = plan(1.0)[0]
+    first, taken = plan(1.0)[0], cost(plan(1.0)[1:], delta) if beside else 0.0
+    require(taken < epsilon, "epsilon", epsilon, f"above {taken:.4g}, which other releases cost already")
     if mechanism == "laplace" and delta == 0:
         # A little more, so that rounding in somebody's clip bound does not exceed the budget.
-        multiplier = (1 + 1e-9) * first.sensitivity / _unamplified(epsilon / steps, rate)
-    elif mechanism == "gaussian" and rate == 1:
+        multiplier = (1 + 1e-9) * first.sensitivity / _unamplified((epsilon - taken) / steps, rate)
+    elif mechanism == "gaussian" and rate == 1 and not beside:
         multiplier = first.sensitivity * math.sqrt(steps) * gaussian.multiplier_of(epsilon, delta)
     else:
         guess: Price = lambda z: _guess(counted(plan(z)), delta)  # noqa: E731

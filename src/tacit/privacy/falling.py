@@ -24,7 +24,9 @@ def meet(prices: Sequence[Price], target: float) -> float:
     """
     noise, slope = 1.0, 1.0
     for price in prices[:-1]:
-        noise, slope = _search(price, target, noise, slope, ROUGH)
+        found, steep = _search(price, target, noise, slope, ROUGH)
+        # A guess that never gets below the target is no place to start from.
+        noise, slope = (found, steep) if math.isfinite(found) else (noise, slope)
     return _search(prices[-1], target, noise, slope, CLOSE)[0]
 
 

@@ -5,6 +5,7 @@ sensitivity apart. The loop calls all three halves of every mechanism; what a me
 nothing.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 NoiseLaw = Literal["gaussian", "laplace"]
 Norm = Literal["l2", "l1"]
+# The standard deviation of noise of scale 1.
+DEVIATIONS: dict[NoiseLaw, float] = {"gaussian": 1.0, "laplace": math.sqrt(2)}
 NORMS: dict[NoiseLaw, Norm] = {"gaussian": "l2", "laplace": "l1"}
 
 
@@ -63,6 +66,10 @@ class Mechanism(Protocol):
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
         """The price of round `number` among the sites of these names; charged before the round begins."""
+        ...
+
+    def deviation(self, sites: int) -> float:
+        """The standard deviation of the noise in each number of a mean over so many sites."""
         ...
 
     def counting(self, names: Collection[str]) -> tuple[Release, ...]:
@@ -136,6 +143,10 @@ class Unprotected:
     def denominator(self, sites: int) -> float | None:
         """As many as came."""
         return None
+
+    def deviation(self, sites: int) -> float:
+        """There is no noise."""
+        return 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +224,10 @@ class ProtectedRecords(Unprotected):
             for name in names
         )
 
+    def deviation(self, sites: int) -> float:
+        """That of the noise in one noisy sum, averaged over so many sites."""
+        return DEVIATIONS[self.law] * self.multiplier * self.clip / math.sqrt(sites)
+
     def counting(self, names: Collection[str]) -> tuple[Release, ...]:
         """One release per site, if the number of records is bought."""
         if self.counts is None:
@@ -285,6 +300,12 @@ class ProtectedSites(Unprotected):
             return combined
         scale = self.multiplier * self.reach
         return _tensor(_noised(_array(combined), self.law, scale, key, self.rehearsal), combined)
+
+    def deviation(self, sites: int) -> float:
+        """That of the noise in the mean of so many updates, wherever it is added."""
+        at_site = self.multiplier * self.clip / math.sqrt(sites)
+        own = at_site if self.where == "site" else self.multiplier * self.reach
+        return DEVIATIONS[self.law] * own
 
     def denominator(self, sites: int) -> float | None:
         """How many sites are expected, if the server adds the noise: `reach` holds for that number alone."""

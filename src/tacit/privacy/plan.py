@@ -3,12 +3,12 @@
 A plan solves the promise for its noise and prices every round. It needs public facts alone.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tacit.privacy import accounting
-from tacit.privacy.policy import Combiner, Open, Privacy, Work
+from tacit.privacy.policy import Combiner, Open, Privacy, Question, Work
 from tacit.privacy.release import Release
 from tacit.privacy.statement import Statement, state
 
@@ -55,6 +55,8 @@ def plan(
     records: int | None = None,
     training: Privacy | Open | None = None,
     also: Collection[Release] = (),
+    once: Collection[Release] = (),
+    questions: Sequence[Question] = (),
 ) -> Plan:
     """Solve a promise for its noise and price it.
 
@@ -68,14 +70,21 @@ def plan(
         records: How many records there are in all, if that is public.
         training: What is left of the promise for training, if something else is paid from it.
         also: What else is released in every round.
+        once: What else is released once.
+        questions: What is asked once, before or after all rounds.
 
     Raises:
         Refused: The promise cannot be kept for this combination.
     """
-    mechanism = (training or privacy).solve(
-        task, sites, aggregation, rounds, sampling=sampling, records=records
+    kept = training or privacy
+    mechanism = kept.solve(
+        task, sites, aggregation, rounds, sampling=sampling, records=records, questions=questions
     )
-    before, one_round = list(mechanism.counting(sites)), [*mechanism.release(1, sites), *also]
+    asked = [release for part in questions for release in kept.asking(part, mechanism).release(0, sites)]
+    before, one_round = (
+        [*mechanism.counting(sites), *asked, *once],
+        [*mechanism.release(1, sites), *also],
+    )
     whole = before + _times(one_round, rounds)
     statement = state(privacy, whole)
     if isinstance(privacy, Open):

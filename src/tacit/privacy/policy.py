@@ -4,7 +4,7 @@
 combinations die there, before data is touched.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
@@ -19,7 +19,7 @@ from tacit.errors import (
     require_word,
 )
 from tacit.privacy.accounting import calibrate, require_delta
-from tacit.privacy.release import Relation, Unit
+from tacit.privacy.release import Relation, Release, Sampled, Unit
 
 if TYPE_CHECKING:
     from tacit.privacy.mechanism import Counting, Mechanism
@@ -31,12 +31,9 @@ Groups = Literal["none", "records", "groups"]
 
 
 class Work(Protocol):
-    """What a promise needs to know about a task; all of it public."""
+    """What a promise needs to know about a task; all of it public. Its `kind` is its name."""
 
-    @property
-    def kind(self) -> str:
-        """Its name."""
-        ...
+    kind: ClassVar[str]
 
     @property
     def separable(self) -> bool:
@@ -66,6 +63,22 @@ class Work(Protocol):
     @property
     def shuffled(self) -> bool:
         """Whether records are dealt out in shuffled batches instead of drawn independently."""
+        ...
+
+
+class Question(Protocol):
+    """What a promise needs to know about a question that is asked once, before or after all rounds.
+
+    Args:
+        kind: Its name.
+        share: What part of a promise to records it may cost.
+    """
+
+    kind: ClassVar[str]
+    share: ClassVar[float]
+
+    def reach(self, norm: Literal["l2", "l1"]) -> float:
+        """The bound of what one record contributes to the sums that answer it; longer ones are clipped."""
         ...
 
 
@@ -134,6 +147,7 @@ class Privacy:
         *,
         sampling: Literal["poisson", "fixed"] = "poisson",
         records: int | None = None,
+        questions: Sequence[Question] = (),
     ) -> "Mechanism":
         """The mechanism that keeps this promise over `rounds` rounds.
 
@@ -145,6 +159,7 @@ class Privacy:
             sampling: How sites are drawn for a round: `poisson` (independent, secret), or a `fixed` number.
             records: How many records there are in all, if that is public; where it is needed and is not, it
                 is bought.
+            questions: What else is asked once; the mechanism of each is `asking`.
 
         Raises:
             Refused: The promise cannot be kept for this combination; the message names a way out.
@@ -155,10 +170,28 @@ class Privacy:
         require_rate("sample", task.sample)
         _require_public(aggregation.weights, federation)
         if self.unit == "record":
-            return self._protect_records(task, rounds, records)
-        return self._protect_sites(federation, aggregation, rounds, sampling)
+            return self._protect_records(task, rounds, records, questions)
+        # To a site, a question is one round more.
+        return self._protect_sites(federation, aggregation, rounds + len(questions), sampling)
 
-    def _protect_records(self, task: Work, rounds: int, records: int | None) -> "Mechanism":
+    def asking(self, question: Question, mechanism: "Mechanism") -> "Mechanism":
+        """The mechanism of a question, whose part `solve` has kept back, beside that of the rounds."""
+        from tacit.privacy.mechanism import NORMS, ProtectedRecords
+
+        if self.unit == "site":
+            return mechanism
+        return ProtectedRecords(
+            law=self.mechanism,
+            clip=question.reach(NORMS[self.mechanism]),
+            multiplier=self._multiplier(1, 1.0, "add-remove", share=question.share),
+            steps=1,
+            rate=1.0,
+            rehearsal=self.rehearsal,
+        )
+
+    def _protect_records(
+        self, task: Work, rounds: int, records: int | None, questions: Sequence[Question]
+    ) -> "Mechanism":
         from tacit.privacy.mechanism import ProtectedRecords
 
         self._require_steps_of_records(task)
@@ -168,11 +201,13 @@ class Privacy:
         exchange = grouped and task.groups == "groups"
         # Sums are divided by a public number: said, agreed, fixed with the groups, or bought.
         bought = not grouped and task.batch is None and records is None
+        counts = self._counting() if bought else None
         multiplier = self._multiplier(
             rounds * task.steps,
             task.sample,
-            "replace" if exchange else "add-remove",
-            share=1 - COUNT_SHARE if bought else 1.0,
+            "add-remove",
+            sampled="group" if exchange else "unit",
+            beside=self._beside(questions, counts),
         )
         doubled = grouped and not exchange and self.epsilon is not None
         return ProtectedRecords(
@@ -184,7 +219,7 @@ class Privacy:
             grouped=grouped,
             sampled="group" if exchange else "unit",
             rehearsal=self.rehearsal,
-            counts=self._counting() if bought else None,
+            counts=counts,
         )
 
     def _require_steps_of_records(self, task: Work) -> None:
@@ -256,7 +291,25 @@ class Privacy:
             )
         return reach
 
-    def _multiplier(self, steps: int, rate: float, relation: Relation, *, share: float = 1.0) -> float:
+    def _beside(self, questions: Sequence[Question], counts: "Counting | None") -> tuple[Release, ...]:
+        """What is released about the records of a site beside its training steps."""
+        from tacit.privacy.mechanism import Unprotected
+
+        # A question is answered by its own mechanism, whatever that of the rounds is.
+        asked = [self.asking(part, Unprotected()).release(0, ["site"]) for part in questions]
+        counted = [] if counts is None else [Release(law=counts.law, scale=counts.scale, sensitivity=1.0)]
+        return (*(release for part in asked for release in part), *counted)
+
+    def _multiplier(
+        self,
+        steps: int,
+        rate: float,
+        relation: Relation,
+        *,
+        share: float = 1.0,
+        sampled: Sampled = "unit",
+        beside: Sequence[Release] = (),
+    ) -> float:
         if self.noise_multiplier is not None:
             return self.noise_multiplier
         assert self.epsilon is not None
@@ -267,6 +320,8 @@ class Privacy:
             rate=rate,
             relation=relation,
             mechanism=self.mechanism,
+            sampled=sampled,
+            beside=beside,
         )
 
 
@@ -304,9 +359,14 @@ class Open:
         *,
         sampling: Literal["poisson", "fixed"] = "poisson",
         records: int | None = None,
+        questions: Sequence[Question] = (),
     ) -> "Mechanism":
         """The mechanism that does nothing."""
         from tacit.privacy.mechanism import Unprotected
 
         require_count("rounds", rounds)
         return Unprotected()
+
+    def asking(self, question: Question, mechanism: "Mechanism") -> "Mechanism":
+        """The mechanism that does nothing."""
+        return mechanism

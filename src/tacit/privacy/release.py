@@ -130,11 +130,11 @@ def clipped_release(
     """A release of contributions clipped to `clip`, with noise of `multiplier` times that bound.
 
     Sensitivity and clip are tied here: one unit more or less moves a sum by the bound, an exchange by twice
-    it.
+    it; and one unit more or less exchanges the contribution of a group.
     """
     require_positive("noise multiplier", multiplier)
     require_positive("clip", clip)
-    sides = 2 if relation == "replace" else 1
+    sides = 2 if relation == "replace" or fields.get("sampled") == "group" else 1
     return Release(scale=multiplier * clip, sensitivity=sides * clip, bound=clip, relation=relation, **fields)
 
 

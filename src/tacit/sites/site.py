@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require
+from tacit.sites.encoding import Encoding
 from tacit.sites.tables import Table, by_site, from_frame, joined
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Federation(Mapping[str, Site]):
         records: How many records all sites hold, if that number is public.
         reference: Public records like those of the sites, to choose time grids and the like by.
         origin: The tables of the experiment file that these data come from.
+        encoding: How raw columns became these numbers; models use it on raw records of others.
     """
 
     layout = "rows"
@@ -68,6 +70,7 @@ class Federation(Mapping[str, Site]):
         records: int | None = None,
         reference: Table | None = None,
         origin: Mapping[str, Any] | None = None,
+        encoding: Encoding | None = None,
     ) -> None:
         require(bool(tables), "sites", "none", "at least one site")
         parts = [Site(name, table).table for name, table in tables.items()]
@@ -76,7 +79,7 @@ class Federation(Mapping[str, Site]):
         self.store = joined(parts)
         self.held_out, self.held_out_public = held_out, held_out_public
         self.public, self.records, self.reference = public, records, reference
-        self.origin = dict(origin or {})
+        self.origin, self.encoding = dict(origin or {}), encoding or Encoding()
         ends = np.cumsum([len(part) for part in parts])
         self._places = {
             name: (int(end) - len(part), len(part))
@@ -87,14 +90,20 @@ class Federation(Mapping[str, Site]):
 
     @classmethod
     def from_frame(
-        cls, frame: "pd.DataFrame", *, site: str, targets: Sequence[str], held_out: Table | None = None
+        cls,
+        frame: "pd.DataFrame",
+        *,
+        site: str,
+        targets: Sequence[str],
+        held_out: Table | None = None,
+        encoding: Encoding | None = None,
     ) -> "Federation":
         """A federation from one DataFrame with a column that names the site of each record."""
         tables = {
-            name: from_frame(part, targets=targets, leave=(site,), place=f"site {name}")
+            name: from_frame(part, targets=targets, leave=(site,), place=f"site {name}", encoding=encoding)
             for name, part in by_site(frame, site, "data").items()
         }
-        return cls(tables, held_out=held_out)
+        return cls(tables, held_out=held_out, encoding=encoding)
 
     def __getitem__(self, name: str) -> Site:
         return Site(name, self.records_of(name))
@@ -148,7 +157,7 @@ class Federation(Mapping[str, Site]):
 
     def pooled(self) -> "Federation":
         """All records at one site: what nobody may do, for comparison."""
-        return Federation({"pooled": self.store}, public=self.public)
+        return Federation({"pooled": self.store}, public=self.public, encoding=self.encoding)
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -177,6 +186,11 @@ class Cohort:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def records_of(self, position: int) -> Table:
+        """The records of the site at this position."""
+        start = int(self.starts[position])
+        return self.store.take(slice(start, start + int(self.sizes[position])))
 
     def part(self, positions: NDArray[np.int64]) -> "Cohort":
         """The sites at these positions."""

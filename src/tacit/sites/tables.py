@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import InvalidFile, InvalidValue, choices, hint, require
+from tacit.errors import InvalidFile, InvalidValue, choices, require
+from tacit.sites.encoding import Encoding, named_columns, numbers, require_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,8 +51,15 @@ class Table:
         chosen: Any = rows if isinstance(rows, slice) else np.asarray(rows)
         if not isinstance(rows, slice) and chosen.size == 0:
             chosen = chosen.astype(np.int64)
-        targets = {name: values[chosen] for name, values in self.targets.items()}
-        return Table(self.features[chosen], targets, self.columns, place or self.place)
+        taken = object.__new__(Table)
+        # Checked already: what is valid together is valid apart.
+        vars(taken).update(
+            features=self.features[chosen],
+            targets={name: values[chosen] for name, values in self.targets.items()},
+            columns=self.columns,
+            place=place or self.place,
+        )
+        return taken
 
     def digest(self) -> bytes:
         """A fingerprint of every number; as private as the records, so it stays with them."""
@@ -65,19 +73,31 @@ def from_arrays(
     features: ArrayLike, *, columns: Sequence[str] | None = None, place: str = "data", **targets: ArrayLike
 ) -> Table:
     """A table from arrays or tensors: `from_arrays(x, y=y)`, `from_arrays(x, time=t, event=d)`."""
-    matrix = _numbers("features", features, place)
+    matrix = numbers("features", features, place)
     if matrix.ndim == 1:
         matrix = matrix[:, None]
     names = tuple(columns) if columns is not None else tuple(f"x{i}" for i in range(1, matrix.shape[-1] + 1))
     return Table(
-        matrix, {name: _numbers(name, values, place) for name, values in targets.items()}, names, place
+        matrix, {name: numbers(name, values, place) for name, values in targets.items()}, names, place
     )
 
 
 def from_frame(
-    frame: "pd.DataFrame", *, targets: Sequence[str], leave: Sequence[str] = (), place: str = "data"
+    frame: "pd.DataFrame",
+    *,
+    targets: Sequence[str],
+    leave: Sequence[str] = (),
+    place: str = "data",
+    encoding: Encoding | None = None,
 ) -> Table:
     """A table from a DataFrame: the named targets, and as features every other column but those in `leave`.
+
+    Args:
+        frame: The records.
+        targets: The columns to learn about.
+        leave: Columns that are neither targets nor features.
+        place: What to call the records in errors.
+        encoding: How features that are not plain numbers become numbers.
 
     Raises:
         InvalidValue: A column is missing or does not hold finite numbers; the message names it.
@@ -85,13 +105,15 @@ def from_frame(
     require(bool(targets), "targets", list(targets), "at least one column")
     for name in (*targets, *leave):
         require_column(frame, name, place)
-    known = {str(name): frame.loc[:, name] for name in frame.columns}
-    require(len(known) == frame.shape[1], f"columns in {place}", "two of one name", "different names")
-    columns = [name for name in known if name not in targets and name not in leave]
-    require(bool(columns), "features", "no column", f"at least one column beside {choices(targets)}")
-    features = np.column_stack([_numbers(name, known[name], place) for name in columns])
+    known = named_columns(frame, place)
+    chosen = frame.loc[:, [str(name) not in targets and str(name) not in leave for name in frame.columns]]
+    made = (encoding or Encoding()).apply(chosen, place)
+    require(made.shape[1] > 0, "features", "no column", f"at least one column beside {choices(targets)}")
     return Table(
-        features, {name: _numbers(name, known[name], place) for name in targets}, tuple(columns), place
+        made.to_numpy(dtype=np.float64),
+        {name: numbers(name, known[name], place) for name in targets},
+        tuple(str(name) for name in made.columns),
+        place,
     )
 
 
@@ -120,12 +142,12 @@ def joined(parts: Sequence[Table], place: str = "data") -> Table:
     return Table(np.concatenate([part.features for part in parts]), targets, parts[0].columns, place)
 
 
-def read(path: str | Path, *, words: str | None = None) -> "pd.DataFrame":
+def read(path: str | Path, *, words: Sequence[str] = ()) -> "pd.DataFrame":
     """Read a CSV or Parquet file.
 
     Args:
         path: The file.
-        words: A column to take as it is written, such as the names of sites: 007 is not 7, NA is a name.
+        words: Columns to take as they are written, such as the names of sites: 007 is not 7, NA is a name.
 
     Raises:
         InvalidFile: It is not there, not such a file, or empty.
@@ -139,7 +161,7 @@ def read(path: str | Path, *, words: str | None = None) -> "pd.DataFrame":
         if suffix == ".parquet":
             frame = pd.read_parquet(path)
         else:
-            frame = pd.read_csv(path, low_memory=False, converters={} if words is None else {words: str})
+            frame = pd.read_csv(path, low_memory=False, converters=dict.fromkeys(words, str))
     except OSError as error:
         raise InvalidFile(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, UnicodeError) as error:
@@ -147,27 +169,6 @@ def read(path: str | Path, *, words: str | None = None) -> "pd.DataFrame":
     if frame.empty:
         raise InvalidFile(f"{path} holds no records")
     return frame
-
-
-def require_column(frame: "pd.DataFrame", name: str, place: str) -> None:
-    """Refuse a table without this column; suggest the nearest."""
-    known = [str(column) for column in frame.columns]
-    if name not in known:
-        near = hint(name, known) or f": it has {choices(known)}"
-        raise InvalidValue(f"column {name} is missing in {place}{near}")
-
-
-def _numbers(name: str, values: ArrayLike, place: str) -> Array:
-    try:
-        found = np.asarray(values)
-        if found.dtype.kind in "mMc":
-            raise TypeError(f"it holds {found.dtype}")
-        # A copy: what was checked must not change behind our back.
-        return np.array(found, dtype=np.float64)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise InvalidValue(
-            f"{name} in {place} does not hold numbers ({error}); encode it, or leave it out"
-        ) from error
 
 
 def _require_finite(name: str, values: Array, place: str) -> None:

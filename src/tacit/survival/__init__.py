@@ -2,13 +2,20 @@
 
 from importlib import import_module
 
+from tacit.survival.tasks import CoxCC as CoxCC
+from tacit.survival.tasks import CoxPH as CoxPH
+from tacit.survival.tasks import CoxTime as CoxTime
+from tacit.survival.tasks import DeepHit as DeepHit
+from tacit.survival.tasks import DeepSurv as DeepSurv
 from tacit.survival.tasks import LogisticHazard as LogisticHazard
 from tacit.survival.tasks import PCHazard as PCHazard
 from tacit.survival.tasks import PoissonPH as PoissonPH
 
-__all__ = ["LogisticHazard", "PCHazard", "PoissonPH"]
+__all__ = ["CoxCC", "CoxPH", "CoxTime", "DeepHit", "DeepSurv", "LogisticHazard", "PCHazard", "PoissonPH"]
 
-_MODULES = {"data", "losses", "metrics", "models", "sources", "statistics", "targets", "tasks"}
+_MODULES = {
+    "augment", "data", "figures", "losses", "metrics", "models", "sources", "statistics", "targets", "tasks",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

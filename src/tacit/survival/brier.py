@@ -237,6 +237,11 @@ def rising(times: Floats) -> bool:
     return bool((times[1:] > times[:-1]).all())
 
 
-def shown(times: Floats) -> str:
-    """The times, shortened, for a message."""
-    return np.array2string(times, threshold=6, edgeitems=2)
+class shown:
+    """The times, shortened, for a message; written only if somebody reads it."""
+
+    def __init__(self, times: Floats) -> None:
+        self._times = times
+
+    def __repr__(self) -> str:
+        return repr(np.array2string(self._times, threshold=6, edgeitems=2))

@@ -46,7 +46,7 @@ def harrell(time: ArrayLike, event: ArrayLike, risk: ArrayLike) -> float:
     line = _line_up(times, events)
     pairs = int(line.ahead.sum())
     _require_pairs(pairs > 0, events)
-    lower, equal = _count_below(risks[line.order], line.ahead, line.asking)
+    lower, equal = count_below(risks[line.order], line.ahead, line.asking)
     return (2 * int(lower.sum()) + int(equal.sum())) / (2 * pairs)
 
 
@@ -84,7 +84,7 @@ def uno(
     _require_pairs(bool(counting.any()), events)
     weights = inverse(happened[counting], weigh) ** 2
     ahead = line.ahead[counting]
-    lower, equal = _count_below(risks[line.order], ahead, line.asking[counting])
+    lower, equal = count_below(risks[line.order], ahead, line.asking[counting])
     return float(weights @ (2 * lower + equal) / (2 * (weights @ ahead)))
 
 
@@ -146,9 +146,8 @@ def _require_pairs(there: bool, events: Integers) -> None:
     require(there, "event", f"{int(events.sum())} events in {len(events)} records", allowed)
 
 
-def _count_below(values: Floats, ahead: Integers, asking: NDArray[np.intp]) -> tuple[Integers, Integers]:
-    # How many of the first `ahead` values are lower than that at `asking`, and how many are equal to it, for
-    # each question.
+def count_below(values: Floats, ahead: Integers, asking: NDArray[np.intp]) -> tuple[Integers, Integers]:
+    """How many of the first `ahead` values are lower than that at `asking`, and how many equal it."""
     if len(values) * len(asking) <= FEW_PAIRS:
         first, own = np.arange(len(values)) < ahead[:, None], values[asking, None]
         return ((values < own) & first).sum(axis=1), ((values == own) & first).sum(axis=1)
@@ -210,7 +209,7 @@ def _count_columns(
         below = np.searchsorted(front, row[asking], side="left").sum()
         upto = np.searchsorted(front, row[asking], side="right").sum()
         asked = until[:, first:last] - start
-        found = _count_below(row[start:], asked.ravel(), np.tile(asking - start, len(until)))
+        found = count_below(row[start:], asked.ravel(), np.tile(asking - start, len(until)))
         lower += below + found[0].reshape(asked.shape).sum(axis=1)
         equal += upto - below + found[1].reshape(asked.shape).sum(axis=1)
     return lower, equal

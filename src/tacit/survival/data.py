@@ -1,12 +1,14 @@
-"""Simulated patients: six designs of the federated survival literature, whose truth is known.
+"""Survival data to begin with: simulated patients, whose truth is known, and the doors to published sets.
 
-The designs are those of the federated-survival package, formula by formula, drawn with randomness by name:
-the same seed gives the same table, and a longer table begins with the shorter one. No file is read here.
+Six designs are those of the federated-survival package, formula by formula; a seventh has competing causes.
+They are drawn with randomness by name: the same seed gives the same table, and a longer table begins with
+the shorter one. `load` and `federation` read what other packages bring along.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
@@ -14,13 +16,24 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidValue, require, require_word
+from tacit.errors import InvalidValue, between, require, require_word
 from tacit.keys import Key
+from tacit.survival.bundled import load
+from tacit.survival.competing import first_causes, first_times
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from tacit.sites.site import Federation
+    from tacit.survival.dealing import Cause, Split
+
+__all__ = ["DESIGNS", "federation", "load", "simulate"]
+
 Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# So many numbers are drawn to find the option that gives a wanted share of censored records.
+PILOT = 2_000_000
 
 DESIGNS: dict[str, str] = {
     "weibull": "log-normal times, despite its name, second half of features; exponential censoring (c_mean)",
@@ -29,6 +42,8 @@ DESIGNS: dict[str, str] = {
     "SDGM2": "proportional hazards, non-linear in the first three features; uniform censoring (u_max)",
     "SDGM3": "gamma times whose shape follows the middle fifth, not proportional; uniform censoring (u_max)",
     "SDGM4": "log-normal times, absolute sums of the outer fifths; censoring follows them too (c_step)",
+    "competing": "several causes (causes), exponential times, own and shared features; exponential censoring "
+    "(c_mean)",
 }
 
 
@@ -41,8 +56,12 @@ def simulate(
     c_mean: float | None = None,
     u_max: float | None = None,
     c_step: float | None = None,
+    censoring: float | None = None,
+    causes: int | None = None,
 ) -> "DataFrame":
     """Draw a table of simulated patients: columns x1, x2, ..., time and event (1 seen, 0 censored).
+
+    In the design competing an event tells its cause, from 1.
 
     Features are normal with correlation rho^|i - j|, rho = 0.6, or 0.75 in SDGM3 and SDGM4; in SDGM2 they are
     independent and uniform on (0, 1). With s the sum of the second half of the features, f of the first fifth
@@ -54,24 +73,30 @@ def simulate(
         SDGM2      T exponential of mean sin(pi x1) + 2 |x2 - 0.5| + x3^3
         SDGM3      T gamma of shape 0.5 + 0.25 |m| and scale 2; no feature matters if there are 1, 2 or 4
         SDGM4      log T = 0.1 |f| + 0.1 |l| + N(0, 1)
+        competing  constant hazards of each cause; features independent. See `tacit.survival.competing`
 
     Args:
         design: One of `DESIGNS`.
         records: How many patients.
-        features: How many features each; SDGM2 needs three.
+        features: How many features each; SDGM2 needs three, competing one more than causes.
         seed: The same one gives the same table.
-        c_mean: Rate (not mean) of the exponential censoring of weibull, lognormal and SDGM1; 0.4 by default.
+        c_mean: Rate (not mean) of the exponential censoring of weibull, lognormal, SDGM1 and competing; 0.4
+            by default.
         u_max: Latest censoring of SDGM2 and SDGM3, uniform from 0 on; by default 4 and 7.
         c_step: By how much log C, normal as log T is, exceeds it in the mean in SDGM4; 0.4 by default.
+        censoring: Instead of these: the share of records to be censored. The option that gives it is found
+            on a large draw of its own, so it depends on the design and the number of features alone.
+        causes: How many causes the design competing has; 2 by default.
     """
     import pandas
 
     require_word("design", design, DESIGNS)
-    recipe = _RECIPES[design]
+    recipe = _recipe(design, causes)
     _require_whole("records", records, 1)
     _require_whole("features", features, recipe.fewest)
     _require_whole("seed", seed, -math.inf)
-    option = recipe.choose(design, {"c_mean": c_mean, "u_max": u_max, "c_step": c_step})
+    given = {"c_mean": c_mean, "u_max": u_max, "c_step": c_step}
+    option = recipe.choose(design, given) if censoring is None else recipe.solve(given, features, censoring)
     key = Key(int(seed)) / "simulate" / design
     # One stream for each kind of draw, so that a record does not depend on how many follow it.
     x = recipe.features((key / "features").generator(), records, features)
@@ -79,7 +104,36 @@ def simulate(
     censoring_times = recipe.censoring_times(x, option, (key / "censorings").generator())
     columns = {f"x{number}": column for number, column in enumerate(x.T, start=1)}
     columns["time"] = np.minimum(event_times, censoring_times)
-    return pandas.DataFrame({**columns, "event": (event_times < censoring_times).astype(np.int64)})
+    kinds = recipe.causes(x, (key / "causes").generator())
+    return pandas.DataFrame({**columns, "event": np.where(event_times < censoring_times, kinds, 0)})
+
+
+def federation(
+    name: str,
+    *,
+    sites: "int | Split | None" = None,
+    seed: int = 0,
+    held_out: float = 0.2,
+    cause: "Cause | None" = None,
+) -> "Federation":
+    """The sites of a published set, ready for `tacit.fit`: `federation("metabric-2019", cause=1)`.
+
+    Args:
+        name: One of the sets that `tacit list data` describes; needs the package it comes from.
+        sites: How many, of equal shares; or a split of `tacit.sites.splits`. If not said: the real sites of
+            the set, such as hospitals, where it names them, and five otherwise.
+        seed: The same one gives the same split.
+        held_out: The share that is held out to score models on.
+        cause: Of a set with competing causes, the one to learn about, or "any"; if not said, events keep
+            their codes.
+    """
+    from tacit.survival.published import published
+
+    return published(name, sites=sites, seed=seed, held_out=held_out, cause=cause)
+
+
+def _single(x: Floats, generator: Generator) -> Integers:
+    return np.ones(len(x), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -92,6 +146,7 @@ class _Recipe:
     option: str
     default: float
     fewest: int = 1
+    causes: Callable[[Floats, Generator], Integers] = _single
 
     def choose(self, design: str, given: dict[str, float | None]) -> float:
         """The value of the option, or its default; options of other designs are refused."""
@@ -102,6 +157,20 @@ class _Recipe:
         value = stated.get(self.option, self.default)
         _require_option(self.option, value)
         return value
+
+    def solve(self, given: dict[str, float | None], features: int, share: float) -> float:
+        """The value of the option by which this share of records is censored."""
+        require(between(share, 0, 1), "censoring", share, "above 0 and below 1")
+        for name, value in given.items():
+            require(value is None, name, value, "left out where `censoring` is given")
+        key, records = Key(0) / "censoring", max(PILOT // features, PILOT // 100)
+        x = self.features((key / "features").generator(), records, features)
+        event_times = self.event_times(x, (key / "events").generator())
+        neutral = 0.0 if self.option == "c_step" else 1.0
+        censoring_times = self.censoring_times(x, neutral, (key / "censorings").generator())
+        # Censoring times are stretched by the option; a record is censored if that does not reach its event.
+        stretch = float(np.quantile(event_times / censoring_times, 1 - share))
+        return {"c_mean": 1 / stretch, "u_max": stretch, "c_step": math.log(stretch)}[self.option]
 
 
 def _correlated(rho: float) -> Callable[[Generator, int, int], Floats]:
@@ -177,6 +246,19 @@ def _later(x: Floats, step: float, generator: Generator) -> Floats:
     return np.exp(_outer_sizes(x) + step + generator.standard_normal(len(x)))
 
 
+def _recipe(design: str, causes: int | None) -> _Recipe:
+    if design != "competing":
+        require(causes is None, "causes", causes, f"left out: {design} has one cause")
+        return _RECIPES[design]
+    _require_whole("causes", 2 if causes is None else causes, 1)
+    return _several(2 if causes is None else int(causes))
+
+
+def _several(causes: int) -> _Recipe:
+    times, kinds = partial(first_times, causes=causes), partial(first_causes, causes=causes)
+    return _Recipe(_independent, times, _exponential, "c_mean", 0.4, fewest=causes + 1, causes=kinds)
+
+
 def _require_whole(field: str, given: object, least: float) -> None:
     number = math.nan if isinstance(given, bool) or not isinstance(given, Integral) else int(given)
     allowed = f"a whole number of at least {least}" if math.isfinite(least) else "a whole number"
@@ -190,7 +272,7 @@ def _require_option(field: str, given: object) -> None:
     require(math.isfinite(number) and (signed or number > 0), field, given, allowed)
 
 
-_normal, _closer = _correlated(0.6), _correlated(0.75)
+_normal, _closer, _independent = _correlated(0.6), _correlated(0.75), _correlated(0.0)
 _RECIPES: dict[str, _Recipe] = {
     "weibull": _Recipe(_normal, _weibull, _exponential, "c_mean", 0.4),
     "lognormal": _Recipe(_normal, _lognormal, _exponential, "c_mean", 0.4),
@@ -198,4 +280,5 @@ _RECIPES: dict[str, _Recipe] = {
     "SDGM2": _Recipe(_uniform, _sdgm2, _until, "u_max", 4.0, fewest=3),
     "SDGM3": _Recipe(_closer, _sdgm3, _until, "u_max", 7.0),
     "SDGM4": _Recipe(_closer, _sdgm4, _later, "c_step", 0.4),
+    "competing": _several(2),
 }

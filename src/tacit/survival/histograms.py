@@ -2,7 +2,8 @@
 
 Everybody leaves a study once: in one interval of time and in one state. One person more or less therefore
 moves one cell by one, however fine the grid is, and whatever is computed from the noisy cells costs nothing
-more. Cells know no features and no exact times, unless the grid is made of those times.
+more. Where people come late there is a second cell, of the interval they come in. Cells know no features and
+no exact times, unless the grid is made of those times.
 """
 
 from collections.abc import Mapping
@@ -13,90 +14,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import InvalidValue, Refused, hint, require, require_count, require_positive
+from tacit.errors import InvalidValue, Refused, hint, require, require_count
 from tacit.keys import Key
-from tacit.privacy import noise
-from tacit.privacy.accounting import calibrate
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.release import Law, Release, clipped_release, require_delta
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table
+from tacit.survival.payment import PUBLIC as PUBLIC
+from tacit.survival.payment import Payment
+from tacit.survival.targets import require_values
 
 Array = NDArray[np.float64]
 Over = Literal["all", "site", "group", "each"]
 
 # A noisy number is used as long as it is so many standard deviations of its noise.
 FIRM = 5.0
-PUBLIC = "public: the records are simulated or published"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Payment:
-    """What noisy sums cost and who books it; without epsilon nothing is promised, and sums leave bare.
-
-    Args:
-        epsilon: What one release of each site costs any one record.
-        delta: The probability with which that may fail; 0 takes Laplace noise, more takes Gaussian noise.
-        ledger: Charged before any noise is drawn.
-        key: Where the noise comes from, if not from the operating system; a rehearsal's says so everywhere.
-    """
-
-    epsilon: float | None = None
-    delta: float = 0.0
-    ledger: Ledger | None = None
-    key: Key | None = None
-
-    def __post_init__(self) -> None:
-        if self.epsilon is None:
-            idle = self.delta == 0 and self.ledger is None and self.key is None
-            require(idle, "epsilon", None, "given with delta, ledger or key: without it nothing is protected")
-            return
-        require_positive("epsilon", self.epsilon)
-        require_delta(self.delta)
-        if self.ledger is None:
-            raise Refused(
-                f"epsilon = {self.epsilon:g} has no ledger to be charged on: give ledger=Ledger(path), or "
-                "Ledger() to keep it in memory"
-            )
-
-    def release(self, sensitivity: float, purpose: str) -> Release:
-        """The release of one site's sums, which one record moves by at most `sensitivity`."""
-        assert self.epsilon is not None
-        law: Law = "gaussian" if self.delta else "laplace"
-        multiplier = calibrate(epsilon=self.epsilon, delta=self.delta, mechanism=law)
-        rehearsal = self.key is not None and self.key.rehearsal
-        return clipped_release(multiplier, clip=sensitivity, law=law, purpose=purpose, rehearsal=rehearsal)
-
-    def take(self, sums: Mapping[str, Array], sensitivity: float, what: str) -> "Taken":
-        """Sums as they leave the sites: bare, or with noise once the ledger has been charged for all sites.
-
-        Guarantee:
-            With epsilon, no noise is drawn before the ledger has accepted one release for every site.
-        """
-        if self.epsilon is None:
-            return Taken(np.stack(list(sums.values())), 0.0, f"bare: {what}, from each of {len(sums)} sites")
-        assert self.ledger is not None
-        one = self.release(sensitivity, what)
-        self.ledger.charge(replace(one, subject=f"records@{name}", party=name) for name in sums)
-        key = (Key(0) if self.key is None else self.key) / what
-        add = noise.gaussian if one.law == "gaussian" else noise.laplace
-        told = np.stack([add(part, one.scale, key / name) for name, part in sums.items()])
-        words = (
-            f"released: epsilon {self.epsilon:g} at delta {self.delta:g} for any one record; {what}, with "
-            f"{one.law} noise of scale {one.scale:.4g} over a sensitivity of {one.sensitivity:.4g}, from "
-            f"each of {len(sums)} sites"
-        )
-        again = "; REHEARSAL: the noise repeats with the seed and protects nobody" if one.rehearsal else ""
-        return Taken(told, one.scale**2 * (1 if one.law == "gaussian" else 2), words + again)
-
-
-@dataclass(frozen=True, eq=False)
-class Taken:
-    """Sums that have left the sites (sites, cells), the variance of their noise, and their provenance."""
-
-    cells: Array
-    variance: float
-    provenance: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,12 +37,14 @@ class LifeTable:
     Args:
         grid: The ends of the intervals, ascending; the first begins at 0 (times,).
         cells: Counts as they left the sites (sites, groups, times * states + 1); state 0 is censored, and the
-            last cell holds those who stayed beyond the grid.
+            last cell holds those who stayed beyond the grid. Behind them, if people come late, how many come
+            in each interval and beyond them, those who are there from 0 on aside (times + 1,).
         sites: The sites.
         by: The column that parts the records, if one does.
         variance: Of the noise in each cell; 0 for bare counts.
         exact: Whether the grid holds every exit time.
         provenance: How the counts left, in words.
+        late: Whether people come late.
     """
 
     grid: Array
@@ -121,6 +54,7 @@ class LifeTable:
     variance: float
     exact: bool
     provenance: str
+    late: bool = False
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -130,7 +64,7 @@ class LifeTable:
     @property
     def causes(self) -> int:
         """How many kinds of events there are."""
-        return (self.cells.shape[2] - 1) // len(self.grid) - 1
+        return (self.cells.shape[2] - 1 - self.late) // len(self.grid) - 1 - self.late
 
     def exits(self, over: Over = "all") -> "Exits":
         """Counts that fit together: of everybody, by site, by group, or by site and group.
@@ -140,11 +74,19 @@ class LifeTable:
         axes = {"all": (0, 1), "site": (1,), "group": (0,), "each": ()}[over]
         blocks = self.cells.sum(axis=axes).reshape(-1, self.cells.shape[2])
         summed = self.cells[..., 0].size // len(blocks)
+        left = (self.causes + 1) * len(self.grid) + 1
+        parts = [blocks[:, :left], blocks[:, left:]] if self.late else [blocks]
         if self.variance > 0:
-            blocks = np.stack([_nearest_counts(block) for block in blocks])
-        states = blocks[:, :-1].reshape(len(blocks), len(self.grid), -1)
+            parts = [np.stack([nearest_counts(block) for block in part]) for part in parts]
+        states = parts[0][:, :-1].reshape(len(blocks), len(self.grid), -1)
         return Exits(
-            self.grid, states[..., 1:], states[..., 0], blocks[:, -1], self.variance * summed, self.exact
+            self.grid,
+            states[..., 1:],
+            states[..., 0],
+            parts[0][:, -1],
+            self.variance * summed,
+            self.exact,
+            parts[1] if self.late else None,
         )
 
 
@@ -159,6 +101,7 @@ class Exits:
         beyond: How many stayed longer (groups,).
         variance: Of the noise in each count; 0 for exact ones.
         exact: Whether the intervals end at the exit times themselves.
+        entered: How many came in each interval and beyond (groups, times + 1), where people come late.
     """
 
     times: Array
@@ -167,6 +110,7 @@ class Exits:
     beyond: Array
     variance: float
     exact: bool
+    entered: Array | None = None
 
     @property
     def spread(self) -> bool:
@@ -180,22 +124,53 @@ class Exits:
 
     @cached_property
     def at_risk(self) -> Array:
-        """How many were there when each interval began (groups, times); it never rises."""
+        """How many were there when each interval began, or came in it (groups, times)."""
         leaving = self.happened + self.censored
-        return np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1] + self.beyond[:, None]
+        still = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1] + self.beyond[:, None]
+        if self.entered is None:
+            return still
+        # Noise may let more come than leave; those who leave were there.
+        coming = np.cumsum(self.entered[:, ::-1], axis=1)[:, ::-1]
+        return np.maximum(still - coming[:, 1:], leaving)
+
+    @property
+    def started(self) -> Array:
+        """How many were there at time 0 (groups,)."""
+        everybody = self.records
+        return everybody if self.entered is None else np.maximum(everybody - self.entered.sum(axis=1), 0.0)
+
+    @property
+    def records(self) -> Array:
+        """How many there were in all (groups,)."""
+        return (self.happened + self.censored).sum(axis=1) + self.beyond
+
+    @property
+    def whole(self) -> bool:
+        """Whether all counts are whole numbers: of people, or of weights that stand for some."""
+        counts = (self.happened, self.censored, self.beyond)
+        return all(bool((part == np.rint(part)).all()) for part in counts)
+
+    @property
+    def _stays(self) -> int:
+        """How many cells of an interval hold people that are there for a part of it without an event."""
+        return 1 if self.entered is None else 2
 
     @cached_property
     def exposed(self) -> Array:
         """How many could have had an event in each interval (groups, times).
 
-        Where exits are spread, the censored were there for half of it: the actuarial estimate.
+        Where exits are spread, the censored were there for half of it, and so were those who came: the
+        actuarial estimate.
         """
-        return self.at_risk - (self.censored / 2 if self.spread else 0)
+        if not self.spread:
+            return self.at_risk
+        partly = self.censored if self.entered is None else self.censored + self.entered[:, :-1]
+        return np.maximum(self.at_risk - partly / 2, self.happened)
 
     @cached_property
     def known(self) -> int:
         """How many intervals, from the first on, begin with a number at risk that stands out of the noise."""
-        left = (self.events.shape[2] + 1) * np.arange(len(self.times), 0, -1) + 1
+        left = (self.events.shape[2] + self._stays) * np.arange(len(self.times), 0, -1) + self._stays
         firm = self.at_risk.sum(axis=0) >= FIRM * np.sqrt(self.variance * len(self.at_risk) * left)
         return len(firm) if bool(firm.all()) else int(np.argmin(firm))
 
@@ -208,6 +183,7 @@ class Exits:
                 events=self.events[part : part + groups],
                 censored=self.censored[part : part + groups],
                 beyond=self.beyond[part : part + groups],
+                entered=None if self.entered is None else self.entered[part : part + groups],
             )
             for part in parts
         ]
@@ -216,15 +192,15 @@ class Exits:
         """The variance that noise alone gives to the sum of log(1 - steps / exposed), by the delta method.
 
         A count more in some interval is one more exposed in all before it, and in its own a step or, on
-        average, half a person.
+        average, half a person. One more who comes late is, the other way round, one less exposed before.
         """
         left, after = exposed - steps, np.arange(len(self.times), 0, -1) - 1
         pull = ratio(steps, exposed * left)
         total = np.cumsum(pull)
-        cells = 1 + self.events.shape[2]
+        cells = self._stays + self.events.shape[2]
         stepped = np.cumsum((total - ratio(np.ones_like(left), left)) ** 2)
         stayed = (cells - 1) * np.cumsum((total - pull / 2) ** 2)
-        return self.variance * (stepped + stayed + (cells * after + 1) * total**2)
+        return self.variance * (stepped + stayed + (cells * after + self._stays) * total**2)
 
 
 def ratio(part: Array, whole: Array) -> Array:
@@ -252,8 +228,9 @@ def compared(exits: Exits) -> tuple[Array, Array, Array]:
     pull = ratio(events, everybody)[:, None, None] * lead
     total = np.cumsum(pull, axis=0)
     last = total[-1:] if len(total) else np.zeros((1, *covariance.shape))
-    later = 2 * (len(exits.times) - exits.known) + 1
-    moved = np.concatenate([lead - total, pull / 2 - total, np.sqrt(later) * last])
+    stays = 1 if exits.entered is None else 2
+    later = (1 + stays) * (len(exits.times) - exits.known) + stays
+    moved = np.concatenate([lead - total, np.sqrt(stays) * (pull / 2 - total), np.sqrt(later) * last])
     return observed, expected, covariance + exits.variance * np.einsum("kgh,kfh->gf", moved, moved)
 
 
@@ -271,7 +248,8 @@ def life_table(
     """Count exits once, for as many curves and tests as you like.
 
     Args:
-        federation: Sites whose records have a `time` above 0 and an `event`: 0 censored, else its cause.
+        federation: Sites whose records have a `time` above 0 and an `event`: 0 censored, else its cause. They
+            may have an `entry`, from when on they are at risk, and, in the open, a `weight`.
         grid: The ends of the intervals, public; if not said, every exit time leaves the sites.
         by: A column of 0 and 1 that parts the records.
         causes: How many kinds of events there are; None looks at the records.
@@ -282,7 +260,7 @@ def life_table(
 
     Guarantee:
         With `epsilon`, what leaves a site is one histogram that one record more or less moves by 1 (L1 and
-        L2), plus noise of the scale that was charged.
+        L2), or in two cells by 1 each if records have an `entry`, plus noise of the scale that was charged.
     """
     payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key)
     private = epsilon is not None
@@ -290,33 +268,44 @@ def life_table(
     states = 1 + _causes(causes, tables, private)
     for name, table in tables.items():
         _require_exits(table, states, by, f"site {name}")
+    late = "entry" in federation.store.targets
+    if private:
+        refuse_weights(federation)
     ends = _grid(grid, tables, private)
     what = "counts of exits by interval and state" + (", at every exit time" if grid is None else "")
     sums = {name: cells(table, ends, states, by) for name, table in tables.items()}
-    taken = payment.take(sums, 1.0, what)
+    taken = payment.take(sums, 1.0, what, cells=1 + late)
     shape = (len(tables), 1 if by is None else 2, -1)
     provenance = PUBLIC if federation.public and not private else taken.provenance
     return LifeTable(
-        ends, taken.cells.reshape(shape), tuple(tables), by, taken.variance, grid is None, provenance
+        ends, taken.cells.reshape(shape), tuple(tables), by, taken.variance, grid is None, provenance, late
     )
 
 
 def cells(table: Table, grid: Array, states: int, by: str | None) -> Array:
-    """The site's half: how many of its records are in each cell.
+    """The site's half: how many of its records are in each cell, as often as they count.
 
     Guarantee:
-        Each record is in exactly one cell.
+        Each record is in exactly one cell of exits, and in at most one of entries.
     """
-    size = len(grid) * states + 1
+    size, weights = len(grid) * states + 1, table.targets.get("weight")
     interval = np.searchsorted(grid, table.targets["time"], side="left")
     # Whoever stays beyond the grid is in the last cell, whatever happened then.
     cell = np.minimum(interval * states + table.targets["event"].astype(np.int64), size - 1)
-    if by is not None:
-        cell = cell + size * table.features[:, table.columns.index(by)].astype(np.int64)
-    return np.bincount(cell, minlength=size * (1 if by is None else 2)).astype(np.float64)
+    groups = 1 if by is None else 2
+    part = np.zeros_like(cell) if by is None else table.features[:, table.columns.index(by)].astype(np.int64)
+    left = np.bincount(cell + size * part, weights=weights, minlength=size * groups).reshape(groups, size)
+    if "entry" not in table.targets:
+        return left.astype(np.float64).ravel()
+    entry, times = table.targets["entry"], len(grid)
+    # Who comes at the end of an interval is first at risk in the next; who comes beyond the grid stays there.
+    came = np.minimum(np.searchsorted(grid, entry, side="right"), times) + (times + 1) * part
+    late, own = entry > 0, None if weights is None else weights[entry > 0]
+    coming = np.bincount(came[late], weights=own, minlength=(times + 1) * groups).reshape(groups, times + 1)
+    return np.column_stack([left, coming]).astype(np.float64).ravel()
 
 
-def _nearest_counts(given: Array) -> Array:
+def nearest_counts(given: Array) -> Array:
     """The nearest numbers, by least squares, that are not negative and have the same sum (Duchi 2008)."""
     total = max(float(given.sum()), 0.0)
     falling = np.sort(given)[::-1]
@@ -360,14 +349,22 @@ def require_grid(given: ArrayLike) -> Array:
 
 
 def require_exits(table: Table, states: int, place: str) -> None:
-    """Refuse a table whose times are not above 0, or whose events are not states."""
+    """Refuse a table whose times are not above 0, whose events are not states, or that ends before entry."""
     for name in ("time", "event"):
         if name not in table.targets:
             raise InvalidValue(f"{name} is missing in {place}: survival data have a time and an event")
+    entry, weight = table.targets.get("entry"), table.targets.get("weight")
     time, event = table.targets["time"], table.targets["event"]
-    require(bool((time > 0).all()), f"time in {place}", "some of 0 or less", "above 0 everywhere")
-    allowed = "0 (censored) or 1 (seen)" if states == 2 else f"0 (censored) or a cause from 1 to {states - 1}"
-    require(bool(np.isin(event, np.arange(states)).all()), f"event in {place}", "something else", allowed)
+    require_values(time, event, place, states - 1, entry=entry, weight=weight)
+
+
+def refuse_weights(federation: Federation) -> None:
+    """Refuse weights where noise is to hide a record: one of unknown weight has no limit to what it moves."""
+    if "weight" in federation.store.targets:
+        raise Refused(
+            "weight is not private: nothing limits how far one record of any weight moves a sum, so no noise "
+            "is enough. Leave the weight out of the targets, or compute without epsilon"
+        )
 
 
 def _require_exits(table: Table, states: int, by: str | None, place: str) -> None:

@@ -1,7 +1,8 @@
 """The losses of survival models on a grid of intervals, by their slopes; numpy alone, every record at once.
 
 Each is a sum over records. What a loss knows of a record is where its event happened and how long it was at
-risk in each interval; what a model needs of it is the hazard that an interval adds.
+risk in each interval; what a model needs of it is the hazard that an interval adds. A record that was seen
+only from its `entry` on counts from there, and its `weight` says how much it counts.
 """
 
 from abc import ABC, abstractmethod
@@ -29,13 +30,25 @@ class GridLoss(ABC):
     def __init__(self, ends: Sequence[float]) -> None:
         self.ends = np.asarray(ends, dtype=np.float64)
 
-    @abstractmethod
     def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
-        """The gradient in the outputs (sites, units, members, intervals)."""
+        """The gradient in the outputs (sites, units, members, outputs)."""
+        found = self.gradients(outputs, targets)
+        if "weight" in targets:
+            found *= targets["weight"][..., None]
+        return found
 
-    @abstractmethod
     def values(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The loss of each record."""
+        found = self.likelihoods(outputs, targets)
+        return found * targets["weight"] if "weight" in targets else found
+
+    @abstractmethod
+    def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
+        """The gradient of each record's negative log-likelihood in its outputs."""
+
+    @abstractmethod
+    def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
+        """The negative log-likelihood of each record."""
 
     @abstractmethod
     def increments(self, outputs: Array) -> Array:
@@ -49,7 +62,7 @@ class GridLoss(ABC):
     def _own(self, time: Array, event: Array) -> tuple[NDArray[np.int64], Marks]:
         """The interval that a time falls into, and whether an event is seen in it."""
         own = np.searchsorted(self.ends, time, side="left")
-        return own, (event == 1) & (own < len(self.ends))
+        return own, (event > 0) & (own < len(self.ends))
 
 
 class HazardLoss(GridLoss):
@@ -59,14 +72,14 @@ class HazardLoss(GridLoss):
     censored record has survived the intervals before its own, and its own if it left at the very end.
     """
 
-    def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+    def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient in the log-odds."""
-        events, at_risk = self._seen(targets["time"], targets["event"])
+        events, at_risk = self._seen(targets)
         return at_risk * (np.asarray(expit(outputs), dtype=np.float64) - events)
 
-    def values(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
+    def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The loss of each record."""
-        events, at_risk = self._seen(targets["time"], targets["event"])
+        events, at_risk = self._seen(targets)
         return (at_risk * (np.logaddexp(0.0, outputs) - events * outputs)).sum(axis=-1)
 
     def increments(self, outputs: Array) -> Array:
@@ -78,43 +91,59 @@ class HazardLoss(GridLoss):
         """The log-odds."""
         return float(np.log(np.expm1(hazard)))
 
-    def _seen(self, time: Array, event: Array) -> tuple[Marks, Marks]:
+    def _seen(self, targets: Mapping[str, Array]) -> tuple[Marks, Marks]:
         """Where the event happened, and where it could have (..., intervals)."""
-        intervals = np.arange(len(self.ends))
-        own, happened = self._own(time, event)
+        intervals, time = np.arange(len(self.ends)), targets["time"]
+        own, happened = self._own(time, targets["event"])
         survived = np.searchsorted(self.ends, time, side="right")
         last = np.where(happened, own, survived - 1)
-        return (happened[..., None]) & (intervals == own[..., None]), intervals <= last[..., None]
+        at_risk = intervals <= last[..., None]
+        if "entry" in targets:
+            # Whoever enters during an interval is counted in it.
+            at_risk &= intervals >= np.searchsorted(self.ends, targets["entry"], side="right")[..., None]
+        return (happened[..., None]) & (intervals == own[..., None]), at_risk
+
+
+def exposures(ends: Array, targets: Mapping[str, Array]) -> Array:
+    """The share of each interval that each record was at risk (..., intervals)."""
+    starts = np.concatenate([[0.0], ends[:-1]])
+
+    def lived(until: Array) -> Array:
+        return np.clip((until[..., None] - starts) / (ends - starts), 0.0, 1.0)
+
+    found = lived(targets["time"])
+    return found - lived(targets["entry"]) if "entry" in targets else found
 
 
 class ExposureLoss(GridLoss):
     """Piecewise constant hazards: what counts is the share of each interval that a record was at risk."""
 
-    def _seen(self, time: Array, event: Array) -> tuple[Marks, Array]:
+    def _seen(self, targets: Mapping[str, Array]) -> tuple[Marks, Array]:
         """Where the event happened, and the share of each interval lived through (..., intervals)."""
-        starts = np.concatenate([[0.0], self.ends[:-1]])
-        shares = np.clip((time[..., None] - starts) / (self.ends - starts), 0.0, 1.0)
-        own, happened = self._own(time, event)
-        return happened[..., None] & (np.arange(len(self.ends)) == own[..., None]), shares
+        own, happened = self._own(targets["time"], targets["event"])
+        events = happened[..., None] & (np.arange(len(self.ends)) == own[..., None])
+        return events, exposures(self.ends, targets)
 
 
 class PiecewiseLoss(ExposureLoss):
     """PC-Hazard: an interval adds softplus of its output (Kvamme and Borgan 2021)."""
 
-    def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+    def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient in the outputs."""
-        events, shares = self._seen(targets["time"], targets["event"])
+        events, shares = self._seen(targets)
         return np.asarray(expit(outputs), dtype=np.float64) * (shares - events / self.increments(outputs))
 
-    def values(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
+    def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The loss of each record."""
-        events, shares = self._seen(targets["time"], targets["event"])
+        events, shares = self._seen(targets)
         added = self.increments(outputs)
         return (shares * added - events * np.log(added)).sum(axis=-1)
 
     def increments(self, outputs: Array) -> Array:
-        """Softplus."""
-        return np.maximum(np.logaddexp(0.0, outputs), 1e-300)
+        """Softplus, as log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)."""
+        found = np.log1p(np.exp(-np.abs(outputs)))
+        found += np.maximum(outputs, 0.0)
+        return np.maximum(found, 1e-300, out=found)
 
     @staticmethod
     def resting(hazard: float) -> float:
@@ -125,14 +154,14 @@ class PiecewiseLoss(ExposureLoss):
 class PoissonLoss(ExposureLoss):
     """Piecewise exponential times: an interval adds e to its output, as events of a Poisson law would."""
 
-    def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+    def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient in the log-rates."""
-        events, shares = self._seen(targets["time"], targets["event"])
+        events, shares = self._seen(targets)
         return shares * self.increments(outputs) - events
 
-    def values(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
+    def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The loss of each record."""
-        events, shares = self._seen(targets["time"], targets["event"])
+        events, shares = self._seen(targets)
         return (shares * self.increments(outputs) - events * outputs).sum(axis=-1)
 
     def increments(self, outputs: Array) -> Array:

@@ -1,24 +1,38 @@
-"""Where survival data come from in an experiment file: simulated patients, or a table of your own."""
+"""Where survival data come from in an experiment file: simulated patients, or a table of your own.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+Published sets, which are kinds of data too, are in `tacit.survival.published`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from tacit.errors import InvalidValue, require, require_count, require_word
+from tacit.errors import InvalidValue, Refused, require, require_count, require_word
 from tacit.keys import Key
 from tacit.record import described
+from tacit.sites.encoding import Encoding, Value, require_column, standardized
 from tacit.sites.site import Federation
-from tacit.sites.splits import ByColumn, Dealt, held_apart, held_out_count
-from tacit.sites.tables import Table, by_site, from_frame, joined, read, require_column
+from tacit.sites.splits import ByColumn, held_out_count
+from tacit.sites.tables import Table, by_site, from_frame, read
 from tacit.survival.data import DESIGNS, simulate
+from tacit.survival.dealing import (
+    TARGETS,
+    Cause,
+    Split,
+    dealt,
+    natural,
+    of_cause,
+    require_cause,
+    require_seen,
+    require_share,
+)
+from tacit.survival.published import PUBLISHED, Published
 from tacit.survival.targets import require_values
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Split = Dealt | ByColumn
-TARGETS = ("time", "event")
 # How many simulated patients are drawn, at least, to place a time grid by.
 REFERENCE = 2000
 
@@ -35,6 +49,8 @@ class Simulated:
         c_mean: An option of the design.
         u_max: An option of the design.
         c_step: An option of the design.
+        censoring: Instead of these: the share of censored records.
+        causes: How many causes the design competing has; 2 if not said.
     """
 
     design: str = "SDGM1"
@@ -44,13 +60,15 @@ class Simulated:
     c_mean: float | None = None
     u_max: float | None = None
     c_step: float | None = None
+    censoring: float | None = None
+    causes: int | None = None
     kind: ClassVar[str] = "simulated"
 
     def __post_init__(self) -> None:
         require_word("design", self.design, DESIGNS)
         require_count("records", self.records)
         require_count("features", self.features)
-        _require_share(self.held_out)
+        require_share(self.held_out)
 
     @property
     def public_records(self) -> int | None:
@@ -61,7 +79,7 @@ class Simulated:
         """The federation of simulated patients."""
         if isinstance(split, ByColumn):
             raise InvalidValue('[sites] kind = "by-column" needs data with such a column, not simulated data')
-        return _federation(
+        return dealt(
             from_frame(self._frame(seed), targets=TARGETS),
             split,
             Key(seed),
@@ -73,20 +91,39 @@ class Simulated:
         )
 
     def _frame(self, seed: int, at_least: int = 0) -> "pd.DataFrame":
-        options = {"c_mean": self.c_mean, "u_max": self.u_max, "c_step": self.c_step}
-        records = max(self.records, at_least)
-        return simulate(self.design, records=records, features=self.features, seed=seed, **options)
+        return simulate(
+            self.design,
+            records=max(self.records, at_least),
+            features=self.features,
+            seed=seed,
+            c_mean=self.c_mean,
+            u_max=self.u_max,
+            c_step=self.c_step,
+            censoring=self.censoring,
+            causes=self.causes,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Csv:
-    """A table of your own, CSV or Parquet: every other column is a feature and must hold numbers.
+    """A table of your own, CSV or Parquet: every other column is a feature, of numbers or of known words.
 
     Args:
         path: The file, relative to the experiment file.
         time: The column of times.
-        event: The column of events: 1 happened, 0 censored.
+        event: The column of events: 0 censored, 1 happened, or from 1 on the cause of what happened.
         site: The column that names the site of each record, if there is one.
+        entry: The column of the times from which on records are at risk, if that is not 0.
+        weight: The column of what records count for, if that is not 1.
+        cause: Of several causes, the one to learn about, which makes the others censored; or "any". If not
+            said, events keep their codes.
+        leave: Columns that are no features, such as a number of the patient.
+        levels: The levels of each column of words; each but the first becomes a feature of 0 and 1.
+        fill: What stands for a missing value in a column: a number, or a level.
+        center: What is subtracted from a column.
+        scale: What it is divided by then.
+        standardize: Whether to take `center` and `scale`, where they are not given, from the records. That is
+            a look at all of them, so a private run refuses it.
         test: A file of public records to score models on.
         held_out: The share that is held out to score models on. A score tells about those records, so a
             private run has none unless it is a rehearsal, or scores on public records; 0.2 elsewhere.
@@ -96,14 +133,32 @@ class Csv:
     time: str = "time"
     event: str = "event"
     site: str | None = None
+    entry: str | None = None
+    weight: str | None = None
+    cause: Cause | None = None
+    leave: Sequence[str] = ()
+    levels: Mapping[str, Sequence[Value]] = field(default_factory=dict[str, Sequence[Value]])
+    fill: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    center: Mapping[str, float] = field(default_factory=dict[str, float])
+    scale: Mapping[str, float] = field(default_factory=dict[str, float])
+    standardize: bool = False
     test: str | None = None
     held_out: float | None = None
     kind: ClassVar[str] = "csv"
 
     def __post_init__(self) -> None:
         require(self.time != self.event, "event", self.event, "another column than that of the times")
+        taken = [self.time, self.event]
+        for name in ("entry", "weight"):
+            given = getattr(self, name)
+            require(given not in taken, name, given, "a column of its own")
+            taken += [] if given is None else [given]
+        require_cause(self.cause)
+        for column in (*self._rules.levels, *self._rules.fill, *self._rules.center, *self._rules.scale):
+            place = f"levels, fill, center or scale of {column}"
+            require(column not in (*taken, self.site, *self.leave), place, "given", "that of a feature")
         if self.held_out is not None:
-            _require_share(self.held_out)
+            require_share(self.held_out)
             require(self.test is None, "held_out", self.held_out, "left out where `test` is given")
 
     @property
@@ -114,80 +169,78 @@ class Csv:
     def open(self, split: Split, seed: int, *, may_look: bool = False) -> Federation:
         """The federation of these records."""
         column = split.column if isinstance(split, ByColumn) else self.site
-        frame, place = read(self.path, words=column), Path(self.path).name
-        if column is not None:
-            require_column(frame, column, place)
-        origin = {"data": described(self), "sites": described(split)}
+        frame, place = self._read(self.path, column), Path(self.path).name
+        leave = (*self.leave, *(() if column is None else (column,)))
+        for name in leave:
+            require_column(frame, name, place)
+        encoding = self._encoding(frame, leave, place, may_look=may_look)
+        named = isinstance(split, ByColumn)
+        parts = by_site(frame, split.column, place) if named else {place: frame}
+        tables = {
+            name: self._table(part, leave, f"site {name}" if named else place, encoding)
+            for name, part in parts.items()
+        }
+        test = self._test(encoding, next(iter(tables.values())).columns)
+        require_seen(self.cause, tables.values(), place)
+        tables = {name: of_cause(table, self.cause) for name, table in tables.items()}
+        share = self.held_out if self.held_out is not None else 0.2 if may_look and test is None else 0.0
+        told = {"data": described(self), "sites": described(split)}
         if isinstance(split, ByColumn):
-            parts = by_site(frame, split.column, place)
-            tables = {name: self._table(part, column, f"site {name}") for name, part in parts.items()}
-        else:
-            tables = {place: self._table(frame, column, place)}
-        test = self._test(column, next(iter(tables.values())).columns)
-        usual = 0.2 if may_look and test is None else 0.0
-        share = usual if self.held_out is None else self.held_out
-        if isinstance(split, ByColumn):
-            return _natural(tables, Key(seed), share=share, test=test, origin=origin)
-        return _federation(tables[place], split, Key(seed), share=share, test=test, origin=origin)
+            return natural(tables, Key(seed), share=share, test=test, origin=told, encoding=encoding)
+        whole = tables[place]
+        return dealt(whole, split, Key(seed), share=share, test=test, origin=told, encoding=encoding)
 
-    def _test(self, column: str | None, columns: tuple[str, ...]) -> Table | None:
+    @property
+    def _rules(self) -> Encoding:
+        return Encoding(levels=self.levels, fill=self.fill, center=self.center, scale=self.scale)
+
+    @property
+    def _targets(self) -> dict[str, str]:
+        """The columns of the targets, by what they are."""
+        found = {"time": self.time, "event": self.event, "entry": self.entry, "weight": self.weight}
+        return {name: column for name, column in found.items() if column is not None}
+
+    def _read(self, path: str, column: str | None) -> "pd.DataFrame":
+        # Levels are compared as they are written; NA may be one.
+        return read(path, words=[*self.levels, *(() if column is None else (column,))])
+
+    def _encoding(
+        self, frame: "pd.DataFrame", leave: Sequence[str], place: str, *, may_look: bool
+    ) -> Encoding:
+        if not self.standardize:
+            return self._rules
+        if not may_look:
+            raise Refused(
+                "standardize = true takes means and spreads from all records, which would leave the sites "
+                "unprotected: give public ones as `center` and `scale` in [data]"
+            )
+        features = frame.drop(columns=[*leave, *self._targets.values()], errors="ignore")
+        return standardized(features, self._rules, place)
+
+    def _test(self, encoding: Encoding, columns: tuple[str, ...]) -> Table | None:
         """The public records to score on; their features in the order of the others."""
         if self.test is None:
             return None
-        frame, place = read(self.test, words=column), Path(self.test).name
-        for name in (*columns, self.time, self.event):
+        frame, place = self._read(self.test, None), Path(self.test).name
+        needed = [*encoding.raw(columns), *self._targets.values()]
+        for name in needed:
             require_column(frame, name, place)
-        return self._table(frame[[*columns, self.time, self.event]], None, place)
+        return of_cause(self._table(frame[needed], (), place, encoding), self.cause)
 
-    def _table(self, frame: "pd.DataFrame", column: str | None, place: str) -> Table:
-        for name in (self.time, self.event):
+    def _table(self, frame: "pd.DataFrame", leave: Sequence[str], place: str, encoding: Encoding) -> Table:
+        columns = self._targets
+        for name in columns.values():
             require_column(frame, name, place)
-        targets, leave = (self.time, self.event), () if column is None else (column,)
-        found = from_frame(frame, targets=targets, leave=leave, place=place)
-        named = {"time": found.targets[self.time], "event": found.targets[self.event]}
-        require_values(named["time"], named["event"], place)
+        targets = tuple(columns.values())
+        found = from_frame(frame, targets=targets, leave=leave, place=place, encoding=encoding)
+        named = {name: found.targets[column] for name, column in columns.items()}
+        entry, weight = named.get("entry"), named.get("weight")
+        require_values(named["time"], named["event"], place, None, entry=entry, weight=weight)
         return Table(found.features, named, found.columns, place)
 
 
-SOURCES: Mapping[str, type[Simulated] | type[Csv]] = {Simulated.kind: Simulated, Csv.kind: Csv}
-
-
-def _federation(
-    whole: Table,
-    split: Dealt,
-    key: Key,
-    *,
-    share: float,
-    test: Table | None = None,
-    public: bool = False,
-    reference: Table | None = None,
-    origin: Mapping[str, Any],
-) -> Federation:
-    """One table dealt out, a share of it held out first."""
-    trained, apart = held_apart(whole, share, key)
-    training = whole.take(trained)
-    tables = {name: training.take(rows, f"site {name}") for name, rows in split(training, key).items()}
-    return Federation(
-        tables,
-        held_out=test if len(apart) == 0 else whole.take(apart, "the held-out records"),
-        held_out_public=public or len(apart) == 0,
-        public=public,
-        records=len(training) if public else None,
-        reference=reference,
-        origin=origin,
-    )
-
-
-def _natural(
-    parts: Mapping[str, Table], key: Key, *, share: float, test: Table | None, origin: Mapping[str, Any]
-) -> Federation:
-    """Sites as they are, a share of each held out."""
-    apart = {name: held_apart(part, share, key / name) for name, part in parts.items()}
-    tables = {name: part.take(apart[name][0]) for name, part in parts.items()}
-    held = [part.take(apart[name][1]) for name, part in parts.items() if len(apart[name][1])]
-    apart_again = joined(held, "the held-out records") if held else test
-    return Federation(tables, held_out=apart_again, held_out_public=not held, origin=origin)
-
-
-def _require_share(given: float) -> None:
-    require(0 <= given < 1, "held_out", given, "at least 0 and below 1")
+SOURCES: Mapping[str, type[Simulated] | type[Csv] | type[Published]] = {
+    Simulated.kind: Simulated,
+    Csv.kind: Csv,
+    **PUBLISHED,
+}

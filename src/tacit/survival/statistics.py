@@ -2,10 +2,11 @@
 
 Open, they equal what all records in one place would give. With `epsilon`, curves and log-rank tests come from
 one noisy histogram of each site, charged before its noise is drawn; a histogram that was paid for once, a
-`life_table`, serves them all. Cox regression has no private version here: its sums couple the records.
+`life_table`, serves them all. Records may have an `entry`, from when on they are at risk, and in the open a
+`weight`, as often as which they count.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -14,35 +15,18 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 
-from tacit.errors import InvalidValue, NotSeparable, Refused, between, choices, require, require_word
+from tacit.errors import Refused, between, require, require_positive
 from tacit.keys import Key
 from tacit.privacy.ledger import Ledger
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table
-from tacit.survival import newton
-from tacit.survival.histograms import (
-    FIRM,
-    PUBLIC,
-    LifeTable,
-    Payment,
-    compared,
-    ratio,
-    require_exits,
-    require_grid,
-)
+from tacit.survival.histograms import FIRM, LifeTable, compared, ratio, refuse_weights
 from tacit.survival.histograms import life_table as life_table
-from tacit.survival.newton import Ties, Transform
-from tacit.survival.summaries import (
-    CoxFit,
-    Estimate,
-    HazardTest,
-    LogRank,
-    concordance,
-    deviations,
-    estimate,
-    product_limit,
-    summed_hazard,
-)
+from tacit.survival.payment import PUBLIC, Payment
+from tacit.survival.regression import cox as cox
+from tacit.survival.regression import proportional_hazards as proportional_hazards
+from tacit.survival.restricted import RestrictedMean, restricted
+from tacit.survival.summaries import Estimate, LogRank, deviations, estimate, product_limit, summed_hazard
 
 Array = NDArray[np.float64]
 
@@ -200,6 +184,40 @@ def logrank(
     )
 
 
+def restricted_mean(
+    federation: Federation | LifeTable,
+    *,
+    until: float,
+    by: str | None = None,
+    grid: ArrayLike | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+    level: float = 0.95,
+) -> RestrictedMean:
+    """The mean time without an event up to a horizon, and its difference between two groups.
+
+    Args:
+        federation: The sites, or the exits that a `life_table` has counted already, by the same column.
+        until: The horizon.
+        by: What makes the groups: `site`, a column of 0 and 1, or nothing.
+        grid: The ends of public intervals.
+        epsilon: What the means may cost any one record; their errors allow for the noise too.
+        delta: As for `life_table`.
+        ledger: As for `life_table`.
+        key: As for `life_table`.
+        level: Of the confidence intervals.
+    """
+    deviations(level)
+    require_positive("until", until)
+    column = None if by == "site" else by
+    table = _counted(federation, grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    over = "all" if by is None else "site" if column is None else "group"
+    groups = {"all": ("everybody",), "site": table.sites, "group": table.groups}[over]
+    return restricted(table, table.exits(over), groups, until, by, level)
+
+
 def breslow(
     federation: Federation,
     log_risk: Callable[[Array], Array],
@@ -225,7 +243,8 @@ def breslow(
 
     Guarantee:
         With `epsilon`, what leaves a site is one histogram that one record more or less moves by at most
-        e^bound (L1 and L2), plus noise of the scale that was charged.
+        e^bound (L1 and L2), or in two cells by that if records have an `entry`, plus noise of the scale that
+        was charged.
     """
     payment, private = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key), epsilon is not None
     if private != (table.variance > 0):
@@ -233,110 +252,20 @@ def breslow(
     if private and bound is None:
         raise Refused("bound = None is not private: one record's risk has no limit. Give one, such as 2")
     require(bound is None or between(bound, 0, 700), "bound", bound, "above 0")
-    limit = np.inf if bound is None else bound
+    limit, late = np.inf if bound is None else bound, "entry" in federation.store.targets
+    if private:
+        refuse_weights(federation)
     sums = {name: _masses(federation.records_of(name), log_risk, limit, table.grid) for name in federation}
-    taken = payment.take(sums, float(np.exp(bound or 0.0)), "sums of risks by interval of exit")
-    leaving, exits = taken.cells.sum(axis=0), table.exits()
-    staying = np.cumsum(leaving[::-1])[::-1][:-1] - (leaving[:-1] / 2 if private else 0)
-    firm = staying >= FIRM * np.sqrt(taken.variance * len(sums) * np.arange(len(staying) + 1, 1, -1))
+    taken = payment.take(sums, float(np.exp(bound or 0.0)), "sums of risks by interval of exit", 1 + late)
+    staying, exits = _staying(taken.cells.sum(axis=0).reshape(1 + late, -1), private), table.exits()
+    noisy = taken.variance * len(sums) * (1 + late) * np.arange(len(staying) + 1, 1, -1)
+    firm = staying >= FIRM * np.sqrt(noisy)
     known = len(firm) if bool(firm.all()) else int(np.argmin(firm))
     curve = {"hazard": np.cumsum(ratio(exits.happened[0], staying))}
     found = estimate("Breslow baseline hazard", table, exits, curve, known=min(known, exits.known))
     if table.provenance == PUBLIC:
         return found
     return replace(found, provenance=f"{table.provenance}; {taken.provenance}")
-
-
-def cox(
-    federation: Federation,
-    *,
-    columns: Sequence[str] | None = None,
-    strata: Literal["site"] | None = "site",
-    ties: Ties = "efron",
-    grid: ArrayLike | None = None,
-    robust: bool | Literal["site"] = False,
-    ridge: float = 0.0,
-    level: float = 0.95,
-    epsilon: float | None = None,
-) -> CoxFit:
-    """Cox regression by Newton steps on sums that the sites send.
-
-    Args:
-        federation: Sites whose records have a `time` above 0 and an `event`, 0 or 1.
-        columns: The features to regress on; all of them if not said.
-        strata: `site` gives each site a baseline hazard of its own, and no event time leaves it. None gives
-            all sites one baseline: sums over the risk set of every event time leave.
-        ties: How events at the same time are counted.
-        grid: The ends of public intervals that times are rounded up to; as they are if not said.
-        robust: Whether standard errors allow for a wrong model (True), or for sites as clusters (`site`).
-        ridge: Half of it, times the squared length of the coefficients, is taken off the log-likelihood.
-        level: Of the confidence intervals.
-        epsilon: There is no private version; it is refused, and the message names what there is.
-
-    Raises:
-        InvalidValue: A column is constant, says what others say, or has a coefficient without bound.
-    """
-    if epsilon is not None:
-        raise NotSeparable(
-            f"cox cannot protect single records (epsilon = {epsilon!r}): its sums couple everybody at risk. "
-            "Train poisson-ph or logistic-hazard with Privacy, or test one column by logrank with epsilon"
-        )
-    require(strata in ("site", None), "strata", strata, '"site" or None')
-    require_word("ties", ties, ("efron", "breslow"))
-    require(robust in (False, True, "site"), "robust", robust, 'True, False or "site"')
-    require(ridge == 0 or between(ridge, 0, np.inf), "ridge", ridge, "0 or a finite number above it")
-    deviations(level)
-    tables = _regressed(federation, columns)
-    names = next(iter(tables.values())).columns
-    fewer = robust != "site" or len(names) < len(tables)
-    require(fewer, "robust", robust, "used with more sites than columns: it has one residual for each site")
-    ends = None if grid is None else require_grid(grid)
-    parts = newton.strata(tables, strata == "site", ties, ends)
-    optimum = newton.maximise(parts, names, ridge)
-    curvature = optimum.slope.information + ridge * np.eye(len(optimum.beta))
-    inverse = np.asarray(np.linalg.inv(curvature), dtype=np.float64)
-    return CoxFit(
-        columns=names,
-        coefficients=optimum.beta,
-        covariance=newton.sandwich(parts, optimum.beta, inverse, robust == "site") if robust else inverse,
-        model_covariance=inverse,
-        log_likelihood=optimum.slope.log_likelihood,
-        null_log_likelihood=optimum.null.log_likelihood,
-        score=optimum.null.rise,
-        records=sum(map(len, tables.values())),
-        events=sum(int(part.deaths.sum()) for part in parts),
-        concordance=concordance(tables.values(), optimum.beta),
-        iterations=optimum.asked,
-        strata=strata,
-        ties=ties,
-        grid=ends,
-        ridge=ridge,
-        robust=robust,
-        level=level,
-        provenance=_bare(federation, _sums_in_words(strata, robust, sum(len(p.deaths) for p in parts))),
-    )
-
-
-def proportional_hazards(federation: Federation, fit: CoxFit, *, transform: Transform = "rank") -> HazardTest:
-    """Test whether effects stay the same over time, by the trend of scaled Schoenfeld residuals.
-
-    Time is transformed within each stratum: to the rank of an event among the stratum's, to the stratum's
-    Kaplan-Meier estimate of the share that has had one, or not (`identity`, `log`).
-
-    Args:
-        federation: The sites that the fit is of.
-        fit: A Cox regression.
-        transform: The scale on which a trend is looked for.
-    """
-    require_word("transform", transform, newton.TRANSFORMS)
-    tables = _regressed(federation, fit.columns)
-    parts = newton.strata(tables, fit.strata == "site", fit.ties, fit.grid)
-    trend, spread = newton.trend(parts, fit.coefficients, transform)
-    scaled = trend @ fit.model_covariance
-    statistics = fit.events * scaled**2 / (fit.standard_errors**2 * spread)
-    shown = {"statistic": statistics, "p": chi2.sf(statistics, 1)}
-    table = pd.DataFrame(shown, index=pd.Index(fit.columns, name="covariate"))
-    return HazardTest(table, transform, _bare(federation, "sums of residuals by transformed event times"))
 
 
 def _counted(
@@ -362,35 +291,26 @@ def _counted(
 
 
 def _masses(table: Table, log_risk: Callable[[Array], Array], limit: float, grid: Array) -> Array:
-    """The site's half of Breslow's estimate: risks by interval of exit, those beyond the grid last."""
+    """The site's half of Breslow's estimate: risks by interval of exit, those beyond the grid last.
+
+    Behind them, if records have an entry, risks by the interval in which they come.
+    """
     risks = np.exp(np.clip(np.asarray(log_risk(table.features), dtype=np.float64), -limit, limit))
     require(bool(np.isfinite(risks).all()), "log_risk", "NaN or infinity for some records", "finite")
+    weighed = risks * table.targets.get("weight", 1.0)
     interval = np.searchsorted(grid, table.targets["time"], side="left")
-    return np.bincount(interval, weights=risks, minlength=len(grid) + 1).astype(np.float64)
+    leaving = np.bincount(interval, weights=weighed, minlength=len(grid) + 1)
+    if "entry" not in table.targets:
+        return leaving.astype(np.float64)
+    entry = table.targets["entry"]
+    came, late = np.searchsorted(grid, entry, side="right"), entry > 0
+    coming = np.bincount(came[late], weights=weighed[late], minlength=len(grid) + 1)
+    return np.concatenate([leaving, coming]).astype(np.float64)
 
 
-def _regressed(federation: Federation, columns: Sequence[str] | None) -> dict[str, Table]:
-    """The records of each site with these columns, once they are found valid."""
-    names = federation.store.columns if columns is None else tuple(columns)
-    known = federation.store.columns
-    missing = [name for name in names if name not in known]
-    if missing or not names:
-        raise InvalidValue(f"columns {missing} are not allowed: there are {choices(known)}")
-    places = [known.index(name) for name in names]
-    tables: dict[str, Table] = {}
-    for name in federation:
-        table = federation.records_of(name)
-        require_exits(table, 2, f"site {name}")
-        tables[name] = Table(table.features[:, places], table.targets, names, table.place)
-    return tables
-
-
-def _sums_in_words(strata: str | None, robust: object, times: int) -> str:
-    alone = "a log-likelihood, a gradient and an information matrix in every round"
-    together = f"sums of columns, and over the risk sets of {times} event times in every round"
-    also = ", sums of squared residuals" * bool(robust)
-    return (alone if strata else together) + also + ", counts of records, events and concordant pairs"
-
-
-def _bare(federation: Federation, what: str) -> str:
-    return PUBLIC if federation.public else f"bare: {what}, from each of {len(federation)} sites"
+def _staying(moves: Array, spread: bool) -> Array:
+    """The risk in each interval, from the risks of those who leave and who come (1 or 2, times + 1)."""
+    later = np.cumsum(moves[:, ::-1], axis=1)[:, ::-1]
+    # Whoever leaves later is there, unless they have not come yet.
+    found = later[0, :-1] - (later[1, 1:] if len(moves) > 1 else 0.0)
+    return found - moves[:, :-1].sum(axis=0) / 2 if spread else found

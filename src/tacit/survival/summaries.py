@@ -4,22 +4,19 @@ Results hold numbers that have left the sites already; they can be kept, printed
 numbers may be.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import polygamma
-from scipy.stats import chi2, norm
+from scipy.stats import norm
 
 from tacit.errors import between, require
 from tacit.reports.text import labelled
-from tacit.sites.tables import Table
+from tacit.survival.fits import CoxFit as CoxFit
 from tacit.survival.histograms import Exits, LifeTable, ratio
-from tacit.survival.metrics import Curve, harrell
-from tacit.survival.newton import Ties
+from tacit.survival.metrics import Curve
 
 Array = NDArray[np.float64]
 ROWS = 11
@@ -32,7 +29,8 @@ class Estimate:
     Args:
         name: What it is.
         table: One row for each time, from 0 on: `at_risk` just before it, `events` and `censored` since the
-            row above, the curves, and `lower` and `upper` where there is a band.
+            row above, the curves, and `lower` and `upper` where there is a band. Where people come late,
+            `entered` says how many have come since the row above.
         curves: Which columns are curves.
         until: The time up to which they are known; beyond it they are NaN.
         spread: Whether exits are spread over the intervals: then values between two times lie on a line.
@@ -81,7 +79,7 @@ class Estimate:
         )
         head = [
             ("estimate", self.name),
-            ("records", f"{self._column('at_risk')[0]:,.0f}"),
+            ("records", f"{self._records:,.0f}"),
             ("events", f"{events:,.0f}"),
             ("known until", "the last exit" if np.isinf(self.until) else f"{self.until:g}"),
             ("provenance", self.provenance),
@@ -92,6 +90,13 @@ class Estimate:
             head.insert(-1, ("band", f"{100 * self.level:g} %"))
         rows = np.unique(np.linspace(0, len(self.table) - 1, ROWS).round().astype(np.int64))
         return f"{labelled(head)}\n\n{self.table.iloc[rows].to_string(float_format=_short)}"
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    @property
+    def _records(self) -> float:
+        return float(self._column("entered").sum() if "entered" in self.table else self._column("at_risk")[0])
 
     @property
     def _times(self) -> Array:
@@ -137,6 +142,9 @@ class LogRank:
         ]
         return f"{labelled(head)}\n\n{self.table.to_string(float_format=_short)}"
 
+    def __str__(self) -> str:
+        return self.summary()
+
 
 @dataclass(frozen=True, eq=False)
 class HazardTest:
@@ -160,125 +168,8 @@ class HazardTest:
         ]
         return f"{labelled(head)}\n\n{self.table.to_string(float_format=_short)}"
 
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CoxFit:
-    """A Cox regression: coefficients, how sure they are, and how the sites were combined.
-
-    Args:
-        columns: The features.
-        coefficients: Log hazard ratios (columns,).
-        covariance: Of the coefficients (columns, columns); a sandwich if `robust`.
-        model_covariance: The inverse of the information, which holds if the model does.
-        log_likelihood: The partial log-likelihood, without the penalty.
-        null_log_likelihood: That of no effect at all.
-        score: The score statistic at no effect.
-        records: How many there were.
-        events: How many of them had one.
-        concordance: Of pairs of records at the same site; NaN where none can be compared.
-        iterations: How often the sites were asked.
-        strata: `site` if each site has a baseline hazard of its own; None if all share one.
-        ties: How events at the same time are counted.
-        grid: The ends of the intervals that times were rounded up to, if they were.
-        ridge: The penalty.
-        robust: What the standard errors allow for.
-        level: Of the confidence intervals.
-        provenance: How the sums behind it left the sites.
-    """
-
-    columns: tuple[str, ...]
-    coefficients: Array
-    covariance: Array
-    model_covariance: Array
-    log_likelihood: float
-    null_log_likelihood: float
-    score: float
-    records: int
-    events: int
-    concordance: float
-    iterations: int
-    strata: Literal["site"] | None
-    ties: Ties
-    grid: Array | None
-    ridge: float
-    robust: bool | Literal["site"]
-    level: float
-    provenance: str
-
-    @property
-    def standard_errors(self) -> Array:
-        """Of the coefficients (columns,)."""
-        return np.sqrt(np.diag(self.covariance))
-
-    def log_risk(self, features: ArrayLike) -> Array:
-        """The log hazard ratio of each record (records,) against one whose features are all 0."""
-        return np.asarray(features, dtype=np.float64) @ self.coefficients
-
-    def summary(self) -> pd.DataFrame:
-        """One row for each column of features; the columns of the table are those of lifelines."""
-        half = float(norm.ppf(0.5 + self.level / 2)) * self.standard_errors
-        z, share = self.coefficients / self.standard_errors, f"{100 * self.level:g}%"
-        p = np.asarray(chi2.sf(z**2, 1), dtype=np.float64)
-        with np.errstate(over="ignore", divide="ignore"):
-            columns = {
-                "coef": self.coefficients,
-                "exp(coef)": np.exp(self.coefficients),
-                "se(coef)": self.standard_errors,
-                f"coef lower {share}": self.coefficients - half,
-                f"coef upper {share}": self.coefficients + half,
-                f"exp(coef) lower {share}": np.exp(self.coefficients - half),
-                f"exp(coef) upper {share}": np.exp(self.coefficients + half),
-                "cmp to": np.zeros_like(z),
-                "z": z,
-                "p": p,
-                "-log2(p)": -np.log2(p),
-            }
-        return pd.DataFrame(columns, index=pd.Index(self.columns, name="covariate"))
-
-    def tests(self) -> pd.DataFrame:
-        """Whether any column matters: the likelihood ratio, Wald and score tests."""
-        precision = np.linalg.pinv(self.covariance)
-        statistics = [
-            2 * (self.log_likelihood - self.null_log_likelihood),
-            float(self.coefficients @ precision @ self.coefficients),
-            self.score,
-        ]
-        p = np.asarray(chi2.sf(statistics, len(self.columns)), dtype=np.float64)
-        index = pd.Index(["likelihood ratio", "Wald", "score"], name="test")
-        return pd.DataFrame({"statistic": statistics, "degrees": len(self.columns), "p": p}, index=index)
-
-    def text(self) -> str:
-        """The fit for people: a header, the table, a footer."""
-        baseline = "one at each site" if self.strata == "site" else "one for all sites"
-        head = [
-            ("model", f"Cox regression, {self.ties} ties"),
-            ("baseline", baseline),
-            ("records", f"{self.records:,}"),
-            ("events", f"{self.events:,}"),
-            ("partial log-likelihood", f"{self.log_likelihood:.4f}"),
-            *(
-                [("standard errors", "robust" if self.robust is True else "robust, by site")]
-                * bool(self.robust)
-            ),
-            *([("ridge", f"{self.ridge:g}")] * bool(self.ridge)),
-        ]
-        tests = self.tests()
-        foot = [
-            ("concordance within sites", f"{self.concordance:.4f}"),
-            ("partial AIC", f"{2 * len(self.columns) - 2 * self.log_likelihood:.4f}"),
-            *(
-                (f"{name} test", f"{row['statistic']:.4f} on {len(self.columns)} df, p {row['p']:.4g}")
-                for name, row in tests.iterrows()
-            ),
-            ("rounds", str(self.iterations)),
-            ("provenance", self.provenance),
-        ]
-        table = self.summary().drop(columns="cmp to").to_string(float_format=_short)
-        return f"{labelled(head)}\n\n{table}\n\n{labelled(foot)}"
-
-    def print_summary(self) -> None:
-        """Print the text."""
-        print(self.text())
+    def __str__(self) -> str:
+        return self.summary()
 
 
 def product_limit(exits: Exits, exposed: Array, steps: Array, name: str, level: float) -> dict[str, Array]:
@@ -296,10 +187,17 @@ def product_limit(exits: Exits, exposed: Array, steps: Array, name: str, level: 
 
 
 def summed_hazard(exits: Exits, level: float) -> dict[str, Array]:
-    """A cumulative hazard that grows as if the events of one time followed each other, and its band."""
+    """A cumulative hazard that grows as if the events of one time followed each other, and its band.
+
+    Weights that are fractions are no people who could follow each other: their events come at once.
+    """
     exposed, happened = exits.exposed[0], exits.happened[0]
-    # Sums of 1/k and of 1/k^2 over the numbers at risk, which noise makes fractions.
-    hazard, squares = (np.cumsum(_polygamma(order, exposed, happened)) for order in (0, 1))
+    if exits.spread or exits.whole:
+        # Sums of 1/k and of 1/k^2 over the numbers at risk, which noise makes fractions.
+        hazard, squares = (np.cumsum(_polygamma(order, exposed, happened)) for order in (0, 1))
+    else:
+        share = ratio(happened, exposed)
+        hazard, squares = np.cumsum(share), np.cumsum(ratio((1 - share) * share, exposed))
     variance = squares + exits.noise(exposed, happened)
     with np.errstate(over="ignore"):
         factor = np.exp(deviations(level) * np.sqrt(variance) / np.where(hazard > 0, hazard, np.inf))
@@ -318,9 +216,10 @@ def estimate(
     last = exits.known if known is None else known
     causes = {f"events_{cause}": part for cause, part in enumerate(exits.events[0].T, start=1)}
     events = {"events": exits.happened[0]} if len(causes) == 1 else causes
-    columns = {"at_risk": exits.at_risk[0], **events, "censored": exits.censored[0], **curves}
+    came = {} if exits.entered is None else {"entered": exits.entered[0]}
+    columns = {"at_risk": exits.at_risk[0], **came, **events, "censored": exits.censored[0], **curves}
     start = 1.0 if next(iter(curves)) in ("survival", "uncensored") else 0.0
-    first = dict.fromkeys(curves, start) | {"at_risk": float(exits.at_risk[0, 0])}
+    first = dict.fromkeys(curves, start) | dict.fromkeys(("at_risk", "entered"), float(exits.started[0]))
     filled = {name: np.append(first.get(name, 0.0), part[:last]) for name, part in columns.items()}
     index = pd.Index(np.append(0.0, exits.times[:last]), name="time")
     # Beyond the last exit a curve stays where it is; beyond a grid, or in noise, nobody knows.
@@ -330,22 +229,6 @@ def estimate(
     return Estimate(
         name, pd.DataFrame(filled, index=index), names, until, exits.spread, table.provenance, level
     )
-
-
-def concordance(tables: Iterable[Table], beta: Array) -> float:
-    """Harrell's concordance of pairs at the same site; NaN if no two can be compared."""
-    pairs = concordant = 0.0
-    for table in tables:
-        time, event = table.targets["time"], table.targets["event"]
-        ends, censored = np.sort(time), np.sort(time[event == 0])
-        seen = time[event == 1]
-        later = len(time) - np.searchsorted(ends, seen, side="right")
-        ties = np.searchsorted(censored, seen, side="right") - np.searchsorted(censored, seen, side="left")
-        count = float((later + ties).sum())
-        if count:
-            pairs += count
-            concordant += count * harrell(time, event, table.features @ beta)
-    return concordant / pairs if pairs else float("nan")
 
 
 def deviations(level: float) -> float:

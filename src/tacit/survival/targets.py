@@ -13,35 +13,86 @@ from tacit.sites.tables import Table
 
 Array = NDArray[np.float64]
 
-
-def require_values(time: Array, event: Array, place: str) -> None:
-    """Refuse times that are not above 0, and events that are neither 0 nor 1."""
-    early = int((time <= 0).sum())
-    if early:
-        raise InvalidValue(f"time in {place} is not allowed: {early} of {len(time)} records are not above 0")
-    if not bool(np.isin(event, (0, 1)).all()):
-        raise InvalidValue(f"event in {place} is not allowed: it must be 1 (happened) or 0 (censored)")
+# The part of the events that the grid covers; the very last ones are far apart.
+LAST_LEVEL = 0.99
 
 
-def require_survival(table: Table, place: str, mend: str) -> None:
+def require_values(
+    time: Array,
+    event: Array,
+    place: str,
+    causes: int | None = 1,
+    *,
+    entry: Array | None = None,
+    weight: Array | None = None,
+) -> None:
+    """Refuse times that are not above 0, and events that are neither 0 nor one of the causes.
+
+    Args:
+        time: When each record ends.
+        event: What happens then.
+        place: Whose records they are.
+        causes: How many causes there are; None for any number.
+        entry: From when on each record is at risk, if that is not 0.
+        weight: What each record counts for, if that is not 1.
+    """
+    _require_all(time > 0, "time", place, "above 0")
+    if causes is None:
+        whole = (event >= 0) & (event == np.floor(event))
+        _require_all(whole, "event", place, "0 (censored), or the cause as a whole number from 1 on")
+    elif not bool(np.isin(event, range(causes + 1)).all()):
+        allowed = "1 (happened)" if causes == 1 else f"a cause from 1 to {causes}"
+        mend = (
+            '; of several causes choose one, as in [data] cause = 1, or "any"'
+            if (event > causes).any()
+            else ""
+        )
+        raise InvalidValue(f"event in {place} is not allowed: it must be {allowed} or 0 (censored){mend}")
+    if entry is not None:
+        _require_all(entry >= 0, "entry", place, "at least 0")
+        _require_all(entry < time, "entry", place, "before the time")
+    if weight is not None:
+        _require_all(weight > 0, "weight", place, "above 0")
+
+
+def _require_all(fine: NDArray[np.bool_], name: str, place: str, allowed: str) -> None:
+    wrong = int((~fine).sum())
+    if wrong:
+        given = f"{wrong} of {len(fine)} records are not {allowed}"
+        raise InvalidValue(f"{name} in {place} is not allowed: {given}; mend them, or leave them out")
+
+
+def require_survival(table: Table, place: str, mend: str, causes: int | None = 1) -> None:
     """Refuse a table without valid times and events, or without any event; `mend` says what to do then."""
+    targets = table.targets
     for name in ("time", "event"):
-        if name not in table.targets:
+        if name not in targets:
             raise InvalidValue(f"{name} is missing in {place}: survival data have a time and an event")
-    require_values(table.targets["time"], table.targets["event"], place)
-    if not bool(table.targets["event"].any()):
+    entry, weight = targets.get("entry"), targets.get("weight")
+    require_values(targets["time"], targets["event"], place, causes, entry=entry, weight=weight)
+    if not bool(targets["event"].any()):
         raise InvalidValue(
             f"event in {place} is not allowed: all {len(table)} records are censored, so nothing can be "
             f"learnt about when events happen; {mend}"
         )
 
 
-def require_sites(federation: Federation) -> None:
-    """Refuse a federation in which some site cannot take part; the message names it."""
+def require_sites(federation: Federation, causes: int | None = 1) -> None:
+    """Refuse a federation in which some site cannot take part; the message names it.
+
+    A site need not have seen every cause, but somebody must have.
+    """
     for name, site in federation.items():
-        require_survival(site.table, f"site {name}", "leave the site out, or merge it with another")
+        require_survival(site.table, f"site {name}", "leave the site out, or merge it with another", causes)
     if federation.held_out is not None:
-        require_survival(federation.held_out, "the held-out records", "hold out more, or none")
+        require_survival(federation.held_out, "the held-out records", "hold out more, or none", causes)
+    seen = set(np.unique(federation.store.targets["event"]).astype(int).tolist())
+    absent = [cause for cause in range(1, (causes or 0) + 1) if cause not in seen]
+    if absent:
+        raise InvalidValue(
+            f"causes = {causes} is not allowed: no site has an event of cause {absent[0]}; number the causes "
+            "from 1 on without gaps, or learn about one, as in [data] cause = 1"
+        )
 
 
 def require_cuts(cuts: int | Sequence[float]) -> None:
@@ -56,8 +107,8 @@ def require_cuts(cuts: int | Sequence[float]) -> None:
 
 def grid(
     cuts: int | Sequence[float], horizon: float | None, federation: Federation, provenance: Provenance
-) -> list[float]:
-    """The ends of the intervals, ascending; the first begins at 0.
+) -> list[float] | None:
+    """The ends of the intervals, ascending; the first begins at 0. None if they have to be bought.
 
     Args:
         cuts: The ends themselves, or how many there shall be.
@@ -74,15 +125,14 @@ def grid(
     if federation.reference is not None:
         provenance.agreed(["the time grid, from public reference records"])
         return _quantiles(federation.reference, cuts)
-    provenance.look(
-        "the time grid, as quantiles of all event times",
-        instead="give a public `horizon`, or the `cuts` themselves, in [task]",
-    )
+    if not provenance.allowed:
+        return None
+    provenance.look("the time grid, as quantiles of all event times", instead="buy it")
     return _quantiles(federation.store, cuts)
 
 
 def _quantiles(table: Table, cuts: int) -> list[float]:
-    happened = table.targets["time"][table.targets["event"] == 1]
+    happened = table.targets["time"][table.targets["event"] > 0]
     require(len(happened) > 0, "cuts", cuts, "the ends themselves: no event is there to place them by")
-    levels = np.linspace(0, 0.99, cuts + 1)[1:]
+    levels = np.linspace(0, LAST_LEVEL, cuts + 1)[1:]
     return [float(end) for end in np.unique(np.quantile(happened, levels))]

@@ -1,0 +1,59 @@
+"""The names of the federated-survival package, on this core: only the import line changes.
+
+    data.generator             DataGenerator, SimulationConfig
+    data.loader                DataLoader
+    data.splitter              DataSplitter, DataSet
+    core.config                FSAConfig
+    core.runner                FSARunner
+    core.differential_privacy  DifferentialPrivacy
+
+What is different: the epsilon that `FSARunner.get_privacy_info` tells is the composed price of everything
+that was released, not the number that was put in; noise never comes from the seed of a global generator; and
+an option that cannot be taken literally is explained (`FSARunner.explanations`), not ignored.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tacit.compat.federated_survival.core.config import FSAConfig as FSAConfig
+    from tacit.compat.federated_survival.core.differential_privacy import (
+        DifferentialPrivacy as DifferentialPrivacy,
+    )
+    from tacit.compat.federated_survival.core.runner import FSARunner as FSARunner
+    from tacit.compat.federated_survival.data.generator import DataGenerator as DataGenerator
+    from tacit.compat.federated_survival.data.generator import SimulationConfig as SimulationConfig
+    from tacit.compat.federated_survival.data.loader import DataLoader as DataLoader
+    from tacit.compat.federated_survival.data.splitter import DataSet as DataSet
+    from tacit.compat.federated_survival.data.splitter import DataSplitter as DataSplitter
+    from tacit.compat.federated_survival.explained import Explained as Explained
+
+_HOMES = {
+    "DataGenerator": "data.generator",
+    "DataLoader": "data.loader",
+    "DataSet": "data.splitter",
+    "DataSplitter": "data.splitter",
+    "DifferentialPrivacy": "core.differential_privacy",
+    "Explained": "explained",
+    "FSAConfig": "core.config",
+    "FSARunner": "core.runner",
+    "SimulationConfig": "data.generator",
+}
+
+__all__ = [
+    "DataGenerator",
+    "DataLoader",
+    "DataSet",
+    "DataSplitter",
+    "DifferentialPrivacy",
+    "Explained",
+    "FSAConfig",
+    "FSARunner",
+    "SimulationConfig",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

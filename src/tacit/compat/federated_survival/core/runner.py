@@ -1,0 +1,199 @@
+"""Federated training by the runner's names, on the one loop of this library.
+
+A run is a simulation: the records of all clients and the seed are in one process. So its noise is that of a
+rehearsal, repeatable, and the statement says so; its price is the true one of the same run with secret noise.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tacit.compat.federated_survival.core.config import FSAConfig
+from tacit.compat.federated_survival.core.differences import ALWAYS, differences
+from tacit.compat.federated_survival.core.scoring import Scored
+from tacit.compat.federated_survival.core.translation import Translation, translate
+from tacit.compat.federated_survival.data.loader import require_outcomes
+from tacit.compat.federated_survival.explained import explain, seed_of
+from tacit.errors import InvalidValue, require, require_word
+from tacit.loop import fit
+from tacit.reports.text import progress
+from tacit.run import Run
+from tacit.sites.site import Federation
+from tacit.sites.tables import Table, from_arrays
+from tacit.task import Task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from tacit.survival.models import GridModel
+
+Results = dict[str, list[float]]
+SERIES = ("train_Cindex", "train_IBS", "test_Cindex", "test_IBS")
+
+
+class Dealt(Protocol):
+    """What was dealt out to clients; see `tacit.compat.federated_survival.data.splitter.DataSet`."""
+
+    @property
+    def clients_set(self) -> Mapping[str, tuple[ArrayLike, ArrayLike]]: ...  # noqa: D102
+    @property
+    def test_data(self) -> ArrayLike: ...  # noqa: D102
+    @property
+    def test_label(self) -> ArrayLike: ...  # noqa: D102
+
+
+class FSARunner:
+    """Trains the model of a configuration on data that were dealt out to clients.
+
+    After a run, `explanations` says in words what was not taken literally; where such an option was chosen by
+    the user, it is also said by a warning. `last_run` is the run as `tacit.fit` returns it.
+    """
+
+    def __init__(self, config: FSAConfig) -> None:
+        self.config = config
+        self.explanations: tuple[str, ...] = ()
+        self.last_run: Run | None = None
+        self.results: Results = {}
+        self._made: Translation | None = None
+        self._said: set[str] = set()
+
+    def run(self, data: Dealt, type: str = "raw", aug_method: str = "MVAEC") -> Results:
+        """Train, and score the training and the test records after every round.
+
+        Args:
+            data: What was dealt out to clients.
+            type: `raw` records, or `raw_aug` for augmented ones.
+            aug_method: `MVAEC` (each client by itself) or `MVAES` (synthetic records are pooled).
+
+        Returns:
+            Antolini's C-index and the integrated Brier score of both sets, one number for each round.
+        """
+        self.config.validate()
+        require_word("type", type, ("raw", "raw_aug"))
+        require_word("aug_method", aug_method, ("MVAEC", "MVAES"))
+        federation = _federation(data)
+        augmented = type == "raw_aug"
+        made = translate(self.config, federation, aug_method if augmented else None)
+        self._explain([*made.notes, *differences(self.config, federation, augmented=augmented)])
+        self._made, self.last_run = made, self._fit(made, federation)
+        history = self.last_run.record.rounds
+        self.results = {name: [entry.scores.get(name, np.nan) for entry in history] for name in SERIES}
+        if self.last_run.record.chosen == len(history):
+            # The last scores are those of the model that is given out.
+            for name, values in self.results.items():
+                values[-1] = self.last_run.scores.get(name, np.nan)
+        return {name: list(values) for name, values in self.results.items()}
+
+    def predict_survival(self, features: "ArrayLike | DataFrame") -> "DataFrame":
+        """Survival curves: one row for each time of the grid, one column for each record.
+
+        The times are the ends of the model's intervals, never the times of single patients.
+        """
+        import pandas as pd
+
+        model = cast("GridModel", self._finished().model)
+        times = [0.0, *model.ends.tolist()]
+        return pd.DataFrame(model.survival(features, times).T, index=pd.Index(times, name="time"))
+
+    def get_privacy_info(self) -> dict[str, Any]:
+        """What was promised and what it cost.
+
+        `epsilon` is the composed price of everything that was released, for any one `unit` under `relation`;
+        `noise_scale` is on each coordinate of a sum of contributions that are clipped to `clip_norm`. The
+        original told the epsilon that was put in. Without differential privacy `epsilon` is None.
+        """
+        run, made, config = self._finished(), self._made, self.config
+        assert made is not None, "a run was translated"
+        told = run.privacy.as_dict()
+        info: dict[str, Any] = {
+            "use_differential_privacy": config.use_differential_privacy,
+            "mechanism": config.dp_mechanism if config.use_differential_privacy else None,
+            **{name: told[name] for name in ("epsilon", "delta", "unit", "relation", "rehearsal")},
+            "rounds": len(run.record.rounds),
+            "statement": "\n".join(run.privacy.sentences()),
+            "explanations": list(self.explanations),
+        }
+        if made.noise is None:
+            return info
+        info["configured_epsilon"] = config.dp_epsilon
+        info["clip_norm"], info["noise_multiplier"] = config.dp_clip_norm, made.noise
+        info["noise_scale"] = made.noise * config.dp_clip_norm
+        if config.dp_mechanism == "laplace":
+            # Purely private: nothing can fail, and the scale says it all.
+            del info["delta"], info["noise_multiplier"]
+        return info
+
+    def plot_results(
+        self,
+        results: Results | None = None,
+        raw_results: Results | None = None,
+        output_path: str | Path | None = None,
+        show: bool = True,
+    ) -> "Figure":
+        """C-index and IBS over the rounds, for training and test records.
+
+        Args:
+            results: What `run` returned; by default that of the last run.
+            raw_results: The same, by the name that the documentation of the original uses.
+            output_path: Where to save the figure, if anywhere.
+            show: Whether to open a window, where there is a screen; a notebook shows what is returned.
+        """
+        from tacit.compat.federated_survival.core.figure import drawn
+
+        shown = results or raw_results or self.results
+        require(bool(shown), "results", shown, "what run() returned")
+        return drawn(shown, output_path, show=show)
+
+    def _fit(self, made: Translation, federation: Federation) -> Run:
+        assert federation.held_out is not None, "there is a test set"
+        tables = {"train": federation.store, "test": federation.held_out}
+        scored = Scored(made.task, federation, tables, self.config.evaluation_quantiles)
+        with progress(quiet=not (self.config.verbose or self.config.show_progress)) as watcher:
+            return fit(
+                cast("Task", scored),
+                federation,
+                privacy=made.privacy,
+                aggregation=made.aggregation,
+                server=made.server,
+                sampling=made.sampling,
+                stop=made.stop,
+                augment=made.augment,
+                rounds=self.config.global_epochs,
+                seed=seed_of(self.config.random_seed),
+                name=self.config.model_type,
+                callbacks=[watcher],
+            )
+
+    def _explain(self, said: Sequence[tuple[str, str]]) -> None:
+        self.explanations = tuple(text for _, text in said)
+        chosen = [
+            text for option, text in said if option == ALWAYS or (option and self.config.was_chosen(option))
+        ]
+        explain([text for text in chosen if text not in self._said], depth=3)
+        self._said.update(chosen)
+
+    def _finished(self) -> Run:
+        if self.last_run is None:
+            raise InvalidValue("nothing was run yet: call run(client_data) first")
+        return self.last_run
+
+
+def _federation(data: Dealt) -> Federation:
+    names = tuple(getattr(data, "feature_names", ())) or None
+    clients = {name: _table(x, y, names, name) for name, (x, y) in data.clients_set.items()}
+    test = _table(data.test_data, data.test_label, names, "test_data")
+    require(len(test) > 0, "test_data", "no records", "records to score on")
+    records = sum(len(table) for table in clients.values())
+    return Federation(clients, held_out=test, records=records)
+
+
+def _table(features: ArrayLike, labels: ArrayLike, names: Sequence[str] | None, place: str) -> Table:
+    outcomes = np.asarray(labels, dtype=np.float64)
+    shape = outcomes.shape
+    require(len(shape) == 2 and shape[1] == 2, f"labels of {place}", f"shape {shape}", "(records, 2)")
+    require_outcomes(outcomes[:, 0], outcomes[:, 1], place)
+    return from_arrays(features, columns=names, place=place, time=outcomes[:, 0], event=outcomes[:, 1])

@@ -1,0 +1,255 @@
+"""What the options of a configuration become on this core: a task, a promise, a server's step, and so on.
+
+`dp_epsilon` is the promise. A noise multiplier that is too small to keep it is replaced by the least that
+does, and the explanation says what the given one would have cost. What else is not taken literally is said in
+`differences`.
+"""
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from tacit import survival
+from tacit.aggregation.averaging import Mean
+from tacit.aggregation.server import Adam, Plain, ServerStep
+from tacit.compat.federated_survival.core.config import FSAConfig
+from tacit.errors import InvalidValue, Refused
+from tacit.privacy import accounting
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.provenance import Provenance
+from tacit.questions import questions
+from tacit.sites.sampling import Fixed, Poisson, Sampling
+from tacit.sites.site import Federation
+from tacit.stopping import Stopping
+from tacit.task import Task
+
+if TYPE_CHECKING:
+    from tacit.privacy.mechanism import Mechanism
+    from tacit.survival.augment import MVAEC, MVAES
+
+TASKS = {
+    "PC-Hazard": "PCHazard",
+    "LogisticHazard": "LogisticHazard",
+    "DeepHit": "DeepHit",
+    "DeepSurv": "DeepSurv",
+    "CoxPH": "CoxPH",
+    "CoxTime": "CoxTime",
+    "CoxCC": "CoxCC",
+}
+# Their losses couple records; single records are protected by forming them in risk groups of about this size.
+COUPLED = ("DeepSurv", "CoxPH", "CoxTime", "CoxCC")
+GROUP = 6
+# The share of DeepHit's ranking term, as in the original.
+RANKING = 0.8
+# What part of dp_epsilon synthetic records may cost, where they have to be paid for.
+AUGMENTATION_SHARE = 0.3
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Translation:
+    """Everything that `tacit.fit` needs to know of a configuration.
+
+    Args:
+        task: What is learnt.
+        privacy: The promise.
+        aggregation: How updates are combined.
+        server: What the server does with the combined update.
+        sampling: How the clients of a round are drawn.
+        stop: When to end before the last round.
+        augment: How records are augmented, if they are.
+        noise: Noise in units of the clip norm; None without differential privacy.
+        notes: What is said about the noise.
+    """
+
+    task: Task
+    privacy: Privacy | Open
+    aggregation: Mean
+    server: ServerStep
+    sampling: Sampling
+    stop: Stopping | None
+    augment: "MVAEC | MVAES | None"
+    noise: float | None
+    notes: tuple[tuple[str, str], ...]
+
+
+def translate(config: FSAConfig, federation: Federation, aug_method: str | None) -> Translation:
+    """The choices that a configuration stands for.
+
+    Args:
+        config: The configuration.
+        federation: The clients; how many records they hold in all is public.
+        aug_method: `MVAEC` or `MVAES`, or None for the records as they are.
+
+    Raises:
+        Refused: An option would have to be kept that cannot be; the message names a way out.
+    """
+    count = max(round(config.client_sample_ratio * len(federation)), 1)
+    private = config.use_differential_privacy
+    made = Translation(
+        task=_task(config, federation),
+        privacy=_privacy(config),
+        aggregation=Mean() if private else Mean(weights=_sizes(federation)),
+        server=_server(config),
+        sampling=Fixed(count=count) if count < len(federation) else Poisson(),
+        # How long to go on may not be decided by looking at private records without paying.
+        stop=Stopping(patience=config.early_stopping_patience)
+        if config.early_stopping and not private
+        else None,
+        augment=None if aug_method is None else _augmentation(config, aug_method),
+        noise=None,
+        notes=(),
+    )
+    return made if isinstance(made.privacy, Open) else _with_noise(made, config, federation)
+
+
+def _task(config: FSAConfig, federation: Federation) -> Task:
+    name = TASKS[config.model_type]
+    kind = cast("type[Any] | None", getattr(survival, name, None))
+    if kind is None:
+        raise InvalidValue(f"model_type = {config.model_type!r} is not allowed: {name} is not here yet")
+    options: dict[str, object] = {
+        "hidden": () if config.model_type == "CoxPH" else tuple(config.num_nodes),
+        "activation": config.activation_word,
+        "cuts": config.num_durations,
+        "lr": config.learning_rate,
+        "optimizer": config.optimizer,
+        "decay": config.weight_decay,
+        "proximal": config.proximal_mu if config.federated_protocol == "FedProx" else 0.0,
+        **_local_work(config, federation),
+    }
+    known = {entry.name for entry in fields(kind)}
+    return cast("Task", kind(**{option: value for option, value in options.items() if option in known}))
+
+
+def _local_work(config: FSAConfig, federation: Federation) -> dict[str, object]:
+    """Epochs in shuffled batches; where single records are protected, as many steps of secret draws."""
+    largest = max(len(federation.records_of(name)) for name in federation)
+    if not protects_records(config):
+        batch = largest if config.full_batch else config.batch_size
+        return {"epochs": config.local_epochs, "batch": batch, "ranking": RANKING}
+    typical = len(federation.store) / len(federation)
+    batch = typical if config.full_batch else min(config.batch_size, typical)
+    steps = config.local_epochs * math.ceil(typical / batch)
+    drawn: dict[str, object] = {"steps": steps, "sample": batch / typical}
+    if config.model_type in COUPLED:
+        return {**drawn, "groups_per_site": max(round(typical / GROUP), 1)}
+    # DeepHit's ranking term couples records; its likelihood alone is a sum over them.
+    return {**drawn, "batch": max(round(batch), 1), "ranking": 0.0}
+
+
+def protects_records(config: FSAConfig) -> bool:
+    """Whether any one record is protected."""
+    return config.use_differential_privacy and config.dp_unit == "record"
+
+
+def _privacy(config: FSAConfig) -> Privacy | Open:
+    if not config.use_differential_privacy:
+        return Open()
+    if config.dp_mechanism == "exponential":
+        raise Refused(
+            'dp_mechanism = "exponential" does not train: it chooses one of several candidates. Use '
+            '"gaussian" or "laplace" to train, and DifferentialPrivacy.exponential_mechanism to choose.'
+        )
+    pure = config.dp_mechanism == "laplace"
+    assert pure or config.dp_delta is not None, "the configuration is valid"
+    return Privacy(
+        unit=cast("Literal['record', 'site']", config.dp_unit),
+        epsilon=config.dp_epsilon,
+        delta=0.0 if pure else cast(float, config.dp_delta),
+        clip=config.dp_clip_norm,
+        mechanism="laplace" if pure else "gaussian",
+        # All records and the seed are in this process: whoever has the configuration can repeat the noise.
+        rehearsal=True,
+    )
+
+
+def _server(config: FSAConfig) -> ServerStep:
+    if config.federated_protocol == "WebDISCO-style":
+        raise Refused(
+            'federated_protocol = "WebDISCO-style" is not for this runner: it sends sums at the exact time '
+            "of every event. Use tacit.survival.statistics.cox, which is as exact and lets no time out."
+        )
+    if config.federated_protocol != "FedOpt":
+        return Plain()
+    if config.server_optimizer != "adam":
+        raise Refused(
+            f'server_optimizer = "{config.server_optimizer}" is not here: use "adam", or '
+            'federated_protocol = "FedAvg"'
+        )
+    return Adam(
+        lr=config.server_learning_rate,
+        first=config.server_beta1,
+        second=config.server_beta2,
+        floor=config.server_tau,
+    )
+
+
+def _augmentation(config: FSAConfig, aug_method: str) -> "MVAEC | MVAES":
+    from tacit.survival.augment import MVAEC, MVAES
+
+    kind = {"MVAEC": MVAEC, "MVAES": MVAES}[aug_method]
+    return kind(
+        latent=config.latent_num,
+        hidden=config.hidden_num,
+        alpha=config.alpha,
+        beta=config.beta,
+        k=config.k,
+        epsilon=AUGMENTATION_SHARE * config.dp_epsilon if protects_records(config) else None,
+        clip=config.dp_clip_norm,
+    )
+
+
+def _sizes(federation: Federation) -> dict[str, float]:
+    return {name: float(len(federation.records_of(name))) for name in federation}
+
+
+def _with_noise(made: Translation, config: FSAConfig, federation: Federation) -> Translation:
+    """The translation with its noise, by `dp_epsilon` or, if that gives more, by the given multiplier."""
+    assert isinstance(made.privacy, Privacy)
+    provenance = Provenance(made.privacy, public=False)
+    solver = replace(made, task=made.task.settle(federation, provenance))
+    rounds, given = config.global_epochs, config.dp_noise_multiplier
+    needed = _multiplier(_solved(solver, made.privacy, federation, rounds))
+    if config.dp_mechanism != "gaussian" or not config.was_chosen("dp_noise_multiplier"):
+        return replace(made, noise=needed)
+    if made.augment is not None:
+        said = (
+            f"dp_noise_multiplier = {given:g} has no effect with augmentation: noise follows from dp_epsilon"
+        )
+        return replace(made, noise=needed, notes=(("dp_noise_multiplier", said),))
+    by_noise = replace(made.privacy, epsilon=None, noise_multiplier=given)
+    price = _price(solver, by_noise, federation, rounds)
+    if price <= config.dp_epsilon:
+        return replace(made, privacy=by_noise, noise=given)
+    said = (
+        f"dp_noise_multiplier = {given:g} contradicts dp_epsilon = {config.dp_epsilon:g}: it would cost "
+        f"epsilon {price:.4g} over {rounds} rounds. The promise is kept with a multiplier of {needed:.4g}; "
+        f"for less noise say dp_epsilon = {price:.4g}"
+    )
+    return replace(made, noise=needed, notes=(("dp_noise_multiplier", said),))
+
+
+def _solved(made: Translation, privacy: Privacy, federation: Federation, rounds: int) -> "Mechanism":
+    training = privacy if made.augment is None else made.augment.reserve(privacy)
+    return training.solve(
+        made.task,
+        list(federation),
+        made.aggregation,
+        rounds,
+        sampling=made.sampling.kind,
+        records=federation.records,
+        questions=questions(made.task),
+    )
+
+
+def _multiplier(mechanism: "Mechanism") -> float:
+    return float(getattr(mechanism, "multiplier"))  # noqa: B009
+
+
+def _price(made: Translation, privacy: Privacy, federation: Federation, rounds: int) -> float:
+    """Epsilon of a whole run under a promise that names its noise."""
+    mechanism, names = _solved(made, privacy, federation, rounds), list(federation)
+    releases = [replace(entry, count=entry.count * rounds) for entry in mechanism.release(1, names)]
+    for question in questions(made.task):
+        releases += privacy.asking(question, mechanism).release(0, names)
+    return accounting.epsilon(releases, privacy.delta)

@@ -1,0 +1,107 @@
+"""Dealing one table out to clients, with a test set apart, by the splits of `tacit.sites.splits`."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.compat.federated_survival.data.loader import require_outcomes
+from tacit.compat.federated_survival.explained import seed_of
+from tacit.errors import between, require, require_count, require_word
+from tacit.keys import Key
+from tacit.sites.splits import Dealt, Dirichlet, Iid, NonIid, TimeNonIid, held_apart
+from tacit.sites.tables import Table, from_frame
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Floats = NDArray[np.float32]
+Client = tuple[Floats, Floats]
+
+SPLITS: dict[str, type[Dealt]] = {
+    "iid": Iid,
+    "non-iid": NonIid,
+    "censoring-non-iid": NonIid,
+    "time-non-iid": TimeNonIid,
+    "dirichlet": Dirichlet,
+}
+
+
+@dataclass
+class DataSet:
+    """A table that was dealt out.
+
+    Args:
+        clients_set: For each client its features (records, features) and labels (records, 2): time, status.
+        test_data: The features of the test set.
+        test_label: Its times and statuses (records, 2).
+        raw_aug_clients_set: A place for augmented records; the runner augments by itself.
+        feature_names: What the features are called.
+    """
+
+    clients_set: dict[str, Client]
+    test_data: Floats
+    test_label: Floats
+    raw_aug_clients_set: dict[str, Client] = field(default_factory=dict[str, Client])
+    feature_names: tuple[str, ...] = ()
+
+
+class DataSplitter:
+    """Holds a test set apart, with the same share of events, and deals the rest out to clients.
+
+    Every client gets an event and records enough to take part. A record is dealt out once, whatever the index
+    of the frame says; the original dealt records with a repeated index label out several times.
+
+    Args:
+        n_clients: How many clients: `client0`, `client1`, ...
+        split_type: `iid` (equal shares of events), `non-iid` (shares of events that differ), `time-non-iid`
+            (ranges of time) or `Dirichlet` (patients that differ in their features).
+        alpha: For `Dirichlet`: the smaller, the more the clients differ.
+        test_size: The share of records in the test set.
+        random_state: The same one gives the same split; without one, each is another.
+    """
+
+    def __init__(
+        self,
+        n_clients: int,
+        split_type: str = "iid",
+        alpha: float = 0.5,
+        test_size: float = 0.2,
+        random_state: int | None = None,
+    ) -> None:
+        require_count("n_clients", n_clients)
+        require_word("split_type", str(split_type).lower(), SPLITS)
+        require(between(test_size, 0, 1), "test_size", test_size, "above 0 and below 1")
+        self.n_clients, self.alpha, self.test_size = n_clients, alpha, test_size
+        self.split_type, self.random_state = split_type, random_state
+        self._split = self._chosen()
+
+    def split(self, data: "DataFrame") -> DataSet:
+        """Deal out a table with columns `time` and `status` beside the features."""
+        table = from_frame(data, targets=("time", "status"))
+        targets = {"time": table.targets["time"], "event": table.targets["status"]}
+        table = Table(table.features, targets, table.columns, "data")
+        require_outcomes(targets["time"], targets["event"], "data")
+        key = Key(seed_of(self.random_state)) / "splitter"
+        kept, apart = held_apart(table, self.test_size, key)
+        training = table.take(kept)
+        dealt = self._split(training, key)
+        clients = {
+            f"client{number}": _arrays(training.take(part)) for number, part in enumerate(dealt.values())
+        }
+        test_data, test_label = _arrays(table.take(apart))
+        return DataSet(clients, test_data, test_label, feature_names=table.columns)
+
+    def _chosen(self) -> Dealt:
+        kind = SPLITS[str(self.split_type).lower()]
+        return (
+            Dirichlet(count=self.n_clients, alpha=self.alpha)
+            if kind is Dirichlet
+            else kind(count=self.n_clients)
+        )
+
+
+def _arrays(table: Table) -> Client:
+    labels = np.column_stack([table.targets["time"], table.targets["event"]])
+    return table.features.astype(np.float32), labels.astype(np.float32)

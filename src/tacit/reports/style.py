@@ -1,0 +1,248 @@
+"""The look that all figures share: colours everybody can tell apart, names beside their lines, no frame.
+
+Figures are plain objects: nothing here knows of windows, open figures or a global style, and nothing is left
+behind. Whoever draws says first what is seen (a title) and where the numbers come from (a footnote).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from scipy.optimize import isotonic_regression
+
+from tacit.errors import require
+
+# The colours of Okabe and Ito (2008), without yellow, which white paper swallows.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+INK, GREY, PALE, RULE = "#222222", "#5F5F5F", "#AAAAAA", "#DDDDDD"
+TITLE, BODY, SMALL = 10.0, 8.0, 6.5
+WIDTH = 6.5
+KINDS = (".png", ".svg", ".pdf")
+LONGEST = 28
+DOTS_PER_INCH = 200
+# Of text against white paper, by the accessibility guidelines of the web.
+CONTRAST = 4.5
+# A line of text is so many times as high as its letters; an inch has 72 points.
+LINE, INCH = 1.3, 72.0
+# A row of a table, in inches.
+ROW = BODY * LINE * LINE / INCH
+MARGIN = 0.06
+# A label that moves by more points than these is tied to its line.
+NEAR = 2.0
+
+
+class Picture(Figure):
+    """A figure that a notebook shows without being asked to."""
+
+    def _repr_png_(self) -> bytes:
+        drawn = BytesIO()
+        self.savefig(drawn, format="png", dpi=DOTS_PER_INCH)
+        return drawn.getvalue()
+
+
+@dataclass(frozen=True)
+class Label:
+    """Words to the right of a line: at this height of the data, in the colour of the line."""
+
+    height: float
+    words: str
+    colour: str = GREY
+
+
+def picture(height: float, title: str, note: str) -> Picture:
+    """An empty figure of the common width, with a title above and a footnote below.
+
+    Args:
+        height: Of what is between them, in inches.
+        title: What is seen.
+        note: Where the numbers come from.
+    """
+    layout = ConstrainedLayoutEngine(w_pad=MARGIN, h_pad=MARGIN)
+    figure = Picture(figsize=(WIDTH, height), facecolor="white", layout=layout)
+    FigureCanvasAgg(figure)
+    head, foot = wrapped(figure, title, TITLE, "bold"), wrapped(figure, note, SMALL)
+    words = (TITLE * (1 + head.count("\n")) + SMALL * (1 + foot.count("\n"))) * LINE / INCH
+    figure.set_size_inches(WIDTH, height + words)
+    left, place = MARGIN / WIDTH, {"ha": "left", "parse_math": False}
+    figure.suptitle(head, x=left, fontsize=TITLE, fontweight="bold", color=INK, **place)
+    figure.supxlabel(foot, x=left, fontsize=SMALL, color=GREY, **place)
+    return figure
+
+
+def tidy(axes: Axes, across: str, up: str) -> None:
+    """Name both axes; keep the two lines that are read, and faint lines to read heights by."""
+    axes.set_facecolor("white")
+    axes.spines[["top", "right"]].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set(color=GREY, linewidth=0.6)
+    axes.grid(visible=True, axis="y", color=RULE, linewidth=0.5)
+    axes.grid(visible=False, axis="x")
+    axes.set_axisbelow(True)
+    axes.tick_params(which="both", labelsize=BODY, colors=GREY, labelcolor=INK, width=0.6, length=3)
+    axes.set_xlabel(across, fontsize=BODY, color=INK, parse_math=False)
+    axes.set_ylabel(up, fontsize=BODY, color=INK, parse_math=False)
+
+
+def label_lines(panels: Mapping[Axes, Sequence[Label]], gap: float = 5.0) -> None:
+    """Write labels to the right of axes, each as near to its height as the others let it.
+
+    Args:
+        panels: The labels of each axes, in any order. The axes have their limits, and the figure its other
+            words: both move what is at a height.
+        gap: Between axes and words, in points.
+    """
+    figure = next(iter(panels)).get_figure(root=True)
+    assert figure is not None
+    layout = figure.get_layout_engine()
+    assert layout is not None
+    layout.execute(figure)
+    for axes, labels in panels.items():
+        order = sorted(labels, key=lambda label: label.height)
+        if order:
+            _label(axes, order, gap, INCH / figure.dpi)
+
+
+def _label(axes: Axes, labels: Sequence[Label], gap: float, points: float) -> None:
+    """Write labels, the lowest first; `points` is the size of a pixel in them."""
+    box, left = axes.get_window_extent(), axes.get_xlim()[0]
+    heights = axes.transData.transform([(left, label.height) for label in labels])[:, 1] * points
+    shifts = spread(heights, BODY * LINE, box.y0 * points, box.y1 * points) - heights
+    crowded = bool((np.abs(shifts) > NEAR).any())
+    leader = {"arrowstyle": "-", "color": PALE, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 0}
+    for label, shift in zip(labels, shifts.tolist(), strict=True):
+        axes.annotate(
+            shortened(label.words),
+            xy=(1, label.height),
+            xycoords=axes.get_yaxis_transform(),
+            xytext=(gap + 5 * crowded, shift),
+            textcoords="offset points",
+            color=ink(label.colour),
+            fontsize=BODY,
+            va="center",
+            ha="left",
+            parse_math=False,
+            annotation_clip=False,
+            arrowprops=leader if abs(shift) > NEAR else None,
+        )
+
+
+def spread(
+    wanted: np.typing.NDArray[np.float64], apart: float, low: float, high: float
+) -> np.typing.NDArray[np.float64]:
+    """The nearest heights, by least squares, that ascend by at least `apart` and keep within the ends.
+
+    Args:
+        wanted: Ascending (labels,).
+        apart: The least distance of two.
+        low: The lowest one, if all have room.
+        high: The highest one, if all have room.
+    """
+    steps = apart * np.arange(len(wanted))
+    level = np.asarray(isotonic_regression(wanted - steps).x, dtype=np.float64)
+    return np.clip(level, low, max(low, high - steps[-1])) + steps
+
+
+def colour(place: int) -> str:
+    """The colour of the line at this place; they repeat, with other dashes."""
+    return PALETTE[place % len(PALETTE)]
+
+
+def dashes(place: int) -> str:
+    """The dashes of the line at this place."""
+    return ("-", "--", ":", "-.")[place // len(PALETTE) % 4]
+
+
+def ink(given: str) -> str:
+    """The colour as text can have it: darkened until it stands out from white paper."""
+    red, green, blue = to_rgb(given)
+    for share in np.linspace(1.0, 0.0, 51):
+        found = (red * share, green * share, blue * share)
+        if contrast(found) >= CONTRAST:
+            return "#" + "".join(f"{round(255 * part):02x}" for part in found)
+    return "#000000"
+
+
+def contrast(given: tuple[float, float, float]) -> float:
+    """How a colour stands out from white: 1 is white itself, 21 is black (WCAG 2.1)."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in given]
+    return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
+
+
+def shortened(words: str, longest: int = LONGEST) -> str:
+    """The words in one line, cut off where they are too long for a label."""
+    line = " ".join(words.split())
+    return line if len(line) <= longest else line[: longest - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def plain(value: float, place: int | None = None) -> str:
+    """A number as a tick shows it, without powers of ten."""
+    return f"{value:g}"
+
+
+def moment(time: float, unit: str | None) -> str:
+    """A time with its unit, as text."""
+    one = unit is not None and time == 1
+    return f"{time:.4g} {unit.removesuffix('s') if one else unit}" if unit else f"{time:.4g}"
+
+
+def shown_p(p: float) -> str:
+    """A p-value in words, without digits that nobody needs."""
+    return "below 0.0001" if p < 0.0001 else "above 0.99" if p > 0.99 else f"{p:.2g}"
+
+
+def credits(provenance: Mapping[str, str]) -> str:
+    """Where numbers come from, as a sentence; those that come from one place are named together."""
+    places = {
+        place: [name for name in provenance if provenance[name] == place] for place in provenance.values()
+    }
+    if len(places) == 1:
+        return f"{next(iter(places))}."
+    return " ".join(f"{', '.join(names)}: {place}." for place, names in places.items())
+
+
+def wrapped(figure: Figure, text: str, size: float, weight: str = "normal") -> str:
+    """The text in lines that fit the figure's width; a word that is too long for it is broken."""
+    most = (WIDTH - 2 * MARGIN) * INCH
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if width(figure, longer, size, weight) <= most:
+            lines[-1] = longer
+            continue
+        lines += [""] * bool(lines[-1])
+        for letter in word:
+            if width(figure, lines[-1] + letter, size, weight) > most:
+                lines.append("")
+            lines[-1] += letter
+    return "\n".join(lines)
+
+
+def width(figure: Figure, line: str, size: float, weight: str = "normal") -> float:
+    """How wide a line of text is, in points."""
+    canvas = cast("FigureCanvasAgg", figure.canvas)
+    font = FontProperties(size=size, weight=weight)
+    return (
+        canvas.get_renderer().get_text_width_height_descent(line, font, ismath=False)[0] * INCH / figure.dpi
+    )
+
+
+def saved(figure: Picture, path: str | Path | None) -> Picture:
+    """Keep the figure in a file, if one is named: the ending says of which kind."""
+    if path is None:
+        return figure
+    place = Path(path)
+    require(place.suffix.lower() in KINDS, "path", str(path), f"a file that ends in {', '.join(KINDS)}")
+    require(place.parent.is_dir(), "path", str(path), "in a folder that exists")
+    # No date: the same figure drawn again is the same file.
+    dated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    figure.savefig(place, dpi=DOTS_PER_INCH, metadata=dated.get(place.suffix.lower()))
+    return figure

@@ -1,0 +1,202 @@
+"""Everything that a run is made of, and what it asks of the sites once, before or after all rounds.
+
+Whatever is asked is paid first; after a crash the same question is asked again with the same noise, at no new
+price.
+"""
+
+import hmac
+import secrets
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from tacit.aggregation.averaging import Mean
+from tacit.aggregation.server import ServerStep
+from tacit.directory import OPENED, Checkpoint, Directory, machine
+from tacit.engines.base import Engine
+from tacit.keys import Key
+from tacit.privacy.account import EVERYONE
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.provenance import Provenance
+from tacit.privacy.release import Release
+from tacit.questions import Augmentation, closing_of, opening_of, questions, told
+from tacit.record import described
+from tacit.sites.sampling import Sampling
+from tacit.sites.site import Federation
+from tacit.stopping import Stopping, Watch
+from tacit.task import Asked, Task, Updates
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Everything that stays the same from round to round, and what is asked once, before or after them."""
+
+    task: Task
+    federation: Federation
+    privacy: Privacy | Open
+    aggregation: Mean
+    server: ServerStep
+    sampling: Sampling
+    engine: Engine
+    rounds: int
+    mechanism: Mechanism
+    watch: Watch
+    training: Privacy | Open
+    augment: Augmentation | None
+    provenance: Provenance
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def prepared(self, directory: Directory, ledger: Ledger, key: Key, data: str) -> tuple[Self, Checkpoint]:
+        """This with everything known that is bought before the first round, and where the run stands.
+
+        The budget is set, and made sure to bear the whole run, before the first of it is paid.
+        """
+        import torch
+
+        point = directory.resumable(ledger, data)
+        if point is None:
+            self._budget(ledger)
+            nothing = torch.zeros(0, dtype=torch.float64)
+            point = Checkpoint(0, nothing, nothing, nothing, 0, ledger.head, data)
+            # From now on, what was paid for is known to be of this run.
+            directory.write_checkpoint(point)
+        ready = self._augmented(point, ledger, key)._opened(point, directory, ledger, key)
+        return ready._counted(ledger, key, data), point
+
+    def _augmented(self, point: Checkpoint, ledger: Ledger, key: Key) -> Self:
+        """This with synthetic records at the sites, if they are wanted."""
+        if self.augment is None:
+            return self
+        ticket = self.ticket(_blank(point), key / "augment")
+        ledger.charge(self.augment.release(self.privacy, list(self.federation)), ticket=ticket)
+        own = key / "augment" if key.rehearsal else key / "augment" / ticket
+        added = self.augment.augmented(self.federation, self.privacy, self.provenance, own)
+        # Who was left out is told by the records themselves, or by a count that was paid for.
+        notes = self.provenance.bare if isinstance(self.privacy, Open) else self.provenance.public
+        notes.extend(getattr(added, "notes", ()))
+        return replace(self, federation=added)
+
+    def _opened(self, point: Checkpoint, directory: Directory, ledger: Ledger, key: Key) -> Self:
+        """This, its task knowing what it had to ask before the first round."""
+        question = opening_of(self.task)
+        if question is None:
+            return self
+        known = directory.read_json(OPENED)
+        if known is not None:
+            # What rounds were trained on stays, whatever has changed since.
+            return replace(self, task=told(self.task, known))
+        blank = _blank(point)
+        ticket = self.ticket(blank, key / question.kind)
+        ledger.charge(self.price(question), ticket=ticket)
+        own = key / question.kind if key.rehearsal else key / question.kind / ticket
+        found = question.answered(self.ask(question, blank.state, own))
+        directory.write_json(OPENED, found)
+        return replace(self, task=told(self.task, found))
+
+    def _counted(self, ledger: Ledger, key: Key, data: str) -> Self:
+        """This with the number of records known, if it has to be bought."""
+        price = self.mechanism.counting(list(self.federation))
+        if not price:
+            return self
+        ledger.charge(price, ticket=digest(key, "count", data.encode()))
+        sizes = {name: len(self.federation.records_of(name)) for name in self.federation}
+        return replace(self, federation=self.federation.knowing(self.mechanism.count(sizes, key / "count")))
+
+    def closed(self, point: Checkpoint, directory: Directory, ledger: Ledger, key: Key) -> Checkpoint:
+        """Where the run stands once its last question has been asked."""
+        question = closing_of(self.task)
+        if question is None or point.closed:
+            return point
+        ticket = self.ticket(replace(point, state=point.best), key / "closing")
+        own = key / "closing" if key.rehearsal else key / "closing" / ticket
+        ledger.charge(self.price(question), ticket=ticket)
+        best = question.close(point.best, self.ask(question, point.best, own), self.noise(question))
+        closed = replace(point, best=best, closed=True, ledger_head=ledger.head)
+        directory.write_checkpoint(closed)
+        return closed
+
+    def price(self, question: Asked) -> list[Release]:
+        """What a question costs."""
+        mechanism = self.training.asking(question, self.mechanism)
+        names = list(self.federation)
+        return [replace(release, purpose=question.kind) for release in mechanism.release(0, names)]
+
+    def ask(self, question: Asked, state: "Tensor", key: Key) -> "Tensor":
+        """What the sites answer, combined; everybody is asked, unless the price counts on a draw."""
+        import torch
+
+        mechanism, names = self.training.asking(question, self.mechanism), list(self.federation)
+        expected = mechanism.denominator(len(names))
+        if expected is not None:
+            names = self.sampling(names, self.privacy.participation, key / "who")
+        if names:
+            updates = self.engine.train(question, self.federation, state, names, mechanism, key)
+        else:
+            # Noise alone answers, so that nobody learns that nobody came.
+            updates = Updates((), torch.zeros((0, question.width), dtype=torch.float64))
+        # However updates are weighed, answers are sums over records: every site counts as it is.
+        return mechanism.at_server(Mean()(updates, sites=expected), key / "server")
+
+    def noise(self, question: Asked) -> float:
+        """The deviation of the noise in each number of the combined answers."""
+        return self.training.asking(question, self.mechanism).deviation(len(self.federation))
+
+    def described(self, stop: Stopping | None) -> dict[str, object]:
+        """The choices of this run as the tables of an experiment file."""
+        tables = {
+            "task": self.task, "privacy": self.privacy, "aggregation": self.aggregation,
+            "server": self.server, "sampling": self.sampling, "stop": stop, "augment": self.augment,
+            "engine": self.engine,
+        }  # fmt: skip
+        return {**self.federation.origin, **{name: described(part) for name, part in tables.items() if part}}
+
+    def _budget(self, ledger: Ledger) -> None:
+        """Set the budget, and make sure that it bears the whole run, if everybody joins each round."""
+        if isinstance(self.privacy, Open):
+            return
+        # A ledger that came with a budget keeps it: a run may not raise what others have set.
+        if self.privacy.epsilon is not None and EVERYONE not in ledger.budgets():
+            ledger.allow(epsilon=self.privacy.epsilon, delta=self.privacy.delta)
+        names = list(self.federation)
+        added = () if self.augment is None else self.augment.release(self.privacy, names)
+        asked = [release for part in questions(self.task) for release in self.price(part)]
+        ledger.check([*added, *asked, *self.mechanism.counting(names), *self.planned(1)])
+
+    def planned(self, first: int) -> list[Release]:
+        """What the rounds from `first` on release, if everybody joins each."""
+        names = list(self.federation)
+        return [
+            release
+            for number in range(first, self.rounds + 1)
+            for release in (*self.mechanism.release(number, names), *self.watch.release(number))
+        ]
+
+    @cached_property
+    def _work(self) -> list[str]:
+        """What is done at the sites, and where, in words."""
+        known = [getattr(self.task, "identity", None), repr(self.described(None))]
+        return [part or self.nonce for part in (*known, repr(self.federation.records), machine())]
+
+    def ticket(self, point: Checkpoint, key: Key) -> str:
+        """A name for this very round: after a crash the same inputs give the same noise, at no new price.
+
+        Inputs are everything that the sums of the round depend on: data, state, work, and the machine, which
+        may round otherwise. Work that cannot be written down is never the same after a crash.
+        """
+        inputs = repr((key.path, point.data, self._work))
+        return digest(key, inputs, point.state.numpy().tobytes())
+
+
+def _blank(point: Checkpoint) -> Checkpoint:
+    """A run before its first state."""
+    return replace(point, state=point.state[:0])
+
+
+def digest(key: Key, purpose: str, content: bytes) -> str:
+    """A fingerprint that tells nothing to those who do not know the run's secret."""
+    return hmac.digest(key.entropy, repr(purpose).encode() + content, "sha256").hex()

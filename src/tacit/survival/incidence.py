@@ -1,0 +1,141 @@
+"""DeepHit's loss: when and of what cause, as chances of every interval and cause, and of staying beyond.
+
+The likelihood is a sum over records. The ranking term compares records, so with it a unit of records has one
+loss and one gradient.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.batched.batches import Marks
+from tacit.survival.losses import GridLoss
+
+Array = NDArray[np.float64]
+
+
+class IncidenceLoss(GridLoss):
+    """Chances by a softmax over all intervals of all causes and the time beyond, whose score is 0.
+
+    Lee and others 2018; Kvamme and Borgan 2021 for the padded score.
+
+    Args:
+        ends: The ends of the intervals, ascending.
+        causes: How many kinds of events there are; outputs are (..., causes x intervals), cause by cause.
+        ranking: The share of the ranking term; the likelihood has the rest.
+        spread: How far apart incidences must be to count as ranked.
+    """
+
+    def __init__(
+        self, ends: Sequence[float], causes: int = 1, ranking: float = 0.0, spread: float = 0.1
+    ) -> None:
+        super().__init__(ends)
+        self.causes, self.ranking, self.spread = causes, ranking, spread
+
+    def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+        """The gradient in the scores; with ranking, of the loss of each unit, divided by its members."""
+        found = super().slopes(outputs, targets, present)
+        if self.ranking == 0:
+            return found
+        members = np.maximum(present.sum(axis=-1), 1)[..., None, None]
+        found *= (1 - self.ranking) / members
+        found[~present] = 0.0
+        found += self._ranked(outputs, targets, present) * (self.ranking / members**2)
+        return found
+
+    def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
+        """The gradient of the negative log-likelihood in the scores."""
+        possible, seen = self._outcomes(targets)
+        raised, beyond = _raised(outputs)
+        told = np.where(_any(seen)[..., None], seen, _shares(raised * possible, beyond))
+        # Whoever was seen from an entry on had got there without an event.
+        base = raised * self._open(targets["entry"]) if "entry" in targets else raised
+        return _shares(base, beyond) - told
+
+    def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
+        """The negative log-likelihood of each record."""
+        possible, seen = self._outcomes(targets)
+        raised, beyond = _raised(outputs)
+        chosen = np.where(seen, raised, 0.0).sum(axis=-1)
+        later = np.asarray((raised * possible).sum(axis=-1) + beyond[..., 0], dtype=np.float64)
+        left = np.where(_any(seen), chosen, later)
+        base = raised * self._open(targets["entry"]) if "entry" in targets else raised
+        return np.log(base.sum(axis=-1) + beyond[..., 0]) - np.log(np.maximum(left, 1e-300))
+
+    def ranks(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+        """The ranking term of each unit (sites, units)."""
+        return self._compared(outputs, targets, present)[2].sum(axis=(-1, -2))
+
+    def chances(self, outputs: Array) -> Array:
+        """The chance of each interval and cause (..., causes, intervals)."""
+        return _shares(*_raised(outputs)).reshape(*outputs.shape[:-1], self.causes, len(self.ends))
+
+    def increments(self, outputs: Array) -> Array:
+        """The cumulative hazard that each interval adds, of all causes together."""
+        raised, beyond = _raised(outputs)
+        intervals = raised.reshape(*outputs.shape[:-1], self.causes, len(self.ends)).sum(axis=-2)
+        # How likely it is to get to each interval, and beyond, in proportion to all chances together.
+        left = np.cumsum(np.concatenate([beyond, intervals[..., ::-1]], axis=-1), axis=-1)[..., ::-1]
+        return -np.diff(np.log(np.maximum(left, 1e-300)), axis=-1)
+
+    @staticmethod
+    def resting(hazard: float) -> float:
+        """As likely as the time beyond."""
+        return 0.0
+
+    def _open(self, time: Array) -> Marks:
+        """Intervals that were not over at a time, of every cause (..., causes x intervals)."""
+        over = np.searchsorted(self.ends, time, side="right")
+        return np.tile(np.arange(len(self.ends)) >= over[..., None], self.causes)
+
+    def _outcomes(self, targets: Mapping[str, Array]) -> tuple[Marks, Marks]:
+        """Where an event was still possible, and where it was seen (..., causes x intervals)."""
+        own, happened = self._own(targets["time"], targets["event"])
+        place = own + len(self.ends) * (np.maximum(targets["event"], 1).astype(np.int64) - 1)
+        seen = happened[..., None] & (np.arange(self.causes * len(self.ends)) == place[..., None])
+        return self._open(targets["time"]), seen
+
+    def _ranked(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+        """The gradient of the ranking term in the scores."""
+        chances, seen, terms = self._compared(outputs, targets, present)
+        pull = terms / self.spread
+        slope = pull @ seen - pull.sum(axis=-2)[..., None] * seen
+        parts = slope.reshape(*outputs.shape[:-1], self.causes, len(self.ends))
+        inner = np.cumsum(parts[..., ::-1], axis=-1)[..., ::-1].reshape(outputs.shape)
+        return chances * (inner - (chances * inner).sum(axis=-1, keepdims=True))
+
+    def _compared(
+        self, outputs: Array, targets: Mapping[str, Array], present: Marks
+    ) -> tuple[Array, Array, Array]:
+        """Chances, where events were seen, and a term for each pair: the earlier should be the likelier.
+
+        The term of members (j, i), the event of i before the time of j, is e to the lead of j's incidence
+        over i's, at the time and of the cause of i's event.
+        """
+        chances = _shares(*_raised(outputs))
+        parts = chances.reshape(*outputs.shape[:-1], self.causes, len(self.ends))
+        incidence = np.cumsum(parts, axis=-1).reshape(outputs.shape)
+        seen = (self._outcomes(targets)[1] & present[..., None]).astype(np.float64)
+        there = incidence @ seen.swapaxes(-1, -2)
+        lead = there - np.diagonal(there, axis1=-2, axis2=-1)[..., None, :]
+        later = targets["time"][..., :, None] > targets["time"][..., None, :]
+        pairs = later & present[..., :, None] & (seen.sum(axis=-1) > 0)[..., None, :]
+        counted = targets["weight"][..., None, :] if "weight" in targets else 1.0
+        # Incidences lie between 0 and 1, so the exponent is bounded by 1 / spread.
+        return chances, seen, counted * np.where(pairs, np.exp(lead / self.spread), 0.0)
+
+
+def _any(marks: Marks) -> Marks:
+    return np.asarray(marks.any(axis=-1), dtype=np.bool_)
+
+
+def _raised(outputs: Array) -> tuple[Array, Array]:
+    """E to the scores, and to that of the time beyond (..., 1), in proportion to the largest of them."""
+    highest = np.maximum(outputs.max(axis=-1, keepdims=True), 0.0)
+    return np.exp(outputs - highest), np.maximum(np.exp(-highest), 1e-300)
+
+
+def _shares(raised: Array, beyond: Array) -> Array:
+    """Chances in proportion to these numbers, the time beyond among them."""
+    return raised / (raised.sum(axis=-1, keepdims=True) + beyond)

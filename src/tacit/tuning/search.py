@@ -1,0 +1,264 @@
+"""Train every candidate, choose one, and keep one account of it all.
+
+Candidates are trained on the same records, so their prices compose: all of them and the choice are on one
+ledger, and the promise of the file is that of the whole tuning. Each candidate is an ordinary run in a
+directory of its own, and what was cut off can be resumed.
+"""
+
+import hmac
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tacit.directory import LEDGER, Directory
+from tacit.errors import InvalidValue, RunUnusable
+from tacit.experiment import load
+from tacit.keys import Key
+from tacit.privacy.account import EVERYONE
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.release import Release
+from tacit.privacy.statement import state
+from tacit.run import Run, write
+from tacit.sites.site import Federation
+from tacit.task import Goal
+from tacit.tuning.choosing import Trained
+from tacit.tuning.grid import Candidate, Grid
+from tacit.tuning.stage import Stage, prepared, releases
+
+if TYPE_CHECKING:
+    from tacit.loop import Callback
+    from tacit.record import Round
+
+RESULT = "tuning.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What came of a candidate.
+
+    Args:
+        candidate: Its name.
+        changes: What varied.
+        score: What the choice went by; None if there is none.
+        failed: Why it could not be chosen, if so.
+    """
+
+    candidate: str
+    changes: dict[str, Any]
+    score: float | None
+    failed: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """A choice that was made.
+
+    Args:
+        path: The directory of the tuning.
+        trials: What came of every candidate.
+        chosen: The name of the one that was chosen.
+        by: The score that the choice went by, and its good direction.
+        noise: The standard deviation of the noise on that score; None where it is exact.
+        run: The run of the chosen candidate; its statement has the price of the whole tuning.
+    """
+
+    path: Path
+    trials: tuple[Trial, ...]
+    chosen: str
+    by: Goal
+    noise: float | None
+    run: Run
+
+    def as_dict(self) -> dict[str, Any]:
+        """The tuning as one document, as `tacit tune --json` prints it."""
+        told = self.run.as_dict()
+        return {
+            "tuning": str(self.path),
+            "candidates": [asdict(trial) for trial in self.trials],
+            "chosen": self.chosen,
+            "by": {"score": self.by[0], "direction": self.by[1], "noise": self.noise},
+            **{name: told[name] for name in ("run", "rounds", "scores", "privacy")},
+        }
+
+
+def tune(
+    grid: Grid,
+    out: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    announce: Callable[[Candidate], None] = lambda candidate: None,
+    callbacks: "Sequence[Callback]" = (),
+) -> Tuned:
+    """Train every candidate, choose one, and keep account of what all of that cost.
+
+    Args:
+        grid: The candidates.
+        out: The directory: one ledger, and a run for each candidate.
+        resume: Whether to go on with the tuning in `out`, if there is one.
+        announce: Called before each candidate is trained.
+        callbacks: Called after every round.
+
+    Guarantee:
+        All that leaves the sites, for every candidate and for the choice, costs at most the epsilon of the
+        promise; what the ledger cannot bear is refused before anything is trained.
+    """
+    directory = Directory(out)
+    # What cannot be done is refused before anything is written.
+    stage = prepared(grid) if directory.read(RESULT) is None else None
+    with directory.claimed(grid.document, resume=resume):
+        if stage is None:
+            directory.forget_secret()
+            return _remembered(directory)
+        done = _search(grid, stage, directory, announce, callbacks)
+        told = {"trials": [asdict(trial) for trial in done.trials], "chosen": done.chosen}
+        directory.write_json(RESULT, {**told, "by": done.by, "noise": done.noise})
+        directory.forget_secret()
+        return done
+
+
+def _search(
+    grid: Grid,
+    stage: Stage,
+    directory: Directory,
+    announce: Callable[[Candidate], None],
+    callbacks: "Sequence[Callback]",
+) -> Tuned:
+    """Train every candidate, and choose."""
+    privacy = grid.common.privacy
+    key = Key(grid.common.seed, rehearsal=getattr(privacy, "rehearsal", True), entropy=directory.secret())
+    stage = stage.parted(key / "tune")
+    _budget(privacy, stage, directory)
+    runs, failed = dict[str, Run](), dict[str, str]()
+    for candidate in stage.candidates:
+        announce(candidate)
+        try:
+            runs[candidate.name] = _run(candidate, stage.federation, directory, privacy, callbacks)
+        except InvalidValue as error:
+            # Whether training diverged everybody sees; what was planned is paid all the same.
+            failed[candidate.name] = str(error)
+            _pay_the_rest(candidate, stage, directory, key)
+    if not runs:
+        raise InvalidValue(f"no candidate could be trained: {next(iter(failed.values()))}")
+    choice, trained = stage.choice, {name: Trained(run.task, run.state) for name, run in runs.items()}
+    with Ledger(directory.file(LEDGER)) as ledger:
+        scores = choice.scores(trained, ledger, key / "tune")
+        runs = _stated(runs, privacy, ledger.releases(), stage.bare)
+    if not scores:
+        raise InvalidValue(f"no candidate could be chosen: none has a finite {choice.goal[0]}")
+    chosen = (max if choice.goal[1] == "max" else min)(scores, key=scores.__getitem__)
+    trials = [
+        Trial(candidate=c.name, changes=c.changes, score=scores.get(c.name), failed=failed.get(c.name))
+        for c in stage.candidates
+    ]
+    assert directory.path is not None
+    return Tuned(
+        path=directory.path,
+        trials=tuple(trials),
+        chosen=chosen,
+        by=choice.goal,
+        noise=choice.noise,
+        run=runs[chosen],
+    )
+
+
+def _budget(privacy: Privacy | Open, stage: Stage, directory: Directory) -> None:
+    """Set the budget, and make sure that it bears all candidates and the choice."""
+    if isinstance(privacy, Open) or _of(stage.candidates[0], directory).checkpoint() is not None:
+        return
+    with Ledger(directory.file(LEDGER)) as ledger:
+        # A ledger that came with a budget keeps it: a tuning may not raise what others have set.
+        if privacy.epsilon is not None and EVERYONE not in ledger.budgets():
+            ledger.allow(epsilon=privacy.epsilon, delta=privacy.delta)
+        ledger.check(stage.planned())
+
+
+def _remembered(directory: Directory) -> Tuned:
+    """The choice that a directory remembers."""
+    said, path = directory.read_json(RESULT), directory.path
+    assert said is not None
+    assert path is not None
+    try:
+        trials = msgspec.convert(said["trials"], type=tuple[Trial, ...])
+        by, noise = msgspec.convert([said["by"], said["noise"]], type=tuple[Goal, float | None])
+        chosen = str(said["chosen"])
+        return Tuned(path=path, trials=trials, chosen=chosen, by=by, noise=noise, run=load(path / chosen))
+    except (KeyError, TypeError, msgspec.MsgspecError) as error:
+        raise RunUnusable(f"tuning {path} cannot be read: {RESULT} is damaged ({error})") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """Data that have been opened and prepared: every candidate trains on the same."""
+
+    federation: Federation
+
+    def open(self, split: object, seed: int, *, may_look: bool = False) -> Federation:
+        """The federation, as it is."""
+        return self.federation
+
+
+def _of(candidate: Candidate, directory: Directory) -> Directory:
+    """The directory of a candidate's run."""
+    assert directory.path is not None
+    return Directory(directory.path / candidate.name)
+
+
+def _run(
+    candidate: Candidate,
+    federation: Federation,
+    directory: Directory,
+    privacy: Privacy | Open,
+    callbacks: "Sequence[Callback]",
+) -> Run:
+    """Train a candidate as an ordinary run, whose ledger is the one of the tuning."""
+    place = _of(candidate, directory).path
+    assert place is not None
+    place.mkdir(exist_ok=True)
+    if not (place / LEDGER).is_symlink():
+        (place / LEDGER).symlink_to(Path("..") / LEDGER)
+    # What is spent is spent by all candidates so far, and so is what may be.
+    budget = None if isinstance(privacy, Open) else privacy.epsilon
+
+    def told(entry: "Round") -> None:
+        for callback in callbacks:
+            callback(replace(entry, budget=budget))
+
+    name = f"{candidate.experiment.name}-{candidate.number}"
+    made = replace(candidate.experiment, name=name, data=Opened(federation))
+    return made.run(place, resume=True, callbacks=[told])
+
+
+def _pay_the_rest(candidate: Candidate, stage: Stage, directory: Directory, key: Key) -> None:
+    """Charge for the rounds that a failed candidate did not take: that it failed was seen in its results."""
+    place = _of(candidate, directory)
+    if isinstance(candidate.experiment.privacy, Open) or place.checkpoint() is None:
+        return
+    # The round that failed has been paid.
+    rest = releases(candidate, stage, len(place.rounds()) + 2)
+    with Ledger(directory.file(LEDGER)) as ledger:
+        ticket = hmac.digest(key.entropy, f"rest of {candidate.name}".encode(), "sha256").hex()
+        ledger.charge([replace(row, purpose="rounds not taken") for row in rest], ticket=ticket)
+
+
+def _stated(
+    runs: Mapping[str, Run], privacy: Privacy | Open, charged: Sequence[Release], bare: Sequence[str]
+) -> dict[str, Run]:
+    """The runs, each stating what was promised and paid for all of them and for the choice; written down.
+
+    Whoever shows one of them shows something that was chosen, or passed over, among all.
+    """
+    whole, found = state(privacy, charged), dict[str, Run]()
+    # A run may owe what its ledger could not bear; it has stated that, and it counts here too.
+    owed = max(run.privacy.epsilon or 0.0 for run in runs.values())
+    epsilon = None if whole.epsilon is None else max(whole.epsilon, owed)
+    for name, run in runs.items():
+        known = tuple(dict.fromkeys([*run.privacy.bare, *bare]))
+        told = replace(whole, epsilon=epsilon, public=run.privacy.public, bare=known)
+        found[name] = replace(run, privacy=told)
+        write(found[name], Directory(run.path))
+    return found
