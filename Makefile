@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: setup demo test test-slow check format bench docs clean
+.PHONY: setup demo test test-slow check format bench peers docs clean
 
 setup: .venv/ready
 
@@ -34,6 +34,11 @@ format: setup
 
 bench: bench-accounting bench-training bench-metrics bench-cox
 
+# Other packages, in an environment of their own: they would replace ours.
+peers:
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --constraint constraints-peers.txt federated-survival
+
 bench-%: setup
 	$(BIN)/python bench/$*.py
 
@@ -42,4 +47,4 @@ docs: setup
 	$(BIN)/zensical build
 
 clean:
-	rm -rf .venv site dist
+	rm -rf .venv .venv-peers site dist

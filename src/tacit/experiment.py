@@ -127,7 +127,8 @@ class Experiment(Header):
     def _questions(self) -> list[Asked]:
         """What is asked of the sites once; data that are public, or may be looked at, need not be opened."""
         opening, closing = opening_of(self.task), closing_of(self.task)
-        known = self._may_look or self.data.public or getattr(self.task, "horizon", None) is not None
+        public = self._may_look or getattr(self.data, "public", False)
+        known = public or getattr(self.task, "horizon", None) is not None
         return [part for part in (None if known else opening, closing) if part is not None]
 
     @property

@@ -71,5 +71,5 @@ def test_a_number_of_records_that_nobody_knows_is_bought_within_the_budget():
     )
     assert 0.95 * 3 <= unknown.spends[40] <= 3
     assert unknown.noise_multiplier > known.noise_multiplier
-    assert any("noisy sums" in line and "laplace" in line for line in unknown.statement.released)
+    assert any("number of records" in line and "laplace" in line for line in unknown.statement.released)
     assert not any("laplace" in line for line in known.statement.released)

@@ -119,7 +119,7 @@ def test_the_loss_of_pairs_is_that_of_pycox_which_divides_by_cases_instead_of_me
         # A case and its control alone in a unit: nobody else can be drawn.
         table = from_arrays(risks[[place, RECORDS + place]], time=[1.0, 2.0], event=[1.0, 0.0])
         batch = Half(np.arange(2)[None, None], np.ones((1, 1, 2), dtype=np.bool_))
-        signals = program.contributions(weights, batch, table).signals[0].reshape(2, 2)
+        signals = program.contributions(weights, batch, table).signals[0].reshape(2, -1)
         # The first of each half is the case, then its control; two members, one case.
         found[:, place] = 2 * signals[:, 0] / RECORDS
     lead = INPUTS["controls"] - INPUTS["cases"]

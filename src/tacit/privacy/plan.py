@@ -80,7 +80,11 @@ def plan(
     mechanism = kept.solve(
         task, sites, aggregation, rounds, sampling=sampling, records=records, questions=questions
     )
-    asked = [release for part in questions for release in kept.asking(part, mechanism).release(0, sites)]
+    asked = [
+        replace(release, purpose=part.kind)
+        for part in questions
+        for release in kept.asking(part, mechanism).release(0, sites)
+    ]
     before, one_round = (
         [*mechanism.counting(sites), *asked, *once],
         [*mechanism.release(1, sites), *also],

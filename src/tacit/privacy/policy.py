@@ -236,8 +236,8 @@ class Privacy:
         if not task.separable and task.groups == "none":
             raise NotSeparable(
                 f"{task.kind} cannot protect single records: its loss couples every record at risk. Protect "
-                'whole sites (unit = "site"), form the loss in risk groups, or use poisson-ph or '
-                "logistic-hazard, whose losses are sums over records."
+                'whole sites (unit = "site"), form the loss in risk groups (groups_per_site), or use '
+                "poisson-ph or logistic-hazard, whose losses are sums over records."
             )
 
     def _counting(self) -> "Counting":

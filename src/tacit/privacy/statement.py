@@ -5,6 +5,7 @@ meant to be shown to a data-protection officer.
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -146,7 +147,10 @@ def released_in_words(releases: Iterable[Release]) -> list[str]:
     """What left, or will leave, in words; what is alike at several sites is said once."""
     counts: dict[Release, Counter[str]] = {}
     for release in releases:
-        alike = replace(release, subject=release.subject.partition("@")[0], count=1, party="", purpose="")
+        # Rounds are alike, whatever their number.
+        purpose = re.sub(r"( of)? ?round \d+$", "", release.purpose)
+        subject = release.subject.partition("@")[0]
+        alike = replace(release, subject=subject, count=1, party="", purpose=purpose)
         counts.setdefault(alike, Counter())[release.subject] += release.count
     return [_in_words(release, by_subject) for release, by_subject in counts.items()]
 
@@ -160,9 +164,10 @@ def _in_words(release: Release, counts: Counter[str]) -> str:
     if release.law == "selection":
         return f"{times} private choices at epsilon {1 / release.multiplier:g} about {about}{draw}"
     bound = f"over an {NORMS[release.law]} sensitivity of {release.sensitivity:.4g}"
-    return (
-        f"{times} noisy sums about {about} ({release.law} noise of scale {release.scale:.4g} {bound}{draw})"
-    )
+    sums = "noisy sum" if most == 1 else "noisy sums"
+    aim = f", for the {release.purpose}," if release.purpose else ""
+    noise = f"({release.law} noise of scale {release.scale:.4g} {bound}{draw})"
+    return f"{times} {sums}{aim} about {about} {noise}"
 
 
 def price_in_words(epsilon: float | None, delta: float | None) -> str:

@@ -16,6 +16,8 @@ from tacit.errors import InvalidValue, require, require_word
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Rule = Literal["left", "right"]
+# Up to so many predictions, all are scored in one go; beyond, slices save memory.
+FEW_PREDICTIONS = 2**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +140,10 @@ def _brier(
     ongoing = np.zeros_like(grid)
     followed = past < len(times)
     ongoing[followed] = inverse(grid[followed], curve)
+    if rows.size <= FEW_PREDICTIONS:
+        early = np.arange(len(times)) < past[:, None]
+        errors = np.where(early, rows, 1 - rows) ** 2
+        return (errors * np.where(early, weights, ongoing[:, None])).sum(axis=1) / len(times)
     scores = np.empty_like(grid)
     for index, (row, split) in enumerate(zip(rows, past, strict=True)):
         early, late = row[:split], 1 - row[split:]

@@ -1,22 +1,27 @@
 """Survival models with hazards or chances of their own for every interval of time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import between, require, require_count, require_positive
+from tacit.keys import Key
+from tacit.privacy.mechanism import Mechanism
+from tacit.sites.site import Cohort
 from tacit.sites.tables import Table
+from tacit.survival.incidence import IncidenceLoss
 from tacit.survival.learner import SurvivalLearner
 from tacit.survival.losses import GridLoss, HazardLoss, PiecewiseLoss, PoissonLoss
+from tacit.task import Updates
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.batched.perceptron import Perceptron
-    from tacit.survival.incidence import IncidenceLoss
     from tacit.survival.models import HazardModel, IncidenceModel
 
 
@@ -34,6 +39,11 @@ class OnGrid(SurvivalLearner):
         from tacit.batched.perceptron import stacked
 
         return stacked([columns, *self.hidden, len(self._ends)], self.activation, self._loss)
+
+    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """How far each site moves the state by its local work (`tacit.task.Task.train`)."""
+        known = replace(cohort, store=_prepared(self.likelihood, self._parts, cohort.store))
+        return super().train(state, known, mechanism, key)
 
     def losses(self, state: "Tensor", table: Table) -> NDArray[np.float64]:
         """The negative log-likelihood of each record."""
@@ -53,8 +63,13 @@ class OnGrid(SurvivalLearner):
         return self._loss.resting(1 / len(self._ends))
 
     @property
+    def _parts(self) -> tuple[Any, ...]:
+        """What the loss is made of."""
+        return (self._ends,)
+
+    @property
     def _loss(self) -> GridLoss:
-        return self.likelihood(self._ends)
+        return self.likelihood(*self._parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +133,7 @@ class DeepHit(OnGrid):
     spread: float = 0.1
     groups_per_site: int | None = None
     kind: ClassVar[str] = "deep-hit"
+    likelihood: ClassVar[type[GridLoss]] = IncidenceLoss
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -165,7 +181,15 @@ class DeepHit(OnGrid):
         return -float(np.log(self.causes * len(self._ends)))
 
     @property
-    def _loss(self) -> "IncidenceLoss":  # pyright: ignore[reportIncompatibleVariableOverride]
-        from tacit.survival.incidence import IncidenceLoss
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._ends, self.causes, self.ranking, self.spread)
 
-        return IncidenceLoss(self._ends, self.causes, self.ranking, self.spread)
+    @property
+    def _loss(self) -> IncidenceLoss:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return IncidenceLoss(*self._parts)
+
+
+@lru_cache(maxsize=4)
+def _prepared(likelihood: type[GridLoss], parts: tuple[Any, ...], store: Table) -> Table:
+    """A store with what a loss knows of its records; the same store is looked through once."""
+    return likelihood(*parts).prepared(store)

@@ -46,7 +46,7 @@ class IncidenceLoss(GridLoss):
 
     def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient of the negative log-likelihood in the scores."""
-        possible, seen = self._outcomes(targets)
+        seen, possible = self.seen(targets)
         raised, beyond = _raised(outputs)
         told = np.where(_any(seen)[..., None], seen, _shares(raised * possible, beyond))
         # Whoever was seen from an entry on had got there without an event.
@@ -55,7 +55,7 @@ class IncidenceLoss(GridLoss):
 
     def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The negative log-likelihood of each record."""
-        possible, seen = self._outcomes(targets)
+        seen, possible = self.seen(targets)
         raised, beyond = _raised(outputs)
         chosen = np.where(seen, raised, 0.0).sum(axis=-1)
         later = np.asarray((raised * possible).sum(axis=-1) + beyond[..., 0], dtype=np.float64)
@@ -89,12 +89,12 @@ class IncidenceLoss(GridLoss):
         over = np.searchsorted(self.ends, time, side="right")
         return np.tile(np.arange(len(self.ends)) >= over[..., None], self.causes)
 
-    def _outcomes(self, targets: Mapping[str, Array]) -> tuple[Marks, Marks]:
-        """Where an event was still possible, and where it was seen (..., causes x intervals)."""
+    def _seen(self, targets: Mapping[str, Array]) -> tuple[Marks, Marks]:
+        """Where the event was seen, and where it was still possible (..., causes x intervals)."""
         own, happened = self._own(targets["time"], targets["event"])
         place = own + len(self.ends) * (np.maximum(targets["event"], 1).astype(np.int64) - 1)
         seen = happened[..., None] & (np.arange(self.causes * len(self.ends)) == place[..., None])
-        return self._open(targets["time"]), seen
+        return seen, self._open(targets["time"])
 
     def _ranked(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The gradient of the ranking term in the scores."""
@@ -116,7 +116,7 @@ class IncidenceLoss(GridLoss):
         chances = _shares(*_raised(outputs))
         parts = chances.reshape(*outputs.shape[:-1], self.causes, len(self.ends))
         incidence = np.cumsum(parts, axis=-1).reshape(outputs.shape)
-        seen = (self._outcomes(targets)[1] & present[..., None]).astype(np.float64)
+        seen = self.seen(targets)[0] * present[..., None].astype(np.float64)
         there = incidence @ seen.swapaxes(-1, -2)
         lead = there - np.diagonal(there, axis1=-2, axis2=-1)[..., None, :]
         later = targets["time"][..., :, None] > targets["time"][..., None, :]
@@ -126,7 +126,7 @@ class IncidenceLoss(GridLoss):
         return chances, seen, counted * np.where(pairs, np.exp(lead / self.spread), 0.0)
 
 
-def _any(marks: Marks) -> Marks:
+def _any(marks: Array | Marks) -> Marks:
     return np.asarray(marks.any(axis=-1), dtype=np.bool_)
 
 

@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
 from tacit.batched.batches import Marks
+from tacit.sites.tables import Table
 
 Array = NDArray[np.float64]
 
+# What a table has been told of its records.
+HAPPENED, EXPOSED = "happened in each interval", "exposed in each interval"
 # Log-rates beyond this are no longer told apart: e^30 events in an interval are as certain as any.
 LARGEST_LOG_RATE = 30.0
 
@@ -59,6 +62,20 @@ class GridLoss(ABC):
     def resting(hazard: float) -> float:
         """The output that stands for this hazard in every interval."""
 
+    def prepared(self, table: Table) -> Table:
+        """The table with what the loss knows of each record beside its targets: found once for all steps."""
+        happened, exposed = self._seen(table.targets)
+        known = {HAPPENED: happened.astype(np.float64), EXPOSED: exposed.astype(np.float64)}
+        return Table(table.features, {**table.targets, **known}, table.columns, table.place)
+
+    def seen(self, targets: Mapping[str, Array]) -> tuple[Array | Marks, Array | Marks]:
+        """Where the event happened, and where it could have (..., intervals)."""
+        return (targets[HAPPENED], targets[EXPOSED]) if HAPPENED in targets else self._seen(targets)
+
+    @abstractmethod
+    def _seen(self, targets: Mapping[str, Array]) -> tuple[Marks, Array | Marks]:
+        """What `seen` tells, found."""
+
     def _own(self, time: Array, event: Array) -> tuple[NDArray[np.int64], Marks]:
         """The interval that a time falls into, and whether an event is seen in it."""
         own = np.searchsorted(self.ends, time, side="left")
@@ -74,12 +91,12 @@ class HazardLoss(GridLoss):
 
     def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient in the log-odds."""
-        events, at_risk = self._seen(targets)
+        events, at_risk = self.seen(targets)
         return at_risk * (np.asarray(expit(outputs), dtype=np.float64) - events)
 
     def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The loss of each record."""
-        events, at_risk = self._seen(targets)
+        events, at_risk = self.seen(targets)
         return (at_risk * (np.logaddexp(0.0, outputs) - events * outputs)).sum(axis=-1)
 
     def increments(self, outputs: Array) -> Array:
@@ -130,12 +147,12 @@ class PiecewiseLoss(ExposureLoss):
 
     def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient in the outputs."""
-        events, shares = self._seen(targets)
+        events, shares = self.seen(targets)
         return np.asarray(expit(outputs), dtype=np.float64) * (shares - events / self.increments(outputs))
 
     def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The loss of each record."""
-        events, shares = self._seen(targets)
+        events, shares = self.seen(targets)
         added = self.increments(outputs)
         return (shares * added - events * np.log(added)).sum(axis=-1)
 
@@ -156,12 +173,12 @@ class PoissonLoss(ExposureLoss):
 
     def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient in the log-rates."""
-        events, shares = self._seen(targets)
+        events, shares = self.seen(targets)
         return shares * self.increments(outputs) - events
 
     def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The loss of each record."""
-        events, shares = self._seen(targets)
+        events, shares = self.seen(targets)
         return (shares * self.increments(outputs) - events * outputs).sum(axis=-1)
 
     def increments(self, outputs: Array) -> Array:

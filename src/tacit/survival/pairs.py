@@ -36,7 +36,7 @@ class Pairs(Perceptron):
 
     def contributions(self, weights: Array, batch: Batch, store: Table) -> Products:
         """The gradients of every unit of a batch: cases first, then their controls."""
-        sites, units, members = batch.rows.shape
+        sites, units, _ = batch.rows.shape
         targets = {name: values.take(batch.rows, axis=0) for name, values in store.targets.items()}
         here = {"time": np.where(batch.present, targets["time"], -np.inf)}
         control, found = Ranks(here).drawn(batch.luck)
@@ -45,17 +45,21 @@ class Pairs(Perceptron):
             paired &= np.take_along_axis(targets["entry"], control, axis=-1) < targets["time"]
         counted = np.where(paired, targets.get("weight", np.ones_like(batch.rows)), 0.0)
         counted /= np.maximum(batch.present.sum(axis=-1, keepdims=True), 1)
-        rows = np.concatenate([batch.rows, np.take_along_axis(batch.rows, control, axis=-1)], axis=-1)
-        there = np.concatenate([paired, paired], axis=-1)
-        moments = np.concatenate([targets["time"], targets["time"]], axis=-1)
+        # Cases to the front: whoever is none needs no place in the network.
+        front = np.argsort(~paired, axis=-1, kind="stable")[..., : max(int(paired.sum(axis=-1).max()), 1)]
+        counted = np.take_along_axis(counted, front, axis=-1)
+        members = np.concatenate([front, np.take_along_axis(control, front, axis=-1)], axis=-1)
+        rows = np.take_along_axis(batch.rows, members, axis=-1)
+        moments = np.tile(np.take_along_axis(targets["time"], front, axis=-1), 2)
+        there = np.tile(np.take_along_axis(paired, front, axis=-1), 2)
         inputs = np.where(there[..., None], self.timed(store.features.take(rows, axis=0), moments), 0.0)
 
         def slopes(outputs: Array) -> Array:
-            case, other = np.split(outputs.reshape(sites, units, 2, members), 2, axis=2)
-            pull = counted[:, :, None] * np.asarray(expit(other - case), dtype=np.float64)
+            lead = np.diff(outputs.reshape(sites, units, 2, -1), axis=2)
+            pull = counted[:, :, None] * np.asarray(expit(lead), dtype=np.float64)
             return np.concatenate([-pull, pull], axis=2).reshape(outputs.shape)
 
-        return self.products(weights, inputs.reshape(sites, 2 * units * members, -1), units, slopes)
+        return self.products(weights, inputs.reshape(sites, rows[0].size, -1), units, slopes)
 
     def timed(self, features: Array, moments: Array) -> Array:
         """Features (..., columns), and the time as one more column where risks change over time."""

@@ -73,7 +73,7 @@ class Payment:
             With epsilon, no noise is drawn before the ledger has accepted one release for every site.
         """
         if self.epsilon is None:
-            return Taken(np.stack(list(sums.values())), 0.0, f"bare: {what}, from each of {len(sums)} sites")
+            return Taken(np.stack(list(sums.values())), 0.0, f"bare: {what}, {from_sites(len(sums))}")
         assert self.ledger is not None
         # Laplace noise is for the sum of the moves, Gaussian noise for the root of the sum of their squares.
         one = self.release(sensitivity * (math.sqrt(cells) if self.delta else cells), what)
@@ -83,8 +83,8 @@ class Payment:
         told = np.stack([add(part, one.scale, key / name) for name, part in sums.items()])
         words = (
             f"released: epsilon {self.epsilon:g} at delta {self.delta:g} for any one record; {what}, with "
-            f"{one.law} noise of scale {one.scale:.4g} over a sensitivity of {one.sensitivity:.4g}, from "
-            f"each of {len(sums)} sites"
+            f"{one.law} noise of scale {one.scale:.4g} over a sensitivity of {one.sensitivity:.4g}, "
+            f"{from_sites(len(sums))}"
         )
         again = "; REHEARSAL: the noise repeats with the seed and protects nobody" if one.rehearsal else ""
         return Taken(told, one.scale**2 * (1 if one.law == "gaussian" else 2), words + again)
@@ -97,3 +97,8 @@ class Taken:
     cells: Array
     variance: float
     provenance: str
+
+
+def from_sites(count: int) -> str:
+    """Where something comes from, in words."""
+    return "from one site" if count == 1 else f"from each of {count} sites"

@@ -25,7 +25,7 @@ from tacit.sites.tables import Table
 from tacit.survival.fits import PrivateCoxFit
 from tacit.survival.histograms import LifeTable, cells, refuse_weights
 from tacit.survival.noisy_newton import Path, Scales
-from tacit.survival.payment import Payment
+from tacit.survival.payment import Payment, from_sites
 from tacit.survival.records_at_risk import WIDTH, Follow, follow, parts, size
 
 Array = NDArray[np.float64]
@@ -181,7 +181,7 @@ class _Sites:
         )
         self.provenance = (
             f"released: epsilon {epsilon:g} at delta {delta:g} for any one record; {WHAT}, with gaussian "
-            f"noise, from each of {len(tables)} sites"
+            f"noise, {from_sites(len(tables))}"
         )
         if self.key.rehearsal:
             self.provenance += "; REHEARSAL: the noise repeats with the seed and protects nobody"

@@ -45,6 +45,7 @@ class Published:
     cause: Cause | None = None
     standardize: bool = True
     kind: ClassVar[str]
+    public: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_share(self.held_out)

@@ -22,7 +22,7 @@ from tacit.survival import newton, private_cox
 from tacit.survival.fits import CoxFit, PrivateCoxFit
 from tacit.survival.histograms import require_exits, require_grid
 from tacit.survival.partial_likelihood import TRANSFORMS, Ties, Transform, strata_of
-from tacit.survival.payment import PUBLIC, Payment
+from tacit.survival.payment import PUBLIC, Payment, from_sites
 from tacit.survival.site_concordance import concordance
 from tacit.survival.summaries import HazardTest, deviations
 
@@ -184,4 +184,4 @@ def _sums_in_words(strata: str | None, robust: object, times: int) -> str:
 
 
 def _bare(federation: Federation, what: str) -> str:
-    return PUBLIC if federation.public else f"bare: {what}, from each of {len(federation)} sites"
+    return PUBLIC if federation.public else f"bare: {what}, {from_sites(len(federation))}"

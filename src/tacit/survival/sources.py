@@ -63,6 +63,7 @@ class Simulated:
     censoring: float | None = None
     causes: int | None = None
     kind: ClassVar[str] = "simulated"
+    public: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         require_word("design", self.design, DESIGNS)
@@ -145,6 +146,7 @@ class Csv:
     test: str | None = None
     held_out: float | None = None
     kind: ClassVar[str] = "csv"
+    public: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require(self.time != self.event, "event", self.event, "another column than that of the times")

@@ -181,8 +181,10 @@ def product_limit(exits: Exits, exposed: Array, steps: Array, name: str, level: 
     with np.errstate(over="ignore"):
         power = np.exp(margin[inner] / -np.log(curve[inner]))
         lower[inner], upper[inner] = curve[inner] ** power, curve[inner] ** (1 / power)
-    # Before the first event the log-log band has no width; what noise may hide is there all the same.
-    lower[curve == 1] = np.maximum(1 - margin[curve == 1], 0.0)
+    # Near 1 the log-log band has no width, or all of it; what noise may hide is there all the same.
+    near = (curve == 1) | (inner & exits.spread & (margin > -np.log(np.where(inner, curve, 1.0))))
+    lower[near] = np.maximum(curve[near] * (1 - margin[near]), 0.0)
+    upper[near] = np.minimum(curve[near] * (1 + margin[near]), 1.0)
     return {name: curve, "lower": lower, "upper": upper}
 
 
