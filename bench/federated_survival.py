@@ -2,7 +2,7 @@
 
 SDGM1, 2,000 records, 10 sites, 20 rounds, batches of 32, networks of 32 and 32 units, a fresh Adam in every
 round, one thread; after each round the C-index and the integrated Brier score of the test records. (The peer
-scores the training records too and cannot leave that out; it is in its time.) Twice: with the 2 mini-batches a
+scores the training records too, and cannot leave that out.) Twice: with the 2 mini-batches a
 round that `local_epochs=2` means in that version, and with 2 passes over the records. Weights decay by 0.01;
 the peer's default, 0.05, ruins some of its models. It is timed once, after a warm-up. `make peers` makes its
 environment; then `make bench-federated_survival`, alone; `--cox-time` adds the model that takes it minutes.
