@@ -9,7 +9,17 @@ import pytest
 import torch
 
 from tacit import Ledger
-from tacit.directory import ENVIRONMENT, EXPERIMENT, ROUNDS, SECRET, STATE, Checkpoint, Directory, environment
+from tacit.directory import (
+    ENVIRONMENT,
+    EXPERIMENT,
+    ROUNDS,
+    SECRET,
+    STATE,
+    Checkpoint,
+    Directory,
+    environment,
+    machine,
+)
 from tacit.errors import RunUnusable
 from tacit.record import Round
 
@@ -231,3 +241,13 @@ def test_nothing_is_kept_without_a_path(tmp_path, monkeypatch):
     assert (directory.checkpoint(), directory.rounds(), directory.read("file")) == (None, [], None)
     assert directory.file(STATE) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_with_other_cores_to_work_on_is_another_machine(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1}, raising=False)
+    machine.cache_clear()
+    one = machine()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0}, raising=False)
+    machine.cache_clear()
+    assert machine() != one
+    machine.cache_clear()

@@ -293,7 +293,8 @@ def machine() -> str:
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next((line for line in lines if line.startswith("model name")), "")
-    return repr((environment(), platform.machine(), model, os.cpu_count(), sorted(told.items())))
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return repr((environment(), platform.machine(), model, os.cpu_count(), cores, sorted(told.items())))
 
 
 def _replace(target: Path, content: bytes, mode: int) -> None:

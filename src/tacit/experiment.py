@@ -102,6 +102,7 @@ class Experiment(Header):
 
     def plan(self) -> Plan:
         """What it promises and costs; touches no data."""
+        self.check()
         # One name stands for all where the data decide.
         names = self.sites.names or ("site-1",)
         stop, watched = self.stop or Stopping(), list[Release]()
@@ -131,6 +132,11 @@ class Experiment(Header):
         known = public or getattr(self.task, "horizon", None) is not None
         return [part for part in (None if known else opening, closing) if part is not None]
 
+    def check(self) -> None:
+        """Refuse data that cannot be given to these sites under this promise, before anything is read."""
+        if hasattr(self.data, "check"):
+            self.data.check(self.sites, may_look=self._may_look)
+
     @property
     def _may_look(self) -> bool:
         return isinstance(self.privacy, Open) or self.privacy.rehearsal
@@ -141,6 +147,7 @@ class Experiment(Header):
         """Open the data and run."""
         from tacit.loop import fit
 
+        self.check()
         federation = self.data.open(self.sites, self.seed, may_look=self._may_look)
         return fit(
             self.task,

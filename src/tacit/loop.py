@@ -22,7 +22,6 @@ from tacit.keys import Key
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.privacy.release import Release
 from tacit.privacy.statement import state
 from tacit.questions import Augmentation, closing_of, opened, opening_of, questions, told
 from tacit.record import Record, Round
@@ -86,6 +85,8 @@ def fit(
     """
     require_count("rounds", rounds)
     provenance = Provenance(privacy, public=federation.public)
+    if federation.held_out is not None and federation.held_out_public and not federation.public:
+        provenance.agreed(["the records that models are scored on, as whoever gave them says"])
     if federation.records is not None:
         provenance.agreed([f"how many records all sites hold: {federation.records:,}"])
     task = task.settle(federation, provenance)
@@ -133,14 +134,13 @@ def _ran(
         training, paid = pay_to_watch(federation, stop, privacy, loop.rounds, key)
         loop = replace(loop, federation=training, watch=paid)
     loop, point = loop.prepared(directory, ledger, key, data)
-    point, record, owed = loop.run(point, directory, ledger, key, callbacks)
+    point, record = loop.run(point, directory, ledger, key, callbacks)
     if test is not None:
         record = replace(record, scores=finite(loop.task.score(point.best, test)))
     if baselines and provenance.allowed:
         found = compare(loop.task, federation, loop.rounds, test, provenance, key)
         record = replace(record, baselines=found)
-    releases = [*ledger.releases(), *owed]
-    promise = state(privacy, releases, public=provenance.public, bare=provenance.bare)
+    promise = state(privacy, ledger.releases(), public=provenance.public, bare=provenance.bare)
     return Run(
         task=loop.task, record=record, privacy=promise, state=point.best, path=directory.path, name=name
     )
@@ -167,7 +167,7 @@ class Loop(Setting):
         ledger: Ledger,
         key: Key,
         callbacks: Sequence[Callback],
-    ) -> tuple[Checkpoint, Record, list[Release]]:
+    ) -> tuple[Checkpoint, Record]:
         """Go on from a checkpoint to the last round, or until the watch says so.
 
         Args:
@@ -178,7 +178,7 @@ class Loop(Setting):
             callbacks: Called after every round.
 
         Returns:
-            Where the run stands, what happened, and what it owes beyond what its ledger could bear.
+            Where the run stands, and what happened.
         """
         resumed = point.finished > 0
         if not resumed:
@@ -205,24 +205,24 @@ class Loop(Setting):
                 callback(entry)
             reason = enough(past, goal, patience)
         early = reason if point.finished < self.rounds else None
-        owed = [] if early is None else self._pay_the_rest(ledger, point, key)
+        if early is not None:
+            self._pay_the_rest(ledger, point, key)
         with suppress(BudgetExhausted) if resumed else nullcontext():
             # What was cut off and could not be repeated was paid twice: then there is no last answer.
             point = self.closed(point, directory, ledger, key)
-        return point, Record(rounds=tuple(past), chosen=point.best_round, stopped=early), owed
+        return point, Record(rounds=tuple(past), chosen=point.best_round, stopped=early)
 
-    def _pay_the_rest(self, ledger: Ledger, point: Checkpoint, key: Key) -> list[Release]:
+    def _pay_the_rest(self, ledger: Ledger, point: Checkpoint, key: Key) -> None:
         """Charge for the rounds that were not taken: when to stop was decided by looking at the results.
 
         What is proven is the price of the plan. A price that followed the results would be a claim too small.
-        What the ledger cannot bear, because a round was paid twice, is returned, to be stated all the same.
+        What the budget cannot bear, because a round was paid twice, is on the books all the same.
         """
-        rest = self.planned(point.finished + 1)
+        rest, ticket = self.planned(point.finished + 1), digest(key, "rest", point.data.encode())
         try:
-            ledger.charge(rest, ticket=digest(key, "rest", point.data.encode()))
+            ledger.charge(rest, ticket=ticket)
         except BudgetExhausted:
-            return rest
-        return []
+            ledger.owe(rest, ticket=ticket)
 
     def _round(self, point: Checkpoint, ledger: Ledger, key: Key, number: int) -> tuple[Checkpoint, Round]:
         """Draw the sites, pay, train, combine, advance."""

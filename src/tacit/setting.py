@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from tacit.aggregation.averaging import Mean
 from tacit.aggregation.server import ServerStep
 from tacit.directory import OPENED, Checkpoint, Directory, machine
-from tacit.engines.base import Engine
+from tacit.engines.base import Engine, one_thread
 from tacit.keys import Key
 from tacit.privacy.account import EVERYONE
 from tacit.privacy.ledger import Ledger
@@ -66,7 +66,7 @@ class Setting:
             # From now on, what was paid for is known to be of this run.
             directory.write_checkpoint(point)
         ready = self._augmented(point, ledger, key)._opened(point, directory, ledger, key)
-        return ready._counted(ledger, key, data), point
+        return ready._counted(point, ledger, key), point
 
     def _augmented(self, point: Checkpoint, ledger: Ledger, key: Key) -> Self:
         """This with synthetic records at the sites, if they are wanted."""
@@ -75,9 +75,11 @@ class Setting:
         ticket = self.ticket(_blank(point), key / "augment")
         ledger.charge(self.augment.release(self.privacy, list(self.federation)), ticket=ticket)
         own = key / "augment" if key.rehearsal else key / "augment" / ticket
-        added = self.augment.augmented(self.federation, self.privacy, self.provenance, own)
+        with one_thread():
+            added = self.augment.augmented(self.federation, self.privacy, self.provenance, own)
         # Who was left out is told by the records themselves, or by a count that was paid for.
-        notes = self.provenance.bare if isinstance(self.privacy, Open) else self.provenance.public
+        paid = isinstance(self.privacy, Privacy) and self.privacy.unit == "record"
+        notes = self.provenance.public if paid else self.provenance.bare
         notes.extend(getattr(added, "notes", ()))
         return replace(self, federation=added)
 
@@ -98,12 +100,12 @@ class Setting:
         directory.write_json(OPENED, found)
         return replace(self, task=told(self.task, found))
 
-    def _counted(self, ledger: Ledger, key: Key, data: str) -> Self:
+    def _counted(self, point: Checkpoint, ledger: Ledger, key: Key) -> Self:
         """This with the number of records known, if it has to be bought."""
         price = self.mechanism.counting(list(self.federation))
         if not price:
             return self
-        ledger.charge(price, ticket=digest(key, "count", data.encode()))
+        ledger.charge(price, ticket=self.ticket(_blank(point), key / "count"))
         sizes = {name: len(self.federation.records_of(name)) for name in self.federation}
         return replace(self, federation=self.federation.knowing(self.mechanism.count(sizes, key / "count")))
 
@@ -178,9 +180,10 @@ class Setting:
 
     @cached_property
     def _work(self) -> list[str]:
-        """What is done at the sites, and where, in words."""
+        """What is done at the sites, to which records, and where, in words."""
         known = [getattr(self.task, "identity", None), repr(self.described(None))]
-        return [part or self.nonce for part in (*known, repr(self.federation.records), machine())]
+        records = repr((self.federation.records, self.federation.fingerprint))
+        return [part or self.nonce for part in (*known, records, machine())]
 
     def ticket(self, point: Checkpoint, key: Key) -> str:
         """A name for this very round: after a crash the same inputs give the same noise, at no new price.

@@ -50,9 +50,13 @@ def test_every_model_costs_what_was_planned_and_is_scored(folder: Path, kind: st
 
 def test_what_is_asked_once_is_planned_charged_and_said(folder: Path):
     draw = np.random.default_rng(0)
-    table = {"age": draw.normal(size=900), "time": draw.exponential(size=900) + 0.01}
+    table = {
+        "age": draw.normal(size=900),
+        "time": draw.exponential(size=900) + 0.01,
+        "site": ["a", "b", "c"] * 300,
+    }
     pd.DataFrame(table | {"event": draw.integers(0, 2, 900)}).to_csv("patients.csv", index=False)
-    data = '[data]\nkind = "csv"\npath = "patients.csv"\n[sites]\ncount = 3\n'
+    data = '[data]\nkind = "csv"\npath = "patients.csv"\n[sites]\nkind = "by-column"\n'
     (folder / "trial.toml").write_text("rounds = 2\n" + data + task("cox-ph") + PRIVATE)
     code, said, err = tacit("plan", "trial.toml")
     assert code == 0, err
@@ -63,6 +67,9 @@ def test_what_is_asked_once_is_planned_charged_and_said(folder: Path):
     assert code == 0, err
     assert json.loads(out)["privacy"]["epsilon"] == pytest.approx(planned, rel=1e-6)
     assert json.loads(out)["scores"] == {}
+    assert any(
+        "for the time grid" in line for line in json.loads(Path("run/statement.json").read_text())["released"]
+    )
     shown = tacit("ledger", "run/ledger.db")[1]
     assert shown.count("time grid") == shown.count("baseline hazard") == 3
 

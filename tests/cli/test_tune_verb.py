@@ -27,7 +27,7 @@ sample = 0.5
 """
 CSV = OPEN.replace("records = 1500\nfeatures = 10", 'kind = "csv"\npath = "patients.csv"')
 PRIVATE = (
-    CSV.replace("sample = 0.5", "sample = 1.0")
+    CSV.replace("sample = 0.5", "sample = 1.0").replace("count = 2", 'kind = "by-column"')
     + """
 horizon = 3.0
 [privacy]
@@ -47,7 +47,8 @@ GRID = """
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    simulate("SDGM1", records=800, features=3, seed=1).to_csv("patients.csv", index=False)
+    patients = simulate("SDGM1", records=800, features=3, seed=1)
+    patients.assign(site=["oslo", "voss"] * 400).to_csv("patients.csv", index=False)
     Path("open.toml").write_text(OPEN + GRID)
     Path("private.toml").write_text(PRIVATE + GRID)
     return tmp_path

@@ -786,3 +786,18 @@ def test_a_budget_whose_subject_no_release_can_have_is_refused(ledger, subject):
     with pytest.raises(InvalidValue, match="subject"):
         ledger.allow(epsilon=1, delta=1e-5, subject=subject)
     assert ledger.budgets() == {}
+
+
+def test_what_is_owed_is_on_the_books_beyond_the_budget_and_leaves_room_for_nothing(tmp_path):
+    one = Release(scale=1.0, sensitivity=1.0)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.allow(epsilon=5.0, delta=1e-5)
+        ledger.charge([one])
+        with pytest.raises(BudgetExhausted):
+            ledger.charge([one, one], ticket="rest")
+        assert ledger.owe([one, one], ticket="rest")
+        assert not ledger.owe([one, one], ticket="rest")
+        assert ledger.spent(1e-5) == pytest.approx(accounting.epsilon([one] * 3, 1e-5))
+        with pytest.raises(BudgetExhausted):
+            ledger.charge([Release(scale=1e6, sensitivity=1.0)])
+    assert verify(tmp_path / "ledger.db").valid

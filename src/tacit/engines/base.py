@@ -1,8 +1,12 @@
 """The contract of an engine, and what happens at a site whatever the engine."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
+
+from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
@@ -39,3 +43,25 @@ def work(task: Trains, state: "Tensor", cohort: Cohort, mechanism: Mechanism, ke
         for name, update in zip(trained.names, trained.matrix, strict=True)
     ]
     return replace(trained, matrix=torch.stack(guarded))
+
+
+@contextmanager
+def one_thread() -> Generator[None]:
+    """One thread for all sums: small products gain nothing from two, and sums keep one order.
+
+    What is computed again after a crash must be the same to the last bit, or it would be another release.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with _threads().limit(limits=1):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()

@@ -1,11 +1,10 @@
 """All sites in this process, a whole cohort as one batched program."""
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tacit.engines.base import work
+from tacit.engines.base import one_thread, work
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
 from tacit.sites.site import Federation
@@ -33,21 +32,5 @@ class Local:
         """The guarded updates of these sites, in this order."""
         if not names:
             return Updates((), state.new_zeros((0, state.shape[-1])))
-        with _one_thread():
+        with one_thread():
             return work(task, state, federation.cohort(names), mechanism, key)
-
-
-@contextmanager
-def _one_thread() -> Generator[None]:
-    """One thread of torch: small products gain nothing from two, and sums keep one order."""
-    import torch
-
-    before = torch.get_num_threads()
-    if before == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -9,7 +9,7 @@ import msgspec
 
 from tacit.errors import InvalidValue, LedgerTampered, require_positive
 from tacit.privacy import accounting
-from tacit.privacy.release import Release, from_dict
+from tacit.privacy.release import Release, from_dict, in_any_round
 
 FORMAT = 1
 GENESIS = hashlib.sha256(b"tacit ledger 1").digest()
@@ -70,8 +70,9 @@ class Account:
             self.budgets[entry["subject"]] = Budget(entry["epsilon"], entry["delta"])
         elif kind == "release":
             ticket, release = entry.pop("ticket"), from_dict(entry)
-            # Who and what for do not change the price: rounds alike are counted together.
-            self.totals[replace(release, count=1, party="", purpose="")] += release.count
+            # Who does not change the price, nor which round: rounds alike are counted together.
+            aim = in_any_round(release.purpose)
+            self.totals[replace(release, count=1, party="", purpose=aim)] += release.count
             if ticket is not None:
                 self.tickets.setdefault(ticket, []).append(release)
         else:

@@ -9,7 +9,7 @@ import math
 import os
 import secrets
 import sqlite3
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -115,7 +115,16 @@ class Ledger:
         Raises:
             BudgetExhausted: A subject's budget would be exceeded; nothing was charged.
         """
-        rows = list(releases)
+        return self._pay(list(releases), ticket, self._check)
+
+    def owe(self, releases: Iterable[Release], *, ticket: str) -> bool:
+        """Write down what must be stated whatever the budget says, such as the rest of a plan that was left.
+
+        Nothing may be released under it. A budget that is exceeded by it bears no further charge.
+        """
+        return self._pay(list(releases), ticket, lambda rows: None)
+
+    def _pay(self, rows: list[Release], ticket: str | None, check: Callable[[list[Release]], None]) -> bool:
         with self._writing():
             if ticket is not None and ticket in self._account.tickets:
                 if self._account.tickets[ticket] != rows:
@@ -123,7 +132,7 @@ class Ledger:
                         f"ticket {ticket!r} has paid for other releases; charge these under a new one"
                     )
                 return False
-            self._check(rows)
+            check(rows)
             for release in rows:
                 self._append({"kind": "release", "ticket": ticket, **release.as_dict()})
         return bool(rows)

@@ -5,6 +5,7 @@ numbers stay together with the relation under which they hold: a bare noise mult
 compose numbers that mean different things. A release knows no data and can be published.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
@@ -136,6 +137,11 @@ def clipped_release(
     require_positive("clip", clip)
     sides = 2 if relation == "replace" or fields.get("sampled") == "group" else 1
     return Release(scale=multiplier * clip, sensitivity=sides * clip, bound=clip, relation=relation, **fields)
+
+
+def in_any_round(purpose: str) -> str:
+    """What a release is for, whichever round it is of; of a round itself there is nothing more to say."""
+    return re.sub(r"( of)? ?round \d+$", "", purpose)
 
 
 def by_subject(releases: Iterable[Release], also: Iterable[str] = ()) -> dict[str, list[Release]]:

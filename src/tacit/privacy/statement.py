@@ -5,7 +5,6 @@ meant to be shown to a data-protection officer.
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,13 +14,13 @@ import msgspec
 
 from tacit.privacy import accounting
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.release import Law, Relation, Release, Unit, View, by_subject
+from tacit.privacy.release import Law, Relation, Release, Unit, View, by_subject, in_any_round
 
 NOT_PROTECTED = (
     "the names of the sites",
     "the fact that a site takes part",
     "timing and the size of messages",
-    "that a run is refused because a site's data cannot be used",
+    "that, and why, a run is refused because a site's data cannot be used",
 )
 PUBLIC = ("the experiment file: model, rounds, sampling rates, clip bound, noise scale",)
 EXCHANGED = {"add-remove": "is there or not", "replace": "is exchanged for any other"}
@@ -148,9 +147,8 @@ def released_in_words(releases: Iterable[Release]) -> list[str]:
     counts: dict[Release, Counter[str]] = {}
     for release in releases:
         # Rounds are alike, whatever their number.
-        purpose = re.sub(r"( of)? ?round \d+$", "", release.purpose)
-        subject = release.subject.partition("@")[0]
-        alike = replace(release, subject=subject, count=1, party="", purpose=purpose)
+        aim, subject = in_any_round(release.purpose), release.subject.partition("@")[0]
+        alike = replace(release, subject=subject, count=1, party="", purpose=aim)
         counts.setdefault(alike, Counter())[release.subject] += release.count
     return [_in_words(release, by_subject) for release, by_subject in counts.items()]
 

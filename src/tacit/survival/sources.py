@@ -13,7 +13,7 @@ from tacit.keys import Key
 from tacit.record import described
 from tacit.sites.encoding import Encoding, Value, require_column, standardized
 from tacit.sites.site import Federation
-from tacit.sites.splits import ByColumn, held_out_count
+from tacit.sites.splits import ByColumn, Dealt, held_out_count
 from tacit.sites.tables import Table, by_site, from_frame, read
 from tacit.survival.data import DESIGNS, simulate
 from tacit.survival.dealing import (
@@ -167,6 +167,18 @@ class Csv:
     def public_records(self) -> int | None:
         """The number of records is as private as the records."""
         return None
+
+    def check(self, split: Split, *, may_look: bool) -> None:
+        """Refuse to deal private records out to sites that are not real, before anybody looks at them.
+
+        One record more would deal everybody anew: at a site, many would change, and one was promised.
+        """
+        if isinstance(split, Dealt) and split.count > 1 and not may_look:
+            raise Refused(
+                f"[sites] count = {split.count} cannot keep a promise about single records of "
+                f"{Path(self.path).name}: one more would deal all of them anew. Name real sites "
+                '(kind = "by-column"), take them as one (count = 1), or declare a rehearsal'
+            )
 
     def open(self, split: Split, seed: int, *, may_look: bool = False) -> Federation:
         """The federation of these records."""

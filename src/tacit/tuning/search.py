@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tacit.directory import LEDGER, Directory
-from tacit.errors import InvalidValue, RunUnusable
+from tacit.directory import LEDGER, OPENED, Directory
+from tacit.errors import BudgetExhausted, InvalidValue, RunUnusable
 from tacit.experiment import load
 from tacit.keys import Key
 from tacit.privacy.account import EVERYONE
@@ -23,6 +23,7 @@ from tacit.privacy.ledger import Ledger
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Release
 from tacit.privacy.statement import state
+from tacit.questions import opening_of
 from tacit.run import Run, write
 from tacit.sites.site import Federation
 from tacit.task import Goal
@@ -117,7 +118,9 @@ def tune(
         done = _search(grid, stage, directory, announce, callbacks)
         told = {"trials": [asdict(trial) for trial in done.trials], "chosen": done.chosen}
         directory.write_json(RESULT, {**told, "by": done.by, "noise": done.noise})
-        directory.forget_secret()
+        # What failed is over, too: nobody will need its noise again.
+        for place in (directory, *(_of(candidate, directory) for candidate in stage.candidates)):
+            place.forget_secret()
         return done
 
 
@@ -238,11 +241,24 @@ def _pay_the_rest(candidate: Candidate, stage: Stage, directory: Directory, key:
     place = _of(candidate, directory)
     if isinstance(candidate.experiment.privacy, Open) or place.checkpoint() is None:
         return
-    # The round that failed has been paid.
-    rest = releases(candidate, stage, len(place.rounds()) + 2)
+    rest = [replace(row, purpose="rounds not taken") for row in _unpaid(candidate, stage, place)]
     with Ledger(directory.file(LEDGER)) as ledger:
         ticket = hmac.digest(key.entropy, f"rest of {candidate.name}".encode(), "sha256").hex()
-        ledger.charge([replace(row, purpose="rounds not taken") for row in rest], ticket=ticket)
+        try:
+            ledger.charge(rest, ticket=ticket)
+        except BudgetExhausted:
+            ledger.owe(rest, ticket=ticket)
+
+
+def _unpaid(candidate: Candidate, stage: Stage, place: Directory) -> list[Release]:
+    """What a failed candidate has not paid of its plan; where files do not tell, more rather than less."""
+    augment, rounds = candidate.experiment.augment, len(place.rounds())
+    question = opening_of(stage.tasks[candidate.name])
+    if rounds or place.read(OPENED) is not None or (question is None and augment is None):
+        # The round that failed has been paid.
+        return releases(candidate, stage, rounds + 2)
+    # It failed over what comes before the first round, of which the first has been paid.
+    return releases(candidate, stage, 1, "opening" if augment is None else "augment")
 
 
 def _stated(
@@ -253,12 +269,9 @@ def _stated(
     Whoever shows one of them shows something that was chosen, or passed over, among all.
     """
     whole, found = state(privacy, charged), dict[str, Run]()
-    # A run may owe what its ledger could not bear; it has stated that, and it counts here too.
-    owed = max(run.privacy.epsilon or 0.0 for run in runs.values())
-    epsilon = None if whole.epsilon is None else max(whole.epsilon, owed)
     for name, run in runs.items():
         known = tuple(dict.fromkeys([*run.privacy.bare, *bare]))
-        told = replace(whole, epsilon=epsilon, public=run.privacy.public, bare=known)
+        told = replace(whole, public=run.privacy.public, bare=known)
         found[name] = replace(run, privacy=told)
         write(found[name], Directory(run.path))
     return found

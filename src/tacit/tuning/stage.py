@@ -6,7 +6,7 @@ Everything here may refuse, and nothing has been written or charged by then.
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Literal, cast
 
 from tacit.errors import InvalidValue, Refused
 from tacit.experiment import Experiment
@@ -66,6 +66,7 @@ def prepared(grid: Grid) -> Stage:
     common = grid.common
     privacy = common.privacy
     may_look = isinstance(privacy, Open) or privacy.rehearsal
+    common.check()
     whole = cast(Federation, common.data.open(common.sites, common.seed, may_look=may_look))
     provenance = Provenance(privacy, public=whole.public)
     tasks = {c.name: cast(Task, c.experiment.task.settle(whole, provenance)) for c in grid.candidates}
@@ -153,8 +154,10 @@ def _planned(candidates: Sequence[Candidate], stage: Stage) -> list[Release]:
     return found
 
 
-def releases(candidate: Candidate, stage: Stage, first: int) -> list[Release]:
-    """What a run releases from round `first` on, to its end; with the first, what comes before it too."""
+def releases(
+    candidate: Candidate, stage: Stage, first: int, paid: Literal["nothing", "augment", "opening"] = "nothing"
+) -> list[Release]:
+    """What a run releases from round `first` on, to its end; with the first, what comes before, if unpaid."""
     made, task, names = candidate.experiment, stage.tasks[candidate.name], list(stage.federation)
     stop, augment = made.stop or Stopping(), made.augment
     kept = stop.reserve(made.privacy if augment is None else augment.reserve(made.privacy))
@@ -173,8 +176,9 @@ def releases(candidate: Candidate, stage: Stage, first: int) -> list[Release]:
         each += [stop.release(made.privacy, noise, name, first) for name in names]
     if first == 1:
         once += mechanism.counting(names)
-        once += () if augment is None else augment.release(made.privacy, names)
-    for question in (opening_of(task) if first == 1 else None, closing_of(task)):
+        once += () if augment is None or paid == "augment" else augment.release(made.privacy, names)
+    asked = opening_of(task) if first == 1 and paid != "opening" else None
+    for question in (asked, closing_of(task)):
         once += () if question is None else kept.asking(question, mechanism).release(0, names)
     left = made.rounds + 1 - first
     return [*once, *(replace(row, count=left * row.count) for row in each if left > 0)]
