@@ -7,7 +7,7 @@ import dataclasses
 import re
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -179,12 +179,17 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
     Raises:
         InvalidFile: The file, the table and the key at fault, and what is allowed instead.
     """
+    return read_as(construct_experiment, path, changes)
+
+
+def read_as(made: Callable[[Table, Path], Made], path: str | Path, changes: Sequence[str]) -> Made:
+    """What a file, or the one in a directory, stands for, made from its document and its folder."""
     file = Path(path) / "experiment.toml" if Path(path).is_dir() else Path(path)
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
         for change in changes:
             set_value(document, change)
-        return construct_experiment(document, file.resolve().parent)
+        return made(document, file.resolve().parent)
     except OSError as error:
         raise InvalidFile(f"{file} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

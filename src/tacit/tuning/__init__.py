@@ -7,7 +7,7 @@ search      train them all, choose, and keep one account
 """
 
 from tacit.tuning.choosing import Tuning
-from tacit.tuning.grid import Candidate, Grid, is_grid, read
+from tacit.tuning.grid import Candidate, Grid, read
 from tacit.tuning.search import Trial, Tuned, tune
 
-__all__ = ["Candidate", "Grid", "Trial", "Tuned", "Tuning", "is_grid", "read", "tune"]
+__all__ = ["Candidate", "Grid", "Trial", "Tuned", "Tuning", "read", "tune"]

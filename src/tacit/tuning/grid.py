@@ -6,7 +6,6 @@ constructor refuses costs nothing. Reading touches no data.
 
 import copy
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
@@ -18,7 +17,7 @@ from tacit.experiment import (
     Experiment,
     construct,
     construct_experiment,
-    set_value,
+    read_as,
 )
 from tacit.tuning.choosing import Tuning
 
@@ -80,30 +79,7 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Grid:
     Raises:
         InvalidFile: The file, the candidate, the table and the key at fault, and what is allowed instead.
     """
-    file = _file(path)
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-        for change in changes:
-            set_value(document, change)
-        return _grid(document, file.resolve().parent)
-    except OSError as error:
-        raise InvalidFile(f"{file} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidFile(f"{file} is not TOML: {error}") from error
-    except TacitError as error:
-        raise InvalidFile(f"{file}: {error}") from error
-
-
-def is_grid(path: str | Path) -> bool:
-    """Whether a file, or the one in a directory, has a table [tune]."""
-    try:
-        return "tune" in tomllib.loads(_file(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-
-
-def _file(path: str | Path) -> Path:
-    return Path(path) / "experiment.toml" if Path(path).is_dir() else Path(path)
+    return read_as(_grid, path, changes)
 
 
 def _grid(document: Table, folder: Path) -> Grid:
