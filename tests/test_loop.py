@@ -10,7 +10,7 @@ import tacit
 from tacit import experiment
 from tacit.errors import InvalidFile, InvalidValue, Refused
 from tacit.sites.sampling import Fixed
-from tacit.sites.splits import Iid
+from tacit.sites.splits import ByColumn, Iid
 from tacit.survival import LogisticHazard
 from tacit.survival.data import simulate
 from tacit.survival.sources import Csv, Simulated
@@ -62,25 +62,38 @@ def test_an_open_run_can_be_loaded_and_resumed(tmp_path):
 
 
 def test_a_private_run_on_private_records_shows_no_score_and_no_baseline(tmp_path):
-    federation = Csv(path=str(patients(tmp_path))).open(Iid(count=3), 1)
+    federation = Csv(path=str(patients(tmp_path, site=["a", "b", "c"] * 30))).open(ByColumn(), 1)
     run = tacit.fit(TASK, federation, privacy=PROMISE, rounds=1, baselines=True)
     assert (run.scores, run.baselines, run.privacy.bare) == ({}, {}, ())
 
 
 def test_scores_on_private_records_are_refused_in_a_private_run(tmp_path):
-    federation = Csv(path=str(patients(tmp_path)), held_out=0.2).open(Iid(count=3), 1)
+    named = patients(tmp_path, site=["a", "b", "c"] * 30)
+    federation = Csv(path=str(named), held_out=0.2).open(ByColumn(), 1)
     with pytest.raises(Refused, match="the scores on held-out records would leave the sites unprotected"):
         tacit.fit(TASK, federation, privacy=PROMISE)
 
 
 def test_a_rehearsal_lists_what_leaves_bare(tmp_path):
-    federation = Csv(path=str(patients(tmp_path)), held_out=0.2).open(Iid(count=3), 1)
+    source = Csv(path=str(patients(tmp_path)), held_out=0.2, standardize=True)
+    federation = source.open(Iid(count=3), 1, may_look=True)
     promise = tacit.Privacy(unit="record", epsilon=3, delta=1e-5, clip=1.0, rehearsal=True)
     run = tacit.fit(TASK, federation, privacy=promise, rounds=1, baselines=True)
     assert set(run.privacy.bare) == {
         "the scores on held-out records",
         "the scores of models trained alone and on pooled records",
+        "who is at which site: all records are dealt out together",
+        "means and spreads of all records, to standardize features",
     }
+
+
+def test_what_was_taken_from_all_records_together_is_refused_under_a_promise(tmp_path):
+    path = str(patients(tmp_path, site=["a", "b", "c"] * 30))
+    with pytest.raises(Refused, match="who is at which site"):
+        tacit.fit(TASK, Csv(path=path, leave=["site"]).open(Iid(count=3), 1), privacy=PROMISE)
+    standardized = Csv(path=path, standardize=True, held_out=0.0).open(ByColumn(), 1, may_look=True)
+    with pytest.raises(Refused, match="means and spreads of all records"):
+        tacit.fit(TASK, standardized, privacy=PROMISE)
 
 
 def test_site_names_are_taken_as_they_are_written(tmp_path):

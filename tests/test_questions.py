@@ -291,14 +291,16 @@ def go(folder: Path, engine: Cutting, promise: Privacy = RECORD):
     return fit(TASK, DATA, privacy=promise, rounds=2, out=folder, resume=True, engine=engine, seed=4)
 
 
+PROMISES = {"record": RECORD, "rehearsal": replace(RECORD, rehearsal=True), "site": SITE}
+PLACES = ("time grid", 1, 2, "baseline hazard")
+# A rehearsal may look, and buys no grid.
+CUTS = [(name, at) for name in PROMISES for at in PLACES if (name, at) != ("rehearsal", "time grid")]
+
+
 @pytest.mark.parametrize("after", [True, False], ids=["after", "before"])
-@pytest.mark.parametrize("at", ["time grid", 1, 2, "baseline hazard"])
-@pytest.mark.parametrize(
-    "promise", [RECORD, replace(RECORD, rehearsal=True), SITE], ids=["record", "rehearsal", "site"]
-)
-def test_a_run_that_is_cut_off_ends_as_if_nothing_had_happened(at, after, promise, tmp_path):
-    if promise.rehearsal and at == "time grid":
-        pytest.skip("a rehearsal may look, and buys no grid")
+@pytest.mark.parametrize(("name", "at"), CUTS)
+def test_a_run_that_is_cut_off_ends_as_if_nothing_had_happened(name, at, after, tmp_path):
+    promise = PROMISES[name]
     whole = go(begun(tmp_path / "whole"), Cutting(), promise)
     folder = begun(tmp_path / "cut")
     with pytest.raises(Cut):

@@ -87,6 +87,8 @@ def fit(
     provenance = Provenance(privacy, public=federation.public)
     if federation.held_out is not None and federation.held_out_public and not federation.public:
         provenance.agreed(["the records that models are scored on, as whoever gave them says"])
+    for what in federation.taken:
+        provenance.look(what, instead="use public numbers, and sites that are real")
     if federation.records is not None:
         provenance.agreed([f"how many records all sites hold: {federation.records:,}"])
     task = task.settle(federation, provenance)

@@ -56,6 +56,7 @@ class Federation(Mapping[str, Site]):
         reference: Public records like those of the sites, to choose time grids and the like by.
         origin: The tables of the experiment file that these data come from.
         encoding: How raw columns became these numbers; models use it on raw records of others.
+        taken: What was taken from all records together to make these tables, in words; no promise covers it.
     """
 
     layout = "rows"
@@ -71,6 +72,7 @@ class Federation(Mapping[str, Site]):
         reference: Table | None = None,
         origin: Mapping[str, Any] | None = None,
         encoding: Encoding | None = None,
+        taken: Sequence[str] = (),
     ) -> None:
         require(bool(tables), "sites", "none", "at least one site")
         parts = [Site(name, table).table for name, table in tables.items()]
@@ -79,7 +81,7 @@ class Federation(Mapping[str, Site]):
         self.store = joined(parts)
         self.held_out, self.held_out_public = held_out, held_out_public
         self.public, self.records, self.reference = public, records, reference
-        self.origin, self.encoding = dict(origin or {}), encoding or Encoding()
+        self.origin, self.encoding, self.taken = dict(origin or {}), encoding or Encoding(), tuple(taken)
         ends = np.cumsum([len(part) for part in parts])
         self._places = {
             name: (int(end) - len(part), len(part))

@@ -200,9 +200,19 @@ class Csv:
         share = self.held_out if self.held_out is not None else 0.2 if may_look and test is None else 0.0
         told = {"data": described(self), "sites": described(split)}
         if isinstance(split, ByColumn):
-            return natural(tables, Key(seed), share=share, test=test, origin=told, encoding=encoding)
-        whole = tables[place]
-        return dealt(whole, split, Key(seed), share=share, test=test, origin=told, encoding=encoding)
+            made = natural(tables, Key(seed), share=share, test=test, origin=told, encoding=encoding)
+        else:
+            made = dealt(
+                tables[place], split, Key(seed), share=share, test=test, origin=told, encoding=encoding
+            )
+        made.taken = self._taken(split)
+        return made
+
+    def _taken(self, split: Split) -> tuple[str, ...]:
+        """What is taken from all records together, whatever is promised about each."""
+        moments = ("means and spreads of all records, to standardize features",) * self.standardize
+        several = isinstance(split, Dealt) and split.count > 1
+        return moments + ("who is at which site: all records are dealt out together",) * several
 
     @property
     def _rules(self) -> Encoding:
