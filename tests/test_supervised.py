@@ -14,8 +14,9 @@ from tacit.aggregation.averaging import Mean
 from tacit.batched.modules import Functional
 from tacit.batched.perceptron import Perceptron
 from tacit.errors import InvalidValue, NotSeparable, Refused
-from tacit.privacy.mechanism import ProtectedRecords, ProtectedSites, Unprotected
+from tacit.privacy.mechanism import ProtectedRecords, Unprotected
 from tacit.privacy.provenance import Provenance
+from tacit.privacy.whole import ProtectedSites
 from tacit.sites.tables import Table, from_arrays
 from tacit.vector import Layout
 

@@ -5,6 +5,8 @@
     |- InvalidFile          an experiment file that cannot be read as one
     |- Refused              a combination whose promise cannot be kept
     |  `- NotSeparable      single records cannot be protected under this loss
+    |- TooFewSites          not enough sites to outvote the liars that were to be stood
+    |- SecureAggregationFailed   a sum in secret that was stopped; nothing was unmasked
     |- BudgetExhausted      the ledger will not bear this release; nothing was charged
     |- LedgerError
     |  |- LedgerUnusable    not a ledger, or not readable or writable
@@ -37,6 +39,17 @@ class Refused(TacitError):
 
 class NotSeparable(Refused):
     """A loss that couples records, so that clipping single records would protect nobody."""
+
+
+class TooFewSites(TacitError, ValueError):
+    """Not enough sites, or not enough that answered, to outvote the liars that were to be stood."""
+
+
+class SecureAggregationFailed(TacitError):
+    """A sum in secret that was stopped, by a site that was asked what it must not answer or by too few sites.
+
+    Nothing was unmasked.
+    """
 
 
 class BudgetExhausted(TacitError):

@@ -86,6 +86,10 @@ class Secret:
         self._seed = seed
         self._drawn = 0
 
+    def words(self, shape: tuple[int, ...]) -> NDArray[np.uint64]:
+        """Numbers of 64 random bits."""
+        return self._words(1, shape)[0]
+
     def uniform(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
         """Numbers strictly between 0 and 1, on a lattice of 2^-52."""
         (words,) = self._words(1, shape)

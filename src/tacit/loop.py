@@ -6,25 +6,39 @@ charged before anything leaves. There is no branch for privacy; an open run has 
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tacit.aggregation.averaging import Mean
+from tacit.aggregation.base import Aggregator, adopted
+from tacit.aggregation.clusters import Clusters
+from tacit.aggregation.liars import Attack
+from tacit.aggregation.quarantine import Quarantine
+from tacit.aggregation.screening import Screen
 from tacit.aggregation.server import Plain, ServerStep
+from tacit.apart import over_sites, require_apart, trained_apart
 from tacit.baselines import compare
+from tacit.combining import Combined, Combining, whole
 from tacit.directory import LEDGER, Checkpoint, Directory
 from tacit.engines.base import Engine
 from tacit.engines.local import Local
-from tacit.errors import BudgetExhausted, InvalidValue, require_count
+from tacit.errors import (
+    BudgetExhausted,
+    InvalidValue,
+    Refused,
+    SecureAggregationFailed,
+    TooFewSites,
+    require_count,
+)
 from tacit.keys import Key
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.statement import state
 from tacit.questions import Augmentation, closing_of, opened, opening_of, questions, told
-from tacit.record import Record, Round
+from tacit.record import Fault, Record, Round
 from tacit.run import Run, is_over, read, write
 from tacit.setting import Setting, digest
 from tacit.sites.sampling import Poisson, Sampling
@@ -37,6 +51,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Callback = Callable[[Round], None]
+# What is written down of how the updates of a round were combined.
+TOLD = ("skipped", "faults", "shares", "standings", "decisions", "clusters")
 
 
 def fit(
@@ -44,11 +60,14 @@ def fit(
     federation: Federation,
     *,
     privacy: Privacy | Open = Open(),
-    aggregation: Mean = Mean(),
+    aggregation: Aggregator = Mean(),
     server: ServerStep = Plain(),
     sampling: Sampling = Poisson(),
     stop: Stopping | None = None,
     augment: Augmentation | None = None,
+    quarantine: Quarantine | None = None,
+    attack: Attack | None = None,
+    clusters: Clusters | None = None,
     engine: Engine = Local(),
     rounds: int = 1,
     seed: int = 0,
@@ -69,6 +88,9 @@ def fit(
         sampling: How the sites of a round are drawn.
         stop: When to end before the last round, and which round to keep.
         augment: How sites add synthetic records to their own.
+        quarantine: Who keeps watch over the sites, if anybody does.
+        attack: How some sites lie, in a rehearsal.
+        clusters: How sites are told apart that learn several models, if there are several.
         engine: Where the work is done.
         rounds: How many.
         seed: What repeats.
@@ -93,16 +115,21 @@ def fit(
         provenance.agreed([f"how many records all sites hold: {federation.records:,}"])
     task = task.settle(federation, provenance)
     training = (stop or Stopping()).reserve(_left(augment, federation, privacy, provenance))
+    aggregation = adopted(aggregation).settled(len(federation), privacy)
     mechanism = training.solve(
-        task, list(federation), aggregation, rounds,
-        sampling=sampling.kind, records=federation.records, questions=questions(task),
+        task, list(federation), aggregation, rounds, sampling=sampling.kind, records=federation.records,
+        questions=questions(task), watched=quarantine is not None,
     )  # fmt: skip
     sampling.check(list(federation))
+    if clusters is not None:
+        paid = stop is not None and stop.epsilon is not None
+        require_apart(clusters, privacy, list(federation), watched=quarantine is not None, paid=paid)
+    federation = _attacked(attack, federation, privacy, seed)
     watch, test = watch_over(federation, stop, task.goal, provenance, Key(seed))
     _require_scores(task, federation, [test, *([watch.records] if isinstance(watch, Look) else [])])
     loop = Loop(
         task, federation, privacy, aggregation, server, sampling, engine, rounds, mechanism, watch,
-        training, augment, provenance,
+        training, augment, provenance, quarantine, attack, clusters,
     )  # fmt: skip
     directory = Directory(out)
     choices = {"name": name, "seed": seed, "rounds": rounds, "baselines": baselines}
@@ -138,7 +165,9 @@ def _ran(
     loop, point = loop.prepared(directory, ledger, key, data)
     point, record = loop.run(point, directory, ledger, key, callbacks)
     if test is not None:
-        record = replace(record, scores=finite(loop.task.score(point.best, test)))
+        chosen = record.rounds[record.chosen - 1].clusters if record.chosen else {}
+        found = over_sites(lambda state: loop.task.score(state, test), point.best, chosen)
+        record = replace(record, scores=finite(found))
     if baselines and provenance.allowed:
         found = compare(loop.task, federation, loop.rounds, test, provenance, key)
         record = replace(record, baselines=found)
@@ -156,6 +185,21 @@ def _left(
         return privacy
     augment.check(federation, privacy, provenance)
     return augment.reserve(privacy)
+
+
+def _attacked(
+    attack: Attack | None, federation: Federation, privacy: Privacy | Open, seed: int
+) -> Federation:
+    """The federation with the records of liars as they want them."""
+    if attack is None:
+        return federation
+    if isinstance(privacy, Privacy) and not privacy.rehearsal:
+        raise Refused("[attack] is for rehearsals: give [privacy] rehearsal = true, or leave the attack out")
+    if isinstance(privacy, Privacy) and privacy.noise == "secure":
+        raise Refused(
+            '[attack] does not go with noise = "secure": liars send what they like, and nobody sees it'
+        )
+    return attack.poisoned(federation, attack.names(list(federation), Key(seed)), Key(seed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,13 +229,15 @@ class Loop(Setting):
         resumed = point.finished > 0
         if not resumed:
             start = self.task.start(self.federation, key / "start")
+            start = start if self.clusters is None else self.clusters.started(start)
             point = replace(point, state=start, memory=self.server.remember(start), best=start)
         past = directory.finished_rounds(point)
         goal, patience = self.watch.goal, self.watch.patience
         reason = enough(past, goal, patience)
         while point.finished < self.rounds and reason is None:
             try:
-                point, entry = self._round(point, ledger, key / (point.finished + 1), point.finished + 1)
+                number = point.finished + 1
+                point, entry = self._round(point, past, ledger, key / number, number)
             except BudgetExhausted:
                 if not resumed:
                     raise
@@ -211,8 +257,10 @@ class Loop(Setting):
             self._pay_the_rest(ledger, point, key)
         with suppress(BudgetExhausted) if resumed else nullcontext():
             # What was cut off and could not be repeated was paid twice: then there is no last answer.
-            point = self.closed(point, directory, ledger, key)
-        return point, Record(rounds=tuple(past), chosen=point.best_round, stopped=early)
+            chosen = past[point.best_round - 1].clusters if point.best_round else {}
+            point = self.closed(point, chosen, directory, ledger, key)
+        notes = self.notes(point.state.shape[-1])
+        return point, Record(rounds=tuple(past), chosen=point.best_round, stopped=early, notes=notes)
 
     def _pay_the_rest(self, ledger: Ledger, point: Checkpoint, key: Key) -> None:
         """Charge for the rounds that were not taken: when to stop was decided by looking at the results.
@@ -226,42 +274,112 @@ class Loop(Setting):
         except BudgetExhausted:
             ledger.owe(rest, ticket=ticket)
 
-    def _round(self, point: Checkpoint, ledger: Ledger, key: Key, number: int) -> tuple[Checkpoint, Round]:
+    def _round(
+        self, point: Checkpoint, past: Sequence[Round], ledger: Ledger, key: Key, number: int
+    ) -> tuple[Checkpoint, Round]:
         """Draw the sites, pay, train, combine, advance."""
         began = time.perf_counter()
         ticket = self.ticket(point, key)
         # Draws and noise belong to one charge: whoever pays again draws again. A rehearsal repeats.
         key = key if key.rehearsal else key / ticket
         names = self.sampling(list(self.federation), self.privacy.participation, key / "who")
-        price = (*self.mechanism.release(number, names), *self.watch.release(number))
-        ledger.charge(price, ticket=ticket)
-        updates = self.engine.train(self.task, self.federation, point.state, names, self.mechanism, key)
+        # Where the price counts on a secret draw, how many came is a secret; so is the time it took.
         expected = self.mechanism.denominator(len(self.federation))
-        combined = self.mechanism.at_server(self.aggregation(updates, sites=expected), key / "server")
-        step, memory = self.server(combined, point.memory)
-        advanced = self.task.advance(point.state, step)
-        if not bool(advanced.isfinite().all()):
-            raise InvalidValue(f"training diverged in round {number}: the state is not finite; lower the lr")
-        after = replace(point, finished=number, state=advanced, memory=memory, ledger_head=ledger.head)
+        before = Combined(standings=past[-1].standings, clusters=past[-1].clusters) if past else Combined()
+        found = self._few(names, expected, before)
+        if found is None:
+            price = (*self.mechanism.release(number, names), *self.watch.release(number))
+            ledger.charge(price, ticket=ticket)
+            try:
+                found = self._learnt(point, names, before, key, ticket, number)
+            except SecureAggregationFailed as error:
+                # Nothing was unmasked, and what was paid for is paid.
+                found = replace(before, skipped=str(error))
+        after = replace(self._advanced(point, found, number, key), finished=number, ledger_head=ledger.head)
         told = Round(
             number=number,
             rounds=self.rounds,
-            # Where the price counts on a secret draw, how many came is a secret; so is the time it took.
             sites=len(names) if expected is None else None,
-            scores=self.watch.scores(self.task, self._shown(after.state, key), key),
+            scores=over_sites(
+                lambda state: self.watch.scores(self.task, state, key),
+                self._shown(after.state, found.clusters, key),
+                found.clusters,
+            ),
             epsilon=None if isinstance(self.privacy, Open) else ledger.spent(self.privacy.delta),
             budget=None if isinstance(self.privacy, Open) else self.privacy.epsilon,
             seconds=time.perf_counter() - began if expected is None else None,
+            **{name: getattr(found, name) for name in TOLD},
         )
         return after, told
 
-    def _shown(self, state: "Tensor", key: Key) -> "Tensor":
+    def _few(self, names: Sequence[str], expected: float | None, before: Combined) -> Combined | None:
+        """Why this round is over before it begins, if too few are there; then nothing is paid."""
+        if expected is not None:
+            return None
+        try:
+            if not names:
+                raise TooFewSites("no site took part")
+            self.aggregation.standing(len(names))
+        except TooFewSites as error:
+            return replace(before, skipped=str(error))
+        return None
+
+    def _learnt(
+        self,
+        point: Checkpoint,
+        names: Sequence[str],
+        before: Combined,
+        key: Key,
+        ticket: str,
+        number: int,
+    ) -> Combined:
+        """Send the sites to work, and combine what comes back."""
+        mechanism, faults, parted = self.mechanism.of_round(number), tuple[Fault, ...](), whole
+        if self.clusters is None:
+            updates = self.engine.train(self.task, self.federation, point.state, names, mechanism, key)
+        else:
+            updates, faults, parted = trained_apart(
+                self.clusters, self.engine, self.task, self.federation, point.state, names, mechanism,
+                before.clusters, key,
+            )  # fmt: skip
+        updates = replace(updates, round=number)
+        if self.attack is not None:
+            liars = self.attack.names(list(self.federation), Key(key.seed))
+            updates = self.attack.sent(updates, liars, self.aggregation, key / "attack")
+        screen = Screen(
+            names=updates.names,
+            width=int(updates.matrix.shape[1]),
+            round=number,
+            ticket=ticket,
+            limit=mechanism.longest(),
+        )
+        blind = mechanism.groups(names) is not None
+        found = Combining(self.aggregation, self.quarantine, blind)(
+            updates,
+            screen,
+            before.standings,
+            expected=mechanism.denominator(len(self.federation)),
+            parted=parted,
+        )
+        return replace(found, faults=(*faults, *found.faults))
+
+    def _advanced(self, point: Checkpoint, found: Combined, number: int, key: Key) -> Checkpoint:
+        """Where the run stands after the server's step; a round without one changes nothing."""
+        if found.step is None:
+            return point
+        step, memory = self.server(self.mechanism.at_server(found.step, key / "server"), point.memory)
+        advanced = self.task.advance(point.state, step)
+        if not bool(advanced.isfinite().all()):
+            raise InvalidValue(f"training diverged in round {number}: the state is not finite; lower the lr")
+        return replace(point, state=advanced, memory=memory)
+
+    def _shown(self, state: "Tensor", clusters: Mapping[str, int], key: Key) -> "Tensor":
         """The state that is scored after a round: closed, where that costs nothing."""
         question = closing_of(self.task)
         blind = isinstance(self.watch, Look) and self.watch.records is None
         if question is None or blind or self.price(question):
             return state
-        return question.close(state, self.ask(question, state, key / "closing"))
+        return self.told_last(question, state, clusters, key / "closing")
 
 
 def _require_scores(task: Task, federation: Federation, tables: Sequence[Table | None]) -> None:

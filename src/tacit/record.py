@@ -1,7 +1,56 @@
 """What happened in a run, as plain data: nothing here is private, all of it can be published."""
 
+from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
+
+Reason = Literal[
+    "schema", "not-finite", "too-long", "late", "replay", "duplicate", "equivocation", "unknown", "failed"
+]
+Status = Literal["active", "watch", "quarantined", "probation"]
+TROUBLED: tuple[Status, ...] = ("quarantined", "probation", "watch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """An update that was not aggregated, and why.
+
+    Args:
+        site: Whose it was; empty where who took part is a secret.
+        reason: What was wrong, as a word that programs can count.
+        detail: What was wrong, for people.
+    """
+
+    site: str
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What a server thinks of a site after some rounds, from its updates alone.
+
+    Args:
+        status: Whether it takes part like any other, is watched, is left out, or is back on trial.
+        suspicion: How much has added up against it.
+        seen: In how many rounds it was looked at.
+        left: How many more rounds a trial lasts.
+    """
+
+    status: Status = "active"
+    suspicion: float = 0.0
+    seen: int = 0
+    left: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """A site whose status changed, and why."""
+
+    site: str
+    was: Status
+    now: Status
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +65,12 @@ class Round:
         epsilon: What everything has cost so far; None in an open run.
         budget: What it may cost, if that was said.
         seconds: How long the round took; None where that would tell how many took part.
+        skipped: Why nothing was learnt in it, if nothing was.
+        faults: Updates that were not aggregated, and why.
+        shares: How much of each update is in the aggregate, where the rule says and everybody may know.
+        standings: What the server thinks of each site, where it keeps watch.
+        decisions: Whose standing changed, and why.
+        clusters: Which of several models each site belongs to, where there are several.
     """
 
     number: int
@@ -25,6 +80,12 @@ class Round:
     epsilon: float | None
     budget: float | None
     seconds: float | None
+    skipped: str | None = None
+    faults: tuple[Fault, ...] = ()
+    shares: dict[str, float] = field(default_factory=dict[str, float])
+    standings: dict[str, Standing] = field(default_factory=dict[str, Standing])
+    decisions: tuple[Decision, ...] = ()
+    clusters: dict[str, int] = field(default_factory=dict[str, int])
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -42,6 +103,7 @@ class Record:
         scores: How good the model is.
         baselines: How good models are that were trained by each site `alone` and on `pooled` records; empty
             where nobody may know.
+        notes: What to mind when reading all this.
     """
 
     rounds: tuple[Round, ...] = ()
@@ -49,11 +111,26 @@ class Record:
     stopped: str | None = None
     scores: dict[str, float] = field(default_factory=dict[str, float])
     baselines: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    notes: tuple[str, ...] = ()
+
+    def trouble(self) -> list[str]:
+        """What went wrong with updates and sites on the way, in words; nothing where all went well."""
+        faults = Counter((fault.site, fault.reason) for entry in self.rounds for fault in entry.faults)
+        skipped = Counter(entry.skipped for entry in self.rounds if entry.skipped)
+        last = self.rounds[-1].standings if self.rounds else {}
+        now = {status: [name for name in last if last[name].status == status] for status in TROUBLED}
+        found = [f"{_many(many, 'round')} skipped: {why}" for why, many in skipped.items()]
+        found += [
+            f"{site or 'sites'}: {_many(many, 'update')} left out ({reason})"
+            for (site, reason), many in faults.items()
+        ]
+        return found + [f"{status} at the end: {', '.join(names)}" for status, names in now.items() if names]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without the rounds, which have a file of their own."""
         fields = {name: getattr(self, name) for name in ("chosen", "stopped", "scores", "baselines")}
-        return {"rounds": len(self.rounds), **fields}
+        notes = {"notes": list(self.notes)} if self.notes else {}
+        return {"rounds": len(self.rounds), **fields, **notes}
 
 
 def described(part: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -77,6 +154,10 @@ def described(part: Any) -> dict[str, Any]:  # noqa: ANN401
         if _is_plain(value) and value != {}
     }
     return ({"kind": kind} if kind is not None else {}) | plain
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _is_plain(value: object) -> bool:

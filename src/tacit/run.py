@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tacit.directory import ROUNDS, STATEMENT, SUMMARY, Directory
-from tacit.errors import RunUnusable
+from tacit.errors import InvalidValue, RunUnusable, require_word
 from tacit.privacy.statement import Statement, from_dict
 from tacit.record import Record
 from tacit.task import Task
@@ -70,10 +70,34 @@ class Run:
         ]
         return pd.DataFrame(rows, columns=None if rows else ["round"]).set_index("round")
 
+    @property
+    def clusters(self) -> dict[str, int]:
+        """Which of several models each site belongs to; empty where there is one model for all."""
+        chosen = self.record.chosen
+        return dict(self.record.rounds[chosen - 1].clusters) if chosen else {}
+
     @cached_property
+    def models(self) -> tuple[Any, ...]:
+        """What to predict with: one model for all sites, or one for each cluster of sites."""
+        return tuple(self.task.model(state) for state in self.state.reshape(-1, self.state.shape[-1]))
+
+    @property
     def model(self) -> Any:  # noqa: ANN401
-        """What to predict with."""
-        return self.task.model(self.state)
+        """What to predict with, where there is one model for all sites."""
+        first, *others = self.models
+        if others:
+            raise InvalidValue(
+                f"run {self.name} has {len(self.models)} models, one for each cluster of sites: use "
+                "run.model_of(site), or run.models"
+            )
+        return first
+
+    def model_of(self, site: str) -> Any:  # noqa: ANN401
+        """What to predict with at a site."""
+        if not self.clusters:
+            return self.model
+        require_word("site", site, self.clusters)
+        return self.models[self.clusters[site]]
 
     def as_dict(self) -> dict[str, Any]:
         """The run as one document, as `tacit run --json` prints it."""
@@ -84,6 +108,7 @@ class Run:
             "name": self.name,
             "task": self.task.kind,
             **self.record.as_dict(),
+            **({"clusters": self.clusters} if self.clusters else {}),
             "privacy": told,
         }
 
@@ -91,7 +116,8 @@ class Run:
         """The run for people: the promise, the scores beside both baselines, what is not protected."""
         from tacit.reports.text import summary
 
-        return summary({**self.as_dict(), "statement": self.privacy.sentences()})
+        told = {"statement": self.privacy.sentences(), "trouble": self.record.trouble()}
+        return summary({**self.as_dict(), **told})
 
 
 def write(run: Run, directory: Directory) -> None:
@@ -122,7 +148,8 @@ def read(directory: Directory, task: Task) -> Run:
     rounds = directory.rounds()
     try:
         kept = {name: said[name] for name in ("chosen", "stopped", "scores", "baselines")}
-        record = msgspec.convert({**kept, "rounds": rounds}, type=Record)
+        notes = said.get("notes", [])
+        record = msgspec.convert({**kept, "rounds": rounds, "notes": notes}, type=Record)
         statement, name = from_dict(promise), str(said["name"])
         if len(rounds) != int(said["rounds"]):
             raise ValueError(f"{ROUNDS} has {len(rounds)} rounds")

@@ -6,11 +6,17 @@ price.
 
 import hmac
 import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from tacit.aggregation.averaging import Mean
+from tacit.aggregation.base import Aggregator, own_or_ours
+from tacit.aggregation.cautions import cautions
+from tacit.aggregation.clusters import Clusters
+from tacit.aggregation.liars import Attack
+from tacit.aggregation.quarantine import Quarantine, hidden
 from tacit.aggregation.server import ServerStep
 from tacit.directory import OPENED, Checkpoint, Directory, machine
 from tacit.engines.base import Engine, one_thread
@@ -26,7 +32,7 @@ from tacit.record import described
 from tacit.sites.sampling import Sampling
 from tacit.sites.site import Federation
 from tacit.stopping import Stopping, Watch
-from tacit.task import Asked, Task, Updates
+from tacit.task import Asked, Closing, Task, Updates
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +45,7 @@ class Setting:
     task: Task
     federation: Federation
     privacy: Privacy | Open
-    aggregation: Mean
+    aggregation: Aggregator
     server: ServerStep
     sampling: Sampling
     engine: Engine
@@ -49,6 +55,9 @@ class Setting:
     training: Privacy | Open
     augment: Augmentation | None
     provenance: Provenance
+    quarantine: Quarantine | None = None
+    attack: Attack | None = None
+    clusters: Clusters | None = None
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def prepared(self, directory: Directory, ledger: Ledger, key: Key, data: str) -> tuple[Self, Checkpoint]:
@@ -109,18 +118,40 @@ class Setting:
         sizes = {name: len(self.federation.records_of(name)) for name in self.federation}
         return replace(self, federation=self.federation.knowing(self.mechanism.count(sizes, key / "count")))
 
-    def closed(self, point: Checkpoint, directory: Directory, ledger: Ledger, key: Key) -> Checkpoint:
-        """Where the run stands once its last question has been asked."""
+    def closed(
+        self, point: Checkpoint, clusters: Mapping[str, int], directory: Directory, ledger: Ledger, key: Key
+    ) -> Checkpoint:
+        """Where the run stands once its last question has been asked; `clusters` says of which model."""
         question = closing_of(self.task)
         if question is None or point.closed:
             return point
         ticket = self.ticket(replace(point, state=point.best), key / "closing")
         own = key / "closing" if key.rehearsal else key / "closing" / ticket
         ledger.charge(self.price(question), ticket=ticket)
-        best = question.close(point.best, self.ask(question, point.best, own), self.noise(question))
+        best = self.told_last(question, point.best, clusters, own)
         closed = replace(point, best=best, closed=True, ledger_head=ledger.head)
         directory.write_checkpoint(closed)
         return closed
+
+    def told_last(
+        self, question: Closing, state: "Tensor", clusters: Mapping[str, int], key: Key
+    ) -> "Tensor":
+        """The state with the answers to its last question in it; each site is asked about its own model."""
+        import torch
+
+        if state.ndim == 1:
+            return question.close(state, self.ask(question, state, key), self.noise(question))
+        members = [[name for name in self.federation if clusters.get(name) == at] for at in range(len(state))]
+        asked = [
+            self.ask(question, model, key / at, names) if names else None
+            for at, (model, names) in enumerate(zip(state, members, strict=True))
+        ]
+        # A model that nobody belongs to is closed by what everybody else said.
+        usual = torch.stack([answer for answer in asked if answer is not None]).mean(dim=0)
+        return torch.stack([
+            question.close(model, usual if answer is None else answer, self.noise(question, len(names)))
+            for model, answer, names in zip(state, asked, members, strict=True)
+        ])  # fmt: skip
 
     def price(self, question: Asked) -> list[Release]:
         """What a question costs."""
@@ -128,11 +159,12 @@ class Setting:
         names = list(self.federation)
         return [replace(release, purpose=question.kind) for release in mechanism.release(0, names)]
 
-    def ask(self, question: Asked, state: "Tensor", key: Key) -> "Tensor":
+    def ask(self, question: Asked, state: "Tensor", key: Key, among: Sequence[str] | None = None) -> "Tensor":
         """What the sites answer, combined; everybody is asked, unless the price counts on a draw."""
         import torch
 
-        mechanism, names = self.training.asking(question, self.mechanism), list(self.federation)
+        mechanism = self.training.asking(question, self.mechanism).together()
+        names = list(self.federation if among is None else among)
         expected = mechanism.denominator(len(names))
         if expected is not None:
             names = self.sampling(names, self.privacy.participation, key / "who")
@@ -144,15 +176,25 @@ class Setting:
         # However updates are weighed, answers are sums over records: every site counts as it is.
         return mechanism.at_server(Mean()(updates, sites=expected), key / "server")
 
-    def noise(self, question: Asked) -> float:
-        """The deviation of the noise in each number of the combined answers."""
-        return self.training.asking(question, self.mechanism).deviation(len(self.federation))
+    def noise(self, question: Asked, sites: int | None = None) -> float:
+        """The deviation of the noise in each number of the combined answers of so many sites, or all."""
+        mechanism = self.training.asking(question, self.mechanism).together()
+        return mechanism.deviation(max(len(self.federation) if sites is None else sites, 1))
+
+    def notes(self, width: int) -> tuple[str, ...]:
+        """What to mind when reading the record of a run that trains so many numbers."""
+        found = cautions(self.aggregation, len(self.federation), self.privacy, self.quarantine)
+        if self.quarantine is not None and isinstance(self.privacy, Privacy) and self.privacy.unit == "site":
+            told = hidden(self.mechanism.deviation(1), self.privacy.clip, width)
+            found += [] if told is None else [told]
+        return tuple(found)
 
     def described(self, stop: Stopping | None) -> dict[str, object]:
         """The choices of this run as the tables of an experiment file."""
         tables = {
-            "task": self.task, "privacy": self.privacy, "aggregation": self.aggregation,
+            "task": self.task, "privacy": self.privacy, "aggregation": own_or_ours(self.aggregation),
             "server": self.server, "sampling": self.sampling, "stop": stop, "augment": self.augment,
+            "quarantine": self.quarantine, "attack": self.attack, "clusters": self.clusters,
             "engine": self.engine,
         }  # fmt: skip
         return {**self.federation.origin, **{name: described(part) for name, part in tables.items() if part}}

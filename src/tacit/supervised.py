@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from tacit.errors import InvalidValue, require, require_count, require_positive, require_rate, require_word
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
-from tacit.privacy.policy import Groups
 from tacit.privacy.provenance import Provenance
+from tacit.privacy.work import Groups
 from tacit.record import described
 from tacit.sites.site import Cohort, Federation
 from tacit.sites.tables import Table

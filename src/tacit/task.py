@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
-from tacit.privacy.policy import Question, Work
 from tacit.privacy.provenance import Provenance
+from tacit.privacy.work import Question, Work
 from tacit.sites.site import Cohort, Federation
 from tacit.sites.tables import Table
 
@@ -29,10 +29,12 @@ class Updates:
     Args:
         names: The sites, in the order of the rows.
         matrix: Their updates (sites, coordinates).
+        round: Which round they are of; what is drawn in public for a round is drawn by it.
     """
 
     names: tuple[str, ...]
     matrix: "Tensor"
+    round: int = 0
 
 
 class Trains(Protocol):

@@ -11,9 +11,10 @@ import pytest
 from tacit.aggregation.averaging import Mean
 from tacit.errors import InvalidValue
 from tacit.privacy.accounting import calibrate, epsilon
-from tacit.privacy.mechanism import NORMS, ProtectedRecords, ProtectedSites, Unprotected
+from tacit.privacy.mechanism import NORMS, ProtectedRecords, Unprotected
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Release, clipped_release
+from tacit.privacy.whole import ProtectedSites
 
 DELTA = 1e-5
 LAWS = ("gaussian", "laplace")

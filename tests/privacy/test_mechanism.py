@@ -19,8 +19,9 @@ from tacit.aggregation.averaging import Mean
 from tacit.errors import InvalidValue, Refused
 from tacit.keys import Key
 from tacit.privacy.clip import clip_rows
-from tacit.privacy.mechanism import ProtectedRecords, ProtectedSites, Unprotected
+from tacit.privacy.mechanism import ProtectedRecords, Unprotected
 from tacit.privacy.noise import GRID_BITS
+from tacit.privacy.whole import ProtectedSites
 
 FALSE_ALARM = 1e-6
 DRAWS = 100_000

@@ -58,7 +58,7 @@ def silent(mechanism: ProtectedRecords) -> Silent:
 
 
 def test_the_sums_compared_here_are_those_that_noise_is_added_to(monkeypatch):
-    monkeypatch.setattr("tacit.privacy.mechanism._noised", lambda values, *_: values.copy())
+    monkeypatch.setattr("tacit.privacy.mechanism.noised", lambda values, *_: values.copy())
     mechanism = ProtectedRecords(law="gaussian", clip=0.3, multiplier=1.0, steps=1, rate=1.0)
     task, data = made("pc-hazard", False), Federation({"oslo": plain(9)})
     contributions = contributed(task, data.store, [[place] for place in range(9)], start(task))

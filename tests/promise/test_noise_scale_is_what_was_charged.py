@@ -20,8 +20,9 @@ from tacit.aggregation.averaging import Mean
 from tacit.keys import Key
 from tacit.privacy import accounting
 from tacit.privacy.adaptive import AdaptiveBound
-from tacit.privacy.mechanism import ProtectedRecords, ProtectedSites
+from tacit.privacy.mechanism import ProtectedRecords
 from tacit.privacy.selection import PrivateQuantile, Selection
+from tacit.privacy.whole import ProtectedSites
 
 FALSE_ALARM = 1e-4
 # Large, so that the event that spends it is seen in so few runs.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tacit import Federation
 from tacit.errors import InvalidFile, InvalidValue, Refused
-from tacit.experiment import construct
+from tacit.reading import construct
 from tacit.record import described
 from tacit.sites.splits import ByColumn, Dealt, Dirichlet, Iid, NonIid, TimeNonIid
 from tacit.survival.data import simulate

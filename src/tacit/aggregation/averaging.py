@@ -1,14 +1,18 @@
 """The mean of the sites' updates, over a denominator that is public."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+import numpy as np
 
 from tacit.errors import InvalidValue, require, require_positive
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.work import Fragility, Norm, Parties
 from tacit.task import Updates
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, NDArray
     from torch import Tensor
 
 
@@ -23,6 +27,7 @@ class Mean:
 
     weights: Literal["uniform"] | dict[str, float] = "uniform"
     kind: ClassVar[str] = "mean"
+    under_noise: ClassVar[Fragility] = "stands"
 
     def __post_init__(self) -> None:
         if isinstance(self.weights, Mapping):
@@ -53,10 +58,32 @@ class Mean:
         total = (weights.unsqueeze(-1) * matrix.double()).sum(dim=0)
         return total / whole if whole else total
 
-    def sensitivity(self, clip: float, sites: float) -> float | None:
+    def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
         """How far one update of length `clip` moves the mean over an expected number of sites."""
         heaviest = max(self.weights.values()) if isinstance(self.weights, Mapping) else 1.0
         return heaviest * clip / self._expected(sites)
+
+    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+        """The mean as it is."""
+        return self
+
+    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+        """Everybody together: of a mean one needs to know the sum alone."""
+        return (tuple(names),) if self.weights == "uniform" else None
+
+    def across(self, means: Updates) -> "Tensor":
+        """The mean of the one group there is."""
+        return Mean()(means)
+
+    def standing(self, sites: int) -> int:
+        """No liar at all: one can move the mean wherever it likes."""
+        return 0
+
+    def shares(self, updates: "Updates | Tensor | ArrayLike") -> "NDArray[np.float64] | None":
+        """The weights, as parts of their sum."""
+        rows = updates.matrix if isinstance(updates, Updates) else np.asarray(updates)
+        weights = np.array(self._of(updates, len(rows)))
+        return weights / weights.sum()
 
     def _expected(self, sites: float) -> float:
         """The weight of so many sites; what is expected of each is the average weight."""

@@ -2,7 +2,8 @@
 
 import hashlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from tacit.privacy.release import Relation
 
 if TYPE_CHECKING:
     from tacit.run import Run
+    from tacit.trials import Tried
     from tacit.tuning import Candidate, Tuned
 
 # Running prices are recomputed for so many rows of a ledger, spread evenly.
@@ -214,20 +216,24 @@ def new(workload: str) -> Path:
     return target
 
 
-def run(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, quiet: bool) -> "Run":
-    """Run an experiment file, or go on with a run that was cut off."""
-    from tacit import experiment
+def run(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, quiet: bool) -> "Run | Tried":
+    """Run an experiment file, or go on with what was cut off; with a table [attack], all that it asks for."""
+    from tacit import experiment, trials
     from tacit.reports.text import progress
 
+    if trials.asked_for(file, changes):
+        asked = trials.read(file, changes)
+        place = out or _place(file, f"{asked.experiment.name}-attacks", repr(asked), resume=resume)
+        with _resumable("run", place):
+            return trials.attempt(
+                asked, place, resume=resume, announce=lambda line: output.talk(line, quiet=quiet)
+            )
     read = experiment.read(file, changes)
-    place = out if out is not None else _place(file, read.name, repr(read), resume=resume)
-    try:
-        with progress(quiet=quiet) as watcher:
-            return read.run(place, resume=resume, callbacks=[watcher])
-    except KeyboardInterrupt:
-        words = f"tacit run {shlex.quote(str(place))} --resume"
-        output.talk(f"tacit: interrupted; go on with: {words}", quiet=False)
-        raise
+    for caution in read.cautions():
+        output.talk(f"warning: {caution}", quiet=quiet)
+    place = out or _place(file, read.name, repr(read), resume=resume)
+    with _resumable("run", place), progress(quiet=quiet) as watcher:
+        return read.run(place, resume=resume, callbacks=[watcher])
 
 
 def tune(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, quiet: bool) -> "Tuned":
@@ -237,16 +243,22 @@ def tune(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, 
 
     grid = tuning.read(file, changes)
     name, many = f"{grid.common.name}-tuning", len(grid.candidates)
-    place = out if out is not None else _place(file, name, repr(grid), resume=resume)
+    place = out or _place(file, name, repr(grid), resume=resume)
 
     def announce(candidate: "Candidate") -> None:
         output.talk(f"{candidate.name} of {many}: {_in_words(candidate.changes)}", quiet=quiet)
 
+    with _resumable("tune", place), progress(quiet=quiet) as watcher:
+        return tuning.tune(grid, place, resume=resume, announce=announce, callbacks=[watcher])
+
+
+@contextmanager
+def _resumable(verb: str, place: Path) -> Generator[None]:
+    """Say how to go on with what is interrupted."""
     try:
-        with progress(quiet=quiet) as watcher:
-            return tuning.tune(grid, place, resume=resume, announce=announce, callbacks=[watcher])
+        yield
     except KeyboardInterrupt:
-        words = f"tacit tune {shlex.quote(str(place))} --resume"
+        words = f"tacit {verb} {shlex.quote(str(place))} --resume"
         output.talk(f"tacit: interrupted; go on with: {words}", quiet=False)
         raise
 

@@ -4,7 +4,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
@@ -15,6 +15,8 @@ from tacit.task import Trains, Updates
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from tacit.privacy.blind import BlindSites
 
 
 class Engine(Protocol):
@@ -43,6 +45,16 @@ def work(task: Trains, state: "Tensor", cohort: Cohort, mechanism: Mechanism, ke
         for name, update in zip(trained.names, trained.matrix, strict=True)
     ]
     return replace(trained, matrix=torch.stack(guarded))
+
+
+def seen(updates: Updates, mechanism: Mechanism) -> Updates:
+    """What the server sees of guarded updates: each of them, or sums over groups of sites alone."""
+    if mechanism.groups(updates.names) is None:
+        return updates
+    # Only a server that is blind needs cryptography.
+    from tacit.engines.blinding import blinded
+
+    return blinded(updates, cast("BlindSites", mechanism))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tacit.engines.base import one_thread, work
+from tacit.engines.base import one_thread, seen, work
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
 from tacit.sites.site import Federation
@@ -33,4 +33,4 @@ class Local:
         if not names:
             return Updates((), state.new_zeros((0, state.shape[-1])))
         with one_thread():
-            return work(task, state, federation.cohort(names), mechanism, key)
+            return seen(work(task, state, federation.cohort(names), mechanism, key), mechanism)

@@ -22,6 +22,8 @@ from tacit.privacy import gaussian, pure, theorems
 from tacit.privacy.falling import Price, meet
 from tacit.privacy.kinds import Counts, Kind, counted, reach, variance
 from tacit.privacy.release import (
+    COARSEST,
+    ROUNDED,
     Law,
     Relation,
     Release,
@@ -82,19 +84,25 @@ def calibrate(
         steps: How many releases.
         rate: Probability of the secret, independent draw by which each unit joins a step.
         relation: Under `replace` one unit moves a sum by twice its bound.
-        mechanism: `gaussian` for L2 bounds, `laplace` for L1 bounds.
+        mechanism: `gaussian` for L2 bounds, `laplace` for L1 bounds, `discrete` for L2 bounds of `COARSEST`
+            or more steps of a lattice.
         sampled: What the draw selects: units, or fixed groups of them.
         beside: What else is released about the same records, and paid from the same epsilon.
 
     Guarantee:
         `epsilon()` of the same releases with this noise, and of those beside, is at most the target.
     """
-    require_word("mechanism", mechanism, ("gaussian", "laplace"))
+    require_word("mechanism", mechanism, ("gaussian", "laplace", "discrete"))
     require_positive("epsilon", epsilon)
     require(epsilon >= NEGLIGIBLE, "epsilon", epsilon, f"at least {NEGLIGIBLE:g}")
     require_count("steps", steps)
     require_rate("rate", rate)
     require_delta(delta, mechanism)
+    if mechanism == "discrete":
+        require(rate == 1, "rate", rate, "1 with discrete noise: no draw is counted on")
+        # The Gaussian that it is a rounding of, and what rounding takes on the coarsest lattice allowed.
+        plain = calibrate(epsilon, delta, steps, relation=relation, sampled=sampled, beside=beside)
+        return math.hypot(plain, math.sqrt(ROUNDED) / COARSEST) * (1 + 1e-12)
 
     def plan(multiplier: float) -> list[Release]:
         one = clipped_release(
@@ -105,7 +113,9 @@ def calibrate(
     def price(multiplier: float) -> float:
         return cost(plan(multiplier), delta)
 
-    first, taken = plan(1.0)[0], cost(plan(1.0)[1:], delta) if beside else 0.0
+    # Under one relation, as they are priced together.
+    first, *others = by_subject(plan(1.0))["records"]
+    taken = cost(others, delta)
     require(taken < epsilon, "epsilon", epsilon, f"above {taken:.4g}, which other releases cost already")
     if mechanism == "laplace" and delta == 0:
         # A little more, so that rounding in somebody's clip bound does not exceed the budget.

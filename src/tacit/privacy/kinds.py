@@ -34,7 +34,8 @@ Counts = tuple[tuple[Kind, int], ...]
 def counted(releases: Iterable[Release]) -> Counts:
     """How often each kind of release occurs; all that a price depends on."""
     counter: Counter[Kind] = Counter()
-    for release in releases:
+    # What is discrete is priced as the Gaussian that it is a rounding of, alone and among others.
+    for release in (release.unrounded() for release in releases):
         counter[Kind(release.law, release.multiplier, release.rate, release.two_sided)] += release.count
     return tuple(sorted(counter.items()))
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from tacit.errors import require, require_count, require_positive, require_rate
 from tacit.keys import Key
 from tacit.privacy import noise
-from tacit.privacy.release import Relation, Release, Sampled, View, clipped_release
+from tacit.privacy.release import Release, Sampled
+from tacit.privacy.work import Norm, Parties
 
 if TYPE_CHECKING:
     # A price needs no tensors: plans are made without loading torch.
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 NoiseLaw = Literal["gaussian", "laplace"]
-Norm = Literal["l2", "l1"]
 # The standard deviation of noise of scale 1.
 DEVIATIONS: dict[NoiseLaw, float] = {"gaussian": 1.0, "laplace": math.sqrt(2)}
 NORMS: dict[NoiseLaw, Norm] = {"gaussian": "l2", "laplace": "l1"}
@@ -85,6 +85,22 @@ class Mechanism(Protocol):
 
         None where everybody may know how many came.
         """
+        ...
+
+    def longest(self) -> float | None:
+        """How long an honest update can be when it reaches the server, where that is public and exact."""
+        ...
+
+    def of_round(self, number: int) -> "Mechanism":
+        """The mechanism of a round, in which sites may be grouped otherwise than in others."""
+        ...
+
+    def groups(self, names: Sequence[str]) -> Parties | None:
+        """Whose sums alone the server sees; None where it sees every update."""
+        ...
+
+    def together(self) -> "Mechanism":
+        """The mechanism of a question that all sites answer together, however updates are grouped."""
         ...
 
 
@@ -148,6 +164,22 @@ class Unprotected:
         """There is no noise."""
         return 0.0
 
+    def longest(self) -> float | None:
+        """Nobody knows."""
+        return None
+
+    def of_round(self, number: int) -> "Mechanism":
+        """The same in every round."""
+        return self
+
+    def groups(self, names: Sequence[str]) -> Parties | None:
+        """The server sees every update."""
+        return None
+
+    def together(self) -> "Mechanism":
+        """The same."""
+        return self
+
 
 @dataclass(frozen=True, kw_only=True)
 class Counting:
@@ -198,12 +230,12 @@ class ProtectedRecords(Unprotected):
         factors = clip_factors(contributions.lengths(NORMS[self.law]), self.clip)
         totals, scale = contributions.total(factors), self.multiplier * self.clip
         for site, (total, key) in enumerate(zip(totals, keys, strict=True)):
-            totals[site] = _noised(total, self.law, scale, key / step, self.rehearsal)
+            totals[site] = noised(total, self.law, scale, key / step, self.rehearsal)
         return totals
 
     def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
         """The sum of clipped rows plus noise; with no rows at all, noise alone."""
-        return _tensor(self.noisy_sums(Rows(rows.unsqueeze(0)), [key], 0)[0], rows)
+        return tensor_like(self.noisy_sums(Rows(rows.unsqueeze(0)), [key], 0)[0], rows)
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
         """One release per site that takes part: its own records, nobody else's."""
@@ -251,86 +283,10 @@ class ProtectedRecords(Unprotected):
             return None
         law, scale = self.counts.law, self.counts.scale
         noisy = [
-            _noised(np.array([float(size)]), law, scale, key / name, self.rehearsal)
+            noised(np.array([float(size)]), law, scale, key / name, self.rehearsal)
             for name, size in sizes.items()
         ]
         return max(round(float(np.sum(noisy))), len(sizes))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProtectedSites(Unprotected):
-    """Each site's whole update is clipped; noise is added by the site itself, or by a trusted server.
-
-    Args:
-        law: The noise.
-        clip: The bound of one site's update.
-        multiplier: Noise in units of the bound: of `clip` at the site, of `reach` at the server.
-        where: Who adds the noise.
-        reach: How far one clipped update can move the aggregate; what the server's noise is scaled by.
-        rate: Probability with which each site joins a round, drawn in secret; 1 where the server looks on.
-        rehearsal: Whether the noise repeats.
-    """
-
-    law: NoiseLaw
-    clip: float
-    multiplier: float
-    where: Literal["site", "server"]
-    reach: float
-    rate: float = 1.0
-    rehearsal: bool = False
-
-    def __post_init__(self) -> None:
-        require_price(self.clip, self.multiplier, self.rate)
-        require_positive("reach", self.reach)
-        alike = self.reach == self.clip and self.rate == 1
-        given = f"reach {self.reach} and rate {self.rate}"
-        require(self.where == "server" or alike, "noise at the site", given, "reach = clip and rate = 1")
-
-    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
-        """The clipped update; with noise if the site does not trust the server."""
-        clipped = _clipped(update, self.law, self.clip)
-        if self.where == "server":
-            return clipped
-        scale = self.multiplier * self.clip
-        return _tensor(_noised(_array(clipped), self.law, scale, key, self.rehearsal), update)
-
-    def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
-        """The aggregate; with noise if the server is trusted to add it."""
-        if self.where == "site":
-            return combined
-        scale = self.multiplier * self.reach
-        return _tensor(_noised(_array(combined), self.law, scale, key, self.rehearsal), combined)
-
-    def deviation(self, sites: int) -> float:
-        """That of the noise in the mean of so many updates, wherever it is added."""
-        at_site = self.multiplier * self.clip / math.sqrt(sites)
-        own = at_site if self.where == "site" else self.multiplier * self.reach
-        return DEVIATIONS[self.law] * own
-
-    def denominator(self, sites: int) -> float | None:
-        """How many sites are expected, if the server adds the noise: `reach` holds for that number alone."""
-        return self.rate * sites if self.where == "server" else None
-
-    def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
-        """One release about the sites, whoever takes part."""
-        # Who sees every single update sees a site exchanged for another, not one more or less.
-        at_site = self.where == "site"
-        relation: Relation = "replace" if at_site else "add-remove"
-        view: View = "server" if at_site else "sites"
-        price = clipped_release(
-            self.multiplier,
-            clip=self.clip if at_site else self.reach,
-            relation=relation,
-            law=self.law,
-            rate=self.rate,
-            unit="site",
-            subject="sites",
-            view=view,
-            party="each site" if at_site else "server",
-            purpose=f"round {number}",
-            rehearsal=self.rehearsal,
-        )
-        return (price,)
 
 
 def require_price(clip: float, multiplier: float, rate: float) -> None:
@@ -340,7 +296,8 @@ def require_price(clip: float, multiplier: float, rate: float) -> None:
     require_rate("rate", rate)
 
 
-def _clipped(rows: "Tensor", law: NoiseLaw, bound: float) -> "Tensor":
+def clipped(rows: "Tensor", law: NoiseLaw, bound: float) -> "Tensor":
+    """Rows no longer than the bound, in the norm of the law."""
     from tacit.privacy.clip import clip_rows
 
     return clip_rows(rows, bound, norm=NORMS[law])
@@ -362,16 +319,19 @@ def clip_factors(lengths: Array, bound: float) -> Array:
     return factors
 
 
-def _noised(values: Array, law: NoiseLaw, scale: float, key: Key, rehearsal: bool) -> Array:
+def noised(values: Array, law: NoiseLaw, scale: float, key: Key, rehearsal: bool) -> Array:
+    """The values with noise; refused where it repeats and nobody said so."""
     noise.refuse_undeclared(key, rehearsal)
     return (noise.gaussian if law == "gaussian" else noise.laplace)(values, scale, key)
 
 
-def _array(values: "Tensor") -> Array:
+def array_of(values: "Tensor") -> Array:
+    """A tensor as an array of doubles."""
     return values.detach().double().contiguous().numpy()
 
 
-def _tensor(values: Array, like: "Tensor") -> "Tensor":
+def tensor_like(values: Array, like: "Tensor") -> "Tensor":
+    """An array as a tensor of the same precision as another."""
     import torch
 
     return torch.from_numpy(values).to(like.dtype)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tacit.privacy import accounting
-from tacit.privacy.policy import Combiner, Open, Privacy, Question, Work
+from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Release
 from tacit.privacy.statement import Statement, state
+from tacit.privacy.work import Combiner, Question, Work
 
 # Above this, a promise says little to the person it protects.
 WEAK_EPSILON = 10.0
@@ -57,6 +58,7 @@ def plan(
     also: Collection[Release] = (),
     once: Collection[Release] = (),
     questions: Sequence[Question] = (),
+    watched: bool = False,
 ) -> Plan:
     """Solve a promise for its noise and price it.
 
@@ -72,14 +74,16 @@ def plan(
         also: What else is released in every round.
         once: What else is released once.
         questions: What is asked once, before or after all rounds.
+        watched: Whether the server decides about sites by looking at their updates.
 
     Raises:
         Refused: The promise cannot be kept for this combination.
     """
     kept = training or privacy
     mechanism = kept.solve(
-        task, sites, aggregation, rounds, sampling=sampling, records=records, questions=questions
-    )
+        task, sites, aggregation, rounds,
+        sampling=sampling, records=records, questions=questions, watched=watched,
+    )  # fmt: skip
     asked = [
         replace(release, purpose=part.kind)
         for part in questions

@@ -6,7 +6,7 @@ combinations die there, before data is touched.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tacit.errors import (
     InvalidValue,
@@ -19,80 +19,23 @@ from tacit.errors import (
     require_word,
 )
 from tacit.privacy.accounting import calibrate, require_delta
-from tacit.privacy.release import Relation, Release, Sampled, Unit
+from tacit.privacy.release import Law, Relation, Release, Sampled, Unit
+from tacit.privacy.work import (
+    Combiner,
+    Norm,
+    Question,
+    Work,
+    fragility,
+    name_of,
+    parties_of,
+    reach_of,
+)
 
 if TYPE_CHECKING:
     from tacit.privacy.mechanism import Counting, Mechanism
 
 # What part of epsilon the number of records may cost, where it has to be bought.
 COUNT_SHARE = 0.02
-# How a loss that couples records is cut into risk groups, and what a draw then selects.
-Groups = Literal["none", "records", "groups"]
-
-
-class Work(Protocol):
-    """What a promise needs to know about a task; all of it public. Its `kind` is its name."""
-
-    kind: ClassVar[str]
-
-    @property
-    def separable(self) -> bool:
-        """Whether the loss is a sum over records."""
-        ...
-
-    @property
-    def groups(self) -> Groups:
-        """Whether the loss is formed inside risk groups, and whether records or whole groups are drawn."""
-        ...
-
-    @property
-    def steps(self) -> int:
-        """Local steps in a round."""
-        ...
-
-    @property
-    def sample(self) -> float:
-        """Probability with which each record, or group, joins a step."""
-        ...
-
-    @property
-    def batch(self) -> int | None:
-        """The public number that sums of drawn records are divided by, if the task says one."""
-        ...
-
-    @property
-    def shuffled(self) -> bool:
-        """Whether records are dealt out in shuffled batches instead of drawn independently."""
-        ...
-
-
-class Question(Protocol):
-    """What a promise needs to know about a question that is asked once, before or after all rounds.
-
-    Args:
-        kind: Its name.
-        share: What part of a promise to records it may cost.
-    """
-
-    kind: ClassVar[str]
-    share: ClassVar[float]
-
-    def reach(self, norm: Literal["l2", "l1"]) -> float:
-        """The bound of what one record contributes to the sums that answer it; longer ones are clipped."""
-        ...
-
-
-class Combiner(Protocol):
-    """What a promise needs to know about an aggregator."""
-
-    @property
-    def weights(self) -> str | Mapping[str, float]:
-        """How the sites are weighed: `uniform`, or a public weight for each; record counts are private."""
-        ...
-
-    def sensitivity(self, clip: float, sites: float) -> float | None:
-        """How far one clipped update moves the aggregate of so many sites; None if there is no bound."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +52,8 @@ class Privacy:
         noise: Who adds the noise, that is, who need not be trusted beyond that: `site`, `server`, or `secure`
             aggregation.
         participation: Probability with which each site joins a round, drawn in secret.
+        colluders: How many sites may tell the server what they know without breaking the promise, where noise
+            is `secure`; each knows its own share of the noise.
         rehearsal: Whether noise repeats with the seed; then it protects nobody, and every statement says so.
     """
 
@@ -120,6 +65,7 @@ class Privacy:
     mechanism: Literal["gaussian", "laplace"] = "gaussian"
     noise: Literal["site", "server", "secure"] = "site"
     participation: float = 1.0
+    colluders: int = 1
     rehearsal: bool = False
     kind: ClassVar[str] = "private"
 
@@ -137,6 +83,7 @@ class Privacy:
         require_delta(self.delta, self.mechanism)
         require_positive("clip", self.clip)
         require_rate("participation", self.participation)
+        require_count("colluders", self.colluders)
 
     def solve(
         self,
@@ -148,6 +95,7 @@ class Privacy:
         sampling: Literal["poisson", "fixed"] = "poisson",
         records: int | None = None,
         questions: Sequence[Question] = (),
+        watched: bool = False,
     ) -> "Mechanism":
         """The mechanism that keeps this promise over `rounds` rounds.
 
@@ -160,6 +108,7 @@ class Privacy:
             records: How many records there are in all, if that is public; where it is needed and is not, it
                 is bought.
             questions: What else is asked once; the mechanism of each is `asking`.
+            watched: Whether the server decides about sites by looking at their updates.
 
         Raises:
             Refused: The promise cannot be kept for this combination; the message names a way out.
@@ -169,6 +118,10 @@ class Privacy:
         require_count("steps", task.steps)
         require_rate("sample", task.sample)
         _require_public(aggregation.weights, federation)
+        if watched:
+            self._require_sight()
+        if self.noise == "site":
+            self._require_robust(aggregation)
         if self.unit == "record":
             return self._protect_records(task, rounds, records, questions)
         # To a site, a question is one round more.
@@ -249,16 +202,34 @@ class Privacy:
             return Counting(law=self.mechanism, scale=self.noise_multiplier)
         return Counting(law="laplace", scale=1 / (COUNT_SHARE * self.epsilon))
 
+    def _require_sight(self) -> None:
+        """Refuse to let anybody decide by what is not yet protected, or cannot be seen."""
+        if self.noise == "server":
+            raise Refused(
+                'noise = "server" does not go with [quarantine]: it would decide by updates that have no '
+                'noise yet, and the decision would tell about them. Use noise = "site".'
+            )
+        if self.noise == "secure":
+            raise Refused(
+                'noise = "secure" does not go with [quarantine]: nobody sees the update of a single site. '
+                'Use noise = "site", or leave it out.'
+            )
+
+    def _require_robust(self, aggregation: Combiner) -> None:
+        if fragility(aggregation) == "breaks":
+            raise Refused(
+                f"{name_of(aggregation)} does not go with noise at the sites: noise drives honest updates "
+                "apart, and a liar that sends a quiet one is chosen. Use covariance-filter or "
+                "geometric-median, or set allow_fragile = true to see it fail."
+            )
+
     def _protect_sites(
         self, federation: Collection[str], aggregation: Combiner, rounds: int, sampling: str
     ) -> "Mechanism":
-        from tacit.privacy.mechanism import ProtectedSites
+        from tacit.privacy.whole import ProtectedSites
 
         if self.noise == "secure":
-            raise Refused(
-                'noise = "secure" needs an aggregation that adds up updates nobody can read, and this one '
-                'reads them. Use noise = "site", or noise = "server" if the server may be trusted.'
-            )
+            return self._protect_blindly(federation, aggregation, rounds)
         if self.noise == "site":
             # The server sees who takes part, so no draw is counted on.
             multiplier = self._multiplier(rounds, 1.0, "replace")
@@ -276,6 +247,37 @@ class Privacy:
             rehearsal=self.rehearsal,
         )
 
+    def _protect_blindly(
+        self, federation: Collection[str], aggregation: Combiner, rounds: int
+    ) -> "Mechanism":
+        from tacit.privacy.blind import BlindSites
+
+        if self.participation < 1:
+            raise Refused(
+                f'noise = "secure" with participation = {self.participation:g} is not priced: the server '
+                "sees who takes part, so a draw hides nobody. Use participation = 1."
+            )
+        if self.mechanism != "gaussian":
+            raise Refused(
+                'noise = "secure" adds discrete Gaussian noise: use mechanism = "gaussian", delta above 0'
+            )
+        if parties_of(aggregation, list(federation)) is None:
+            raise Refused(
+                f'noise = "secure" does not go with {name_of(aggregation)}: it looks at every single update, '
+                "and nobody sees more than sums. Use mean, centered-clip with a radius and one step, or "
+                "bucketing with at least 3 sites to a bucket, which sums each bucket in secret; or noise = "
+                '"site".'
+            )
+        bound = aggregation.sensitivity(self.clip, 1.0)
+        return BlindSites(
+            clip=self.clip if bound is None else bound,
+            multiplier=self._multiplier(rounds, 1.0, "add-remove", law="discrete"),
+            colluders=self.colluders,
+            sites=len(federation),
+            parties=aggregation.parties,
+            rehearsal=self.rehearsal,
+        )
+
     def _reach(self, federation: Collection[str], aggregation: Combiner, sampling: str) -> float:
         if sampling != "poisson":
             # In a draw of fixed size one site more takes the place of another.
@@ -283,12 +285,21 @@ class Privacy:
                 f'noise = "server" with sampling = "{sampling}" is not priced: only an independent, secret '
                 'draw of the sites is. Use sampling = "poisson" with participation, or noise = "site".'
             )
-        reach = aggregation.sensitivity(self.clip, self.participation * len(federation))
-        if reach is None:
+        norm: Norm = "l2" if self.mechanism == "gaussian" else "l1"
+        sites, name = len(federation), name_of(aggregation)
+        if reach_of(aggregation, self.clip, sites, norm) is None:
             raise Refused(
-                f'noise = "server" does not go with {type(aggregation).__name__}: one site can move its '
-                'result without bound, so no noise is enough. Use the mean, or noise = "site".'
+                f'noise = "server" does not go with {name}: there is no bound on how far one site can move '
+                "its result, so no noise is enough. Use mean, trimmed-mean, mixing before trimmed-mean, or "
+                'centered-clip with a radius and one step; or noise = "site".'
             )
+        if self.participation < 1 and parties_of(aggregation, list(federation)) is None:
+            raise Refused(
+                f'noise = "server" with {name} and participation = {self.participation:g} is not priced: its '
+                "result hangs on how many come, which is a secret. Use participation = 1, or the mean."
+            )
+        reach = reach_of(aggregation, self.clip, self.participation * sites, norm)
+        assert reach is not None
         return reach
 
     def _beside(self, questions: Sequence[Question], counts: "Counting | None") -> tuple[Release, ...]:
@@ -309,6 +320,7 @@ class Privacy:
         share: float = 1.0,
         sampled: Sampled = "unit",
         beside: Sequence[Release] = (),
+        law: Law | None = None,
     ) -> float:
         if self.noise_multiplier is not None:
             return self.noise_multiplier
@@ -319,7 +331,7 @@ class Privacy:
             steps=steps,
             rate=rate,
             relation=relation,
-            mechanism=self.mechanism,
+            mechanism=law or self.mechanism,
             sampled=sampled,
             beside=beside,
         )
@@ -360,6 +372,7 @@ class Open:
         sampling: Literal["poisson", "fixed"] = "poisson",
         records: int | None = None,
         questions: Sequence[Question] = (),
+        watched: bool = False,
     ) -> "Mechanism":
         """The mechanism that does nothing."""
         from tacit.privacy.mechanism import Unprotected

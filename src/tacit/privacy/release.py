@@ -5,6 +5,7 @@ numbers stay together with the relation under which they hold: a bare noise mult
 compose numbers that mean different things. A release knows no data and can be published.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -14,11 +15,18 @@ import msgspec
 
 from tacit.errors import between, require, require_count, require_positive, require_rate, require_word
 
-Law = Literal["gaussian", "laplace", "selection"]
+Law = Literal["gaussian", "laplace", "selection", "discrete"]
 Unit = Literal["record", "site"]
 Relation = Literal["add-remove", "replace"]
 View = Literal["server", "sites", "public"]
 Sampled = Literal["unit", "group"]
+
+# Discrete noise of fewer or more steps has no price.
+FEWEST_STEPS, MOST_STEPS = 16.0, 2.0**60
+# How many steps a bound must have for noise that was calibrated without knowing the lattice.
+COARSEST = 2.0**16
+# The variance, in steps, of the rounding that makes a Gaussian discrete.
+ROUNDED = 16.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +34,11 @@ class Release:
     """A noisy answer about private data, or `count` alike.
 
     Args:
-        law: What kind of noise: `gaussian` (L2), `laplace` (L1), or `selection` of one candidate (pure).
-        scale: Standard deviation (gaussian), or the b of Laplace; for a selection sensitivity / epsilon.
+        law: What kind of noise: `gaussian` (L2), `laplace` (L1), `selection` of one candidate (pure), or
+            `discrete`: Gaussian on the integers (L2), for sums taken in secret.
+        scale: Standard deviation (gaussian), or the b of Laplace; for a selection sensitivity / epsilon. That
+            of discrete noise is what all the shares counted on add up to; like its sensitivity, in steps of
+            the lattice.
         sensitivity: How far one unit can move the answer under `relation`, in the norm of the law.
         relation: Which neighbours: one unit more or less, or one unit exchanged for another.
         rate: Probability of the secret, independent draw that decided who took part; 1 means no such draw.
@@ -69,6 +80,10 @@ class Release:
         require_count("count", self.count)
         require_subject(self.subject, self.unit)
         centred = self.bound is not None and 0 < 2 * self.bound <= self.sensitivity * (1 + 1e-12)
+        if self.law == "discrete":
+            require(self.rate == 1, "rate", self.rate, "1 with discrete noise: no draw is counted on")
+            known = FEWEST_STEPS <= self.scale <= MOST_STEPS
+            require(known, "scale", self.scale, f"from {FEWEST_STEPS:g} to 2^60 steps of a lattice")
         allowed = "at most half the sensitivity, where a draw decides about an exchange"
         require(centred or not self.two_sided, "bound", self.bound, allowed)
 
@@ -85,6 +100,21 @@ class Release:
         without sampling the two cases cost the same.
         """
         return self.rate < 1 and (self.relation == "replace" or self.sampled == "group")
+
+    def unrounded(self) -> "Release":
+        """The Gaussian release that a discrete one is a rounding of; any other as it is.
+
+        Guarantee:
+            At least as costly. Give whole numbers a Gaussian noise of variance scale^2 - 16, and round each
+            coordinate y to the whole number z with probability in proportion to exp(-(z - y)^2 / (2 * 16)):
+            the outcome has the discrete Gaussian law of `scale` (Peikert 2010, theorem 3.1), but for a factor
+            within 5 exp(-32 pi^2) < 2^-450 of 1 for each coordinate, because the probabilities add up to a
+            constant within 2.01 exp(-32 pi^2), wherever y is (Poisson's summation formula). Rounding reads
+            no data, so the discrete release costs no more than the Gaussian one.
+        """
+        if self.law != "discrete":
+            return self
+        return replace(self, law="gaussian", scale=math.sqrt(self.scale**2 - ROUNDED))
 
     def under_replacement(self) -> "Release":
         """The same release, priced for exchanging one unit: one leaves and another joins.
@@ -183,7 +213,7 @@ def require_subject(subject: object, unit: Unit) -> None:
 def require_delta(delta: object, law: Law | None = None) -> None:
     """Refuse what is not a probability below 1; Gaussian noise needs one above 0."""
     require(delta == 0 or between(delta, 0, 1), "delta", delta, "at least 0 and below 1")
-    if law == "gaussian":
+    if law in ("gaussian", "discrete"):
         require(
             delta != 0, "delta", delta, 'above 0 with Gaussian noise; use mechanism "laplace" for delta 0'
         )

@@ -24,7 +24,7 @@ NOT_PROTECTED = (
 )
 PUBLIC = ("the experiment file: model, rounds, sampling rates, clip bound, noise scale",)
 EXCHANGED = {"add-remove": "is there or not", "replace": "is exchanged for any other"}
-NORMS: dict[Law, str] = {"gaussian": "L2", "laplace": "L1", "selection": "score"}
+NORMS: dict[Law, str] = {"gaussian": "L2", "laplace": "L1", "selection": "score", "discrete": "L2"}
 VIEWS: dict[View, str] = {"server": "the server", "sites": "the other sites", "public": "the public"}
 
 
@@ -129,10 +129,7 @@ def state(
         epsilon=max(subjects.values(), default=0.0),
         delta=privacy.delta,
         against=tuple(name for view, name in VIEWS.items() if not (trusting and view == "server")),
-        trusted=(
-            "each site, to follow the protocol",
-            *(("the server, which sees updates without noise",) * trusting),
-        ),
+        trusted=tuple(_trusted(privacy)),
         subjects=subjects,
         released=tuple(released_in_words(rows)),
         public=(*PUBLIC, *public),
@@ -140,6 +137,16 @@ def state(
         not_protected=NOT_PROTECTED,
         rehearsal=privacy.rehearsal or any(row.rehearsal for row in rows),
     )
+
+
+def _trusted(privacy: Privacy) -> Iterable[str]:
+    """Who must keep to the protocol for the promise to hold."""
+    yield "each site, to follow the protocol"
+    if privacy.noise == "server":
+        yield "the server, which sees updates without noise"
+    if privacy.noise == "secure":
+        some = "1 site" if privacy.colluders == 1 else f"{privacy.colluders} sites"
+        yield f"all but {some}, not to work together with the server, which sees sums alone"
 
 
 def released_in_words(releases: Iterable[Release]) -> list[str]:
@@ -164,7 +171,8 @@ def _in_words(release: Release, counts: Counter[str]) -> str:
     bound = f"over an {NORMS[release.law]} sensitivity of {release.sensitivity:.4g}"
     sums = "noisy sum" if most == 1 else "noisy sums"
     aim = f", for the {release.purpose}," if release.purpose else ""
-    noise = f"({release.law} noise of scale {release.scale:.4g} {bound}{draw})"
+    law, steps = ("discrete Gaussian", " steps") if release.law == "discrete" else (release.law, "")
+    noise = f"({law} noise of scale {release.scale:.4g} {bound}{steps}{draw})"
     return f"{times} {sums}{aim} about {about} {noise}"
 
 

@@ -32,7 +32,8 @@ def advanced_composition(epsilon: float, times: int, slack: float) -> float:
 
 def pure_epsilon(release: Release) -> float:
     """Epsilon of one Laplace or selection release, at delta 0; infinite for a Gaussian."""
-    return math.inf if release.law == "gaussian" else amplified(1 / release.multiplier, release.rate)
+    pure = release.law in ("laplace", "selection")
+    return amplified(1 / release.multiplier, release.rate) if pure else math.inf
 
 
 def basic(releases: Sequence[Release], delta: float) -> float | None:
@@ -54,7 +55,8 @@ def zcdp(releases: Sequence[Release], delta: float) -> float | None:
 
 def rho(release: Release) -> float:
     """The zCDP of one release; of a sampled one, as if there had been no draw."""
-    # A Gaussian of z sensitivities has 1 / (2 z^2); so has any pure release with epsilon = 1 / z.
+    # A Gaussian of z sensitivities has 1 / (2 z^2); so has a discrete one (Canonne, Kamath and Steinke 2020),
+    # and any pure release with epsilon = 1 / z.
     return 1 / (2 * release.multiplier**2)
 
 
@@ -70,8 +72,9 @@ THEOREMS: dict[str, Theorem] = {"zcdp": zcdp, "advanced": advanced, "basic": bas
 
 
 def _singles(releases: Sequence[Release], delta: float) -> list[tuple[float, int]]:
-    sharing = sum(release.count for release in releases if release.law == "gaussian")
-    return [(_single(release, delta / max(sharing, 1)), release.count) for release in releases]
+    plain = [release.unrounded() for release in releases]
+    sharing = sum(release.count for release in plain if release.law == "gaussian")
+    return [(_single(release, delta / max(sharing, 1)), release.count) for release in plain]
 
 
 def _single(release: Release, delta: float) -> float:

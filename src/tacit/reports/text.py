@@ -30,6 +30,9 @@ def summary(run: dict[str, Any]) -> str:
     head = [("run", run["name"]), ("task", run["task"]), ("rounds", ended), ("privacy", spent)]
     if run["chosen"] != run["rounds"]:
         head.append(("model", f"of round {run['chosen']}"))
+    head += [(f"model {number}", ", ".join(names)) for number, names in _members(run.get("clusters", {}))]
+    head += [("trouble", line) for line in run.get("trouble", ())]
+    head += [("note", line) for line in run.get("notes", ())]
     parts = [labelled(head), scores([("federated", run["scores"]), *_named(run["baselines"])])]
     if run["baselines"]:
         parts.append("Alone and pooled are trained by the same work without any protection, for comparison.")
@@ -127,6 +130,11 @@ def _spent(promise: dict[str, Any]) -> str:
 def _named(baselines: dict[str, dict[str, float]]) -> list[tuple[str, dict[str, float]]]:
     names = {"alone": "each site alone", "pooled": "pooled"}
     return [(names.get(key, key), found) for key, found in baselines.items()]
+
+
+def _members(clusters: dict[str, int]) -> list[tuple[int, list[str]]]:
+    models = sorted(set(clusters.values()))
+    return [(model, [name for name in clusters if clusters[name] == model]) for model in models]
 
 
 def _number(value: float | None) -> str:

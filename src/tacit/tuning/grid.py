@@ -13,12 +13,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from tacit.errors import InvalidFile, TacitError, hint, require
-from tacit.experiment import (
-    Experiment,
-    construct,
-    construct_experiment,
-    read_as,
-)
+from tacit.experiment import Experiment, construct_experiment
+from tacit.reading import construct, portable, read_as
 from tacit.tuning.choosing import Tuning
 
 Table = dict[str, Any]
@@ -99,7 +95,7 @@ def _grid(document: Table, folder: Path) -> Grid:
         _candidate(number, _settings(varied, values), plain, folder)
         for number, values in enumerate(product(*varied.values()), start=1)
     )
-    return Grid(tuning=tuning, candidates=candidates, document=_portable(document, folder))
+    return Grid(tuning=tuning, candidates=candidates, document=portable(document, folder))
 
 
 def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
@@ -151,13 +147,3 @@ def _candidate(number: int, changes: Table, document: Table, folder: Path) -> Ca
     except TacitError as error:
         varied = ", ".join(f"{key} = {value!r}" for key, value in changes.items())
         raise InvalidFile(f"[tune] candidate {number} ({varied}): {error}") from error
-
-
-def _portable(document: Table, folder: Path) -> Table:
-    """The same document, to be read from anywhere."""
-    found = copy.deepcopy(document)
-    data = found.get("data", {})
-    for key in ("path", "test"):
-        if isinstance(data.get(key), str):
-            data[key] = str(folder / data[key])
-    return found

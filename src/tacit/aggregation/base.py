@@ -1,0 +1,234 @@
+"""The contract of an aggregator, and what every robust rule says of itself: how many liars it stands.
+
+A liar is a site that sends whatever it likes. A rule that stands f of them is refused where there are too few
+others to outvote them; f is never lowered on the way.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import TooFewSites, require
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.work import Combiner, Fragility, Norm, Parties
+from tacit.task import Updates
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from torch import Tensor
+
+Array = NDArray[np.float64]
+# Real numbers of either precision, one row for each site.
+Rows = NDArray[np.floating]
+
+
+class Aggregator(Combiner, Protocol):
+    """From one vector per site to one vector."""
+
+    kind: ClassVar[str]
+
+    def settled(self, sites: int, privacy: Privacy | Open) -> "Aggregator":
+        """The aggregator with everything decided that depends on federation and promise, for a whole run.
+
+        Raises:
+            TooFewSites: It cannot serve so few sites.
+        """
+        ...
+
+    def standing(self, sites: int) -> int:
+        """How many liars it stands among so many sites.
+
+        Raises:
+            TooFewSites: Too few came for the liars that were to be stood.
+        """
+        ...
+
+    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+        """Combine the updates (sites, coordinates); see `Mean` for the public denominator `sites`."""
+        ...
+
+    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+        """How much of each update is in the result, which explains it; None where coordinates differ."""
+        ...
+
+    def across(self, means: Updates) -> "Tensor":
+        """Combine the means of its `parties`, where nobody sees more than their sums."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What all robust rules share.
+
+    Args:
+        f: How many liars are to be stood; without it, as many as are below a third of the sites.
+    """
+
+    f: int | None = None
+    kind: ClassVar[str]
+    weights: ClassVar[str | Mapping[str, float]] = "uniform"
+    # What becomes of the rule when every site adds noise to its update.
+    under_noise: ClassVar[Fragility] = "stands"
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.f, int) and not isinstance(self.f, bool) and self.f >= 0
+        require(self.f is None or whole, "f", self.f, "a whole number of at least 0, or left out")
+
+    @classmethod
+    def fewest(cls, f: int) -> int:
+        """The fewest sites among which f liars can be stood."""
+        return 2 * f + 1
+
+    @classmethod
+    def most(cls, sites: int) -> int:
+        """The most liars that are stood among so many sites, if nobody says how many: below a third."""
+        return max((f for f in range((sites + 2) // 3) if cls.fewest(f) <= sites), default=0)
+
+    def standing(self, sites: int) -> int:
+        """How many liars it stands among so many sites."""
+        f = self.most(sites) if self.f is None else self.f
+        if sites < self.fewest(f):
+            raise TooFewSites(
+                f"f = {f} is not allowed with {sites} sites: {self.kind} needs at least {self.fewest(f)}, "
+                f"and stands at most {self.most(sites)} liars among {sites}"
+            )
+        return f
+
+    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+        """The rule with f decided for a federation of so many sites."""
+        return replace(self, f=self.standing(sites))
+
+    def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
+        """No bound is known."""
+        return None
+
+    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+        """It looks at every single update."""
+        return None
+
+    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+        """Every coordinate has its own."""
+        return None
+
+    @abstractmethod
+    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+        """Combine the updates (sites, coordinates)."""
+
+    def across(self, means: Updates) -> "Tensor":
+        """The means of groups are combined like updates."""
+        return self(means)
+
+
+@dataclass(frozen=True)
+class Own:
+    """A user's own aggregator, which need not say more than how it combines.
+
+    Args:
+        combine: From the updates (sites, coordinates), and the public denominator where there is one, to one
+            vector; it may have a `sensitivity(clip, sites)` in the L2 norm.
+    """
+
+    combine: Callable[..., "Tensor"]
+    kind: ClassVar[str] = "own"
+    under_noise: ClassVar[Fragility] = "stands"
+
+    @property
+    def weights(self) -> str | Mapping[str, float]:
+        """As it says."""
+        return getattr(self.combine, "weights", "uniform")
+
+    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+        """As it is."""
+        return self
+
+    def standing(self, sites: int) -> int:
+        """Nothing is known, so nothing is claimed."""
+        return 0
+
+    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+        """As it combines."""
+        return self.combine(updates) if sites is None else self.combine(updates, sites=sites)
+
+    def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
+        """As it says; nothing is known in other norms."""
+        said = getattr(self.combine, "sensitivity", None)
+        return said(clip, sites) if said is not None and norm == "l2" else None
+
+    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+        """It may look at every single update."""
+        return None
+
+    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+        """It does not say."""
+        return None
+
+    def across(self, means: Updates) -> "Tensor":
+        """As it combines."""
+        return self.combine(means)
+
+
+def adopted(aggregation: object) -> Aggregator:
+    """An aggregator of ours as it is, and a user's own with all that a run asks of one."""
+    if hasattr(aggregation, "settled"):
+        return cast(Aggregator, aggregation)
+    require(callable(aggregation), "aggregation", aggregation, "callable with the updates of a round")
+    return Own(cast("Callable[..., Tensor]", aggregation))
+
+
+def own_or_ours(aggregation: Aggregator) -> object:
+    """What the user gave: an aggregator of ours, or one of their own."""
+    return aggregation.combine if isinstance(aggregation, Own) else aggregation
+
+
+def rows_of(updates: "Updates | Tensor | ArrayLike") -> tuple[Rows, NDArray[np.intp]]:
+    """The updates as an array of reals, one row per site, and which of the given rows each is.
+
+    Rows are sorted by the names of the sites, so that sums do not depend on who answered first. Nothing is
+    copied that is in order already.
+    """
+    if not isinstance(updates, Updates):
+        matrix = _real(updates)
+        return matrix, np.arange(len(matrix))
+    order = np.argsort(np.array(updates.names, dtype=np.str_), kind="stable")
+    matrix = _real(updates.matrix)
+    in_order = bool((order == np.arange(len(order))).all())
+    return matrix if in_order else matrix[order], order
+
+
+def padded(rows: Rows, sites: float | None) -> Rows:
+    """The rows, and one of zeros for each expected site that did not come.
+
+    Where the server adds noise, a site that is not there counts as one that sends nothing: then one site more
+    or less changes a single row, whatever the rule.
+    """
+    missing = 0 if sites is None else round(sites) - len(rows)
+    if missing <= 0:
+        return rows
+    return np.concatenate([rows, np.zeros((missing, rows.shape[1]), dtype=rows.dtype)])
+
+
+def tensor_of(values: Array) -> "Tensor":
+    """A result in double precision."""
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64))
+
+
+def _real(matrix: "Tensor | ArrayLike") -> Rows:
+    detached = matrix.detach().numpy() if hasattr(matrix, "detach") else matrix  # pyright: ignore
+    values = np.asarray(detached)
+    kept: Rows = values if values.dtype.name in ("float32", "float64") else values.astype(np.float64)
+    require(kept.ndim == 2, "updates", f"shape {kept.shape}", "one row for each site (sites, coordinates)")
+    return kept
+
+
+Where = Literal["none", "site", "server", "secure"]
+
+
+def noise_of(privacy: Privacy | Open) -> Where:
+    """Who adds noise to whole updates, or to what they are made of."""
+    return "none" if isinstance(privacy, Open) else privacy.noise

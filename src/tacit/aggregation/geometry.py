@@ -1,0 +1,181 @@
+"""What can be told of updates from their inner products: lengths, distances, and the weight of each site.
+
+Rules of this kind see one small matrix with a row and a column for each site, and say how much of each update
+is in the result; that is also their explanation. The updates themselves are passed over in blocks of columns,
+so that beside the result nothing grows with their length.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.aggregation.base import Array, Rows, Rule, padded, rows_of, tensor_of
+from tacit.aggregation.screening import LONGEST
+from tacit.errors import InvalidValue
+from tacit.task import Updates
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from torch import Tensor
+
+# Where inner products are measured from.
+Centre = Literal["mean", "zero"]
+# So many numbers are worked on at a time: two megabytes, and not too few columns for matrix products.
+BLOCK = 1 << 18
+COLUMNS = 1 << 11
+# Distances below this part of the lengths they are differences of are rounding.
+ROUNDING = 2.0**-44
+# The longest row, squared, may exceed distances in the middle by this factor before it takes their digits.
+FAR = 1e4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByGeometry(Rule, ABC):
+    """A rule that weighs whole updates by how they lie to each other."""
+
+    @property
+    def centre(self) -> Centre:
+        """Where inner products are measured from; only a rule with a public centre needs zero."""
+        return "mean"
+
+    @abstractmethod
+    def weighed(self, gram: Array, f: int) -> Array:
+        """How much of each update is in the result (sites), from inner products (sites, sites)."""
+        ...
+
+    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+        """Combine the updates (sites, coordinates).
+
+        Args:
+            updates: One row per site.
+            sites: How many sites were expected; those that did not come count as rows of zeros.
+
+        Raises:
+            InvalidValue: An update is not finite, or too long to be squared.
+            TooFewSites: Too few came for the liars that were to be stood.
+        """
+        rows, order = rows_of(updates)
+        return tensor_of(weighted_sum(rows, self._weights(rows, order, updates, sites)))
+
+    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+        """The weight of each update, in the order in which they were given."""
+        rows, order = rows_of(updates)
+        given = np.empty(len(rows))
+        given[order] = self._weights(rows, order, updates, None)
+        return given
+
+    def across(self, means: Updates) -> "Tensor":
+        """The means of groups are combined like updates."""
+        return self(means)
+
+    def _weights(self, rows: Rows, order: NDArray[np.intp], updates: object, sites: float | None) -> Array:
+        # Rows of zeros add nothing to the result, but the others are weighed among them.
+        everybody = padded(rows, sites)
+        f = self.standing(len(everybody))
+        return self.weighed(gram_of(everybody, order, updates, self.centre), f)[: len(rows)]
+
+
+def gram_of(rows: Rows, order: NDArray[np.intp], updates: object, centre: Centre = "mean") -> Array:
+    """Inner products of the rows (sites, sites) about a centre, in double precision.
+
+    Where zero is far from the rows, or somebody is far from the others, differences would have few digits
+    left: then all are measured anew, from the row that is nearest to most others.
+
+    Raises:
+        InvalidValue: A row is not finite, or too long to be squared.
+    """
+    gram = _products(rows, None)
+    longest = gram.diagonal().max(initial=0.0)
+    if not longest <= LONGEST**2:
+        require_usable(rows, order, updates)
+    if centre == "zero":
+        return gram
+    middles = np.median(squared_distances(gram), axis=1)
+    middle = int(middles.argmin())
+    if longest > FAR * middles[middle]:
+        return _products(rows, middle)
+    inner = gram.mean(axis=1)
+    return gram - inner[:, None] - inner + inner.mean()
+
+
+def _products(rows: Rows, about: int | None) -> Array:
+    gram = np.zeros((len(rows), len(rows)))
+    # What is not finite is named later, once it has been found.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in blocks(rows):
+            block = rows[:, part].astype(np.float64)
+            if about is not None:
+                block -= block[about].copy()
+            gram += block @ block.T
+    return gram
+
+
+def squared_distances(gram: Array) -> Array:
+    """Squared distances between rows (sites, sites); what is below rounding is zero."""
+    squares = gram.diagonal()
+    sums = squares[:, None] + squares
+    distances = sums - 2 * gram
+    distances[distances < ROUNDING * sums] = 0.0
+    return distances
+
+
+def paired_distances(rows: Rows) -> Array:
+    """Squared distances between rows (sites, sites), to a few digits, each from its two rows alone.
+
+    Guarantee:
+        No other row, and no position among them, changes a bit of a distance. Each row is rounded to whole
+        numbers in a unit of its own, a power of two, so that all sums of their products are whole numbers
+        below 2^53, and exact in whatever order they are added.
+    """
+    bits = (53 - math.ceil(math.log2(max(rows.shape[1], 1)))) // 2
+    largest = np.zeros(len(rows))
+    for part in blocks(rows):
+        np.maximum(largest, np.abs(rows[:, part]).max(axis=1, initial=0.0), out=largest)
+    # Below the smallest normal number a unit would have no inverse.
+    exponents = bits - np.maximum(np.frexp(largest)[1], -900)
+    units = np.ldexp(1.0, exponents)[:, None]
+    gram = np.zeros((len(rows), len(rows)))
+    for part in blocks(rows):
+        whole = np.rint(rows[:, part] * units)
+        gram += whole @ whole.T
+    gram = np.ldexp(gram, -exponents[:, None] - exponents)
+    squares = gram.diagonal()
+    return np.maximum((squares[:, None] + squares) - 2 * gram, 0.0)
+
+
+def weighted_sum(rows: Rows, weights: Array) -> Array:
+    """The sum of the rows, each times its weight (coordinates)."""
+    counted = np.flatnonzero(weights)
+    total = np.empty(rows.shape[1])
+    for part in blocks(rows):
+        block = rows[:, part] if len(counted) == len(rows) else rows[counted, part]
+        total[part] = weights[counted] @ block.astype(np.float64)
+    return total
+
+
+def blocks(rows: Rows) -> Iterator[slice]:
+    """The columns, some at a time."""
+    width = max(COLUMNS, BLOCK // max(len(rows), 1))
+    return (slice(start, start + width) for start in range(0, rows.shape[1], width))
+
+
+def require_usable(rows: Rows, order: NDArray[np.intp], updates: object) -> None:
+    """Refuse rows that are not finite or too long to be squared, by name; screening keeps them away."""
+    longest = np.zeros(len(order))
+    for part in blocks(rows):
+        # The largest of numbers that are not all numbers is none.
+        np.maximum(longest, np.abs(rows[: len(order), part]).max(axis=1, initial=0.0), out=longest)
+    usable = longest * math.sqrt(max(rows.shape[1], 1)) <= LONGEST
+    if usable.all():
+        return
+    row = int(order[int(usable.argmin())])
+    name = f" of {updates.names[row]}" if isinstance(updates, Updates) else ""
+    raise InvalidValue(
+        f"updates[{row}]{name} is not allowed: it must be finite and shorter than {LONGEST:g}; "
+        "screen updates first"
+    )

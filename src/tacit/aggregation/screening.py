@@ -1,0 +1,159 @@
+"""What is looked at before anything is aggregated: whether an update is one at all.
+
+Nothing that a site sends can end everybody's run. A reply that cannot be used is counted, named with its
+reason, and left out of this round; the site is asked again in the next.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import require, require_count, require_positive
+from tacit.record import Fault, Reason
+from tacit.task import Updates
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Honest sites differ in length, but not by this factor from the one in the middle.
+ABSURD = 1e3
+# Longer vectors have no squares in double precision.
+LONGEST = 1e150
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reply:
+    """What came back from a site, whatever that is.
+
+    Args:
+        site: Who it says it is from.
+        round: Which round it says it is of.
+        ticket: The name of the question that it answers.
+        vector: The update, if it is one.
+    """
+
+    site: str
+    round: int
+    ticket: str
+    vector: object
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screen:
+    """What may be aggregated in a round.
+
+    Args:
+        names: The sites that were asked.
+        width: How many numbers an update has.
+        round: Which round it is.
+        ticket: The name of the question; no two rounds of any run have the same.
+        limit: How long an honest update can be at most, where that is public. Otherwise the others tell: one
+            that is a thousand times as long as the one in the middle is absurd.
+    """
+
+    names: tuple[str, ...]
+    width: int
+    round: int
+    ticket: str
+    limit: float | None = None
+
+    def __post_init__(self) -> None:
+        require_count("width", self.width)
+        require(len(set(self.names)) == len(self.names), "names", self.names, "each site once")
+        if self.limit is not None:
+            require_positive("limit", self.limit)
+
+    def __call__(self, replies: Iterable[Reply]) -> tuple[Updates, tuple[Fault, ...]]:
+        """The updates that may be aggregated, in the order the sites were asked in, and what was left out."""
+        faults: list[Fault] = []
+        kept: dict[str, NDArray[np.float64]] = {}
+        for reply in replies:
+            found = self._fault(reply, kept)
+            if found is None:
+                kept[reply.site] = np.array(_plain(reply.vector), dtype=np.float64)
+            else:
+                faults.append(found)
+        long = self._too_long(kept)
+        faults += [Fault(site=name, reason="too-long", detail=detail) for name, detail in long.items()]
+        return self._updates({name: row for name, row in kept.items() if name not in long}), tuple(faults)
+
+    def rows(self, updates: Updates) -> tuple[Updates, tuple[Fault, ...]]:
+        """The same for updates that are a matrix already."""
+        pairs = zip(updates.names, updates.matrix.detach().numpy(), strict=True)
+        return self(Reply(site=name, round=self.round, ticket=self.ticket, vector=row) for name, row in pairs)
+
+    def _fault(self, reply: Reply, kept: Mapping[str, NDArray[np.float64]]) -> Fault | None:
+        """What is wrong with a reply by itself, and beside those that came before."""
+        if reply.site not in self.names:
+            return _found(reply, "unknown", "it was not asked in this round")
+        if reply.round < self.round:
+            return _found(reply, "late", f"an answer to round {reply.round} came in round {self.round}")
+        if reply.round != self.round or reply.ticket != self.ticket:
+            return _found(reply, "replay", "it answers another question than the one of this round")
+        vector = _plain(reply.vector)
+        if isinstance(vector, str):
+            return _found(reply, "schema", f"{vector} came, a vector of reals was expected")
+        if vector.shape != (self.width,):
+            return _found(reply, "schema", f"shape {vector.shape} came, ({self.width},) was expected")
+        if not np.isfinite(vector).all():
+            bad = int((~np.isfinite(vector)).sum())
+            return _found(reply, "not-finite", f"{bad} of {self.width} numbers are not finite")
+        if reply.site in kept:
+            same = np.array_equal(kept[reply.site], vector)
+            words = ("duplicate", "the same update came twice") if same else TWO_FACES
+            return _found(reply, *cast("tuple[Reason, str]", words))
+        return None
+
+    def _too_long(self, kept: Mapping[str, NDArray[np.float64]]) -> dict[str, str]:
+        """Which updates are longer than any honest one can be, and by how much."""
+        lengths = {name: _length(row) for name, row in kept.items()}
+        middle = float(np.median(list(lengths.values()))) if lengths else 0.0
+        usual = ABSURD * middle if middle > 0 else LONGEST
+        # A clipped update may be longer by a rounding.
+        limit = min(usual, LONGEST) if self.limit is None else self.limit * (1 + 1e-9)
+        return {
+            name: f"its length {length:.3g} is above {limit:.3g}, which no honest update reaches"
+            for name, length in lengths.items()
+            if length > limit
+        }
+
+    def _updates(self, kept: Mapping[str, NDArray[np.float64]]) -> Updates:
+        import torch
+
+        names = tuple(name for name in self.names if name in kept)
+        rows = [kept[name] for name in names]
+        matrix = np.stack(rows) if rows else np.zeros((0, self.width))
+        return Updates(names, torch.from_numpy(matrix), round=self.round)
+
+
+TWO_FACES: tuple[Reason, str] = ("equivocation", "two different updates came; the first one counts")
+
+
+def unnamed(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+    """The faults without who made them, for rounds in which who took part is a secret."""
+    return tuple(replace(fault, site="") for fault in faults)
+
+
+def _found(reply: Reply, reason: Reason, detail: str) -> Fault:
+    return Fault(site=reply.site, reason=reason, detail=detail)
+
+
+def _plain(vector: object) -> NDArray[np.floating] | str:
+    """A vector of reals as an array, without copying; or, in a word, what it is instead."""
+    if hasattr(vector, "detach"):
+        vector = cast("Tensor", vector).detach().numpy()
+    if not isinstance(vector, np.ndarray):
+        return type(vector).__name__
+    array = cast("NDArray[Any]", vector)
+    return array if array.dtype.name in ("float32", "float64") else f"an array of {array.dtype}"
+
+
+def _length(row: NDArray[np.float64]) -> float:
+    """The Euclidean length, also of vectors whose squares overflow."""
+    largest = float(np.abs(row).max(initial=0.0))
+    if largest in (0.0, np.inf):
+        return largest
+    return largest * float(np.linalg.norm(row / largest))

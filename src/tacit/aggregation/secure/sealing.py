@@ -1,0 +1,212 @@
+"""Keys, signatures, sealed envelopes and masks: the only door to `cryptography`.
+
+Ed25519 signs, X25519 and HKDF-SHA256 agree on keys, ChaCha20-Poly1305 seals, the keystream of ChaCha20 masks.
+Every derived key is used for one message or one mask, and its context names session, purpose, sender and
+receiver. Whatever must not be foretold comes from the operating system, in rehearsals too: masks cancel, so
+that the sum does not depend on them.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Literal, Self
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from numpy.typing import NDArray
+
+from tacit.aggregation.secure.session import framed
+from tacit.errors import SecureAggregationFailed, require
+
+Vector = NDArray[np.uint32]
+KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES = 32, 64, 16
+# Words that are masked at a time: few enough for the cache.
+BLOCK = 2**15
+_ZEROS = bytes(4 * BLOCK)
+# Signatures that a roster has seen to be right.
+REMEMBERED = 1024
+
+
+def fresh_bytes() -> bytes:
+    """A secret of 32 bytes."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+class Identity:
+    """A site's key for life, by which the others know that it is the site who speaks.
+
+    Args:
+        secret: 32 bytes, kept by the site and shown to nobody.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        require(len(secret) == KEY_BYTES, "secret", f"{len(secret)} bytes", f"{KEY_BYTES} bytes")
+        self._secret = secret
+        self._key = Ed25519PrivateKey.from_private_bytes(secret)
+        self._sworn: dict[bytes, bytes] = {}
+        self.public = self._key.public_key().public_bytes_raw()
+
+    @classmethod
+    def fresh(cls) -> Self:
+        """A new one."""
+        return cls(fresh_bytes())
+
+    @property
+    def secret(self) -> bytes:
+        """The secret, for the site's own safe."""
+        return self._secret
+
+    def sign(self, message: bytes) -> bytes:
+        """A signature that only this identity can give."""
+        return self._key.sign(message)
+
+    def sign_once(self, occasion: bytes, message: bytes) -> bytes:
+        """A signature on the only message that is ever signed for the occasion.
+
+        It is remembered as long as this object lives: a site that is started again must not join a round
+        again that it had joined before.
+
+        Raises:
+            SecureAggregationFailed: Another message was signed for it.
+        """
+        if self._sworn.setdefault(occasion, message) != message:
+            raise SecureAggregationFailed("another set of survivors was signed for this run and round")
+        return self.sign(message)
+
+
+class Roster(Mapping[str, bytes]):
+    """The public key of every site, exchanged before and by another way than through the server.
+
+    Args:
+        keys: By name; 32 bytes each, all different.
+    """
+
+    def __init__(self, keys: Mapping[str, bytes]) -> None:
+        self._raw = {name: bytes(key) for name, key in keys.items()}
+        for name, key in self._raw.items():
+            require(len(key) == KEY_BYTES, f"roster.{name}", f"{len(key)} bytes", f"{KEY_BYTES} bytes")
+        different = len(set(self._raw.values())) == len(self._raw)
+        require(different, "roster", sorted(self._raw), "sites with different keys")
+        self._keys = {name: Ed25519PublicKey.from_public_bytes(key) for name, key in self._raw.items()}
+        # In one process all sites ask one roster about the same signatures.
+        self._verified: set[bytes] = set()
+
+    @classmethod
+    def of(cls, identities: Mapping[str, Identity]) -> Self:
+        """The public side of identities."""
+        return cls({name: identity.public for name, identity in identities.items()})
+
+    def signed(self, name: str, signature: bytes, message: bytes) -> bool:
+        """Whether the site of that name has signed the message."""
+        asked = hashlib.sha256(framed(name, signature, message)).digest()
+        if asked in self._verified:
+            return True
+        try:
+            self._keys[name].verify(signature, message)
+        except (InvalidSignature, KeyError):
+            return False
+        if len(self._verified) >= REMEMBERED:
+            self._verified.clear()
+        self._verified.add(asked)
+        return True
+
+    def __getitem__(self, name: str) -> bytes:
+        return self._raw[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+class Exchange:
+    """One side of an agreement on secret keys, for one session.
+
+    Args:
+        secret: 32 bytes.
+    """
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+        self._key = X25519PrivateKey.from_private_bytes(secret)
+        self.public = self._key.public_key().public_bytes_raw()
+        self._agreed: dict[bytes, bytes] = {}
+
+    def key(self, other: bytes, context: bytes) -> bytes:
+        """The key for the context that the owner of the other public key comes to as well.
+
+        Raises:
+            SecureAggregationFailed: The other key is one of the few that leave no secret.
+        """
+        if other not in self._agreed:
+            try:
+                self._agreed[other] = self._key.exchange(X25519PublicKey.from_public_bytes(other))
+            except ValueError:
+                raise SecureAggregationFailed("a public key leaves no secret") from None
+        return derived(self._agreed[other], context)
+
+
+def leaves_a_secret(public: bytes) -> bool:
+    """Whether the key is none of the few that come to the same with whatever other side."""
+    try:
+        Exchange(bytes(KEY_BYTES)).key(public, b"")
+    except SecureAggregationFailed:
+        return False
+    return True
+
+
+def derived(secret: bytes, context: bytes) -> bytes:
+    """A key for the context, which tells nothing about the secret or about other keys."""
+    return HKDF(SHA256(), KEY_BYTES, None, context).derive(secret)
+
+
+def commitment(secret: bytes, context: bytes) -> bytes:
+    """What holds its owner to a random secret of 32 bytes without telling it."""
+    return hashlib.sha256(derived(secret, context)).digest()
+
+
+def seal(key: bytes, content: bytes, context: bytes) -> bytes:
+    """The content for whoever has the key, bound to the context; the key must seal nothing else.
+
+    Guarantee:
+        Without the key nobody reads the content, nor changes content or context unnoticed.
+    """
+    # A key of its own for each envelope makes the nonce a constant.
+    return ChaCha20Poly1305(key).encrypt(bytes(12), content, context)
+
+
+def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
+    """What was sealed.
+
+    Raises:
+        SecureAggregationFailed: It was sealed by another key, for another context, or was changed.
+    """
+    try:
+        return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, context)
+    except InvalidTag:
+        raise SecureAggregationFailed("an envelope was changed, or is not what it claims to be") from None
+
+
+def mask(vector: Vector, key: bytes, sign: Literal[1, -1]) -> None:
+    """Add the mask of a key to the vector, or take it off, modulo 2^32, in place.
+
+    Guarantee:
+        To whoever has no key the result is uniform, as far as anybody can tell the keystream of ChaCha20
+        from chance.
+    """
+    stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+    buffer = bytearray(min(4 * BLOCK, vector.nbytes))
+    words, zeros = np.frombuffer(buffer, dtype="<u4"), memoryview(_ZEROS)
+    combine = np.add if sign == 1 else np.subtract
+    for start in range(0, len(vector), BLOCK):
+        part = vector[start : start + BLOCK]
+        stream.update_into(zeros[: part.nbytes], buffer)
+        combine(part, words[: len(part)], out=part)

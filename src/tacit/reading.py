@@ -1,0 +1,185 @@
+"""Files of tables: TOML in which every table is a constructor call.
+
+The schema is the signatures, so a key that no constructor knows is refused, by name, with what is allowed.
+Reading a file touches no data.
+"""
+
+import copy
+import dataclasses
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeVar, cast, get_args, get_type_hints
+
+import msgspec
+
+from tacit.errors import InvalidFile, TacitError, choices, hint
+
+Table = dict[str, Any]
+Kinds = Mapping[str, type[Any]]
+Made = TypeVar("Made")
+
+# The types of values, for people.
+WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+
+
+def read_as(made: Callable[[Table, Path], Made], path: str | Path, changes: Sequence[str]) -> Made:
+    """What a file, or the one in a directory, stands for, made from its document and its folder."""
+    file = Path(path) / "experiment.toml" if Path(path).is_dir() else Path(path)
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+        for change in changes:
+            set_value(document, change)
+        return made(document, file.resolve().parent)
+    except OSError as error:
+        raise InvalidFile(f"{file} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidFile(f"{file} is not TOML: {error}") from error
+    except TacitError as error:
+        raise InvalidFile(f"{file}: {error}") from error
+
+
+def set_value(document: Table, change: str) -> None:
+    """Change one value of a document: `table.key=value`, written as in TOML."""
+    name, sign, text = change.partition("=")
+    if not sign or not name.strip():
+        raise InvalidFile(f"--set {change} is not allowed: it must be table.key=value")
+    *tables, key = name.strip().split(".")
+    if not all((*tables, key)):
+        raise InvalidFile(f"--set {change} is not allowed: it must be table.key=value")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        # A word on the command line need not be quoted.
+        value = text.strip()
+    place: Table = document
+    for table in tables:
+        inner = place.setdefault(table, {})
+        if not isinstance(inner, dict):
+            raise InvalidFile(f"--set {change} is not allowed: {table} is not a table")
+        place = cast(Table, inner)
+    place[key] = value
+
+
+def portable(document: Table, folder: Path) -> Table:
+    """The same document, to be read from anywhere."""
+    found = copy.deepcopy(document)
+    data = found.get("data", {})
+    for key in ("path", "test"):
+        if isinstance(data.get(key), str):
+            data[key] = str(folder / data[key])
+    return found
+
+
+def made(name: str, document: Table, folder: Path, known: Kinds) -> Any:  # noqa: ANN401
+    """The object that a table stands for; without a kind, the first one that is known."""
+    table = _table(name, document.get(name, {}))
+    kind = table.pop("kind", next(iter(known)))
+    if name == "aggregation" and "then" in table:
+        # A step before a rule holds that rule.
+        table["then"] = made(name, {name: table["then"]}, folder, known)
+    for key in ("path", "test"):
+        # Relative paths are relative to the file that names them.
+        if name == "data" and isinstance(table.get(key), str):
+            table[key] = str(folder / table[key])
+    return construct(_constructor(name, kind, folder, known), name, table)
+
+
+def _constructor(name: str, kind: object, folder: Path, known: Kinds) -> type[Any]:
+    if isinstance(kind, str) and ":" in kind:
+        return _own(name, kind, folder)
+    if not isinstance(kind, str) or kind not in known:
+        raise InvalidFile(
+            f"[{name}] kind = {kind!r} is not allowed: it must be {choices(known)}, or package.module:Class"
+            f"{hint(kind, known)}"
+        )
+    return known[kind]
+
+
+def _own(name: str, kind: str, folder: Path) -> type[Any]:
+    """The user's own class; its module may lie beside the experiment file, or where the command is given."""
+    module, _, attribute = kind.partition(":")
+    places = [str(folder), str(Path.cwd())]
+    sys.path[:0] = places
+    try:
+        found = getattr(import_module(module), attribute)
+    except Exception as error:
+        # The module is the user's: whatever it raises is theirs to mend.
+        raise InvalidFile(f"[{name}] kind = {kind!r} cannot be loaded: {error}") from error
+    finally:
+        del sys.path[: len(places)]
+    if not dataclasses.is_dataclass(found):
+        raise InvalidFile(f"[{name}] kind = {kind!r} is not allowed: it must be a dataclass")
+    return cast("type[Any]", found)
+
+
+def construct(kind: type[Made], name: str, table: object) -> Made:
+    """Call a constructor with the keys of a table; wrong keys and types are refused by name."""
+    fields, place = _table(name, table), f"[{name}] " if name else ""
+    try:
+        known = get_type_hints(kind)
+    except NameError as error:
+        raise InvalidFile(
+            f"{place}{kind.__name__} needs objects that no file can hold: use Python"
+        ) from error
+    hints = {entry.name: known[entry.name] for entry in dataclasses.fields(cast(Any, kind))}
+    refuse_unknown(place, fields, list(hints))
+    try:
+        return _converted(kind, fields, hints)
+    except msgspec.ValidationError as error:
+        raise InvalidFile(place + _explained(str(error), fields, hints)) from error
+    except TacitError as error:
+        raise InvalidFile(f"{place}{error}") from error
+
+
+def _converted(kind: type[Made], fields: Table, hints: Mapping[str, Any]) -> Made:
+    """The object that a constructor makes of these values; what is an object already stays."""
+    ready = {key: value for key, value in fields.items() if dataclasses.is_dataclass(value)}
+    if not ready:
+        return msgspec.convert(fields, type=kind)
+    plain = {key: value for key, value in fields.items() if key not in ready}
+    shape = msgspec.defstruct(kind.__name__, [(key, hints[key]) for key in plain])
+    return kind(**msgspec.structs.asdict(msgspec.convert(plain, type=shape)), **ready)
+
+
+def _explained(message: str, fields: Table, hints: Mapping[str, Any]) -> str:
+    """What msgspec found, as our sentence: the key, what was given, what is allowed."""
+    found = re.fullmatch(r"(.+) - at `\$\.(\w+)(.*)`", message)
+    if found is None or found[2] not in hints:
+        return message[0].lower() + message[1:] if message.startswith("Object missing") else message
+    key, words = found[2], [word for word in get_args(hints[found[2]]) if isinstance(word, str)]
+    allowed = f"{choices(words)}{hint(fields[key], words)}" if words else _in_words(found[1])
+    if found[3].startswith("[") and not words:
+        allowed = f"a list, each entry {allowed}"
+    return f"{key} = {fields[key]!r} is not allowed: it must be {allowed}"
+
+
+def _in_words(expected: str) -> str:
+    """What msgspec expected, for people."""
+    found = re.search(r"`([^`]+)`", expected)
+    types = [expected] if found is None else str(found[1]).split(" | ")
+    return " or ".join(WORDS.get(word, word) for word in types if word != "null")
+
+
+def _table(name: str, table: object) -> Table:
+    if not isinstance(table, dict):
+        raise InvalidFile(f"{name} = {table!r} is not allowed: it must be a table, [{name}]")
+    return dict(cast(Table, table))
+
+
+def refuse_unknown(place: str, fields: Mapping[str, Any], known: list[str]) -> None:
+    """Refuse a key that nobody knows, and say which ones are known."""
+    for key in fields:
+        if key not in known:
+            near = hint(key, known)
+            raise InvalidFile(f"{place}{key} is not known{near or ': it must be ' + choices(sorted(known))}")
