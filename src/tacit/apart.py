@@ -79,11 +79,10 @@ def over_sites(
         return told(state)
     sites = Counter(clusters.values()) or Counter(range(len(state)))
     found = {model: told(state[model]) for model in sites}
-    shared = set.intersection(*(set(scores) for scores in found.values()))
     return {
         name: sum(many * found[model][name] for model, many in sites.items()) / sites.total()
         for name in next(iter(found.values()))
-        if name in shared
+        if all(name in scores for scores in found.values())
     }
 
 

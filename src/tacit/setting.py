@@ -17,9 +17,12 @@ from tacit.aggregation.cautions import cautions
 from tacit.aggregation.clusters import Clusters
 from tacit.aggregation.liars import Attack
 from tacit.aggregation.quarantine import Quarantine, hidden
+from tacit.aggregation.robust import answering
+from tacit.aggregation.screening import Screen
 from tacit.aggregation.server import ServerStep
 from tacit.directory import OPENED, Checkpoint, Directory, machine
 from tacit.engines.base import Engine, one_thread
+from tacit.errors import InvalidValue
 from tacit.keys import Key
 from tacit.privacy.account import EVERYONE
 from tacit.privacy.ledger import Ledger
@@ -168,13 +171,23 @@ class Setting:
         expected = mechanism.denominator(len(names))
         if expected is not None:
             names = self.sampling(names, self.privacy.participation, key / "who")
-        if names:
-            updates = self.engine.train(question, self.federation, state, names, mechanism, key)
-        else:
+        if not names:
             # Noise alone answers, so that nobody learns that nobody came.
-            updates = Updates((), torch.zeros((0, question.width), dtype=torch.float64))
-        # However updates are weighed, answers are sums over records: every site counts as it is.
-        return mechanism.at_server(Mean()(updates, sites=expected), key / "server")
+            nobody = Updates((), torch.zeros((0, question.width), dtype=torch.float64))
+            return mechanism.at_server(Mean()(nobody, sites=expected), key / "server")
+        answers = self.engine.train(question, self.federation, state, names, mechanism, key)
+        if self.attack is not None:
+            liars = self.attack.names(list(self.federation), Key(key.seed))
+            answers = self.attack.sent(answers, liars, self.aggregation, key / "attack")
+        screen = Screen(
+            names=answers.names, width=question.width, round=0, ticket="", limit=mechanism.longest()
+        )
+        kept, _ = screen.rows(answers)
+        if not kept.names and expected is None:
+            raise InvalidValue(f"no site answered the question for the {question.kind} in finite numbers")
+        blind = mechanism.groups(names) is not None
+        rule = Mean() if blind else answering(self.aggregation, len(kept.names), trusted=expected is not None)
+        return mechanism.at_server(rule(kept, sites=expected), key / "server")
 
     def noise(self, question: Asked, sites: int | None = None) -> float:
         """The deviation of the noise in each number of the combined answers of so many sites, or all."""
@@ -187,6 +200,9 @@ class Setting:
         if self.quarantine is not None and isinstance(self.privacy, Privacy) and self.privacy.unit == "site":
             told = hidden(self.mechanism.deviation(1), self.privacy.clip, width)
             found += [] if told is None else [told]
+        f = self.aggregation.standing(len(self.federation))
+        if self.attack is not None and self.attack.liars > f:
+            found.append(f"{self.attack.liars} sites lie, and {self.aggregation.kind} was to stand {f}")
         return tuple(found)
 
     def described(self, stop: Stopping | None) -> dict[str, object]:

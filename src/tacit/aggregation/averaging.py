@@ -1,7 +1,7 @@
 """The mean of the sites' updates, over a denominator that is public."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
@@ -27,7 +27,6 @@ class Mean:
 
     weights: Literal["uniform"] | dict[str, float] = "uniform"
     kind: ClassVar[str] = "mean"
-    under_noise: ClassVar[Fragility] = "stands"
 
     def __post_init__(self) -> None:
         if isinstance(self.weights, Mapping):
@@ -38,6 +37,11 @@ class Mean:
             require(
                 self.weights == "uniform", "weights", self.weights, '"uniform", or a weight for each site'
             )
+
+    @property
+    def under_noise(self) -> Fragility:
+        """Noise averages out as it does in no other rule."""
+        return "stands"
 
     def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
         """Combine the updates (sites, coordinates).
@@ -52,6 +56,11 @@ class Mean:
         """
         import torch
 
+        if isinstance(updates, Updates):
+            # Sums do not depend on who answered first.
+            order = sorted(range(len(updates.names)), key=updates.names.__getitem__)
+            names = tuple(updates.names[place] for place in order)
+            updates = replace(updates, names=names, matrix=updates.matrix[order])
         matrix = updates.matrix if isinstance(updates, Updates) else torch.as_tensor(updates)
         weights = torch.as_tensor(self._of(updates, len(matrix)), dtype=torch.float64)
         whole = float(weights.sum()) if sites is None else self._expected(sites)

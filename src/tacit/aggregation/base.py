@@ -70,13 +70,20 @@ class Rule:
 
     f: int | None = None
     kind: ClassVar[str]
-    weights: ClassVar[str | Mapping[str, float]] = "uniform"
-    # What becomes of the rule when every site adds noise to its update.
-    under_noise: ClassVar[Fragility] = "stands"
 
     def __post_init__(self) -> None:
         whole = isinstance(self.f, int) and not isinstance(self.f, bool) and self.f >= 0
         require(self.f is None or whole, "f", self.f, "a whole number of at least 0, or left out")
+
+    @property
+    def weights(self) -> str:
+        """All sites alike."""
+        return "uniform"
+
+    @property
+    def under_noise(self) -> Fragility:
+        """What becomes of the rule when every site adds noise: it stands it."""
+        return "stands"
 
     @classmethod
     def fewest(cls, f: int) -> int:
@@ -134,12 +141,16 @@ class Own:
 
     combine: Callable[..., "Tensor"]
     kind: ClassVar[str] = "own"
-    under_noise: ClassVar[Fragility] = "stands"
 
     @property
     def weights(self) -> str | Mapping[str, float]:
         """As it says."""
         return getattr(self.combine, "weights", "uniform")
+
+    @property
+    def under_noise(self) -> Fragility:
+        """Nobody knows."""
+        return "stands"
 
     def settled(self, sites: int, privacy: Privacy | Open) -> Self:
         """As it is."""

@@ -45,7 +45,10 @@ Comparison = tuple[int, int, bool, bool]
 class ByCoordinate(Rule, ABC):
     """A rule that treats every coordinate alike and by itself."""
 
-    under_noise: ClassVar[Fragility] = "suffers"
+    @property
+    def under_noise(self) -> Fragility:
+        """A coordinate by itself cannot tell noise from lies."""
+        return "suffers"
 
     @abstractmethod
     def reduced(self, block: Rows, f: int) -> Array:

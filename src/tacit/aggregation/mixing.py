@@ -6,7 +6,7 @@ at once.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -50,10 +50,14 @@ class Mixing:
 
     then: Rule
     kind: ClassVar[str] = "mixing"
-    weights: ClassVar[str | Mapping[str, float]] = "uniform"
 
     def __post_init__(self) -> None:
         _require_rule(self.then)
+
+    @property
+    def weights(self) -> str:
+        """All sites alike."""
+        return "uniform"
 
     @property
     def under_noise(self) -> Fragility:
@@ -164,11 +168,15 @@ class Bucketing:
     size: int = 2
     seed: int = 0
     kind: ClassVar[str] = "bucketing"
-    weights: ClassVar[str | Mapping[str, float]] = "uniform"
 
     def __post_init__(self) -> None:
         _require_rule(self.then)
         require_count("size", self.size)
+
+    @property
+    def weights(self) -> str:
+        """All sites alike."""
+        return "uniform"
 
     @property
     def under_noise(self) -> Fragility:

@@ -5,14 +5,14 @@ one to take if nothing is known.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
 from tacit.aggregation.averaging import Mean
-from tacit.aggregation.base import Array, Rule, noise_of, rows_of, tensor_of
+from tacit.aggregation.base import Aggregator, Array, Rule, noise_of, rows_of, tensor_of
 from tacit.aggregation.coordinates import TrimmedMean
 from tacit.aggregation.geometry import (
     ROUNDING,
@@ -23,7 +23,7 @@ from tacit.aggregation.geometry import (
     squared_distances,
     weighted_sum,
 )
-from tacit.errors import Refused, require_count, require_positive
+from tacit.errors import Refused, TooFewSites, require_count, require_positive
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.work import Fragility, Norm, Parties
 from tacit.task import Updates
@@ -168,6 +168,29 @@ class CovarianceFilter(ByGeometry):
         return best
 
 
+def answering(aggregation: Aggregator, sites: int, *, trusted: bool) -> Aggregator:
+    """How answers to a question are combined beside updates that are combined by a rule.
+
+    Answers are sums over records, of which ratios matter: a rule that treats every number by itself would
+    bend them, one that weighs whole answers does not. However updates are weighed, an answer counts as it is.
+
+    Args:
+        aggregation: The rule for updates.
+        sites: How many answers can be used.
+        trusted: Whether the server adds noise, which is measured by the bound of that rule.
+    """
+    if isinstance(aggregation, Mean):
+        return Mean()
+    if trusted:
+        return aggregation
+    try:
+        f = aggregation.standing(sites)
+    except TooFewSites:
+        # There is no later round to wait for.
+        return GeometricMedian()
+    return CovarianceFilter(f=f) if f else Mean()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Robust:
     """The rule that a federation should use, by what is known of it.
@@ -183,11 +206,19 @@ class Robust:
 
     f: int | None = None
     kind: ClassVar[str] = "robust"
-    weights: ClassVar[str | Mapping[str, float]] = "uniform"
-    under_noise: ClassVar[Fragility] = "stands"
 
     def __post_init__(self) -> None:
         Rule(f=self.f)
+
+    @property
+    def weights(self) -> str:
+        """All sites alike."""
+        return "uniform"
+
+    @property
+    def under_noise(self) -> Fragility:
+        """As the rules that it chooses from."""
+        return "stands"
 
     def settled(self, sites: int, privacy: Privacy | Open) -> ByGeometry | TrimmedMean:
         """The rule itself, with f decided for a federation of so many sites.

@@ -32,7 +32,7 @@ class Krum(ByGeometry):
     kind: ClassVar[str] = "krum"
 
     @property
-    def under_noise(self) -> Fragility:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def under_noise(self) -> Fragility:
         """It breaks; somebody who knows that may still compare it with others."""
         return "suffers" if self.allow_fragile else "breaks"
 
@@ -57,7 +57,11 @@ class MultiKrum(ByGeometry):
     """
 
     kind: ClassVar[str] = "multi-krum"
-    under_noise: ClassVar[Fragility] = "suffers"
+
+    @property
+    def under_noise(self) -> Fragility:
+        """It averages noise, but over those whom noise has brought together."""
+        return "suffers"
 
     @classmethod
     def fewest(cls, f: int) -> int:
@@ -82,7 +86,11 @@ class Bulyan(Rule):
     """
 
     kind: ClassVar[str] = "bulyan"
-    under_noise: ClassVar[Fragility] = "suffers"
+
+    @property
+    def under_noise(self) -> Fragility:
+        """It looks at coordinates in the end."""
+        return "suffers"
 
     @classmethod
     def fewest(cls, f: int) -> int:
