@@ -32,12 +32,15 @@ format: setup
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: bench-accounting bench-training bench-metrics bench-cox
+bench: bench-accounting bench-training bench-metrics bench-cox bench-secure bench-quarantine
 
 # Other packages, in an environment of their own: they would replace ours.
 peers:
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --constraint constraints-peers.txt federated-survival
+	.venv-peers/bin/python -m pip install --quiet --constraint constraints-peers.txt federated-survival scipy
+	# These ask for other versions of what is there, and need none of it for what is compared.
+	.venv-peers/bin/python -m pip install --quiet --no-deps --constraint constraints-peers.txt byzfl flwr
+	.venv-peers/bin/python -m pip install --quiet cryptography pycryptodome grpcio protobuf iterators httpx typer
 
 bench-%: setup
 	$(BIN)/python bench/$*.py

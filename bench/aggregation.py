@@ -4,8 +4,9 @@
 Answers are compared before they are timed, where both sides compute the same: ByzFL's geometric median takes
 ten steps and ours all it needs, and its covariance filter goes in a random direction. CPU time of one thread,
 the smallest of repetitions, both sides in turn; and the memory that was taken beside the updates, theirs with
-numpy. ByzFL's mixing is left out where it needs more than 2 GB. `make peers` makes its environment; then
-`make bench-aggregation`, alone. `python bench/aggregation.py 1000` takes another number of sites.
+numpy; what torch takes, as for our mean, is not seen. ByzFL's mixing is left out where it needs more than
+2 GB. `make peers` makes its environment; then `make bench-aggregation`, alone. `python bench/aggregation.py
+1000` takes another number of sites.
 """
 
 import json

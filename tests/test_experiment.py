@@ -77,8 +77,8 @@ def test_every_example_reads(path: Path):
         ("[privacy]", "privacy = 3\n[other]", "other is not known"),
         (
             "[sites]",
-            "[aggregation]\nkind = 'median'\n[sites]",
-            "[aggregation] kind = 'median' is not allowed",
+            "[aggregation]\nkind = 'medan'\n[sites]",
+            "[aggregation] kind = 'medan' is not allowed",
         ),
         ("[task]", "[tusk]", "tusk is not known"),
         ("[task]", "[task", "is not TOML"),

@@ -1,19 +1,26 @@
 """A round of several models: each site trains the one it belongs to, and moves that one."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from tacit.aggregation.base import Aggregator
 from tacit.aggregation.clusters import Choosing, Clusters
+from tacit.baselines import weighed
 from tacit.combining import Parts
 from tacit.engines.base import Engine
-from tacit.errors import Refused
+from tacit.errors import InvalidValue, Refused, TooFewSites
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.record import Fault
 from tacit.sites.site import Federation
+from tacit.sites.tables import Table
+from tacit.stopping import Look, Watch, finite
 from tacit.task import Task, Updates
 
 if TYPE_CHECKING:
@@ -29,17 +36,19 @@ class Apart:
         models: The models before the round (models, coordinates).
         before: Which model each site belonged to; by `loss`, which it chose.
         key: The key of the round.
+        f: How many liars the rule stands that combines them.
     """
 
     clusters: Clusters
     models: "Tensor"
     before: Mapping[str, int]
     key: Key
+    f: int
 
     def __call__(self, kept: Updates) -> Parts:
         """The updates by the model that they move: what a site has come to, seen from its model."""
         handed = self.clusters.handed(self.models, self.before, kept.names)
-        found = self.clusters.regrouped(kept, handed, self.models, self.before, self.key / "clusters")
+        found = self.clusters.regrouped(kept, handed, self.models, self.before, self.key / "clusters", self.f)
         own = self.clusters.handed(self.models, found, kept.names)
         moved = handed + kept.matrix - own
         groups: list[Updates] = []
@@ -59,46 +68,119 @@ def trained_apart(
     names: Sequence[str],
     mechanism: Mechanism,
     before: Mapping[str, int],
+    f: int,
     key: Key,
 ) -> tuple[Updates, tuple[Fault, ...], Apart]:
     """The updates of sites that start from different models, and how they are told apart."""
     if clusters.by != "loss":
         handed = clusters.handed(models, before, names)
         updates = engine.train(task, federation, handed, names, mechanism, key)
-        return updates, (), Apart(clusters, models, before, key)
+        return updates, (), Apart(clusters, models, before, key, f)
     chosen = engine.train(Choosing(task, len(models)), federation, models, names, mechanism, key)
     updates, found, faults = clusters.parted(chosen)
-    return updates, faults, Apart(clusters, models, {**before, **found}, key)
+    return updates, faults, Apart(clusters, models, {**before, **found}, key, f)
+
+
+def watched(
+    watch: Watch, task: Task, state: "Tensor", clusters: Mapping[str, int], key: Key
+) -> dict[str, float]:
+    """What a watch sees of a state after a round."""
+    if state.ndim == 1 or not isinstance(watch, Look):
+        return watch.scores(task, state, key)
+    return over_sites(task, state, clusters, watch.records)
 
 
 def over_sites(
-    told: "Callable[[Tensor], dict[str, float]]", state: "Tensor", clusters: Mapping[str, int]
+    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Table | None
 ) -> dict[str, float]:
-    """What is told of a state; of several models, the mean over the sites, each with its own model."""
+    """The scores of a state on held-out records; of several models, a mean in which each site has its own.
+
+    Where it is known which site a record is of, each model is scored on the records of its own sites, and
+    counts by their number. Where it is not, each is scored on all records, and counts by its sites: that
+    understates models of groups that differ.
+    """
+    if records is None:
+        return {}
     if state.ndim == 1:
-        return told(state)
+        return finite(task.score(state, records))
+    parts = _own(task, state, clusters, records)
+    if parts:
+        return weighed([(len(own), scores) for _, own, scores in parts])
     sites = Counter(clusters.values()) or Counter(range(len(state)))
-    found = {model: told(state[model]) for model in sites}
-    return {
-        name: sum(many * found[model][name] for model, many in sites.items()) / sites.total()
-        for name in next(iter(found.values()))
-        if all(name in scores for scores in found.values())
-    }
+    return weighed([(many, finite(task.score(state[model], records))) for model, many in sites.items()])
 
 
-def require_apart(
-    clusters: Clusters, privacy: Privacy | Open, names: Sequence[str], *, watched: bool, paid: bool
-) -> None:
+def own_records(
+    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Table | None
+) -> list[tuple[tuple[str, ...], Table]]:
+    """The sites of each model, and their held-out records; nothing where nobody knows whose those are.
+
+    Records that no score can be computed on, because they are too few, are left out.
+    """
+    if records is None or state.ndim == 1:
+        return []
+    return [(names, own) for names, own, _ in _own(task, state, clusters, records)]
+
+
+def _own(
+    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Table
+) -> list[tuple[tuple[str, ...], Table, dict[str, float]]]:
+    """The sites of each model, their held-out records, and what the model scores on them."""
+    found: list[tuple[tuple[str, ...], Table, dict[str, float]]] = []
+    if records.sites is None:
+        return found
+    for model in sorted(set(clusters.values())):
+        names = tuple(name for name in clusters if clusters[name] == model)
+        own = records.take(np.flatnonzero(np.isin(records.sites, names)))
+        with suppress(InvalidValue):
+            found.append((names, own, finite(task.score(state[model], own))))
+    return found
+
+
+def settled(
+    aggregation: Aggregator, clusters: Clusters | None, names: Sequence[str], privacy: Privacy | Open
+) -> Aggregator:
+    """The aggregator with everything decided for a federation; each of several models has a part of it.
+
+    Raises:
+        TooFewSites: It cannot serve so few sites.
+    """
+    if clusters is None:
+        return aggregation.settled(len(names), privacy)
+    clusters.check(names)
+    each = len(names) // clusters.count
+    try:
+        return aggregation.settled(each, privacy)
+    except TooFewSites as error:
+        few = f"[clusters] count = {clusters.count} leaves {each} of {len(names)} sites to a model"
+        raise TooFewSites(f"{few}: {error}") from error
+
+
+def idle(aggregation: Aggregator, clusters: Mapping[str, int], count: int) -> list[str]:
+    """Which of so many models nobody moves, and why, in words."""
+    found: list[str] = []
+    for model in range(count) if clusters else ():
+        sites = sum(place == model for place in clusters.values())
+        try:
+            if sites == 0:
+                raise TooFewSites("no site belongs to it")
+            _ = aggregation.standing(sites)
+        except TooFewSites as error:
+            found.append(f"model {model} stays as it is: {error}")
+    return found
+
+
+def require_apart(clusters: Clusters | None, privacy: Privacy | Open, *, watched: bool, paid: bool) -> None:
     """Refuse what clusters do not go with, before anything is charged.
 
     Args:
-        clusters: How sites are told apart.
+        clusters: How sites are told apart, if they are.
         privacy: What is promised.
-        names: The sites.
         watched: Whether there is a quarantine.
         paid: Whether a noisy loss is bought after every round.
     """
-    clusters.check(names)
+    if clusters is None:
+        return
     if isinstance(privacy, Privacy) and clusters.by == "loss":
         raise Refused(
             '[clusters] by = "loss" does not go with a promise: which model fits a site best tells about its '

@@ -3,6 +3,7 @@
 Both look at records without protection. They are for simulations, open runs and rehearsals.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,17 +21,40 @@ if TYPE_CHECKING:
 
 
 def compare(
-    task: Task, federation: Federation, rounds: int, test: Table | None, provenance: Provenance, key: Key
+    task: Task,
+    federation: Federation,
+    rounds: int,
+    test: Table | None,
+    provenance: Provenance,
+    key: Key,
+    apart: Sequence[tuple[Sequence[str], Table]] = (),
 ) -> dict[str, dict[str, float]]:
-    """The scores of each site `alone` (their mean) and of all records `pooled`."""
+    """The scores of each site `alone` (their mean) and of all records `pooled`.
+
+    Args:
+        task: What is learnt.
+        federation: Who holds which records.
+        rounds: How many.
+        test: The records to score models on; without any, nothing is compared.
+        provenance: Who may look.
+        key: The run's key.
+        apart: The same records by the sites that they are scored for, where several models are compared with.
+    """
     if test is None:
         return {}
     provenance.look("the scores of models trained alone and on pooled records", instead="do without them")
     start = task.start(federation, key / "start")
     everybody, pooled = federation.cohort(list(federation)), federation.pooled()
-    alone = _scores(task, _trained(task, start, everybody, rounds, key / "alone"), test)
-    together = _scores(task, _trained(task, start, pooled.cohort(["pooled"]), rounds, key / "pooled"), test)
-    return {"alone": alone, "pooled": together}
+    alone = _trained(task, start, everybody, rounds, key / "alone")
+    together = _trained(task, start, pooled.cohort(["pooled"]), rounds, key / "pooled")
+    if not apart:
+        return {"alone": _scores(task, alone, test), "pooled": _scores(task, together, test)}
+    places = {name: place for place, name in enumerate(federation)}
+    own = [(alone[[places[name] for name in names]], table) for names, table in apart]
+    return {
+        "alone": weighed([(len(table), _scores(task, states, table)) for states, table in own]),
+        "pooled": weighed([(len(table), _scores(task, together, table)) for _, table in apart]),
+    }
 
 
 def _trained(task: Task, start: "Tensor", cohort: Cohort, rounds: int, key: Key) -> "Tensor":
@@ -52,3 +76,13 @@ def _trained(task: Task, start: "Tensor", cohort: Cohort, rounds: int, key: Key)
 def _scores(task: Task, states: "Tensor", test: Table) -> dict[str, float]:
     scores = [task.score(state, test) for state in states]
     return {name: float(np.mean([entry[name] for entry in scores])) for name in scores[0]}
+
+
+def weighed(scores: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
+    """The mean of scores that count for more or less, each with its weight; of such as all of them have."""
+    total, known = sum(weight for weight, _ in scores), [found for _, found in scores]
+    return {
+        name: sum(weight * found[name] for weight, found in scores) / total
+        for name in (known[0] if known else ())
+        if all(name in found for found in known)
+    }

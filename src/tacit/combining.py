@@ -58,11 +58,13 @@ class Combining:
         aggregation: The rule.
         quarantine: Who keeps watch over the sites, if anybody does.
         blind: Whether what comes are means over groups of sites, which is all that anybody sees.
+        sites: How many there are in all.
     """
 
     aggregation: Aggregator
     quarantine: Quarantine | None = None
     blind: bool = False
+    sites: int = 1
 
     def __call__(
         self,
@@ -83,10 +85,11 @@ class Combining:
             parted: Which updates move which model.
 
         Raises:
-            InvalidValue: Not one site sent finite numbers.
+            InvalidValue: Of all sites there are, not one sent finite numbers.
         """
         kept, faults = screen.rows(updates)
-        if faults and not kept.names and all(fault.reason == "not-finite" for fault in faults):
+        diverged = not kept.names and all(fault.reason == "not-finite" for fault in faults)
+        if diverged and len(faults) >= (1 if self.blind else self.sites):
             raise InvalidValue(
                 f"training diverged in round {screen.round}: no site sent finite numbers; lower the lr"
             )
@@ -114,9 +117,11 @@ class Combining:
         for group in groups:
             try:
                 step, told = self._step(group, expected)
-            except (TooFewSites, MemoryError) as error:
-                why = str(error) or "not enough memory to combine the updates"
-                step, told = None, {}
+            except TooFewSites as error:
+                why, step, told = str(error), None, {}
+            except MemoryError:
+                # What it says would tell how many came.
+                why, step, told = "not enough memory to combine the updates", None, {}
             steps.append(step)
             shares |= told
         known = next((step for step in steps if step is not None), None)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from tacit.aggregation import AGGREGATORS
 from tacit.aggregation.attacks import ATTACKS
 from tacit.aggregation.base import Aggregator, adopted
-from tacit.aggregation.cautions import cautions
+from tacit.aggregation.cautions import cautions, fewest_for
 from tacit.aggregation.clusters import Clusters
 from tacit.aggregation.liars import Attack
 from tacit.aggregation.quarantine import Quarantine
 from tacit.aggregation.server import Adam, Momentum, Plain
+from tacit.apart import require_apart, settled
 from tacit.engines.local import Local
 from tacit.errors import InvalidFile, require, require_count
 from tacit.privacy.plan import Plan, plan
@@ -96,6 +97,8 @@ class Experiment(Header):
     def plan(self) -> Plan:
         """What it promises and costs; touches no data."""
         self.check()
+        paid = self.stop is not None and self.stop.epsilon is not None
+        require_apart(self.clusters, self.privacy, watched=self.quarantine is not None, paid=paid)
         names, aggregation = self._settled()
         stop, watched = self.stop or Stopping(), list[Release]()
         training = stop.reserve(self.privacy if self.augment is None else self.augment.reserve(self.privacy))
@@ -117,23 +120,24 @@ class Experiment(Header):
             questions=self._questions(),
             watched=self.quarantine is not None,
         )
-        return dataclasses.replace(made, warnings=(*made.warnings, *self.cautions()))
+        few = () if self.sites.names or len(names) == 1 else (
+            f"the data decide how many sites there are: {len(names)} are needed at least",
+        )  # fmt: skip
+        return dataclasses.replace(made, warnings=(*made.warnings, *few, *self.cautions()))
 
     def cautions(self) -> list[str]:
-        """What its author may want to reconsider about who is believed; where sites are known."""
+        """What its author may want to reconsider about who is believed, as far as sites are known."""
         names, aggregation = self._settled()
-        if not self.sites.names:
-            return []
-        return cautions(aggregation, len(names), self.privacy, self.quarantine)
+        known = len(names) if self.sites.names else None
+        return cautions(aggregation, known, self.privacy, self.quarantine)
 
     def _settled(self) -> tuple[tuple[str, ...], Aggregator]:
         """The sites, and how their updates are combined; where the data decide, as few sites as will do."""
         aggregation = adopted(self.aggregation)
-        if self.sites.names:
-            return self.sites.names, aggregation.settled(len(self.sites.names), self.privacy)
-        fewest = getattr(aggregation, "least", 1)
-        names = tuple(f"site-{number}" for number in range(1, fewest + 1))
-        return names, aggregation.settled(fewest, self.privacy)
+        models = 1 if self.clusters is None else self.clusters.count
+        fewest = 0 if self.sites.names else models * fewest_for(aggregation, self.privacy)
+        names = self.sites.names or tuple(f"site-{number}" for number in range(1, fewest + 1))
+        return names, settled(aggregation, self.clusters, names, self.privacy)
 
     def _questions(self) -> list[Asked]:
         """What is asked of the sites once; data that are public, or may be looked at, need not be opened."""

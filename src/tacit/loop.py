@@ -18,11 +18,12 @@ from tacit.aggregation.liars import Attack
 from tacit.aggregation.quarantine import Quarantine
 from tacit.aggregation.screening import Screen
 from tacit.aggregation.server import Plain, ServerStep
-from tacit.apart import over_sites, require_apart, trained_apart
+from tacit.apart import idle, over_sites, own_records, require_apart, settled, trained_apart, watched
 from tacit.baselines import compare
+from tacit.beforehand import attacked, left_of, require_scores
 from tacit.combining import Combined, Combining, whole
 from tacit.directory import LEDGER, Checkpoint, Directory
-from tacit.engines.base import Engine
+from tacit.engines.base import Engine, one_thread
 from tacit.engines.local import Local
 from tacit.errors import (
     BudgetExhausted,
@@ -37,14 +38,14 @@ from tacit.privacy.ledger import Ledger
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.statement import state
-from tacit.questions import Augmentation, closing_of, opened, opening_of, questions, told
+from tacit.questions import Augmentation, closing_of, opened, questions
 from tacit.record import Fault, Record, Round
 from tacit.run import Run, is_over, read, write
 from tacit.setting import Setting, digest
 from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table
-from tacit.stopping import Look, Stopping, best, enough, finite, pay_to_watch, watch_over
+from tacit.stopping import Look, Stopping, best, enough, pay_to_watch, watch_over
 from tacit.task import Task
 
 if TYPE_CHECKING:
@@ -114,19 +115,19 @@ def fit(
     if federation.records is not None:
         provenance.agreed([f"how many records all sites hold: {federation.records:,}"])
     task = task.settle(federation, provenance)
-    training = (stop or Stopping()).reserve(_left(augment, federation, privacy, provenance))
-    aggregation = adopted(aggregation).settled(len(federation), privacy)
+    training = (stop or Stopping()).reserve(left_of(augment, federation, privacy, provenance))
+    paid = stop is not None and stop.epsilon is not None
+    require_apart(clusters, privacy, watched=quarantine is not None, paid=paid)
+    aggregation = settled(adopted(aggregation), clusters, list(federation), privacy)
     mechanism = training.solve(
         task, list(federation), aggregation, rounds, sampling=sampling.kind, records=federation.records,
         questions=questions(task), watched=quarantine is not None,
     )  # fmt: skip
     sampling.check(list(federation))
-    if clusters is not None:
-        paid = stop is not None and stop.epsilon is not None
-        require_apart(clusters, privacy, list(federation), watched=quarantine is not None, paid=paid)
-    federation = _attacked(attack, federation, privacy, seed)
+    federation = attacked(attack, federation, privacy, seed)
     watch, test = watch_over(federation, stop, task.goal, provenance, Key(seed))
-    _require_scores(task, federation, [test, *([watch.records] if isinstance(watch, Look) else [])])
+    watched = [watch.records] if isinstance(watch, Look) else []
+    require_scores(task, federation, mechanism, [test, *watched])
     loop = Loop(
         task, federation, privacy, aggregation, server, sampling, engine, rounds, mechanism, watch,
         training, augment, provenance, quarantine, attack, clusters,
@@ -164,42 +165,16 @@ def _ran(
         loop = replace(loop, federation=training, watch=paid)
     loop, point = loop.prepared(directory, ledger, key, data)
     point, record = loop.run(point, directory, ledger, key, callbacks)
-    if test is not None:
-        chosen = record.rounds[record.chosen - 1].clusters if record.chosen else {}
-        found = over_sites(lambda state: loop.task.score(state, test), point.best, chosen)
-        record = replace(record, scores=finite(found))
+    chosen = record.rounds[record.chosen - 1].clusters if record.chosen else {}
+    record = replace(record, scores=over_sites(loop.task, point.best, chosen, test))
     if baselines and provenance.allowed:
-        found = compare(loop.task, federation, loop.rounds, test, provenance, key)
+        apart = own_records(loop.task, point.best, chosen, test)
+        found = compare(loop.task, federation, loop.rounds, test, provenance, key, apart)
         record = replace(record, baselines=found)
     promise = state(privacy, ledger.releases(), public=provenance.public, bare=provenance.bare)
     return Run(
         task=loop.task, record=record, privacy=promise, state=point.best, path=directory.path, name=name
     )
-
-
-def _left(
-    augment: Augmentation | None, federation: Federation, privacy: Privacy | Open, provenance: Provenance
-) -> Privacy | Open:
-    """What is left of a promise once synthetic records have their part."""
-    if augment is None:
-        return privacy
-    augment.check(federation, privacy, provenance)
-    return augment.reserve(privacy)
-
-
-def _attacked(
-    attack: Attack | None, federation: Federation, privacy: Privacy | Open, seed: int
-) -> Federation:
-    """The federation with the records of liars as they want them."""
-    if attack is None:
-        return federation
-    if isinstance(privacy, Privacy) and not privacy.rehearsal:
-        raise Refused("[attack] is for rehearsals: give [privacy] rehearsal = true, or leave the attack out")
-    if isinstance(privacy, Privacy) and privacy.noise == "secure":
-        raise Refused(
-            '[attack] does not go with noise = "secure": liars send what they like, and nobody sees it'
-        )
-    return attack.poisoned(federation, attack.names(list(federation), Key(seed)), Key(seed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,8 +233,11 @@ class Loop(Setting):
         with suppress(BudgetExhausted) if resumed else nullcontext():
             # What was cut off and could not be repeated was paid twice: then there is no last answer.
             chosen = past[point.best_round - 1].clusters if point.best_round else {}
-            point = self.closed(point, chosen, directory, ledger, key)
-        notes = self.notes(point.state.shape[-1])
+            # Before anybody is told apart, all models are one.
+            point = self.closed(point, chosen or dict.fromkeys(self.federation, 0), directory, ledger, key)
+        count = 1 if self.clusters is None else self.clusters.count
+        last = past[-1].clusters if past else {}
+        notes = (*self.notes(point.state.shape[-1]), *idle(self.aggregation, last, count))
         return point, Record(rounds=tuple(past), chosen=point.best_round, stopped=early, notes=notes)
 
     def _pay_the_rest(self, ledger: Ledger, point: Checkpoint, key: Key) -> None:
@@ -300,10 +278,8 @@ class Loop(Setting):
             number=number,
             rounds=self.rounds,
             sites=len(names) if expected is None else None,
-            scores=over_sites(
-                lambda state: self.watch.scores(self.task, state, key),
-                self._shown(after.state, found.clusters, key),
-                found.clusters,
+            scores=watched(
+                self.watch, self.task, self._shown(after.state, found.clusters, key), found.clusters, key
             ),
             epsilon=None if isinstance(self.privacy, Open) else ledger.spent(self.privacy.delta),
             budget=None if isinstance(self.privacy, Open) else self.privacy.epsilon,
@@ -340,7 +316,7 @@ class Loop(Setting):
         else:
             updates, faults, parted = trained_apart(
                 self.clusters, self.engine, self.task, self.federation, point.state, names, mechanism,
-                before.clusters, key,
+                before.clusters, self.aggregation.standing(len(names)), key,
             )  # fmt: skip
         updates = replace(updates, round=number)
         if self.attack is not None:
@@ -353,14 +329,18 @@ class Loop(Setting):
             ticket=ticket,
             limit=mechanism.longest(),
         )
-        blind = mechanism.groups(names) is not None
-        found = Combining(self.aggregation, self.quarantine, blind)(
-            updates,
-            screen,
-            before.standings,
-            expected=mechanism.denominator(len(self.federation)),
-            parted=parted,
-        )
+        groups = mechanism.groups(names)
+        if groups is not None and len(groups) != len(updates.names):
+            raise Refused("the engine shows single updates where sums alone may be seen: use another engine")
+        # Sums keep one order, so that what is computed again is the same to the last bit.
+        with one_thread():
+            found = Combining(self.aggregation, self.quarantine, groups is not None, len(self.federation))(
+                updates,
+                screen,
+                before.standings,
+                expected=mechanism.denominator(len(self.federation)),
+                parted=parted,
+            )
         return replace(found, faults=(*faults, *found.faults))
 
     def _advanced(self, point: Checkpoint, found: Combined, number: int, key: Key) -> Checkpoint:
@@ -379,17 +359,6 @@ class Loop(Setting):
         blind = isinstance(self.watch, Look) and self.watch.records is None
         if question is None or blind or self.price(question):
             return state
-        return self.told_last(question, state, clusters, key / "closing")
-
-
-def _require_scores(task: Task, federation: Federation, tables: Sequence[Table | None]) -> None:
-    """Refuse held-out records that no score can be computed on, before anything is charged."""
-    opening = opening_of(task)
-    task = task if opening is None else told(task, opening.stand_in)
-    start = task.start(federation, Key(0))
-    for table in tables:
-        try:
-            _ = task.score(start, table) if table is not None else {}
-        except InvalidValue as error:
-            few = f"the held-out records ({len(table or ())}) cannot be scored"
-            raise InvalidValue(f"{few}: hold out more, or none ({error})") from error
+        # Before anybody is told apart, all models are one.
+        own = clusters or dict.fromkeys(self.federation, 0)
+        return self.told_last(question, state, own, key / "closing")

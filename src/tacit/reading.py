@@ -84,15 +84,31 @@ def portable(document: Table, folder: Path) -> Table:
 def made(name: str, document: Table, folder: Path, known: Kinds) -> Any:  # noqa: ANN401
     """The object that a table stands for; without a kind, the first one that is known."""
     table = _table(name, document.get(name, {}))
-    kind = table.pop("kind", next(iter(known)))
+    constructor = _constructor(name, table.pop("kind", next(iter(known))), folder, known)
     if name == "aggregation" and "then" in table:
         # A step before a rule holds that rule.
-        table["then"] = made(name, {name: table["then"]}, folder, known)
+        table["then"] = _held(f"{name}.then", table["then"], folder, _fitting(constructor, known))
     for key in ("path", "test"):
         # Relative paths are relative to the file that names them.
         if name == "data" and isinstance(table.get(key), str):
             table[key] = str(folder / table[key])
-    return construct(_constructor(name, kind, folder, known), name, table)
+    return construct(constructor, name, table)
+
+
+def _held(name: str, given: object, folder: Path, known: Kinds) -> Any:  # noqa: ANN401
+    """The object that a table inside another stands for; which one is never taken for granted."""
+    if "kind" not in _table(name, given):
+        raise InvalidFile(f"[{name}] kind is missing: it must be {choices(known)}")
+    return made(name, {name: given}, folder, known)
+
+
+def _fitting(constructor: type[Any], known: Kinds) -> Kinds:
+    """Those kinds that a constructor takes as its `then`, by the type it asks for."""
+    wanted = next((entry.type for entry in dataclasses.fields(constructor) if entry.name == "then"), None)
+    # A protocol, or a type that is only named, cannot be asked: then the constructor decides.
+    plain = isinstance(wanted, type) and not getattr(wanted, "_is_protocol", False)
+    fits = {name: kind for name, kind in known.items() if plain and issubclass(kind, cast(type, wanted))}
+    return fits or known
 
 
 def _constructor(name: str, kind: object, folder: Path, known: Kinds) -> type[Any]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from tacit.aggregation.averaging import Mean
-from tacit.aggregation.base import Aggregator, own_or_ours
+from tacit.aggregation.base import Aggregator, Own, own_or_ours
 from tacit.aggregation.cautions import cautions
 from tacit.aggregation.clusters import Clusters
 from tacit.aggregation.liars import Attack
@@ -187,7 +187,9 @@ class Setting:
             raise InvalidValue(f"no site answered the question for the {question.kind} in finite numbers")
         blind = mechanism.groups(names) is not None
         rule = Mean() if blind else answering(self.aggregation, len(kept.names), trusted=expected is not None)
-        return mechanism.at_server(rule(kept, sites=expected), key / "server")
+        with one_thread():
+            combined = rule(kept, sites=expected)
+        return mechanism.at_server(combined, key / "server")
 
     def noise(self, question: Asked, sites: int | None = None) -> float:
         """The deviation of the noise in each number of the combined answers of so many sites, or all."""
@@ -240,6 +242,12 @@ class Setting:
     def _work(self) -> list[str]:
         """What is done at the sites, to which records, and where, in words."""
         known = [getattr(self.task, "identity", None), repr(self.described(None))]
+        names = list(self.federation)
+        trusted = self.mechanism.denominator(len(names)) is not None
+        if self.mechanism.groups(names) is not None or (trusted and isinstance(self.aggregation, Own)):
+            # A sum in secret may lose other sites the next time, and a user's own rule may be another: with
+            # the same noise, two answers would differ by what it hides.
+            known.append(None)
         records = repr((self.federation.records, self.federation.fingerprint))
         return [part or self.nonce for part in (*known, records, machine())]
 

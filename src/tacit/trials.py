@@ -12,6 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from tacit.aggregation import AGGREGATORS
 from tacit.aggregation.attacks import ATTACKS
 from tacit.aggregation.base import Aggregator, adopted
@@ -19,15 +21,16 @@ from tacit.aggregation.liars import Attack
 from tacit.aggregation.mixing import Bucketing, Mixing
 from tacit.aggregation.selecting import Krum
 from tacit.directory import STATE, Directory
-from tacit.errors import InvalidFile, Refused, TooFewSites, require, require_word
+from tacit.errors import InvalidFile, InvalidValue, Refused, TooFewSites, require, require_word
 from tacit.experiment import Experiment, construct_experiment
+from tacit.keys import Key
 from tacit.privacy.policy import Open, Privacy
 from tacit.reading import construct, made, portable, read_as
-from tacit.reports.text import NAMES, aligned
+from tacit.reports.text import BROKEN, NAMES, aligned
 from tacit.sites.site import Federation
 
 Table = dict[str, Any]
-# Scores by attack, then by aggregator; None where the combination is refused.
+# Scores by attack, then by aggregator; None where a rule is refused, or the attack broke the run.
 Scores = dict[str, dict[str, float | None]]
 NOBODY, TRIALS = "none", "trials.json"
 STEPS = {step.kind: step for step in (Mixing, Bucketing)}
@@ -59,6 +62,32 @@ class Trials:
         """How many sites lie."""
         return max(attack.liars for attack in self.attacks.values() if attack is not None)
 
+    @property
+    def promises(self) -> dict[str, Privacy | Open]:
+        """Without noise, and with that of the promise, if there is one."""
+        privacy = self.experiment.privacy
+        if isinstance(privacy, Open):
+            return {"without": privacy}
+        if not privacy.rehearsal:
+            raise Refused(
+                "[attack] is for rehearsals: give [privacy] rehearsal = true, or leave the attack out"
+            )
+        if privacy.noise == "secure":
+            raise Refused(
+                '[attack] does not go with noise = "secure": liars send what they like, and nobody sees it. '
+                'Use noise = "site" or "server", or leave the attack out'
+            )
+        return {"without": Open(participation=privacy.participation), "with": privacy}
+
+    def opened(self) -> Federation:
+        """The sites with their data, among which all attacks can be tried."""
+        federation = self.experiment.opened()
+        for attack in self.attacks.values():
+            if attack is not None:
+                key = Key(self.experiment.seed)
+                _ = attack.poisoned(federation, attack.names(list(federation), key), key)
+        return federation
+
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
@@ -70,6 +99,7 @@ class Tried:
         liars: How many sites lied.
         sites: Among how many.
         tables: The scores, without noise and, under a promise, with it.
+        why: Why a score is missing, by noise, rule and attack.
         path: The directory that remembers them.
     """
 
@@ -78,38 +108,59 @@ class Tried:
     liars: int
     sites: int
     tables: dict[str, Scores]
+    why: dict[str, dict[str, dict[str, str]]]
     path: Path | None
 
     def worst(self, noise: str) -> dict[str, float | None]:
-        """The worst that any attack did to each rule."""
+        """The worst that any attack did to each rule; None if it was refused, or broke."""
         pick, table = (min if self.score[1] == "max" else max), self.tables[noise]
-        rules = next(iter(table.values()))
-        found = {rule: [row[rule] for row in table.values()] for rule in rules}
-        return {
-            rule: pick(known) if (known := [value for value in column if value is not None]) else None
-            for rule, column in found.items()
-        }
+        found: dict[str, float | None] = {}
+        for rule in table[NOBODY]:
+            column = [row[rule] for row in table.values() if rule in row]
+            known = [value for value in column if value is not None]
+            found[rule] = pick(known) if len(known) == len(column) else None
+        return found
 
     def summary(self) -> str:
         """The trials for people: a line for each attack, a column for each rule."""
         score = NAMES.get(self.score[0], self.score[0])
         return "\n\n".join(
-            f"{score} when {self.liars} of {self.sites} sites lie, {noise} noise\n\n{self._table(noise)}"
+            part
             for noise in self.tables
+            for part in (
+                f"{score} when {self.liars} of {self.sites} sites lie, {noise} noise",
+                self._table(noise),
+                "\n".join(self._missing(noise)),
+            )
+            if part
         )
 
     def _table(self, noise: str) -> str:
         table = {**self.tables[noise], "worst": self.worst(noise)}
-        rules = list(table["worst"])
-        cells = [[name, *(_cell(row[rule]) for rule in rules)] for name, row in table.items()]
-        return aligned(["attack", *rules], cells)
+        refused = [rule for rule, score in table[NOBODY].items() if score is None]
+        cells = [
+            [name, *("-" if rule in refused else _cell(row, rule) for rule in table[NOBODY])]
+            for name, row in table.items()
+        ]
+        return aligned(["attack", *table[NOBODY]], cells)
+
+    def _missing(self, noise: str) -> list[str]:
+        """Why scores are missing; a rule that is refused is so whatever the attack."""
+        return [
+            f"{rule}, {attack}: {reason}"
+            if self.tables[noise][NOBODY][rule] is not None
+            else f"{rule}: {reason}"
+            for rule, reasons in self.why.get(noise, {}).items()
+            for attack, reason in reasons.items()
+            if attack == NOBODY or self.tables[noise][NOBODY][rule] is not None
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """The trials as one document."""
         worst = {noise: self.worst(noise) for noise in self.tables}
         told = {"name": self.name, "score": self.score[0], "liars": self.liars, "sites": self.sites}
         path = None if self.path is None else str(self.path)
-        return {"run": path, **told, "tables": self.tables, "worst": worst}
+        return {"run": path, **told, "tables": self.tables, "worst": worst, "why": self.why}
 
 
 def read(path: str | Path, changes: Sequence[str] = ()) -> Trials:
@@ -148,15 +199,22 @@ def attempt(
         resume: Whether to go on with the trials in `out`, if there are some.
         announce: Told what is tried next.
     """
-    directory = Directory(out)
-    promises = _promises(trials.experiment.privacy)
+    directory, promises, federation = Directory(out), trials.promises, trials.opened()
     with directory.claimed(trials.document, resume=resume):
-        tables = cast("dict[str, Scores]", (directory.read_json(TRIALS) or {}).get("tables", {}))
-        federation = trials.experiment.opened()
-        for noise, attack, rule in product(promises, trials.attacks, trials.rules):
-            row = tables.setdefault(noise, {}).setdefault(attack, {})
+        tried = _known(directory) or Tried(
+            name=trials.experiment.name,
+            score=trials.experiment.task.goal,
+            liars=trials.liars,
+            sites=len(federation),
+            tables={},
+            why={},
+            path=directory.path,
+        )
+        every = list(product(promises, trials.attacks, trials.rules))
+        for number, (noise, attack, rule) in enumerate(every, start=1):
+            row = tried.tables.setdefault(noise, {}).setdefault(attack, {})
             if rule not in row:
-                announce(f"{attack} against {rule}, {noise} noise")
+                announce(f"{number} of {len(every)}: {attack} against {rule}, {noise} noise")
                 chosen = replace(
                     trials.experiment,
                     privacy=promises[noise],
@@ -164,34 +222,41 @@ def attempt(
                     attack=trials.attacks[attack],
                     baselines=False,
                 )
-                row[rule] = _score(chosen, federation)
-                directory.write_json(TRIALS, {"tables": tables})
-    return Tried(
-        name=trials.experiment.name,
-        score=trials.experiment.task.goal,
-        liars=trials.liars,
-        sites=len(federation),
-        tables=tables,
-        path=directory.path,
-    )
+                row[rule], reason = _score(chosen, federation)
+                if reason is not None:
+                    tried.why.setdefault(noise, {}).setdefault(rule, {})[attack] = reason
+                directory.write_json(TRIALS, {**tried.as_dict(), "score": list(tried.score), "run": None})
+    return tried
 
 
-def _score(experiment: Experiment, federation: Federation) -> float | None:
-    """The score that decides; None where the promise cannot be kept with this rule, or so few sites."""
-    try:
-        run = experiment.trained(federation, None)
-    except (Refused, TooFewSites):
+def load(path: str | Path) -> Tried | None:
+    """The trials that a directory remembers, as far as they got; None if it holds none."""
+    return _known(Directory(path)) if Path(path).is_dir() else None
+
+
+def _known(directory: Directory) -> Tried | None:
+    told = directory.read_json(TRIALS)
+    if told is None:
         return None
-    return run.scores.get(experiment.task.goal[0])
+    name, direction = told["score"]
+    kept = {key: told[key] for key in ("name", "liars", "sites", "tables", "why")}
+    return Tried(**kept, score=(name, direction), path=directory.path)
 
 
-def _promises(privacy: Privacy | Open) -> dict[str, Privacy | Open]:
-    """Without noise, and with that of the promise, if there is one."""
-    if isinstance(privacy, Open):
-        return {"without": privacy}
-    if not privacy.rehearsal:
-        raise Refused("[attack] is for rehearsals: give [privacy] rehearsal = true, or leave the attack out")
-    return {"without": Open(participation=privacy.participation), "with": privacy}
+def _score(experiment: Experiment, federation: Federation) -> tuple[float | None, str | None]:
+    """The score that decides, or why there is none."""
+    try:
+        # What liars do to a model may well leave the range of numbers; that is a result, not a mistake.
+        with np.errstate(all="ignore"):
+            run = experiment.trained(federation, None)
+    except (Refused, TooFewSites) as error:
+        return None, str(error)
+    except InvalidValue as error:
+        if experiment.attack is None:
+            raise
+        return None, f"the run broke: {error}"
+    found = run.scores.get(experiment.task.goal[0])
+    return found, None if found is not None else "there is no score"
 
 
 def _construct(document: Table, folder: Path) -> Trials:
@@ -218,7 +283,9 @@ def _attacks(asked: Table, folder: Path) -> dict[str, Attack]:
     """One attack with all its options, or several kinds that share how many lie."""
     if "kind" in asked:
         require("kinds" not in asked, "[attack] kinds", asked.get("kinds"), "left out where kind is given")
-        return {str(asked["kind"]): made("attack", {"attack": asked}, folder, ATTACKS)}
+        attack = made("attack", {"attack": asked}, folder, ATTACKS)
+        require(isinstance(attack, Attack), "[attack] kind", asked["kind"], "derived from tacit's Attack")
+        return {str(asked["kind"]): attack}
     kinds = _words("kinds", asked.pop("kinds", list(ATTACKS)))
     for kind in kinds:
         require_word("[attack] kinds", kind, ATTACKS)
@@ -240,8 +307,12 @@ def _rule(word: str, liars: int) -> Aggregator:
     return cast(Aggregator, construct(STEPS[step], "attack", {"then": rule}))
 
 
-def _cell(score: float | None) -> str:
-    return "-" if score is None else f"{score:.3f}"
+def _cell(row: Mapping[str, float | None], rule: str) -> str:
+    if rule not in row:
+        # Not tried yet.
+        return ""
+    score = row[rule]
+    return BROKEN if score is None else f"{score:.3f}"
 
 
 def _words(field: str, given: object) -> list[str]:

@@ -91,7 +91,7 @@ def test_sites_may_differ_in_length_by_much():
 
 
 def test_a_public_bound_is_the_limit_where_there_is_one():
-    kept, faults = screen(limit=2.0)([
+    kept, faults = screen(limit=(2.0, "l2"))([
         reply("oslo", np.array([2.0, 0.0])),
         reply("bergen", np.array([2.1, 0.0])),
         reply("tromso", np.array([1e-9, 0.0])),
@@ -100,9 +100,27 @@ def test_a_public_bound_is_the_limit_where_there_is_one():
     assert reasons(faults) == [("bergen", "too-long")]
 
 
+def test_a_public_bound_has_its_norm():
+    long = np.array([0.8, 0.8])
+    assert screen(limit=(1.2, "l2"))([reply("oslo", long)])[1] == ()
+    assert reasons(screen(limit=(1.2, "l1"))([reply("oslo", long)])[1]) == [("oslo", "too-long")]
+
+
+def test_half_of_the_sites_cannot_raise_the_limit():
+    kept, faults = screen()([reply("oslo", np.array([1e149, 0.0])), reply("bergen")])
+    assert kept.names == ("bergen",)
+    assert reasons(faults) == [("oslo", "too-long")]
+
+
+@pytest.mark.parametrize("odd", [torch.zeros(2, dtype=torch.bfloat16), torch.zeros(2).to_sparse()])
+def test_a_tensor_that_is_no_array_is_left_out(odd):
+    _, faults = screen()([reply("oslo", odd)])
+    assert reasons(faults) == [("oslo", "schema")]
+
+
 def test_with_a_public_bound_nobody_is_judged_by_the_others():
     # Where the server adds the noise, whether a site counts must not hang on the data of another.
-    _, faults = screen(limit=2.0)([
+    _, faults = screen(limit=(2.0, "l2"))([
         reply("oslo", np.array([2.0, 0.0])), reply("bergen", np.zeros(2)), reply("tromso", np.zeros(2))
     ])  # fmt: skip
     assert faults == ()
@@ -164,7 +182,9 @@ def test_faults_lose_their_names_where_who_took_part_is_a_secret():
     assert unnamed(faults) == (Fault(site="", reason="late", detail="x"),)
 
 
-@pytest.mark.parametrize("fields", [{"width": 0}, {"names": ("a", "a")}, {"limit": 0.0}, {"limit": np.nan}])
+@pytest.mark.parametrize(
+    "fields", [{"width": 0}, {"names": ("a", "a")}, {"limit": (0.0, "l2")}, {"limit": (np.nan, "l2")}]
+)
 def test_a_screen_that_cannot_work_is_refused(fields):
     with pytest.raises(InvalidValue):
         screen(**fields)

@@ -1,11 +1,13 @@
 """The mean of the sites' updates, over a denominator that is public."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
+from tacit.aggregation.base import rows_of, tensor_of
+from tacit.aggregation.geometry import weighted_sum
 from tacit.errors import InvalidValue, require, require_positive
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.work import Fragility, Norm, Parties
@@ -54,18 +56,11 @@ class Mean:
         Returns:
             The mean in double precision, so that rounding does not add to the sensitivity.
         """
-        import torch
-
-        if isinstance(updates, Updates):
-            # Sums do not depend on who answered first.
-            order = sorted(range(len(updates.names)), key=updates.names.__getitem__)
-            names = tuple(updates.names[place] for place in order)
-            updates = replace(updates, names=names, matrix=updates.matrix[order])
-        matrix = updates.matrix if isinstance(updates, Updates) else torch.as_tensor(updates)
-        weights = torch.as_tensor(self._of(updates, len(matrix)), dtype=torch.float64)
+        rows, order = rows_of(updates)
+        weights = np.array(self._of(updates, len(rows)))[order]
         whole = float(weights.sum()) if sites is None else self._expected(sites)
-        total = (weights.unsqueeze(-1) * matrix.double()).sum(dim=0)
-        return total / whole if whole else total
+        total = weighted_sum(rows, weights)
+        return tensor_of(total / whole if whole else total)
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
         """How far one update of length `clip` moves the mean over an expected number of sites."""
@@ -78,7 +73,7 @@ class Mean:
 
     def parties(self, names: Sequence[str], number: int) -> Parties | None:
         """Everybody together: of a mean one needs to know the sum alone."""
-        return (tuple(names),) if self.weights == "uniform" else None
+        return (tuple(names),)
 
     def across(self, means: Updates) -> "Tensor":
         """The mean of the one group there is."""

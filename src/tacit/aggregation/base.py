@@ -72,6 +72,8 @@ class Rule:
     kind: ClassVar[str]
 
     def __post_init__(self) -> None:
+        if isinstance(self.f, np.integer):
+            object.__setattr__(self, "f", int(self.f))
         whole = isinstance(self.f, int) and not isinstance(self.f, bool) and self.f >= 0
         require(self.f is None or whole, "f", self.f, "a whole number of at least 0, or left out")
 

@@ -96,7 +96,13 @@ class Clusters:
         return replace(updates, names=tuple(valid), matrix=updates.matrix[kept, 1:]), valid, faults
 
     def regrouped(
-        self, updates: Updates, handed: "Tensor", models: "Tensor", before: Mapping[str, int], key: Key
+        self,
+        updates: Updates,
+        handed: "Tensor",
+        models: "Tensor",
+        before: Mapping[str, int],
+        key: Key,
+        f: int = 0,
     ) -> dict[str, int]:
         """Which model each site belongs to, after a round; models keep their numbers as far as they can.
 
@@ -109,11 +115,12 @@ class Clusters:
             models: The models before this round (count, coordinates).
             before: Which model each site belonged to; by `loss`, which it chose.
             key: What the draws of the search repeat by.
+            f: How many liars there may be: so few sites are no group of their own.
         """
         if not updates.names or (self.by == "loss" and len(np.unique(models.numpy(), axis=0)) == self.count):
             return dict(before)
         places = _Places.of(updates, handed, models, before)
-        found = kmeans(places.seen(self.by), self.count, key)
+        found = outvoted(places.seen(self.by), self.count, key, f)
         labels = _matched(found, places.reached, places.models)
         came = dict(zip(places.names, labels.tolist(), strict=True))
         return {**before, **{name: came[name] for name in updates.names}}
@@ -231,6 +238,26 @@ class _Places:
         half = float(np.sqrt(between[between > 0].min())) / 2
         usual = float(np.median(steps[steps > 0]))
         return max(1.0, half / usual * min(2.0, np.sqrt(self.moved.shape[1]) / 6))
+
+
+def outvoted(points: Array, count: int, key: Key, f: int) -> Labels:
+    """The group of each point as k-means finds it, but no group of f points or fewer, where there are others.
+
+    Liars who agree look like a group. A group that may be all liars is set aside, others are searched for
+    without it, and its points go to the nearest of them, where they are outvoted.
+    """
+    kept = np.arange(len(points))
+    labels = kmeans(points, count, key)
+    while f:
+        small = np.bincount(labels) <= f
+        rest = kept[~small[labels]]
+        if not small.any() or len(rest) < count * (f + 1):
+            break
+        kept, labels = rest, kmeans(points[rest], count, key)
+    centres = np.stack([points[kept[labels == group]].mean(axis=0) for group in range(labels.max() + 1)])
+    found = _squares(points, centres).argmin(axis=1)
+    found[kept] = labels
+    return found
 
 
 def kmeans(points: Array, count: int, key: Key) -> Labels:

@@ -154,7 +154,7 @@ def weighted_sum(rows: Rows, weights: Array) -> Array:
     total = np.empty(rows.shape[1])
     for part in blocks(rows):
         block = rows[:, part] if len(counted) == len(rows) else rows[counted, part]
-        total[part] = weights[counted] @ block.astype(np.float64)
+        total[part] = weights[counted] @ block.astype(np.float64, copy=False)
     return total
 
 

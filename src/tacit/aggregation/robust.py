@@ -23,7 +23,7 @@ from tacit.aggregation.geometry import (
     squared_distances,
     weighted_sum,
 )
-from tacit.errors import Refused, TooFewSites, require_count, require_positive
+from tacit.errors import Refused, TooFewSites, between, require, require_count
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.work import Fragility, Norm, Parties
 from tacit.task import Updates
@@ -80,7 +80,8 @@ class CenteredClip(ByGeometry):
         super().__post_init__()
         require_count("steps", self.steps)
         if self.radius is not None:
-            require_positive("radius", self.radius)
+            # Squares of shorter ones vanish, and nothing would be shortened.
+            require(between(self.radius, 1e-100, math.inf), "radius", self.radius, "finite, above 1e-100")
 
     @property
     def centre(self) -> Centre:
@@ -103,7 +104,8 @@ class CenteredClip(ByGeometry):
         require_usable(rows, order, updates)
         squares = np.zeros(len(rows))
         for part in blocks(rows):
-            squares += np.square(rows[:, part], dtype=np.float64).sum(axis=1)
+            block = rows[:, part].astype(np.float64, copy=False)
+            squares += np.vecdot(block, block)
         whole = len(rows) if sites is None else sites
         return tensor_of(weighted_sum(rows, _kept(squares, self.radius) / whole))
 
@@ -276,6 +278,9 @@ def geometric_median(gram: Array) -> Array:
     it is the one with the smallest sum of distances, which is tried first; where several are as good, as
     between two, it is their mean.
     """
+    largest = float(gram.diagonal().max(initial=0.0))
+    # The weights do not depend on the unit; powers of very small or large distances do.
+    gram = gram / largest if largest > 0 else gram
     distances = np.sqrt(squared_distances(gram))
     sums = distances.sum(axis=1)
     best = int(sums.argmin())

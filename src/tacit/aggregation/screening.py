@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import require, require_count, require_positive
+from tacit.privacy.work import Norm
 from tacit.record import Fault, Reason
 from tacit.task import Updates
 
@@ -50,21 +51,21 @@ class Screen:
         width: How many numbers an update has.
         round: Which round it is.
         ticket: The name of the question; no two rounds of any run have the same.
-        limit: How long an honest update can be at most, where that is public. Otherwise the others tell: one
-            that is a thousand times as long as the one in the middle is absurd.
+        limit: How long an honest update can be at most, and in which norm, where that is public. Otherwise
+            the others tell: one that is a thousand times as long as the one in the middle is absurd.
     """
 
     names: tuple[str, ...]
     width: int
     round: int
     ticket: str
-    limit: float | None = None
+    limit: tuple[float, Norm] | None = None
 
     def __post_init__(self) -> None:
         require_count("width", self.width)
         require(len(set(self.names)) == len(self.names), "names", self.names, "each site once")
         if self.limit is not None:
-            require_positive("limit", self.limit)
+            require_positive("limit", self.limit[0])
 
     def __call__(self, replies: Iterable[Reply]) -> tuple[Updates, tuple[Fault, ...]]:
         """The updates that may be aggregated, in the order the sites were asked in, and what was left out."""
@@ -109,11 +110,13 @@ class Screen:
 
     def _too_long(self, kept: Mapping[str, NDArray[np.float64]]) -> dict[str, str]:
         """Which updates are longer than any honest one can be, and by how much."""
-        lengths = {name: _length(row) for name, row in kept.items()}
-        middle = float(np.median(list(lengths.values()))) if lengths else 0.0
+        bound, norm = (None, "l2") if self.limit is None else self.limit
+        lengths = {name: _length(row, norm) for name, row in kept.items()}
+        # Of two in the middle the shorter: half the sites cannot raise the limit.
+        middle = sorted(lengths.values())[(len(lengths) - 1) // 2] if lengths else 0.0
         usual = ABSURD * middle if middle > 0 else LONGEST
         # A clipped update may be longer by a rounding.
-        limit = min(usual, LONGEST) if self.limit is None else self.limit * (1 + 1e-9)
+        limit = min(usual, LONGEST) if bound is None else bound * (1 + 1e-9)
         return {
             name: f"its length {length:.3g} is above {limit:.3g}, which no honest update reaches"
             for name, length in lengths.items()
@@ -144,16 +147,20 @@ def _found(reply: Reply, reason: Reason, detail: str) -> Fault:
 def _plain(vector: object) -> NDArray[np.floating] | str:
     """A vector of reals as an array, without copying; or, in a word, what it is instead."""
     if hasattr(vector, "detach"):
-        vector = cast("Tensor", vector).detach().numpy()
+        try:
+            vector = cast("Tensor", vector).detach().numpy()
+        except (TypeError, RuntimeError):
+            # Tensors that are sparse, on another device, or of numbers that numpy does not know.
+            return "a tensor that is no array"
     if not isinstance(vector, np.ndarray):
         return type(vector).__name__
     array = cast("NDArray[Any]", vector)
     return array if array.dtype.name in ("float32", "float64") else f"an array of {array.dtype}"
 
 
-def _length(row: NDArray[np.float64]) -> float:
-    """The Euclidean length, also of vectors whose squares overflow."""
+def _length(row: NDArray[np.float64], norm: Norm) -> float:
+    """The length of a vector, also of one whose squares overflow."""
     largest = float(np.abs(row).max(initial=0.0))
     if largest in (0.0, np.inf):
         return largest
-    return largest * float(np.linalg.norm(row / largest))
+    return largest * float(np.linalg.norm(row / largest, ord=2 if norm == "l2" else 1))

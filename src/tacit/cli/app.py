@@ -47,6 +47,7 @@ class Choices(StrEnum):
     DATA = "data"
     SPLITS = "splits"
     AGGREGATORS = "aggregators"
+    ATTACKS = "attacks"
 
 
 Changes = Annotated[

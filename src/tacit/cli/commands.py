@@ -83,16 +83,24 @@ def show_price(answer: dict[str, Any]) -> None:
 
 def plan(path: Path, changes: Sequence[str] = ()) -> tuple[str, dict[str, Any], list[str]]:
     """The name, the plan as plain data, and the sentences of its statement."""
-    from tacit import experiment
+    from tacit import experiment, trials
 
-    read = experiment.read(path, changes)
+    if trials.asked_for(path, changes):
+        asked = trials.read(path, changes)
+        runs = len(asked.promises) * len(asked.attacks) * len(asked.rules)
+        read, also = asked.experiment, {"trials": runs}
+    else:
+        read, also = experiment.read(path, changes), {}
     made = read.plan()
-    return read.name, {"experiment": read.name, **made.as_dict()}, made.statement.sentences()
+    return read.name, {"experiment": read.name, **made.as_dict(), **also}, made.statement.sentences()
 
 
 def show_plan(made: dict[str, Any], sentences: list[str]) -> None:
     """The plan for people."""
-    output.lines(_promise(made) + [("warning", warning) for warning in made["warnings"]])
+    told = _promise(made)
+    if "trials" in made:
+        told.append(("trials", f"{made['trials']} runs: every attack, and none, against every rule"))
+    output.lines(told + [("warning", warning) for warning in made["warnings"]])
     print()
     for sentence in sentences:
         print(sentence)
@@ -317,23 +325,36 @@ def _place(file: Path, name: str, read: str, *, resume: bool) -> Path:
 
 
 def show(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], str]:
-    """Runs as plain data, and for people: the summary of one, a comparison of several."""
-    from tacit import experiment
+    """Runs as plain data, and for people: the summary of one, a comparison of several.
+
+    What every attack did to every rule has a table of its own, and is shown as that.
+    """
+    from tacit import experiment, trials
     from tacit.reports.text import side_by_side
 
-    runs = [experiment.load(path) for path in paths]
-    found = [run.as_dict() for run in runs]
-    return found, runs[0].summary() if len(runs) == 1 else side_by_side(found)
+    done = [trials.load(path) or experiment.load(path) for path in paths]
+    found = [each.as_dict() for each in done]
+    if len(done) > 1 and not any(isinstance(each, trials.Tried) for each in done):
+        return found, side_by_side(found)
+    return found, "\n\n".join(each.summary() for each in done)
 
 
 def listing(what: str) -> dict[str, str]:
     """What there is to choose from, each with one line."""
     from tacit.experiment import KINDS
 
-    tables = {"tasks": "task", "data": "data", "splits": "sites", "aggregators": "aggregation"}
+    tables = {
+        "tasks": "task", "data": "data", "splits": "sites", "aggregators": "aggregation",
+        "attacks": "attack",
+    }  # fmt: skip
     known = KINDS[tables[what]]
-    found = {name: (kind.__doc__ or "").partition("\n")[0] for name, kind in known.items()}
+    found = {name: _first_words(kind) for name, kind in known.items()}
     return _data(found) if what == "data" else found
+
+
+def _first_words(kind: type[Any]) -> str:
+    """What a docstring begins with, on one line."""
+    return " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
 
 
 def _data(found: dict[str, str]) -> dict[str, str]:

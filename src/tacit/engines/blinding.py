@@ -5,6 +5,7 @@ import secrets
 import numpy as np
 
 from tacit.aggregation.secure import Session, secure_sum
+from tacit.errors import Refused
 from tacit.privacy.blind import BlindSites
 from tacit.task import Updates
 
@@ -29,6 +30,11 @@ def blinded(updates: Updates, mechanism: BlindSites) -> Updates:
             width=int(updates.matrix.shape[1]),
             colluders=mechanism.colluders,
         )
+        if session.honest < mechanism.shares:
+            raise Refused(
+                f"a sum over {len(group)} sites holds the noise of {session.honest} honest ones, and that of "
+                f"{mechanism.shares} was paid for"
+            )
         found = secure_sum({name: mechanism.on_ring(steps[name]) for name in group}, session=session)
         rows.append(mechanism.mean_of(found.total, len(group)))
     names = tuple(f"group {place}" for place in range(1, len(groups) + 1))

@@ -107,7 +107,16 @@ class BlindSites(Unprotected):
         return min(honest(size, self.colluders) for size in self.sizes)
 
     def groups(self, names: Sequence[str]) -> Parties:
-        """Whose sums the server sees."""
+        """Whose sums the server sees.
+
+        Raises:
+            Refused: Somebody is missing from the start: shares of noise are sized for all sites.
+        """
+        if len(names) != self.sites:
+            raise Refused(
+                f"{len(names)} sites cannot be added up in secret where noise is shared among {self.sites}: "
+                "everybody has to begin, though not to stay"
+            )
         found = None if self.parties is None else self.parties(names, self.number)
         return (tuple(names),) if found is None else found
 
@@ -128,6 +137,10 @@ class BlindSites(Unprotected):
             multiplier=self.multiplier,
             honest=self.shares,
         )
+
+    def fits(self, width: int) -> None:
+        """Refuse updates of so many numbers where they do not fit the lattice with their noise."""
+        _ = self.lattice(width).share(self.multiplier, self.shares)
 
     def at_site(self, update: "Tensor", key: Key) -> "Tensor":
         """The update in whole steps, clipped, with the site's share of noise; to be masked before it leaves.

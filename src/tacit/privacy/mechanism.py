@@ -87,8 +87,12 @@ class Mechanism(Protocol):
         """
         ...
 
-    def longest(self) -> float | None:
+    def longest(self) -> tuple[float, Norm] | None:
         """How long an honest update can be when it reaches the server, where that is public and exact."""
+        ...
+
+    def fits(self, width: int) -> None:
+        """Refuse updates of so many numbers, if they cannot be protected; before anything is charged."""
         ...
 
     def of_round(self, number: int) -> "Mechanism":
@@ -164,9 +168,12 @@ class Unprotected:
         """There is no noise."""
         return 0.0
 
-    def longest(self) -> float | None:
+    def longest(self) -> tuple[float, Norm] | None:
         """Nobody knows."""
         return None
+
+    def fits(self, width: int) -> None:
+        """Any number will do."""
 
     def of_round(self, number: int) -> "Mechanism":
         """The same in every round."""

@@ -125,7 +125,7 @@ class Privacy:
         if self.unit == "record":
             return self._protect_records(task, rounds, records, questions)
         # To a site, a question is one round more.
-        return self._protect_sites(federation, aggregation, rounds + len(questions), sampling)
+        return self._protect_sites(federation, aggregation, rounds, sampling, len(questions))
 
     def asking(self, question: Question, mechanism: "Mechanism") -> "Mechanism":
         """The mechanism of a question, whose part `solve` has kept back, beside that of the rounds."""
@@ -224,12 +224,13 @@ class Privacy:
             )
 
     def _protect_sites(
-        self, federation: Collection[str], aggregation: Combiner, rounds: int, sampling: str
+        self, federation: Collection[str], aggregation: Combiner, rounds: int, sampling: str, asked: int
     ) -> "Mechanism":
         from tacit.privacy.whole import ProtectedSites
 
         if self.noise == "secure":
-            return self._protect_blindly(federation, aggregation, rounds)
+            return self._protect_blindly(federation, aggregation, rounds, sampling, asked)
+        rounds += asked
         if self.noise == "site":
             # The server sees who takes part, so no draw is counted on.
             multiplier = self._multiplier(rounds, 1.0, "replace")
@@ -248,14 +249,16 @@ class Privacy:
         )
 
     def _protect_blindly(
-        self, federation: Collection[str], aggregation: Combiner, rounds: int
+        self, federation: Collection[str], aggregation: Combiner, rounds: int, sampling: str, asked: int
     ) -> "Mechanism":
         from tacit.privacy.blind import BlindSites
 
-        if self.participation < 1:
+        if self.participation < 1 or sampling != "poisson":
+            # Shares of noise are sized for everybody; of fewer sites a sum would hold too little of it.
             raise Refused(
-                f'noise = "secure" with participation = {self.participation:g} is not priced: the server '
-                "sees who takes part, so a draw hides nobody. Use participation = 1."
+                f'noise = "secure" with participation = {self.participation:g} and sampling = "{sampling}" '
+                "is not priced: every site adds its share of the noise in every round. Use participation = 1 "
+                "without a draw."
             )
         if self.mechanism != "gaussian":
             raise Refused(
@@ -268,15 +271,23 @@ class Privacy:
                 "bucketing with at least 3 sites to a bucket, which sums each bucket in secret; or noise = "
                 '"site".'
             )
+        if aggregation.weights != "uniform":
+            raise Refused(
+                'noise = "secure" adds up updates as they are: use weights = "uniform", or noise = "server"'
+            )
         bound = aggregation.sensitivity(self.clip, 1.0)
-        return BlindSites(
+        mechanism = BlindSites(
             clip=self.clip if bound is None else bound,
-            multiplier=self._multiplier(rounds, 1.0, "add-remove", law="discrete"),
+            multiplier=self._multiplier(rounds + asked, 1.0, "add-remove", law="discrete"),
             colluders=self.colluders,
             sites=len(federation),
             parties=aggregation.parties,
             rehearsal=self.rehearsal,
         )
+        if asked:
+            # Questions are answered by everybody together: refused now, if there are too many for that.
+            mechanism.together()
+        return mechanism
 
     def _reach(self, federation: Collection[str], aggregation: Combiner, sampling: str) -> float:
         if sampling != "poisson":

@@ -9,6 +9,7 @@ from tacit.errors import require, require_positive
 from tacit.keys import Key
 from tacit.privacy.mechanism import (
     DEVIATIONS,
+    NORMS,
     NoiseLaw,
     Unprotected,
     array_of,
@@ -18,6 +19,7 @@ from tacit.privacy.mechanism import (
     tensor_like,
 )
 from tacit.privacy.release import Relation, Release, View, clipped_release
+from tacit.privacy.work import Norm
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -77,9 +79,9 @@ class ProtectedSites(Unprotected):
         """How many sites are expected, if the server adds the noise: `reach` holds for that number alone."""
         return self.rate * sites if self.where == "server" else None
 
-    def longest(self) -> float | None:
+    def longest(self) -> tuple[float, Norm] | None:
         """The bound, where there is no noise on top of it."""
-        return self.clip if self.where == "server" else None
+        return (self.clip, NORMS[self.law]) if self.where == "server" else None
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
         """One release about the sites, whoever takes part."""

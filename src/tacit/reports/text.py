@@ -8,6 +8,8 @@ from typing import Any, Protocol, TextIO
 from tacit.record import Round
 
 NAMES = {"c_index": "C-index", "ibs": "IBS"}
+# What stands in a table of scores where a model was ruined.
+BROKEN = "broken"
 
 
 class Watcher(Protocol):
@@ -142,4 +144,4 @@ def _number(value: float | None) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return cell == "-" or cell.replace(".", "").replace("e-", "").replace("e+", "").isdigit()
+    return cell in ("", "-", BROKEN) or cell.replace(".", "").replace("e-", "").replace("e+", "").isdigit()

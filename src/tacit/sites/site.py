@@ -7,14 +7,14 @@ a list of places in it: nothing is copied or padded before a batch is drawn.
 import copy
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidValue, require
+from tacit.errors import InvalidValue, require, require_word
 from tacit.sites.encoding import Encoding
 from tacit.sites.tables import Table, by_site, from_frame, joined
 
@@ -49,6 +49,8 @@ class Federation(Mapping[str, Site]):
     Args:
         tables: The records of each site, by its name.
         held_out: Records to score models on; nobody trains on them.
+        held_out_sites: The site that each of those records is of, if that is known: where sites learn
+            several models, each model is then scored on the records of its own sites.
         held_out_public: Whether those records are nobody's secret; if not, a private run refuses to show
             scores on them.
         public: Whether the records of the sites are nobody's secret: simulated, or published.
@@ -73,6 +75,7 @@ class Federation(Mapping[str, Site]):
         origin: Mapping[str, Any] | None = None,
         encoding: Encoding | None = None,
         taken: Sequence[str] = (),
+        held_out_sites: Sequence[str] | None = None,
     ) -> None:
         require(bool(tables), "sites", "none", "at least one site")
         parts = [Site(name, table).table for name, table in tables.items()]
@@ -89,6 +92,17 @@ class Federation(Mapping[str, Site]):
         }
         if held_out is not None:
             _require_alike(parts[0], held_out)
+        if held_out_sites is not None:
+            self.held_out = self._named(held_out, held_out_sites)
+
+    def _named(self, held_out: Table | None, names: Sequence[str]) -> Table:
+        """The held-out records, the site of each known."""
+        known = held_out is not None and len(held_out) == len(names)
+        require(known, "held_out_sites", f"{len(names)} names", "one for each held-out record")
+        assert held_out is not None
+        for name in dict.fromkeys(names):
+            require_word("held_out_sites", name, self)
+        return replace(held_out, sites=np.array(names, dtype=np.str_))
 
     @classmethod
     def from_frame(

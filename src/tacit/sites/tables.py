@@ -23,12 +23,16 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Records of one kind: features (records, columns) and, for each target, one value or row per record."""
+    """Records of one kind: features (records, columns) and, for each target, one value or row per record.
+
+    `sites` says which site each record is of, where records of several are together and that is known.
+    """
 
     features: Array
     targets: Mapping[str, Array]
     columns: tuple[str, ...]
     place: str = field(default="data", repr=False)
+    sites: NDArray[np.str_] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         shape = self.features.shape
@@ -42,6 +46,9 @@ class Table:
                 fits, name, f"shape {values.shape} for {shape[0]} records", "as long as there are records"
             )
             _require_finite(name, values, self.place)
+        if self.sites is not None:
+            given = f"shape {self.sites.shape} for {shape[0]} records"
+            require(self.sites.shape == (shape[0],), "sites", given, "one name for each record")
 
     def __len__(self) -> int:
         return len(self.features)
@@ -58,6 +65,7 @@ class Table:
             targets={name: values[chosen] for name, values in self.targets.items()},
             columns=self.columns,
             place=place or self.place,
+            sites=None if self.sites is None else self.sites[chosen],
         )
         return taken
 
@@ -66,6 +74,7 @@ class Table:
         found = hashlib.sha256(repr((self.columns, sorted(self.targets))).encode())
         for values in (self.features, *(self.targets[name] for name in sorted(self.targets))):
             found.update(repr(values.shape).encode() + np.ascontiguousarray(values).tobytes())
+        found.update(b"" if self.sites is None else repr(self.sites.tolist()).encode())
         return found.digest()
 
 

@@ -55,7 +55,7 @@ def natural(
     origin: Mapping[str, Any],
     encoding: Encoding,
 ) -> Federation:
-    """Sites as they are, a share of each held out."""
+    """Sites as they are, a share of each held out; whose each of those is stays known."""
     apart = {name: held_apart(part, share, key / name) for name, part in parts.items()}
     tables = {name: part.take(apart[name][0]) for name, part in parts.items()}
     held = [part.take(apart[name][1]) for name, part in parts.items() if len(apart[name][1])]
@@ -67,6 +67,7 @@ def natural(
         records=sum(len(table) for table in tables.values()) if public else None,
         origin=origin,
         encoding=encoding,
+        held_out_sites=[name for name in parts for _ in apart[name][1]] if held else None,
     )
 
 

@@ -27,6 +27,11 @@ FIXED = {
     "sites": "candidates are compared on the same records",
     "seed": "a seed that was chosen is luck",
 }
+# What a candidate cannot have.
+APART = {
+    "clusters": "candidates are compared by one model for all sites; choose first, then tell sites apart",
+    "attack": "a choice among what liars have spoilt is no choice; try attacks with tacit run",
+}
 # Every candidate is paid for: with more, none would be left with noise that it can bear.
 MOST = 64
 
@@ -81,6 +86,9 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Grid:
 def _grid(document: Table, folder: Path) -> Grid:
     table = document.get("tune", {})
     require(isinstance(table, dict), "tune", table, "a table, [tune]")
+    for other, why in APART.items():
+        if other in document:
+            raise InvalidFile(f"[{other}] does not go with [tune]: {why}")
     options = {entry.name for entry in fields(Tuning)}
     tuning = construct(Tuning, "tune", {key: table[key] for key in table if key in options})
     varied = dict(_flat({key: table[key] for key in table if key not in options}))
