@@ -33,7 +33,8 @@ def hospitals(seed: int) -> tuple[Federation, Table]:
     draw = np.random.default_rng(seed)
     shared = draw.standard_normal(FEATURES)
     shared *= SHARED / np.linalg.norm(shared)
-    sites, apart = {}, []
+    sites: dict[str, Table] = {}
+    apart: list[Table] = []
     for number in range(1, SITES + 1):
         middle, spread, own, rate = (draw.standard_normal(FEATURES) for _ in range(4))
         x = draw.standard_normal((RECORDS + HELD_OUT, FEATURES)) * np.exp(0.3 * spread)
