@@ -188,7 +188,7 @@ def test_quarantine_observes_unless_it_is_told_to_exclude_and_says_why():
     assert all(decision.reason for decision in decisions)
     excluded = tacit.fit(TASK, FEDERATION, quarantine=Quarantine(mode="exclude"), **attacked)
     assert not torch.equal(excluded.state, plain.state)
-    assert "quarantined at the end" in excluded.summary()
+    assert "suspected at the end" in excluded.summary()
 
 
 def test_a_watched_run_resumes_with_what_it_thought_of_the_sites(tmp_path):

@@ -147,9 +147,10 @@ class Experiment(Header):
         return [part for part in (None if known else opening, closing) if part is not None]
 
     def check(self) -> None:
-        """Refuse data that cannot be given to these sites under this promise, before anything is read."""
+        """Refuse what these sites and this promise cannot have, data and rules, before anything is read."""
         if hasattr(self.data, "check"):
             self.data.check(self.sites, may_look=self._may_look)
+        _ = self._settled()
 
     @property
     def _may_look(self) -> bool:
@@ -233,6 +234,9 @@ def construct_experiment(document: Table, folder: Path) -> Experiment:
     """The experiment that a document says, its files beside `folder`."""
     if "tune" in document:
         raise InvalidFile("it has a table [tune]: choose among its candidates with tacit tune")
+    asked = document.get("attack")
+    if isinstance(asked, dict) and ("kinds" in asked or "against" in asked):
+        raise InvalidFile("its table [attack] asks for more than one run: use tacit run, or tacit.trials")
     header = [entry.name for entry in dataclasses.fields(Header)]
     refuse_unknown("", document, [*header, *KINDS])
     if "task" not in document:

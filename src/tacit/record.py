@@ -8,7 +8,7 @@ Reason = Literal[
     "schema", "not-finite", "too-long", "late", "replay", "duplicate", "equivocation", "unknown", "failed"
 ]
 Status = Literal["active", "watch", "quarantined", "probation"]
-TROUBLED: tuple[Status, ...] = ("quarantined", "probation", "watch")
+TROUBLED: dict[Status, str] = {"quarantined": "suspected", "probation": "on trial", "watch": "watched"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +118,15 @@ class Record:
         faults = Counter((fault.site, fault.reason) for entry in self.rounds for fault in entry.faults)
         skipped = Counter(entry.skipped for entry in self.rounds if entry.skipped)
         last = self.rounds[-1].standings if self.rounds else {}
-        now = {status: [name for name in last if last[name].status == status] for status in TROUBLED}
+        now = {
+            word: [name for name in last if last[name].status == status] for status, word in TROUBLED.items()
+        }
         found = [f"{_many(many, 'round')} skipped: {why}" for why, many in skipped.items()]
         found += [
             f"{site or 'sites'}: {_many(many, 'update')} left out ({reason})"
             for (site, reason), many in faults.items()
         ]
-        return found + [f"{status} at the end: {', '.join(names)}" for status, names in now.items() if names]
+        return found + [f"{word} at the end: {', '.join(names)}" for word, names in now.items() if names]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without the rounds, which have a file of their own."""

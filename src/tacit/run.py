@@ -109,6 +109,7 @@ class Run:
             "task": self.task.kind,
             **self.record.as_dict(),
             **({"clusters": self.clusters} if self.clusters else {}),
+            **({"trouble": trouble} if (trouble := self.record.trouble()) else {}),
             "privacy": told,
         }
 
@@ -116,8 +117,7 @@ class Run:
         """The run for people: the promise, the scores beside both baselines, what is not protected."""
         from tacit.reports.text import summary
 
-        told = {"statement": self.privacy.sentences(), "trouble": self.record.trouble()}
-        return summary({**self.as_dict(), **told})
+        return summary({**self.as_dict(), "statement": self.privacy.sentences()})
 
 
 def write(run: Run, directory: Directory) -> None:

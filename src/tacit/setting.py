@@ -30,6 +30,7 @@ from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.release import Release
+from tacit.privacy.work import name_of
 from tacit.questions import Augmentation, closing_of, opening_of, questions, told
 from tacit.record import described
 from tacit.sites.sampling import Sampling
@@ -202,9 +203,13 @@ class Setting:
         if self.quarantine is not None and isinstance(self.privacy, Privacy) and self.privacy.unit == "site":
             told = hidden(self.mechanism.deviation(1), self.privacy.clip, width)
             found += [] if told is None else [told]
-        f = self.aggregation.standing(len(self.federation))
-        if self.attack is not None and self.attack.liars > f:
-            found.append(f"{self.attack.liars} sites lie, and {self.aggregation.kind} was to stand {f}")
+        sites, rule = len(self.federation), name_of(self.aggregation)
+        f = self.aggregation.standing(sites // (1 if self.clusters is None else self.clusters.count))
+        if f:
+            found.insert(0, f"updates are combined by {rule}, which stands {f} of {sites} sites that lie")
+        if self.attack is not None:
+            more = f", and {rule} was to stand {f}" if self.attack.liars > f else ""
+            found.append(f"{self.attack.liars} of {sites} sites lie: {self.attack.kind}{more}")
         return tuple(found)
 
     def described(self, stop: Stopping | None) -> dict[str, object]:

@@ -472,6 +472,11 @@ def test_trials_under_a_promise_to_records_are_told_with_noise_and_without(tmp_p
     assert tried.summary().count("C-index when 2 of 9 sites lie") == 2
 
 
+def test_an_experiment_of_many_runs_is_not_read_as_one(folder):
+    with pytest.raises(InvalidFile, match="asks for more than one run: use tacit run"):
+        experiment.read(folder / "attack.toml")
+
+
 def test_own_rules_and_own_attacks_are_found_beside_the_file(folder, tmp_path):
     done = tacit(tmp_path, "run", folder / "own.toml", "-q")
     assert done.returncode == 0, done.stderr

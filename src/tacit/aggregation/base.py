@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import TooFewSites, require
+from tacit.errors import InvalidValue, TacitError, TooFewSites, require
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.work import Combiner, Fragility, Norm, Parties
 from tacit.task import Updates
@@ -102,8 +102,8 @@ class Rule:
         f = self.most(sites) if self.f is None else self.f
         if sites < self.fewest(f):
             raise TooFewSites(
-                f"f = {f} is not allowed with {sites} sites: {self.kind} needs at least {self.fewest(f)}, "
-                f"and stands at most {self.most(sites)} liars among {sites}"
+                f"f = {f} is not allowed with {sites} sites: {self.kind} needs at least {self.fewest(f)} to "
+                "stand so many liars"
             )
         return f
 
@@ -145,6 +145,11 @@ class Own:
     kind: ClassVar[str] = "own"
 
     @property
+    def name(self) -> str:
+        """What its author calls it."""
+        return getattr(self.combine, "__name__", type(self.combine).__name__)
+
+    @property
     def weights(self) -> str | Mapping[str, float]:
         """As it says."""
         return getattr(self.combine, "weights", "uniform")
@@ -163,8 +168,22 @@ class Own:
         return 0
 
     def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
-        """As it combines."""
-        return self.combine(updates) if sites is None else self.combine(updates, sites=sites)
+        """As it combines.
+
+        Raises:
+            InvalidValue: It fails, or what it returns is not one vector.
+        """
+        try:
+            combined = self.combine(updates) if sites is None else self.combine(updates, sites=sites)
+        except TacitError:
+            raise
+        except Exception as error:
+            # It is the user's: whatever it raises is theirs to mend.
+            raise InvalidValue(f"aggregation {self.name} failed: {type(error).__name__}: {error}") from error
+        width = rows_of(updates)[0].shape[1]
+        found = tuple(getattr(combined, "shape", ()))
+        require(found == (width,), f"aggregation {self.name}", f"shape {found}", f"one vector of {width}")
+        return combined
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
         """As it says; nothing is known in other norms."""
@@ -181,7 +200,7 @@ class Own:
 
     def across(self, means: Updates) -> "Tensor":
         """As it combines."""
-        return self.combine(means)
+        return self(means)
 
 
 def adopted(aggregation: object) -> Aggregator:

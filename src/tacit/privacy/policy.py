@@ -389,6 +389,8 @@ class Open:
         from tacit.privacy.mechanism import Unprotected
 
         require_count("rounds", rounds)
+        if isinstance(aggregation.weights, Mapping):
+            _require_public(aggregation.weights, federation)
         return Unprotected()
 
     def asking(self, question: Question, mechanism: "Mechanism") -> "Mechanism":

@@ -94,7 +94,8 @@ class Combiner(Protocol):
 
 def name_of(aggregation: Combiner) -> str:
     """What to call an aggregator; a user's own has the name of its class."""
-    return getattr(aggregation, "kind", None) or type(aggregation).__name__
+    said = getattr(aggregation, "name", None) or getattr(aggregation, "kind", None)
+    return said or type(aggregation).__name__
 
 
 def fragility(aggregation: Combiner) -> Fragility:

@@ -151,7 +151,9 @@ def _candidate(number: int, changes: Table, document: Table, folder: Path) -> Ca
             require(isinstance(place, dict), table, place, f"a table, as [tune] {key} changes it")
         place[last] = value
     try:
-        return Candidate(number=number, changes=changes, experiment=construct_experiment(changed, folder))
+        experiment = construct_experiment(changed, folder)
+        experiment.check()
+        return Candidate(number=number, changes=changes, experiment=experiment)
     except TacitError as error:
         varied = ", ".join(f"{key} = {value!r}" for key, value in changes.items())
         raise InvalidFile(f"[tune] candidate {number} ({varied}): {error}") from error
