@@ -209,7 +209,8 @@ class Setting:
             found.insert(0, f"updates are combined by {rule}, which stands {f} of {sites} sites that lie")
         if self.attack is not None:
             more = f", and {rule} was to stand {f}" if self.attack.liars > f else ""
-            found.append(f"{self.attack.liars} of {sites} sites lie: {self.attack.kind}{more}")
+            lie = getattr(self.attack, "kind", type(self.attack).__name__)
+            found.append(f"{self.attack.liars} of {sites} sites lie: {lie}{more}")
         return tuple(found)
 
     def described(self, stop: Stopping | None) -> dict[str, object]:

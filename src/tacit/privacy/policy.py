@@ -6,7 +6,7 @@ combinations die there, before data is touched.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from tacit.errors import (
     InvalidValue,
@@ -389,8 +389,9 @@ class Open:
         from tacit.privacy.mechanism import Unprotected
 
         require_count("rounds", rounds)
-        if isinstance(aggregation.weights, Mapping):
-            _require_public(aggregation.weights, federation)
+        weights = getattr(aggregation, "weights", None)
+        if isinstance(weights, Mapping):
+            _require_public(cast("Mapping[str, float]", weights), federation)
         return Unprotected()
 
     def asking(self, question: Question, mechanism: "Mechanism") -> "Mechanism":
