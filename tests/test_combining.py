@@ -100,6 +100,18 @@ def test_a_draw_too_small_for_f_is_skipped_and_not_paid_for(tmp_path):
         assert ledger.releases() == []
 
 
+def test_nothing_is_told_in_a_round_that_nobody_paid_for(tmp_path):
+    promise = tacit.Privacy(unit="record", epsilon=3.0, delta=1e-4, clip=1.0)
+    run = tacit.fit(
+        TASK, Simulated(records=800, features=3, held_out=0.1).open(Iid(count=8), 1), privacy=promise,
+        aggregation=TrimmedMean(f=3), sampling=Fixed(count=5), stop=tacit.Stopping(epsilon=0.5, patience=9),
+        rounds=2, out=tmp_path / "run",
+    )  # fmt: skip
+    assert [(bool(entry.skipped), entry.scores) for entry in run.record.rounds] == [(True, {})] * 2
+    with tacit.Ledger(tmp_path / "run" / "ledger.db", mode="read") as ledger:
+        assert not [release for release in ledger.releases() if "round" in release.purpose]
+
+
 def test_an_f_that_a_federation_cannot_stand_is_refused_before_anything_happens(tmp_path):
     with pytest.raises(TooFewSites, match="f = 4 is not allowed with 8 sites"):
         tacit.fit(TASK, FEDERATION, aggregation=TrimmedMean(f=4), out=tmp_path / "run")

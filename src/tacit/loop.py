@@ -265,6 +265,7 @@ class Loop(Setting):
         expected = self.mechanism.denominator(len(self.federation))
         before = Combined(standings=past[-1].standings, clusters=past[-1].clusters) if past else Combined()
         found = self._few(names, expected, before)
+        paid = found is None
         if found is None:
             price = (*self.mechanism.release(number, names), *self.watch.release(number))
             ledger.charge(price, ticket=ticket)
@@ -278,9 +279,8 @@ class Loop(Setting):
             number=number,
             rounds=self.rounds,
             sites=len(names) if expected is None else None,
-            scores=watched(
-                self.watch, self.task, self._shown(after.state, found.clusters, key), found.clusters, key
-            ),
+            # What was not paid for is not looked at.
+            scores=self._scores(after.state, found.clusters, key) if paid else {},
             epsilon=None if isinstance(self.privacy, Open) else ledger.spent(self.privacy.delta),
             budget=None if isinstance(self.privacy, Open) else self.privacy.epsilon,
             seconds=time.perf_counter() - began if expected is None else None,
@@ -352,6 +352,10 @@ class Loop(Setting):
         if not bool(advanced.isfinite().all()):
             raise InvalidValue(f"training diverged in round {number}: the state is not finite; lower the lr")
         return replace(point, state=advanced, memory=memory)
+
+    def _scores(self, state: "Tensor", clusters: Mapping[str, int], key: Key) -> dict[str, float]:
+        """How good the state is after a round."""
+        return watched(self.watch, self.task, self._shown(state, clusters, key), clusters, key)
 
     def _shown(self, state: "Tensor", clusters: Mapping[str, int], key: Key) -> "Tensor":
         """The state that is scored after a round: closed, where that costs nothing."""
