@@ -28,13 +28,21 @@ def attacked(attack: Attack | None, federation: Federation, privacy: Privacy | O
     """The federation with the records of liars as they want them."""
     if attack is None:
         return federation
-    if isinstance(privacy, Privacy) and not privacy.rehearsal:
-        raise Refused("[attack] is for rehearsals: give [privacy] rehearsal = true, or leave the attack out")
-    if isinstance(privacy, Privacy) and privacy.noise == "secure":
-        raise Refused(
-            '[attack] does not go with noise = "secure": liars send what they like, and nobody sees it'
-        )
+    require_rehearsal(privacy)
     return attack.poisoned(federation, attack.names(list(federation), Key(seed)), Key(seed))
+
+
+def require_rehearsal(privacy: Privacy | Open) -> None:
+    """Refuse attacks where somebody is protected, and where nobody would see them."""
+    if isinstance(privacy, Open):
+        return
+    if not privacy.rehearsal:
+        raise Refused("[attack] is for rehearsals: give [privacy] rehearsal = true, or leave the attack out")
+    if privacy.noise == "secure":
+        raise Refused(
+            '[attack] does not go with noise = "secure": liars send what they like, and nobody sees it. Use '
+            'noise = "site" or "server", or leave the attack out'
+        )
 
 
 def require_scores(

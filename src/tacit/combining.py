@@ -133,6 +133,8 @@ class Combining:
         return {"step": torch.stack(filled), "shares": shares}
 
     def _step(self, kept: Updates, expected: float | None) -> "tuple[Tensor, dict[str, float]]":
+        import torch
+
         if expected is not None:
             # Absent sites count as zeros: there are never too few, and nobody may know how many came.
             return self.aggregation(kept, sites=expected), {}
@@ -145,7 +147,8 @@ class Combining:
         # That everybody counts alike is what a mean says anyway.
         if shares is None or float(shares.max()) == float(shares.min()):
             return self.aggregation(kept), {}
-        return self.aggregation(kept), dict(zip(kept.names, shares.tolist(), strict=True))
+        # A rule that says how much of each update is in its result has found it already.
+        return torch.from_numpy(shares) @ kept.matrix, dict(zip(kept.names, shares.tolist(), strict=True))
 
     def _most(self, sites: int) -> int:
         """How many sites may be left out, so that the rule can still serve the others."""

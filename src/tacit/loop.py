@@ -318,10 +318,7 @@ class Loop(Setting):
                 self.clusters, self.engine, self.task, self.federation, point.state, names, mechanism,
                 before.clusters, self.aggregation.standing(len(names)), key,
             )  # fmt: skip
-        updates = replace(updates, round=number)
-        if self.attack is not None:
-            liars = self.attack.names(list(self.federation), Key(key.seed))
-            updates = self.attack.sent(updates, liars, self.aggregation, key / "attack")
+        updates = self.tampered(replace(updates, round=number), key)
         screen = Screen(
             names=updates.names,
             width=int(updates.matrix.shape[1]),

@@ -177,9 +177,7 @@ class Setting:
             nobody = Updates((), torch.zeros((0, question.width), dtype=torch.float64))
             return mechanism.at_server(Mean()(nobody, sites=expected), key / "server")
         answers = self.engine.train(question, self.federation, state, names, mechanism, key)
-        if self.attack is not None:
-            liars = self.attack.names(list(self.federation), Key(key.seed))
-            answers = self.attack.sent(answers, liars, self.aggregation, key / "attack")
+        answers = self.tampered(answers, key)
         screen = Screen(
             names=answers.names, width=question.width, round=0, ticket="", limit=mechanism.longest()
         )
@@ -191,6 +189,13 @@ class Setting:
         with one_thread():
             combined = rule(kept, sites=expected)
         return mechanism.at_server(combined, key / "server")
+
+    def tampered(self, updates: Updates, key: Key) -> Updates:
+        """What the sites send, liars among them if the run has some."""
+        if self.attack is None:
+            return updates
+        liars = self.attack.names(list(self.federation), Key(key.seed))
+        return self.attack.sent(updates, liars, self.aggregation, key / "attack")
 
     def noise(self, question: Asked, sites: int | None = None) -> float:
         """The deviation of the noise in each number of the combined answers of so many sites, or all."""

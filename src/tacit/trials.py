@@ -20,6 +20,7 @@ from tacit.aggregation.base import Aggregator, adopted
 from tacit.aggregation.liars import Attack
 from tacit.aggregation.mixing import Bucketing, Mixing
 from tacit.aggregation.selecting import Krum
+from tacit.beforehand import require_rehearsal
 from tacit.directory import STATE, Directory
 from tacit.errors import InvalidFile, InvalidValue, Refused, TooFewSites, require, require_word
 from tacit.experiment import Experiment, construct_experiment
@@ -66,17 +67,9 @@ class Trials:
     def promises(self) -> dict[str, Privacy | Open]:
         """Without noise, and with that of the promise, if there is one."""
         privacy = self.experiment.privacy
+        require_rehearsal(privacy)
         if isinstance(privacy, Open):
             return {"without": privacy}
-        if not privacy.rehearsal:
-            raise Refused(
-                "[attack] is for rehearsals: give [privacy] rehearsal = true, or leave the attack out"
-            )
-        if privacy.noise == "secure":
-            raise Refused(
-                '[attack] does not go with noise = "secure": liars send what they like, and nobody sees it. '
-                'Use noise = "site" or "server", or leave the attack out'
-            )
         return {"without": Open(participation=privacy.participation), "with": privacy}
 
     def opened(self) -> Federation:

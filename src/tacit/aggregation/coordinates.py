@@ -83,10 +83,6 @@ class ByCoordinate(Rule, ABC):
             combined[part] = self._in_range(padded(block, sites), f)
         return tensor_of(combined)
 
-    def across(self, means: Updates) -> "Tensor":
-        """The means of groups are combined like updates."""
-        return self(means)
-
     def _in_range(self, block: Rows, f: int) -> Array:
         """The reduced block, even if sums on the way to it are no doubles any more."""
         with np.errstate(over="ignore", invalid="ignore"):

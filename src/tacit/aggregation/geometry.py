@@ -69,10 +69,6 @@ class ByGeometry(Rule, ABC):
         given[order] = self._weights(rows, order, updates, None)
         return given
 
-    def across(self, means: Updates) -> "Tensor":
-        """The means of groups are combined like updates."""
-        return self(means)
-
     def _weights(self, rows: Rows, order: NDArray[np.intp], updates: object, sites: float | None) -> Array:
         # Rows of zeros add nothing to the result, but the others are weighed among them.
         everybody = padded(rows, sites)

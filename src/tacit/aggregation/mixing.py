@@ -251,7 +251,6 @@ class Bucketing:
 
     def across(self, means: Updates) -> "Tensor":
         """The rule, across the means of buckets."""
-        assert isinstance(self.then, ByGeometry | ByCoordinate | Bulyan)
         return self.then(means)
 
     def _count(self, sites: int) -> int:

@@ -108,10 +108,6 @@ class Bulyan(Rule):
             combined[part] = self.reduced(everybody[chosen, part], f)
         return tensor_of(combined)
 
-    def across(self, means: Updates) -> "Tensor":
-        """The means of groups are combined like updates."""
-        return self(means)
-
     def chosen(self, gram: Array, f: int) -> "NDArray[np.intp]":
         """The positions of the n - 2 f chosen updates, in order."""
         near, whose, left = _ranked(squared_distances(gram))
