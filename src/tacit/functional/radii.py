@@ -1,0 +1,166 @@
+"""How long curves are: where a clip radius comes from if nobody knows one, and what clipping to it does.
+
+Whoever holds curves counts how many of them fall in each of some public bins of length. With noise the counts
+can be let out, and whatever is read off them costs no more: a quantile that becomes a radius, and by how much
+clipping to it shortens curves. A curve that is replaced by another moves one from a bin to another, whatever
+the bins are: so they cover every length that a curve in sensible units can have.
+"""
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammainc, ndtr
+
+from tacit.errors import require, require_count, require_positive
+
+Array = NDArray[np.float64]
+
+LEAST, MOST, PER_DECADE = 1e-3, 1e6, 16
+# The first and the last bin also hold what is shorter and longer. Each bin ends 15 % beyond its beginning.
+EDGES: Array = np.geomspace(LEAST, MOST, round(math.log10(MOST / LEAST)) * PER_DECADE + 1)
+EDGES.flags.writeable = False
+# How far a replaced curve moves a histogram: one less here, one more there.
+SENSITIVITY = math.sqrt(2)
+# What lengths are like: those of so many normal coordinates, or e to a normal number of such a spread.
+FREEDOMS, SPREADS = (2, 3, 4, 6, 10, 20, 50), (0.15, 0.3, 0.5, 0.8)
+# Widespread laws fit noise best; they are believed when they are this many times as likely as others.
+WIDE, RELUCTANCE = (2, 0.8), 8.0
+# Somebody who scales curves makes them about 1 long, give or take so many powers of 10.
+DECADES = 2.0
+# By which share a law may miss what is in a bin, before there is reason to believe the bin.
+MISSED = 0.5
+# A count so many standard deviations from its law is believed.
+FIRM = 4.0
+# From which share of curves on that are nothing they do not count, unless the others are too few to tell.
+MANY, NOTHING = 0.1, 0.98
+# Longer than so many times most lengths is nobody when means are formed, and no more is believed of clipping:
+# neither a few outliers nor noise are to decide on all coefficients.
+MOST_LENGTHS, LONGER, FARTHEST = 0.9, 1.5, 3.0
+
+
+def histogram(lengths: ArrayLike) -> Array:
+    """How many lengths fall in each bin; what is not finite is clipped to nothing, and counts as 0 (bins,).
+
+    Guarantee:
+        Replacing one length moves the result by at most `SENSITIVITY` in L2.
+    """
+    given = np.asarray(lengths, dtype=np.float64)
+    require(given.ndim == 1 and given.size > 0, "lengths", f"shape {given.shape}", "a list of at least one")
+    finite = np.where(np.isfinite(given), given, 0.0)
+    bins = np.searchsorted(EDGES, finite, side="left") - 1
+    return np.bincount(bins.clip(0, len(EDGES) - 2), minlength=len(EDGES) - 1).astype(np.float64)
+
+
+def radius(noisy: ArrayLike, quantile: float, *, deviation: float, count: int) -> float:
+    """The end of the bin that holds a quantile of lengths, read off a histogram with noise.
+
+    Curves that are nothing, as the degrees above 22 on a cold day are, say nothing about how long others are:
+    where many are, the first bin counts only if nearly all are in it.
+
+    Args:
+        noisy: The histogram as it was let out.
+        quantile: Which share of curves is to stay as it is, above 0 and below 1.
+        deviation: The standard deviation of the noise in each bin; 0 if there is none.
+        count: How many curves there are; a public number.
+    """
+    require(0 < quantile < 1, "quantile", quantile, "above 0 and below 1")
+    found = shares(noisy, deviation=deviation, count=count)
+    if MANY < found[0] < NOTHING:
+        found = np.append(0.0, found[1:] / found[1:].sum())
+    return float(EDGES[1 + _place(found, quantile)])
+
+
+def stretch(noisy: ArrayLike, bound: float, *, deviation: float, count: int) -> float:
+    """By how much coefficients are too large when they were learnt from curves clipped to a bound: 1 or more.
+
+    A curve x of length r becomes k x, k = min(1, bound / r). What its response owes to x is learnt from
+    E[k x y'] = E[k x x'] B and E[k^2 x x'], which is too small: by E[k r^2] / E[k^2 r^2] if long curves have
+    the shapes that others have. Of responses that were clipped, it is the factor by which they are too short.
+
+    Args:
+        noisy: The histogram as it was let out.
+        bound: The clip radius.
+        deviation: The standard deviation of the noise in each bin; 0 if there is none.
+        count: How many curves there are; a public number.
+    """
+    require_positive("bound", bound)
+    found = shares(noisy, deviation=deviation, count=count)
+    middles = np.sqrt(EDGES[:-1] * EDGES[1:])
+    longest = LONGER * float(EDGES[1 + _place(found, MOST_LENGTHS)])
+    lengths = np.minimum(middles, max(bound, longest))
+    clipped = np.minimum(lengths, bound)
+    return min(float((found @ (clipped * lengths)) / (found @ clipped**2)), FARTHEST)
+
+
+def shares(noisy: ArrayLike, *, deviation: float, count: int) -> Array:
+    """The share of lengths in each bin, as far as noise lets it be known (bins,).
+
+    Bins that hold less than their noise are known through the others: all laws of a large family, each as
+    likely as the noise makes it, say what to expect there. A bin that holds much more than that is believed.
+
+    Args:
+        noisy: The histogram as it was let out.
+        deviation: The standard deviation of the noise in each bin; 0 if there is none.
+        count: How many curves there are; a public number.
+    """
+    given = np.asarray(noisy, dtype=np.float64)
+    sized = given.shape == (len(EDGES) - 1,) and bool(np.isfinite(given).all())
+    require(sized, "noisy", f"shape {given.shape}", f"{len(EDGES) - 1} finite numbers, one for each bin")
+    require(0 <= deviation < math.inf, "deviation", deviation, "at least 0 and finite")
+    require_count("count", count)
+    # Curves that are nothing follow no law.
+    nothing = min(given[0], float(count)) if given[0] > FIRM * deviation else 0.0
+    others = given - np.append(nothing, np.zeros(len(given) - 1))
+    if deviation > 0:
+        others = _smoothed(others, deviation, max(count - nothing, 1.0))
+    positive = np.maximum(others + np.append(nothing, np.zeros(len(given) - 1)), 0.0)
+    # Nothing at all can be left only where there was nothing but noise: then all lengths are alike.
+    return positive / positive.sum() if positive.sum() > 0 else np.full(len(positive), 1 / len(positive))
+
+
+def _smoothed(given: Array, deviation: float, count: float) -> Array:
+    """What a histogram with noise says of so many lengths, by all laws that they may follow."""
+    laws, likely = _laws()
+    # The noise of the sample itself counts as well; half of it is in a handful of bins.
+    variance = deviation**2 + count / 20
+    fits = likely - ((given / count - laws) ** 2).sum(axis=1) * count**2 / (2 * variance)
+    weights = np.exp(fits - fits.max())
+    expected = count * (weights @ laws) / weights.sum()
+    missing = given - expected
+    doubt = (MISSED * expected) ** 2
+    trust = np.where(np.abs(missing) > FIRM * deviation, 1.0, doubt / (doubt + deviation**2))
+    return expected + trust * missing
+
+
+def _place(found: Array, quantile: float) -> int:
+    """The bin that holds a quantile."""
+    # A share that rounding left a hair below is reached.
+    return min(int(np.searchsorted(np.cumsum(found), quantile - 1e-12)), len(found) - 1)
+
+
+@lru_cache(maxsize=1)
+def _laws() -> tuple[Array, Array]:
+    """Shares of lengths as they may be, anywhere (laws, bins), and the logarithm of how likely each is."""
+    bins, step = len(EDGES) - 1, math.log(EDGES[1] / EDGES[0])
+    laws, likely = list[Array](), list[Array]()
+    for offset in (0.0, step / 2):
+        # The logarithm of a length in units of its law, far enough for every place that a law may have.
+        ends = (np.arange(2.0 * bins) - bins + 0.5) * step + offset
+        for shape in (*FREEDOMS, *SPREADS):
+            windows = np.lib.stride_tricks.sliding_window_view(_below(shape, ends), bins + 1)
+            inner = np.diff(windows, axis=1).astype(np.float64)
+            inner[:, 0] += windows[:, 0]
+            inner[:, -1] += 1 - windows[:, -1]
+            laws.append(inner)
+            powers = (math.log(LEAST) - ends[: len(inner)]) / math.log(10)
+            likely.append(-((powers / DECADES) ** 2) / 2 - math.log(RELUCTANCE if shape in WIDE else 1.0))
+    return np.concatenate(laws), np.concatenate(likely)
+
+
+def _below(shape: float, logarithms: Array) -> Array:
+    """The share of lengths below, by their logarithms: in units of the mean square, or of the median."""
+    if shape in FREEDOMS:
+        return np.asarray(gammainc(shape / 2, shape / 2 * np.exp(2 * logarithms)), dtype=np.float64)
+    return np.asarray(ndtr(logarithms / shape), dtype=np.float64)
