@@ -8,6 +8,7 @@ The map of the package, in the order in which data flows:
     aggregation   HOW IT IS COMBINED   from one vector per site to one vector, and the server's step
     engines       WHERE IT RUNS        in this process
     survival      WHEN                 tasks, simulated data, metrics
+    functional    CURVE FROM CURVES    curves and bases, releases, boosting
     loop          the only round loop, `fit`; run: the directory that remembers
     experiment    experiment files: every table is a constructor call
     reports       WHAT IS SHOWN
@@ -70,7 +71,7 @@ __all__ = [
     "load",
 ]
 
-_FOLDERS = ("aggregation", "compat", "experiment", "privacy", "sites", "survival", "tuning")
+_FOLDERS = ("aggregation", "compat", "experiment", "functional", "privacy", "sites", "survival", "tuning")
 
 
 def __getattr__(name: str) -> object:

@@ -19,7 +19,7 @@ from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.record import Fault
 from tacit.sites.site import Federation
-from tacit.sites.tables import Table
+from tacit.sites.tables import Records
 from tacit.stopping import Look, Watch, finite
 from tacit.task import Task, Updates
 
@@ -91,7 +91,7 @@ def watched(
 
 
 def over_sites(
-    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Table | None
+    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Records | None
 ) -> dict[str, float]:
     """The scores of a state on held-out records; of several models, a mean in which each site has its own.
 
@@ -111,8 +111,8 @@ def over_sites(
 
 
 def own_records(
-    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Table | None
-) -> list[tuple[tuple[str, ...], Table]]:
+    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Records | None
+) -> list[tuple[tuple[str, ...], Records]]:
     """The sites of each model, and their held-out records; nothing where nobody knows whose those are.
 
     Records that no score can be computed on, because they are too few, are left out.
@@ -123,10 +123,10 @@ def own_records(
 
 
 def _own(
-    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Table
-) -> list[tuple[tuple[str, ...], Table, dict[str, float]]]:
+    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Records
+) -> list[tuple[tuple[str, ...], Records, dict[str, float]]]:
     """The sites of each model, their held-out records, and what the model scores on them."""
-    found: list[tuple[tuple[str, ...], Table, dict[str, float]]] = []
+    found: list[tuple[tuple[str, ...], Records, dict[str, float]]] = []
     if records.sites is None:
         return found
     for model in sorted(set(clusters.values())):

@@ -4,16 +4,17 @@ Both look at records without protection. They are for simulations, open runs and
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tacit.keys import Key
 from tacit.privacy.mechanism import Unprotected
 from tacit.privacy.provenance import Provenance
+from tacit.privacy.work import layout_of
 from tacit.questions import closing_of
 from tacit.sites.site import Cohort, Federation
-from tacit.sites.tables import Table
+from tacit.sites.tables import Records
 from tacit.task import Task
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ def compare(
     task: Task,
     federation: Federation,
     rounds: int,
-    test: Table | None,
+    test: Records | None,
     provenance: Provenance,
     key: Key,
-    apart: Sequence[tuple[Sequence[str], Table]] = (),
+    apart: Sequence[tuple[Sequence[str], Records]] = (),
 ) -> dict[str, dict[str, float]]:
     """The scores of each site `alone` (their mean) and of all records `pooled`.
 
@@ -43,6 +44,9 @@ def compare(
     if test is None:
         return {}
     provenance.look("the scores of models trained alone and on pooled records", instead="do without them")
+    if layout_of(task) == "columns":
+        # Columns have no rounds: the task knows what its parties can do alone.
+        return cast(Any, task).compared(federation, test)
     start = task.start(federation, key / "start")
     everybody, pooled = federation.cohort(list(federation)), federation.pooled()
     alone = _trained(task, start, everybody, rounds, key / "alone")
@@ -73,7 +77,7 @@ def _trained(task: Task, start: "Tensor", cohort: Cohort, rounds: int, key: Key)
     return torch.stack([closing.close(*pair) for pair in zip(states, answers, strict=True)])
 
 
-def _scores(task: Task, states: "Tensor", test: Table) -> dict[str, float]:
+def _scores(task: Task, states: "Tensor", test: Records) -> dict[str, float]:
     scores = [task.score(state, test) for state in states]
     return {name: float(np.mean([entry[name] for entry in scores])) for name in scores[0]}
 

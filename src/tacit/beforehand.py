@@ -1,17 +1,85 @@
 """What is refused, set aside or changed before a run charges anything."""
 
 from collections.abc import Sequence
+from typing import Any, cast
 
+from tacit.aggregation.averaging import Mean
+from tacit.aggregation.base import Aggregator, adopted
+from tacit.aggregation.join import Join
 from tacit.aggregation.liars import Attack
-from tacit.errors import InvalidValue, Refused
+from tacit.errors import InvalidValue, Refused, require
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
+from tacit.privacy.work import layout_of, name_of
 from tacit.questions import Augmentation, opening_of, told
 from tacit.sites.site import Federation
-from tacit.sites.tables import Table
+from tacit.sites.tables import Records
 from tacit.task import Task
+
+LAYOUTS = {
+    "rows": "sites that hold records of their own",
+    "columns": "parties that hold columns of the same records",
+    "environments": "sites that hold worlds",
+}
+
+
+def require_layout(task: Task, federation: Federation, rounds: int) -> None:
+    """Refuse a task that learns from another kind of federation, or in another number of rounds."""
+    wanted = layout_of(task)
+    if wanted == "columns":
+        allowed = f"1: {task.kind} releases every column once, and the rest is free"
+        require(rounds == 1, "rounds", rounds, allowed)
+    if wanted != federation.layout:
+        held = f"{task.kind} learns from {LAYOUTS[wanted]}, and these are {LAYOUTS[federation.layout]}"
+        raise InvalidValue(f"{held}: use data and sites of its kind, or another task")
+
+
+def combined_by(task: Task, aggregation: object, *also: object) -> Aggregator:
+    """How updates are combined: by the rule that was given, or as a task says that learns from columns.
+
+    Args:
+        task: What is learnt.
+        aggregation: The rule that was given.
+        also: What else was asked for; None where it was not.
+
+    Raises:
+        Refused: Columns are put side by side, and nothing that is for updates goes with that.
+    """
+    if layout_of(task) != "columns":
+        return adopted(aggregation)
+    if aggregation != Mean():
+        rule = name_of(adopted(aggregation))
+        raise Refused(
+            f"[aggregation] {rule} does not go with {task.kind}: what parties send is put side by side, not "
+            "combined. Leave it out"
+        )
+    for part in also:
+        if part is not None:
+            what = getattr(part, "kind", type(part).__name__)
+            raise Refused(
+                f"{what} does not go with {task.kind}: every party releases its columns once, and nothing "
+                "else is sent. Leave it out"
+            )
+    return Join(cast(Any, task).joined, cast(Any, task).multiplied)
+
+
+def informed(task: Task, mechanism: Mechanism) -> Task:
+    """A task that knows how much noise there will be, if it wants to."""
+    return cast(Any, task).informed(mechanism) if hasattr(task, "informed") else task
+
+
+def taken_beforehand(federation: Federation, privacy: Privacy | Open) -> Provenance:
+    """What is public of a federation, and what was taken from its records already."""
+    provenance = Provenance(privacy, public=federation.public)
+    if federation.held_out is not None and federation.held_out_public and not federation.public:
+        provenance.agreed(["the records that models are scored on, as whoever gave them says"])
+    for what in federation.taken:
+        provenance.look(what, instead="use public numbers, and sites that are real")
+    if federation.records is not None:
+        provenance.agreed([f"how many records all sites hold: {federation.records:,}"])
+    return provenance
 
 
 def left_of(
@@ -46,7 +114,7 @@ def require_rehearsal(privacy: Privacy | Open) -> None:
 
 
 def require_scores(
-    task: Task, federation: Federation, mechanism: Mechanism, tables: Sequence[Table | None]
+    task: Task, federation: Federation, mechanism: Mechanism, tables: Sequence[Records | None]
 ) -> None:
     """Refuse models that cannot be protected, or scored on these records, before anything is charged."""
     opening = opening_of(task)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tacit.aggregation import AGGREGATORS
 from tacit.aggregation.attacks import ATTACKS
@@ -17,12 +17,16 @@ from tacit.aggregation.quarantine import Quarantine
 from tacit.aggregation.server import Adam, Momentum, Plain
 from tacit.apart import require_apart, settled
 from tacit.engines.local import Local
-from tacit.errors import InvalidFile, require, require_count
+from tacit.errors import InvalidFile, InvalidValue, require, require_count
+from tacit.functional.sources import SOURCES as CURVE_SOURCES
+from tacit.functional.tasks import TASKS as CURVE_TASKS
 from tacit.privacy.plan import Plan, plan
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Release
+from tacit.privacy.work import layout_of
 from tacit.questions import Augmentation, closing_of, opened, opening_of
 from tacit.reading import Kinds, Table, construct, made, read_as, refuse_unknown
+from tacit.sites.columns import ByParty
 from tacit.sites.sampling import Fixed, Poisson
 from tacit.sites.splits import SPLITS
 from tacit.stopping import Stopping
@@ -38,9 +42,9 @@ if TYPE_CHECKING:
 
 # The constructors that a table may call, by their kind; the first one is meant if no kind is given.
 KINDS: Mapping[str, Kinds] = {
-    "data": SOURCES,
-    "sites": SPLITS,
-    "task": TASKS,
+    "data": {**SOURCES, **CURVE_SOURCES},
+    "sites": {**SPLITS, ByParty.kind: ByParty},
+    "task": {**TASKS, **CURVE_TASKS},
     "privacy": {promise.kind: promise for promise in (Privacy, Open)},
     "aggregation": AGGREGATORS,
     "server": {step.kind: step for step in (Plain, Momentum, Adam)},
@@ -128,6 +132,9 @@ class Experiment(Header):
     def cautions(self) -> list[str]:
         """What its author may want to reconsider about who is believed, as far as sites are known."""
         names, aggregation = self._settled()
+        if layout_of(self.task) == "columns":
+            # Nobody's columns are outvoted by others.
+            return []
         known = len(names) if self.sites.names else None
         return cautions(aggregation, known, self.privacy, self.quarantine)
 
@@ -144,10 +151,17 @@ class Experiment(Header):
         opening, closing = opening_of(self.task), closing_of(self.task)
         public = self._may_look or getattr(self.data, "public", False)
         known = public or getattr(self.task, "horizon", None) is not None
+        known = known and not getattr(opening, "always", False)
         return [part for part in (None if known else opening, closing) if part is not None]
 
     def check(self) -> None:
         """Refuse what these sites and this promise cannot have, data and rules, before anything is read."""
+        kinds = {"data": layout_of(self.data), "sites": layout_of(self.sites), "task": layout_of(self.task)}
+        if len(set(kinds.values())) > 1:
+            told = ", ".join(
+                f"[{name}] {getattr(self, name).kind} is of {kind}" for name, kind in kinds.items()
+            )
+            raise InvalidValue(f"data, sites and task do not go together: {told}")
         if hasattr(self.data, "check"):
             self.data.check(self.sites, may_look=self._may_look)
         _ = self._settled()
@@ -234,6 +248,8 @@ def construct_experiment(document: Table, folder: Path) -> Experiment:
     """The experiment that a document says, its files beside `folder`."""
     if "tune" in document:
         raise InvalidFile("it has a table [tune]: choose among its candidates with tacit tune")
+    if "study" in document:
+        raise InvalidFile("it has a table [study], which asks for many runs: use tacit run, or tacit.studies")
     asked = document.get("attack")
     if isinstance(asked, dict) and ("kinds" in asked or "against" in asked):
         raise InvalidFile("its table [attack] asks for more than one run: use tacit run, or tacit.trials")
@@ -241,6 +257,7 @@ def construct_experiment(document: Table, folder: Path) -> Experiment:
     refuse_unknown("", document, [*header, *KINDS])
     if "task" not in document:
         raise InvalidFile('[task] is missing: an experiment needs one, at least kind = "logistic-hazard"')
+    document = _usual(document)
     head = construct(Header, "", {key: value for key, value in document.items() if key in header})
     absent = {"privacy": Open(), **dict.fromkeys(("stop", "augment", "quarantine", "attack", "clusters"))}
     parts: dict[str, Any] = {
@@ -250,3 +267,16 @@ def construct_experiment(document: Table, folder: Path) -> Experiment:
         for name in KINDS
     }
     return Experiment(**vars(head), **parts)
+
+
+def _usual(document: Table) -> Table:
+    """A document with what it means by what it does not say, because of what it learns."""
+    task: object = document["task"]
+    named = cast(Table, task).get("kind") if isinstance(task, dict) else None
+    kind = KINDS["task"].get(named) if isinstance(named, str) else None
+    found = dict(document)
+    for name, value in getattr(kind, "usual", {}).items():
+        given = found.setdefault(name, {} if name in KINDS else value)
+        if name in KINDS and isinstance(given, dict):
+            found[name] = {"kind": value, **cast(Table, given)}
+    return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tacit.aggregation.averaging import Mean
-from tacit.aggregation.base import Aggregator, adopted
+from tacit.aggregation.base import Aggregator
 from tacit.aggregation.clusters import Clusters
 from tacit.aggregation.liars import Attack
 from tacit.aggregation.quarantine import Quarantine
@@ -20,10 +20,18 @@ from tacit.aggregation.screening import Screen
 from tacit.aggregation.server import Plain, ServerStep
 from tacit.apart import idle, over_sites, own_records, require_apart, settled, trained_apart, watched
 from tacit.baselines import compare
-from tacit.beforehand import attacked, left_of, require_scores
+from tacit.beforehand import (
+    attacked,
+    combined_by,
+    informed,
+    left_of,
+    require_layout,
+    require_scores,
+    taken_beforehand,
+)
 from tacit.combining import Combined, Combining, whole
 from tacit.directory import LEDGER, Checkpoint, Directory
-from tacit.engines.base import Engine, one_thread
+from tacit.engines.base import Engine
 from tacit.engines.local import Local
 from tacit.errors import (
     BudgetExhausted,
@@ -36,17 +44,18 @@ from tacit.errors import (
 from tacit.keys import Key
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
 from tacit.privacy.statement import state
-from tacit.questions import Augmentation, closing_of, opened, questions
+from tacit.privacy.work import exempt, promised
+from tacit.questions import Augmentation, closing_of, findings, opened, questions
 from tacit.record import Fault, Record, Round
 from tacit.run import Run, is_over, read, write
 from tacit.setting import Setting, digest
 from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.site import Federation
-from tacit.sites.tables import Table
+from tacit.sites.tables import Records
 from tacit.stopping import Look, Stopping, best, enough, pay_to_watch, watch_over
 from tacit.task import Task
+from tacit.threads import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,22 +116,20 @@ def fit(
             not suffice, a directory that cannot be written. A refused round is not charged.
     """
     require_count("rounds", rounds)
-    provenance = Provenance(privacy, public=federation.public)
-    if federation.held_out is not None and federation.held_out_public and not federation.public:
-        provenance.agreed(["the records that models are scored on, as whoever gave them says"])
-    for what in federation.taken:
-        provenance.look(what, instead="use public numbers, and sites that are real")
-    if federation.records is not None:
-        provenance.agreed([f"how many records all sites hold: {federation.records:,}"])
-    task = task.settle(federation, provenance)
+    provenance = taken_beforehand(federation, privacy)
+    require_layout(task, federation, rounds)
+    task = promised(task, privacy).settle(federation, provenance)
+    plain = None if (server, sampling) == (Plain(), Poisson()) else server
+    rule = combined_by(task, aggregation, stop, augment, quarantine, attack, clusters, plain)
     training = (stop or Stopping()).reserve(left_of(augment, federation, privacy, provenance))
     paid = stop is not None and stop.epsilon is not None
     require_apart(clusters, privacy, watched=quarantine is not None, paid=paid)
-    aggregation = settled(adopted(aggregation), clusters, list(federation), privacy)
+    aggregation = settled(rule, clusters, list(federation), privacy)
     mechanism = training.solve(
         task, list(federation), aggregation, rounds, sampling=sampling.kind, records=federation.records,
         questions=questions(task), watched=quarantine is not None,
     )  # fmt: skip
+    task = informed(task, mechanism)
     sampling.check(list(federation))
     federation = attacked(attack, federation, privacy, seed)
     watch, test = watch_over(federation, stop, task.goal, provenance, Key(seed))
@@ -148,7 +155,7 @@ def fit(
 def _ran(
     loop: "Loop",
     stop: Stopping | None,
-    test: Table | None,
+    test: Records | None,
     directory: Directory,
     ledger: Ledger,
     key: Key,
@@ -166,12 +173,15 @@ def _ran(
     loop, point = loop.prepared(directory, ledger, key, data)
     point, record = loop.run(point, directory, ledger, key, callbacks)
     chosen = record.rounds[record.chosen - 1].clusters if record.chosen else {}
-    record = replace(record, scores=over_sites(loop.task, point.best, chosen, test))
+    notes = (*record.notes, *findings(loop.task, point.best))
+    record = replace(record, scores=over_sites(loop.task, point.best, chosen, test), notes=notes)
     if baselines and provenance.allowed:
         apart = own_records(loop.task, point.best, chosen, test)
         found = compare(loop.task, federation, loop.rounds, test, provenance, key, apart)
         record = replace(record, baselines=found)
-    promise = state(privacy, ledger.releases(), public=provenance.public, bare=provenance.bare)
+    promise = state(
+        privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=exempt(loop.task)
+    )
     return Run(
         task=loop.task, record=record, privacy=promise, state=point.best, path=directory.path, name=name
     )

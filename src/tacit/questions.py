@@ -12,6 +12,8 @@ from tacit.task import Asked, Closing, Opening, Task
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from torch import Tensor
+
     from tacit.keys import Key
     from tacit.sites.site import Federation
 
@@ -51,6 +53,11 @@ def closing_of(task: Task) -> Closing | None:
 def questions(task: Task) -> list[Asked]:
     """Everything that a task asks once."""
     return [part for part in (opening_of(task), closing_of(task)) if part is not None]
+
+
+def findings(task: Task, state: "Tensor") -> list[str]:
+    """What a task has to say of its result, in words; most say nothing."""
+    return cast(Any, task).findings(state) if hasattr(task, "findings") else []
 
 
 def told(task: Task, found: dict[str, Any]) -> Task:

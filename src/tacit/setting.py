@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tacit.aggregation.averaging import Mean
 from tacit.aggregation.base import Aggregator, Own, own_or_ours
@@ -21,7 +21,7 @@ from tacit.aggregation.robust import answering
 from tacit.aggregation.screening import Screen
 from tacit.aggregation.server import ServerStep
 from tacit.directory import OPENED, Checkpoint, Directory, machine
-from tacit.engines.base import Engine, one_thread
+from tacit.engines.base import Engine
 from tacit.errors import InvalidValue
 from tacit.keys import Key
 from tacit.privacy.account import EVERYONE
@@ -37,6 +37,7 @@ from tacit.sites.sampling import Sampling
 from tacit.sites.site import Federation
 from tacit.stopping import Stopping, Watch
 from tacit.task import Asked, Closing, Task, Updates
+from tacit.threads import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,14 +105,19 @@ class Setting:
         known = directory.read_json(OPENED)
         if known is not None:
             # What rounds were trained on stays, whatever has changed since.
-            return replace(self, task=told(self.task, known))
+            return self._told(known)
         blank = _blank(point)
         ticket = self.ticket(blank, key / question.kind)
         ledger.charge(self.price(question), ticket=ticket)
         own = key / question.kind if key.rehearsal else key / question.kind / ticket
-        found = question.answered(self.ask(question, blank.state, own))
+        found = question.answered(self.ask(question, blank.state, own), self.noise(question))
         directory.write_json(OPENED, found)
-        return replace(self, task=told(self.task, found))
+        return self._told(found)
+
+    def _told(self, found: dict[str, Any]) -> Self:
+        """This, its task and its mechanism knowing what was found out."""
+        task = told(self.task, found)
+        return replace(self, task=task, mechanism=self.mechanism.knowing(task))
 
     def _counted(self, point: Checkpoint, ledger: Ledger, key: Key) -> Self:
         """This with the number of records known, if it has to be bought."""
@@ -204,6 +210,8 @@ class Setting:
 
     def notes(self, width: int) -> tuple[str, ...]:
         """What to mind when reading the record of a run that trains so many numbers."""
+        if self.aggregation.kind == "join":
+            return ()
         found = cautions(self.aggregation, len(self.federation), self.privacy, self.quarantine)
         if self.quarantine is not None and isinstance(self.privacy, Privacy) and self.privacy.unit == "site":
             told = hidden(self.mechanism.deviation(1), self.privacy.clip, width)

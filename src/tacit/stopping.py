@@ -22,7 +22,7 @@ from tacit.privacy.release import Release, clipped_release
 from tacit.record import Round
 from tacit.sites.site import Federation
 from tacit.sites.splits import held_apart
-from tacit.sites.tables import Table
+from tacit.sites.tables import Records
 from tacit.task import Goal, Task
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Watch(Protocol):
 class Look:
     """Look at held-out records, which costs nothing; without any, there is nothing to see."""
 
-    records: Table | None
+    records: Records | None
     goal: Goal
     patience: int | None
 
@@ -176,7 +176,7 @@ class NoisyLoss:
 
 def watch_over(
     federation: Federation, stopping: Stopping | None, goal: Goal, provenance: Provenance, key: Key
-) -> tuple[Watch, Table | None]:
+) -> tuple[Watch, Records | None]:
     """How to watch held-out records, and which of them are left to score the result on."""
     held_out = federation.held_out
     if held_out is not None and not federation.held_out_public:

@@ -64,8 +64,8 @@ class Opening(Asked, Protocol):
         """An answer like any other, to try out what comes later before anything is paid."""
         ...
 
-    def answered(self, combined: "Tensor") -> dict[str, Any]:
-        """What the combined answers say: values of fields of the task, plain data."""
+    def answered(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
+        """What the combined answers say: values of fields of the task, plain data; `noise` as for closing."""
         ...
 
 
@@ -128,8 +128,8 @@ class Task(Work, Protocol):
         """The next state, after the server's step."""
         ...
 
-    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
-        """How good the state is on records that nobody trained on."""
+    def score(self, state: "Tensor", held_out: Any) -> dict[str, float]:  # noqa: ANN401
+        """How good the state is on records, of the kind that it learns from, that nobody trained on."""
         ...
 
     def losses(self, state: "Tensor", table: Table) -> "NDArray[np.float64]":

@@ -413,7 +413,8 @@ def test_the_price_lies_between_the_gaussian_one_and_renyi_privacy(multiplier, s
     release = rounded_noise(multiplier * steps, steps, count=count)
     plain = Release(scale=release.scale, sensitivity=steps, count=count)
     price = epsilon([release], delta)
-    assert epsilon([plain], delta) <= price
+    # Above a hundred the two differ by less than their last digit.
+    assert epsilon([plain], delta) <= price * (1 + 1e-12)
     assert price <= theorems.rdp_epsilon(count * theorems.rho(release), delta) * (1 + 1e-3)
 
 

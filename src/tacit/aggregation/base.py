@@ -211,8 +211,10 @@ def adopted(aggregation: object) -> Aggregator:
     return Own(cast("Callable[..., Tensor]", aggregation))
 
 
-def own_or_ours(aggregation: Aggregator) -> object:
-    """What the user gave: an aggregator of ours, or one of their own."""
+def own_or_ours(aggregation: Aggregator) -> object | None:
+    """What the user gave: an aggregator of ours, one of their own, or nothing where the task brings one."""
+    if aggregation.kind == "join":
+        return None
     return aggregation.combine if isinstance(aggregation, Own) else aggregation
 
 

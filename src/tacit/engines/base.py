@@ -1,12 +1,8 @@
 """The contract of an engine, and what happens at a site whatever the engine."""
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Protocol, cast
-
-from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
@@ -53,27 +49,9 @@ def seen(updates: Updates, mechanism: Mechanism) -> Updates:
         return updates
     # Only a server that is blind needs cryptography.
     from tacit.engines.blinding import blinded
+    from tacit.engines.products import multiplied
+    from tacit.privacy.blind_products import BlindProducts
 
+    if isinstance(mechanism, BlindProducts):
+        return multiplied(updates, mechanism)
     return blinded(updates, cast("BlindSites", mechanism))
-
-
-@contextmanager
-def one_thread() -> Generator[None]:
-    """One thread for all sums: small products gain nothing from two, and sums keep one order.
-
-    What is computed again after a crash must be the same to the last bit, or it would be another release.
-    """
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with _threads().limit(limits=1):
-            yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@cache
-def _threads() -> ThreadpoolController:
-    return ThreadpoolController()

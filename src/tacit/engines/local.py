@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tacit.engines.base import one_thread, seen, work
+from tacit.engines.base import seen, work
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
 from tacit.sites.site import Federation
 from tacit.task import Trains, Updates
+from tacit.threads import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor

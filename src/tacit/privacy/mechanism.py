@@ -56,6 +56,10 @@ class Mechanism(Protocol):
         """The sum of one contribution per record (records, coordinates) at one site."""
         ...
 
+    def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
+        """The records (records, numbers) of one column as they leave the party that holds it."""
+        ...
+
     def at_site(self, update: "Tensor", key: Key) -> "Tensor":
         """The update of a site (coordinates), as it leaves the site."""
         ...
@@ -107,6 +111,10 @@ class Mechanism(Protocol):
         """The mechanism of a question that all sites answer together, however updates are grouped."""
         ...
 
+    def knowing(self, task: object) -> "Mechanism":
+        """The mechanism for a task that has found out what it had to ask first."""
+        ...
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -139,6 +147,10 @@ class Unprotected:
     def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
         """The plain sum."""
         return rows.sum(dim=0)
+
+    def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
+        """The rows as they are."""
+        return rows
 
     def at_site(self, update: "Tensor", key: Key) -> "Tensor":
         """The update as it is."""
@@ -184,6 +196,10 @@ class Unprotected:
         return None
 
     def together(self) -> "Mechanism":
+        """The same."""
+        return self
+
+    def knowing(self, task: object) -> "Mechanism":
         """The same."""
         return self
 

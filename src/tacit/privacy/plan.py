@@ -11,7 +11,7 @@ from tacit.privacy import accounting
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Release
 from tacit.privacy.statement import Statement, state
-from tacit.privacy.work import Combiner, Question, Work
+from tacit.privacy.work import Combiner, Question, Work, exempt, promised
 
 # Above this, a promise says little to the person it protects.
 WEAK_EPSILON = 10.0
@@ -79,7 +79,7 @@ def plan(
     Raises:
         Refused: The promise cannot be kept for this combination.
     """
-    kept = training or privacy
+    kept, task = training or privacy, promised(task, privacy)
     mechanism = kept.solve(
         task, sites, aggregation, rounds,
         sampling=sampling, records=records, questions=questions, watched=watched,
@@ -94,7 +94,7 @@ def plan(
         [*mechanism.release(1, sites), *also],
     )
     whole = before + _times(one_round, rounds)
-    statement = state(privacy, whole)
+    statement = state(privacy, whole, but=exempt(task))
     if isinstance(privacy, Open):
         warnings = ("the run is open: give it a [privacy] table to protect records or sites",)
         return Plan(

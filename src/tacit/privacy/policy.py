@@ -12,7 +12,6 @@ from tacit.errors import (
     InvalidValue,
     NotSeparable,
     Refused,
-    require,
     require_count,
     require_positive,
     require_rate,
@@ -26,13 +25,16 @@ from tacit.privacy.work import (
     Question,
     Work,
     fragility,
+    layout_of,
     name_of,
     parties_of,
     reach_of,
+    require_public,
 )
 
 if TYPE_CHECKING:
     from tacit.privacy.mechanism import Counting, Mechanism
+    from tacit.privacy.vertical import ColumnWork
 
 # What part of epsilon the number of records may cost, where it has to be bought.
 COUNT_SHARE = 0.02
@@ -117,7 +119,11 @@ class Privacy:
         require_count("sites", len(federation))
         require_count("steps", task.steps)
         require_rate("sample", task.sample)
-        _require_public(aggregation.weights, federation)
+        if layout_of(task) == "columns":
+            from tacit.privacy.vertical import protect
+
+            return protect(self, cast("ColumnWork", task), list(federation), rounds, questions)
+        require_public(aggregation.weights, federation)
         if watched:
             self._require_sight()
         if self.noise == "site":
@@ -130,7 +136,10 @@ class Privacy:
     def asking(self, question: Question, mechanism: "Mechanism") -> "Mechanism":
         """The mechanism of a question, whose part `solve` has kept back, beside that of the rounds."""
         from tacit.privacy.mechanism import NORMS, ProtectedRecords
+        from tacit.privacy.vertical import asking
 
+        if layout_of(question) == "columns":
+            return asking(self, question)
         if self.unit == "site":
             return mechanism
         return ProtectedRecords(
@@ -348,17 +357,6 @@ class Privacy:
         )
 
 
-def _require_public(weights: str | Mapping[str, float], federation: Collection[str]) -> None:
-    if isinstance(weights, Mapping):
-        # The denominator is the weight of everybody, so everybody must have one, and nobody else.
-        require(set(weights) == set(federation), "weights", sorted(weights), "one for each site")
-    elif weights not in ("uniform", "public"):
-        raise Refused(
-            f'weights = "{weights}" cannot be kept private: the number of records at a site is a secret. '
-            'Use weights = "uniform", or give public weights.'
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Open:
     """No promise: nothing is clipped, noised or charged, and every statement says so.
@@ -391,7 +389,7 @@ class Open:
         require_count("rounds", rounds)
         weights = getattr(aggregation, "weights", None)
         if isinstance(weights, Mapping):
-            _require_public(cast("Mapping[str, float]", weights), federation)
+            require_public(cast("Mapping[str, float]", weights), federation)
         return Unprotected()
 
     def asking(self, question: Question, mechanism: "Mechanism") -> "Mechanism":

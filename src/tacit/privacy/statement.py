@@ -45,6 +45,7 @@ class Statement:
         bare: What left without protection.
         not_protected: What the promise does not speak of.
         rehearsal: Whether the noise repeats with the seed, and so protects nobody.
+        but: What of every record is among that.
     """
 
     unit: Unit | None
@@ -59,6 +60,7 @@ class Statement:
     bare: tuple[str, ...]
     not_protected: tuple[str, ...]
     rehearsal: bool
+    but: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; an infinite epsilon becomes None, and `proven` says so."""
@@ -79,9 +81,9 @@ class Statement:
     def _promise(self) -> list[str]:
         if self.unit is None or self.relation is None:
             return ["No promise: this run is open, and what leaves the sites is not protected."]
-        change = EXCHANGED[self.relation]
+        change, but = EXCHANGED[self.relation], "".join(f", but for {part}" for part in self.but)
         promise = [
-            f"Protected: any one {self.unit}. Whether it {change}, what others see changes little.",
+            f"Protected: any one {self.unit}{but}. Whether it {change}, what others see changes little.",
             f"Against: {', '.join(self.against)}, and anyone they tell.",
             f"Price: {price_in_words(self.epsilon, self.delta)}",
         ]
@@ -107,6 +109,7 @@ def state(
     *,
     public: Sequence[str] = (),
     bare: Sequence[str] = (),
+    but: Sequence[str] = (),
 ) -> Statement:
     """The statement of a promise and the releases made, or planned, under it.
 
@@ -115,6 +118,7 @@ def state(
         releases: What the ledger was, or will be, charged for.
         public: What else is public in this run.
         bare: What else left without protection.
+        but: What of every record the promise does not speak of.
     """
     if isinstance(privacy, Open):
         return _open(public, bare)
@@ -134,7 +138,8 @@ def state(
         released=tuple(released_in_words(rows)),
         public=(*PUBLIC, *public),
         bare=tuple(bare),
-        not_protected=NOT_PROTECTED,
+        not_protected=(*but, *NOT_PROTECTED),
+        but=tuple(but),
         rehearsal=privacy.rehearsal or any(row.rehearsal for row in rows),
     )
 

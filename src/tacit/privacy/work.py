@@ -1,14 +1,19 @@
 """What a promise needs to know about the work that it is made for; all of it public."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar, Literal, Protocol, TypeVar
 
+from tacit.errors import Refused, require
+
+Made = TypeVar("Made")
 Norm = Literal["l2", "l1"]
 # What becomes of an aggregator when every site adds noise: it stands, it loses more than the mean does, or it
 # follows liars.
 Fragility = Literal["stands", "suffers", "breaks"]
 # Groups of sites whose sums are all that an aggregator needs.
 Parties = tuple[tuple[str, ...], ...]
+# What the sites of a federation hold: records of their own, columns of the same records, or worlds.
+Layout = Literal["rows", "columns", "environments"]
 # How a loss that couples records is cut into risk groups, and what a draw then selects.
 Groups = Literal["none", "records", "groups"]
 
@@ -113,3 +118,31 @@ def reach_of(aggregation: Combiner, clip: float, sites: float, norm: Norm) -> fl
     if norm == "l2":
         return aggregation.sensitivity(clip, sites)
     return aggregation.sensitivity(clip, sites, norm) if hasattr(aggregation, "under_noise") else None
+
+
+def require_public(weights: str | Mapping[str, float], federation: Collection[str]) -> None:
+    """Refuse weights that would have to be taken from records."""
+    if isinstance(weights, Mapping):
+        # The denominator is the weight of everybody, so everybody must have one, and nobody else.
+        require(set(weights) == set(federation), "weights", sorted(weights), "one for each site")
+    elif weights not in ("uniform", "public"):
+        raise Refused(
+            f'weights = "{weights}" cannot be kept private: the number of records at a site is a secret. '
+            'Use weights = "uniform", or give public weights.'
+        )
+
+
+def layout_of(work: object) -> Layout:
+    """What sites hold that work is for: records of their own, or columns of the same ones."""
+    return getattr(work, "layout", "rows")
+
+
+def exempt(work: object) -> tuple[str, ...]:
+    """What of a record the work lets out as it is, in words; nothing unless it says so."""
+    return getattr(work, "exempt", ())
+
+
+def promised(work: Made, privacy: object) -> Made:
+    """The work as a promise wants it, if it asks; public choices alone."""
+    wanted = getattr(work, "promised", None)
+    return work if wanted is None else wanted(privacy)

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TextIO
 
 from tacit.record import Round
 
-NAMES = {"c_index": "C-index", "ibs": "IBS"}
+NAMES = {"c_index": "C-index", "ibs": "IBS", "r2": "R2", "ril2": "RIL2"}
 # What stands in a table of scores where a model was ruined.
 BROKEN = "broken"
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_word
 from tacit.sites.encoding import Encoding
-from tacit.sites.tables import Table, by_site, from_frame, joined
+from tacit.sites.tables import Records, Table, by_site, from_frame, joined
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,8 +82,9 @@ class Federation(Mapping[str, Site]):
         for part in parts:
             _require_alike(parts[0], part)
         self.store = joined(parts)
-        self.held_out, self.held_out_public = held_out, held_out_public
-        self.public, self.records, self.reference = public, records, reference
+        self.held_out: Records | None = held_out
+        self.held_out_public, self.public = held_out_public, public
+        self.records, self.reference = records, reference
         self.origin, self.encoding, self.taken = dict(origin or {}), encoding or Encoding(), tuple(taken)
         ends = np.cumsum([len(part) for part in parts])
         self._places = {
@@ -192,6 +193,7 @@ class Cohort:
         starts: The first record of each site.
         sizes: How many records each has; as private as the records.
         typical: How many a site has on average, if that is public.
+        holdings: What each site has that is no row of the store, such as columns of all subjects.
     """
 
     names: tuple[str, ...]
@@ -199,6 +201,7 @@ class Cohort:
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
     typical: float | None = None
+    holdings: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
         return len(self.names)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tacit.errors import InvalidValue, require, require_count
 from tacit.keys import Key
 from tacit.sites.site import FEWEST_RECORDS
-from tacit.sites.tables import Table
+from tacit.sites.tables import Records, Table
 
 Integers = NDArray[np.int64]
 
@@ -170,7 +170,7 @@ def held_out_count(records: int, share: float) -> int:
     return round(records * share)
 
 
-def held_apart(table: Table, share: float, key: Key) -> tuple[Integers, Integers]:
+def held_apart(table: Records, share: float, key: Key) -> tuple[Integers, Integers]:
     """Positions of records to train on and of a share to hold out, with the same share of events in both.
 
     Training keeps an event and records enough to take part, even of a small table.
@@ -191,8 +191,8 @@ def held_apart(table: Table, share: float, key: Key) -> tuple[Integers, Integers
     return np.flatnonzero(~apart), np.flatnonzero(apart)
 
 
-def _events(table: Table) -> Integers:
-    found = table.targets.get("event")
+def _events(table: Records) -> Integers:
+    found = table.targets.get("event") if isinstance(table, Table) else None
     return np.zeros(len(table), dtype=np.int64) if found is None else (found != 0).astype(np.int64)
 
 

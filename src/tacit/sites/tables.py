@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[np.float64]
+
+
+class Records(Protocol):
+    """What is known of several records, of whatever kind: enough to set some apart."""
+
+    @property
+    def sites(self) -> NDArray[np.str_] | None:
+        """The site that each is of, where that is known."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: ArrayLike | slice, place: str | None = None) -> Self:
+        """The records at these positions."""
+        ...
+
+    def digest(self) -> bytes:
+        """A fingerprint of every number; as private as the records."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -84,7 +84,7 @@ def require_sites(federation: Federation, causes: int | None = 1) -> None:
     """
     for name, site in federation.items():
         require_survival(site.table, f"site {name}", "leave the site out, or merge it with another", causes)
-    if federation.held_out is not None:
+    if isinstance(federation.held_out, Table):
         require_survival(federation.held_out, "the held-out records", "hold out more, or none", causes)
     seen = set(np.unique(federation.store.targets["event"]).astype(int).tolist())
     absent = [cause for cause in range(1, (causes or 0) + 1) if cause not in seen]

@@ -60,7 +60,7 @@ class TimeGrid:
             told.append(mechanism.noisy_sums(cells, [key / name / "noise"], 0)[0])
         return Updates(cohort.names, torch.from_numpy(np.stack(told)))
 
-    def answered(self, combined: "Tensor") -> dict[str, Any]:
+    def answered(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
         """Quantiles of the event times: the ends of the intervals."""
         counts = _believed(combined.double().numpy())
         if not counts.any():

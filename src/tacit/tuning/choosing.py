@@ -23,7 +23,7 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Release, clipped_release
 from tacit.questions import opening_of
 from tacit.sites.site import Federation
-from tacit.sites.tables import Table
+from tacit.sites.tables import Records, Table
 from tacit.task import Goal, Task
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Trained:
 class ByHeldOut:
     """Choose by the score that counts, on held-out records; costs nothing."""
 
-    records: Table
+    records: Records
     goal: Goal
 
     @property

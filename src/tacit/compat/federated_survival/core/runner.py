@@ -149,7 +149,7 @@ class FSARunner:
         return drawn(shown, output_path, show=show)
 
     def _fit(self, made: Translation, federation: Federation) -> Run:
-        assert federation.held_out is not None, "there is a test set"
+        assert isinstance(federation.held_out, Table), "there is a test set"
         tables = {"train": federation.store, "test": federation.held_out}
         scored = Scored(made.task, federation, tables, self.config.evaluation_quantiles)
         with progress(quiet=not (self.config.verbose or self.config.show_progress)) as watcher:

@@ -1,0 +1,126 @@
+"""From what was released to a model: evidence is made of it, and boosting makes a fit of the evidence."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.functional.basis import Frame
+from tacit.functional.boosting import Boosted, boost
+from tacit.functional.choices import Choices
+from tacit.functional.evidence import of_moments, of_rows
+from tacit.functional.metrics import BYTES
+from tacit.functional.model import Model, none_moved
+from tacit.keys import Key
+from tacit.privacy.columns import split
+
+if TYPE_CHECKING:
+    from tacit.functional.curves import Curves
+    from tacit.functional.tasks import Boosting
+
+Array = NDArray[np.float64]
+# How much longer than its radius a curve may be that is predicted from: surfaces are known for clipped ones.
+BEYOND = 3.0
+# Bytes of a number of the ring in which sums are taken in secret.
+RING = 4
+
+
+def from_rows(choices: Choices, rows: Array) -> Model:
+    """The model of coordinates (subjects, columns), each curve's with its noise."""
+    cut = len(choices.predictors) * choices.width
+    x, y = rows[:, :cut], rows[:, cut:]
+    noise = dict.fromkeys(choices.blocks.widths, 0.0)
+    if choices.noise is not None and choices.lengths is not None:
+        widths = {name: choices.widths[name] for name in choices.lengths}
+        noise |= split(choices.lengths, widths, choices.noise)
+    evidence = of_rows(
+        x, y, **_shape(choices),
+        variances=[noise[name] ** 2 for name in choices.predictors],
+        variance_y=noise[choices.response] ** 2,
+        folds=choices.folds,
+    )  # fmt: skip
+    return _model(choices, boost(evidence, choices), x.mean(axis=0), y.mean(axis=0))
+
+
+def from_moments(choices: Choices, noisy: Array) -> Model:
+    """The model of products of all curves, with their noise."""
+    names = (*choices.predictors, choices.response)
+    radii = [1.0 if choices.lengths is None else choices.lengths[name] for name in names]
+    count = choices.blocks.records
+    evidence = of_moments(
+        noisy, **_shape(choices), sigma=choices.noise or 0.0, radii=radii, count=count,
+        key=Key(0) / "fission",
+    )  # fmt: skip
+    means = noisy[0, 1:] / count * np.repeat(radii, list(choices.blocks.widths.values()))
+    cut = len(choices.predictors) * choices.width
+    return _model(choices, boost(evidence, choices), means[:cut], means[cut:])
+
+
+def nothing(choices: Choices) -> Model:
+    """The model before anything was released."""
+    columns, width_y = len(choices.predictors) * choices.width, choices.width_y
+    return _model(choices, none_moved(columns, width_y), np.zeros(columns), np.zeros(width_y))
+
+
+def without_noise(task: "Boosting", columns: Mapping[str, "Curves"]) -> Model:
+    """The model of these curves in one place, without any promise."""
+    predictors = tuple(name for name in task.predictors if name in columns)
+    # Without noise every coordinate is worth having.
+    alone = replace(
+        task, predictors=predictors, parties={"here": (*predictors, task.response)}, release="local",
+        components=None, radius=None, noise=None, stretch={},
+    )  # fmt: skip
+    rows = np.hstack([alone.prepared(name, columns[name]) for name in (*predictors, task.response)])
+    if predictors:
+        return from_rows(alone, rows)
+    return replace(nothing(alone), mean_y=rows.mean(axis=0))
+
+
+def _shape(choices: Choices) -> dict[str, Any]:
+    """What is public about the columns of evidence."""
+    names = (*choices.predictors, choices.response)
+    return {
+        "blocks": choices.blocks.predictors,
+        "roughness": [choices.frame_of(name).roughness for name in choices.predictors],
+        "roughness_y": choices.frame_of(choices.response).roughness,
+        "stretches": [choices.stretch.get(name, 1.0) for name in names] if choices.stretch else None,
+    }
+
+
+def _model(choices: Choices, boosted: Boosted, means: Array, mean_y: Array) -> Model:
+    frames: dict[str, Frame] = {
+        name: choices.frame_of(name) for name in (*choices.predictors, choices.response)
+    }
+    return Model(
+        predictors=choices.predictors,
+        response=choices.response,
+        frames=frames,
+        boosted=boosted,
+        means=means,
+        mean_y=mean_y,
+        center=choices.center,
+        scale=choices.scale,
+        smooth=choices.smooth,
+        sent={party: _sent(choices, party) for party in choices.parties},
+        reach={name: BEYOND * length for name, length in (choices.lengths or {}).items()},
+    )
+
+
+def _sent(choices: Choices, party: str) -> int:
+    """How many bytes leave a party, once."""
+    blocks, others = choices.blocks, len(choices.parties) - 1
+    columns = blocks.sent(party)
+    if choices.secret:
+        # Rows that are hidden go to each of the others, and a masked vector of products to the server.
+        products = (blocks.columns + 1) * (blocks.columns + 2) // 2
+        return RING * (others * blocks.records * columns + products)
+    if (
+        not choices.together
+        and choices.protect == "predictors"
+        and choices.response in choices.parties[party]
+    ):
+        # The active party keeps its response.
+        columns -= choices.widths[choices.response]
+    return BYTES * blocks.records * columns

@@ -1,0 +1,226 @@
+"""A fitted model of curves: its surfaces, how it came about, and what it predicts, party by party.
+
+To predict, each party works out the part of its own curves (`contribution`); only the sum of those parts, a
+prediction, is seen by the party that asks. Raw curves stay where they are.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import InvalidValue, require_word
+from tacit.functional.basis import Frame
+from tacit.functional.boosting import Boosted
+from tacit.functional.curves import Curves, curves
+from tacit.functional.metrics import scores
+from tacit.privacy.columns import clipped
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+
+# How many times a curve is shown at if nobody says when.
+POINTS = 101
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Model:
+    """What was learnt: y(t) = mean(t) + the sum over predictors of int (x(s) - mean of x(s)) beta(s, t) ds.
+
+    Args:
+        predictors: Their names, in the order of the coefficients.
+        response: The name of the response.
+        frames: The functions that each curve is coordinates of, by name.
+        boosted: The fit, in coordinates.
+        means: The mean coordinates of each predictor, side by side.
+        mean_y: Those of the response.
+        center: What is subtracted from a curve first, by name.
+        scale: What it is divided by then.
+        smooth: How much curves are smoothed as they become coordinates.
+        sent: How many bytes left each party, once.
+        reach: How long a new curve may be, by name: it is shortened to that, since nothing was learnt beyond.
+    """
+
+    predictors: tuple[str, ...]
+    response: str
+    frames: Mapping[str, Frame]
+    boosted: Boosted
+    means: Array
+    mean_y: Array
+    center: Mapping[str, float] = field(default_factory=dict[str, float])
+    scale: Mapping[str, float] = field(default_factory=dict[str, float])
+    smooth: float = 0.0
+    sent: Mapping[str, int] = field(default_factory=dict[str, int])
+    reach: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def __repr__(self) -> str:
+        known = ", ".join(self.selected) or "no predictor"
+        return f"<Model of {self.response} by {known}: {self.steps} steps>"
+
+    @property
+    def selected(self) -> tuple[str, ...]:
+        """The predictors that count."""
+        return tuple(self.predictors[place] for place in self.boosted.selected)
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The predictor that was moved at each step."""
+        return tuple(self.predictors[place] for place in self.boosted.path)
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken."""
+        return self.boosted.steps
+
+    @property
+    def criterion(self) -> Array:
+        """What the number of steps was chosen by, after 0, 1, ... of them; less is better."""
+        return self.boosted.curve
+
+    @property
+    def degrees(self) -> float:
+        """Degrees of freedom."""
+        return self.boosted.degrees
+
+    @property
+    def bytes_sent(self) -> int:
+        """How many bytes left all parties."""
+        return sum(self.sent.values())
+
+    @cached_property
+    def places(self) -> dict[str, slice]:
+        """The rows of the coefficients that belong to each predictor."""
+        ends = np.cumsum([0, *(self.frames[name].size for name in self.predictors)]).tolist()
+        return {name: slice(*ends[at : at + 2]) for at, name in enumerate(self.predictors)}
+
+    @property
+    def importance(self) -> dict[str, float]:
+        """The mean square of each predictor's surface, as a share of all: how much of the model it is."""
+        squares = {
+            name: float((self.boosted.coefficients[place] ** 2).sum()) for name, place in self.places.items()
+        }
+        total = sum(squares.values())
+        return {name: square / total if total > 0 else 0.0 for name, square in squares.items()}
+
+    def surface(self, name: str, s: ArrayLike | None = None, t: ArrayLike | None = None) -> Array:
+        """The coefficient surface beta(s, t) of a predictor (times s, times t), in the units of the curves.
+
+        Args:
+            name: The predictor.
+            s: Times of the predictor; 101 over its domain if not said.
+            t: Times of the response.
+        """
+        require_word("predictor", name, self.predictors)
+        own, response = self.frames[name], self.frames[self.response]
+        left, right = own.design(_times(s, own)), response.design(_times(t, response))
+        low, high = own.domain
+        # Coordinates are means over the domain, and a surface is integrated over it.
+        unit = self._scale(self.response) / self._scale(name) / (high - low)
+        return unit * (left @ self.boosted.coefficients[self.places[name]] @ right.T)
+
+    def mean(self, t: ArrayLike | None = None) -> Array:
+        """The mean response at these times."""
+        return self._shown(self.mean_y, t)
+
+    def contribution(self, name: str, given: object) -> Array:
+        """What one predictor adds to predictions, in coordinates (subjects, coordinates); for its holder.
+
+        Args:
+            name: The predictor.
+            given: Its curves, of new subjects.
+        """
+        require_word("predictor", name, self.predictors)
+        frame, place = self.frames[name], self.places[name]
+        found = curves(given, name=name, domain=None if isinstance(given, Curves) else frame.domain, least=1)
+        shifted = found.shifted(self.center.get(name, 0.0), self._scale(name))
+        known = shifted.coordinates(frame, self.smooth)
+        if name in self.reach:
+            known = clipped(known, self.reach[name])
+        return (known - self.means[place]) @ self.boosted.coefficients[place]
+
+    def predict(self, given: Mapping[str, object], times: ArrayLike | None = None) -> Array:
+        """The response of new subjects (subjects, times).
+
+        Args:
+            given: The curves of each selected predictor, in any form that `curves` takes.
+            times: When; 101 times over the domain of the response if not said.
+        """
+        return self._shown(self.coordinates(given), times)
+
+    def coordinates(self, given: Mapping[str, object]) -> Array:
+        """The predicted response of new subjects in its frame."""
+        missing = [name for name in self.selected if name not in given]
+        if missing:
+            raise InvalidValue(
+                f"the curves of {missing[0]} are missing: the model needs {', '.join(self.selected)}"
+            )
+        parts = [self.contribution(name, given[name]) for name in self.selected]
+        if not parts:
+            name, first = next(iter(given.items()), (self.response, np.zeros((1, 2))))
+            many = len(curves(first, name=name, least=1))
+            return np.repeat(self.mean_y[None], many, axis=0)
+        sizes = {len(part) for part in parts}
+        if len(sizes) > 1:
+            told = ", ".join(f"{name} {len(part)}" for name, part in zip(self.selected, parts, strict=True))
+            raise InvalidValue(
+                f"curves of unequal subjects are not allowed ({told}): give the same ones for all"
+            )
+        return self.mean_y + np.sum(parts, axis=0)
+
+    def score(self, given: Mapping[str, object], response: object) -> dict[str, float]:
+        """How good the model is on new subjects: R2, the relative integrated square error, and the like."""
+        frame = self.frames[self.response]
+        true = curves(
+            response,
+            name=self.response,
+            domain=None if isinstance(response, Curves) else frame.domain,
+            least=1,
+        )
+        if true.owners is None:
+            return scores(true.values, self.predict(given, true.times), true.times)
+        # Curves without a common grid are compared as the functions that they are.
+        times = _times(None, frame)
+        shifted = true.shifted(self.center.get(self.response, 0.0), self._scale(self.response))
+        seen = self._shown(shifted.coordinates(frame, self.smooth), times)
+        return scores(seen, self.predict(given, times), times)
+
+    def summary(self) -> "pd.DataFrame":
+        """One row for each predictor: whether it counts, in how many steps, how much of the model it is."""
+        import pandas as pd
+
+        importance = self.importance
+        rows = [
+            {
+                "predictor": name,
+                "selected": name in self.selected,
+                "steps": self.path.count(name),
+                "importance": importance[name],
+            }
+            for name in self.predictors
+        ]
+        return pd.DataFrame(rows).set_index("predictor")
+
+    def _scale(self, name: str) -> float:
+        return self.scale.get(name, 1.0)
+
+    def _shown(self, coordinates: Array, times: ArrayLike | None) -> Array:
+        frame, name = self.frames[self.response], self.response
+        values = coordinates @ frame.design(_times(times, frame)).T
+        return values * self._scale(name) + self.center.get(name, 0.0)
+
+
+def _times(given: ArrayLike | None, frame: Frame) -> Array:
+    return np.linspace(*frame.domain, POINTS) if given is None else np.asarray(given, dtype=np.float64)
+
+
+def none_moved(columns: int, size: int) -> Boosted:
+    """A fit before anything is known: no predictor counts."""
+    return Boosted(
+        coefficients=np.zeros((columns, size)), path=(), steps=0, curve=np.zeros(1), losses=np.zeros(1),
+        selected=(), screened=None, degrees=0.0, smooth=(0.0, 0.0, 0.0), ridge=0.0,
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""Where curves come from in an experiment file: simulated subjects, or tables of your own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tacit.errors import require, require_count, require_word
+from tacit.keys import Key
+from tacit.privacy.work import Layout
+from tacit.record import described
+from tacit.sites.columns import ByParty, Columns, Subjects
+from tacit.sites.splits import held_out_count
+
+if TYPE_CHECKING:
+    from tacit.functional.curves import Curves
+
+RESPONSE = "y"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedCurves:
+    """Simulated subjects with curves x1, x2, ... and y, whose truth is known and who are nobody's secret.
+
+    Args:
+        design: Which; `tacit list data` describes each.
+        records: How many subjects, held-out ones included.
+        predictors: How many predictors; as the design has them if not said.
+        active: How many of them matter.
+        snr: The variance of the signal over that of the noise.
+        replicate: Which draw of subjects, of the same truth.
+        points: At how many times curves are observed.
+        held_out: The share that is held out to score models on.
+    """
+
+    design: str = "seed"
+    records: int = 1000
+    predictors: int | None = None
+    active: int | None = None
+    snr: float | None = None
+    replicate: int = 0
+    points: int = 101
+    held_out: float = 0.25
+    kind: ClassVar[str] = "simulated-curves"
+    layout: ClassVar[Layout] = "columns"
+    public: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        from tacit.functional.data import DESIGNS
+
+        require_word("design", self.design, DESIGNS)
+        require_count("records", self.records)
+        _require_share(self.held_out)
+
+    @property
+    def public_records(self) -> int | None:
+        """How many subjects are trained on: the file says it."""
+        return self.records - held_out_count(self.records, self.held_out)
+
+    def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> Columns:
+        """The parties with their curves; the last subjects are held out."""
+        from tacit.functional.data import simulate
+
+        made = simulate(
+            self.design, records=self.records, predictors=self.predictors, active=self.active, snr=self.snr,
+            seed=seed, replicate=self.replicate, points=self.points,
+        )  # fmt: skip
+        columns = {**made.predictors, RESPONSE: made.response}
+        told = {"data": described(self), "sites": described(split)}
+        kept = self.public_records or 0
+        rows = np.arange(self.records)
+        return parted(columns, RESPONSE, split, rows[:kept], rows[kept:], origin=told, public=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveFiles:
+    """Curves of your own, one CSV or Parquet file for each: a row for each subject, a column for each time.
+
+    Args:
+        path: The folder of the files, relative to the experiment file.
+        files: The file of each curve, by the name of the curve.
+        response: The curve that is predicted.
+        domains: From when to when each curve is defined; from its first time to its last if not said.
+        held_out: The share of subjects that is held out to score models on, drawn at random. A score tells
+            about them, so a private run has none unless it is a rehearsal; 0.2 elsewhere.
+    """
+
+    path: str = "."
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    response: str = RESPONSE
+    domains: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    held_out: float | None = None
+    kind: ClassVar[str] = "curve-files"
+    layout: ClassVar[Layout] = "columns"
+    public: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require(len(self.files) > 1, "files", dict(self.files), "at least two curves, each with its file")
+        require_word("response", self.response, self.files)
+        for name in self.domains:
+            require_word("domains", name, self.files)
+        if self.held_out is not None:
+            _require_share(self.held_out)
+
+    @property
+    def public_records(self) -> int | None:
+        """Nobody has counted the subjects yet."""
+        return None
+
+    def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> Columns:
+        """The parties with their curves."""
+        from tacit.functional.curves import read
+
+        columns = {
+            name: read(Path(self.path) / file, name, domain=self.domains.get(name))
+            for name, file in self.files.items()
+        }
+        count = len(Subjects(columns))
+        share = self.held_out if self.held_out is not None else 0.2 if may_look else 0.0
+        order = (Key(seed) / "held out").generator().permutation(count)
+        kept = count - held_out_count(count, share)
+        told = {"data": described(self), "sites": described(split)}
+        return parted(
+            columns, self.response, split, np.sort(order[:kept]), np.sort(order[kept:]), origin=told
+        )
+
+
+def parted(
+    columns: "Mapping[str, Curves]",
+    response: str,
+    split: ByParty,
+    trained: Sequence[int] | np.ndarray,
+    apart: Sequence[int] | np.ndarray,
+    *,
+    origin: Mapping[str, object],
+    public: bool = False,
+) -> Columns:
+    """Curves at their parties, some subjects held out."""
+    subjects = Subjects(columns)
+    dealt = split.dealt([name for name in columns if name != response], response)
+    training = subjects.take(trained)
+    return Columns(
+        {party: {name: training[name] for name in names} for party, names in dealt.items()},
+        held_out=subjects.take(apart) if len(apart) else None,
+        held_out_public=public,
+        public=public,
+        origin=origin,
+        order=list(columns),
+    )
+
+
+def _require_share(share: float) -> None:
+    require(0 <= share < 1, "held_out", share, "at least 0 and below 1")
+
+
+SOURCES: Mapping[str, type[SimulatedCurves] | type[CurveFiles]] = {
+    SimulatedCurves.kind: SimulatedCurves,
+    CurveFiles.kind: CurveFiles,
+}

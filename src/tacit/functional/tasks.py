@@ -1,0 +1,255 @@
+"""The task: curves of one party from curves of others, each released once.
+
+The state is the release itself, put together. All that follows, the whole path of boosting, its stopping and
+its degrees of freedom, is worked out from it and costs nothing, however often.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidValue, require, require_word
+from tacit.functional.blocks import products, squared
+from tacit.functional.choices import FEW, FEW_Y, Choices
+from tacit.functional.lengths import Lengths
+from tacit.keys import Key
+from tacit.privacy.columns import ColumnsApart, ColumnsBlind, ColumnsTogether
+from tacit.privacy.mechanism import Mechanism, Unprotected
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.provenance import Provenance
+from tacit.privacy.work import Groups, Layout
+from tacit.sites.columns import Columns, Subjects
+from tacit.sites.site import Cohort, Federation
+from tacit.task import Goal, Updates
+from tacit.threads import one_thread
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.functional.curves import Curves
+    from tacit.functional.model import Model
+
+Array = NDArray[np.float64]
+# Which share of curves a bought radius leaves as they are.
+QUANTILES = {"local": 0.5, "moments": 0.8}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boosting(Choices):
+    """Curves predicted from curves that other parties hold, by boosting."""
+
+    kind: ClassVar[str] = "functional-boosting"
+    layout: ClassVar[Layout] = "columns"
+    # What an experiment file means if it does not say.
+    usual: ClassVar[Mapping[str, Any]] = {"rounds": 1, "data": "simulated-curves", "sites": "columns"}
+
+    @property
+    def separable(self) -> bool:
+        """Products of curves are sums over subjects."""
+        return True
+
+    @property
+    def groups(self) -> Groups:
+        """No subject has to do with another."""
+        return "none"
+
+    @property
+    def sample(self) -> float:
+        """Every subject takes part."""
+        return 1.0
+
+    @property
+    def batch(self) -> int | None:
+        """Nothing is drawn."""
+        return None
+
+    @property
+    def shuffled(self) -> bool:
+        """Nothing is dealt out."""
+        return False
+
+    @property
+    def closing(self) -> None:
+        """Nothing is asked at the end."""
+
+    def promised(self, privacy: Privacy | Open) -> Self:
+        """This as a promise wants it: what is released, and how many coordinates of a curve."""
+        if isinstance(privacy, Open):
+            radius = None if self.radius == "private" else self.radius
+            return replace(self, release=self.release or "local", radius=radius)
+        release = self.release or ("local" if privacy.noise == "site" else "moments")
+        few = self.components or min(FEW, self.size)
+        # A response that nobody counted the coordinates of may have more: its mean curve is in them.
+        few_y = self.components_y or (few if self.components else min(FEW_Y, self.size))
+        return replace(self, release=release, components=few, components_y=few_y)
+
+    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+        """This with the curves of the federation known.
+
+        Raises:
+            InvalidValue: There is no response, or a curve that nothing can be learnt from.
+        """
+        assert isinstance(federation, Columns), "the loop has looked"
+        columns = cast("Mapping[str, Curves]", federation.subjects.columns)
+        require_word("response", self.response, columns)
+        predictors = tuple(name for name in columns if name != self.response)
+        require(bool(predictors), "predictors", "none", f"at least one curve beside {self.response}")
+        for given, field in ((self.center, "center"), (self.scale, "scale")):
+            for name in given:
+                require_word(field, name, columns)
+        for name, found in columns.items():
+            found.require_varying()
+            if len(found) < max(self.size, self.folds):
+                raise InvalidValue(
+                    f"{name} has {len(found)} subjects, fewer than its {self.size} basis functions or the "
+                    f"{self.folds} folds: use a smaller size, or more subjects"
+                )
+        settled = replace(
+            self,
+            parties={party: tuple(names) for party, names in federation.holdings.items()},
+            predictors=predictors,
+            domains={name: found.domain for name, found in columns.items()},
+            records=len(federation.subjects),
+        )
+        if isinstance(self.radius, dict):
+            missing = sorted(set(settled.protected) - set(self.radius))
+            require(not missing, "radius", sorted(self.radius), f"one for each curve: {settled.protected}")
+        provenance.agreed(["which party holds which curves, their domains and when they are observed"])
+        return settled
+
+    def informed(self, mechanism: Mechanism) -> Self:
+        """This with what is public about the noise."""
+        if type(mechanism) is Unprotected:
+            return self
+        own = cast("ColumnsApart | ColumnsTogether | ColumnsBlind", mechanism)
+        noise = own.multiplier if isinstance(own, ColumnsApart) else own.sigma
+        radius = dict(own.radii) if self.radius is None else self.radius
+        return replace(self, noise=float(noise), radius=radius, secret=isinstance(own, ColumnsBlind))
+
+    @property
+    def identity(self) -> str | None:
+        """Everything that the work depends on."""
+        return repr(self)
+
+    @property
+    def goal(self) -> Goal:
+        """The share of the response that is explained."""
+        return ("r2", "max")
+
+    @property
+    def opening(self) -> Lengths | None:
+        """The question for radii that are to be bought."""
+        if self.radius != "private":
+            return None
+        return Lengths(
+            coordinates=self.prepared,
+            quantile=self.quantile or QUANTILES[self.release or "local"],
+            records=self.records or 1,
+            parties=len(self.parties) or 1,
+            **({"columns": self.holders} if self.holders else {}),
+        )
+
+    def prepared(self, name: str, found: "Curves") -> Array:
+        """The coordinates of curves in their frame (subjects, coordinates), in public units."""
+        shifted = found.shifted(self.center.get(name, 0.0), self.scale.get(name, 1.0))
+        return shifted.coordinates(self.frame_of(name), self.smooth)
+
+    def start(self, federation: Federation, key: Key) -> "Tensor":
+        """Nothing is known yet."""
+        import torch
+
+        columns = self.blocks.columns
+        numbers = (columns + 1) * (columns + 2) // 2 if self.together else self.blocks.records * columns
+        return torch.zeros(numbers, dtype=torch.float64)
+
+    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """The coordinates of each party's curves as they leave it, padded to the longest."""
+        import torch
+
+        longest = max(self.blocks.sent(party) for party in self.parties) * self.blocks.records
+        rows = torch.zeros((len(cohort), longest), dtype=torch.float64)
+        for place, (party, held) in enumerate(zip(cohort.names, cohort.holdings, strict=True)):
+            own = [
+                mechanism.noisy_rows(self.prepared(name, held[name]), name, key / party / name)
+                for name in self.parties[party]
+            ]
+            flat = np.hstack(own).ravel()
+            rows[place, : flat.size] = torch.from_numpy(flat)
+        return Updates(cohort.names, rows)
+
+    def joined(self, updates: Updates) -> "Tensor":
+        """The curves of all parties side by side, or their products."""
+        import torch
+
+        rows = {name: row.numpy() for name, row in zip(updates.names, updates.matrix, strict=True)}
+        whole = self.blocks.arranged(rows)
+        return torch.from_numpy(products(whole) if self.together else whole.ravel())
+
+    def multiplied(self, updates: Updates) -> "Tensor":
+        """Products that were taken in secret, in the order of the model instead of that of the parties."""
+        import torch
+
+        side = self.blocks.columns + 1
+        order = np.concatenate([[0], 1 + self.blocks.by_party()])
+        whole = squared(updates.matrix[0].numpy(), side)[np.ix_(order, order)]
+        return torch.from_numpy(whole[np.triu_indices(side)])
+
+    def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
+        """What was released, whatever was there before."""
+        return step
+
+    def score(self, state: "Tensor", held_out: Subjects) -> dict[str, float]:
+        """R2 and the relative integrated square error on subjects that nobody trained on."""
+        found = self.model(state).score(held_out.columns, held_out[self.response])
+        return {name: found[name] for name in ("r2", "ril2")}
+
+    def losses(self, state: "Tensor", table: object) -> NDArray[np.float64]:
+        """Nobody watches a fit of one round."""
+        raise AssertionError("a fit of one round is not watched")
+
+    def model(self, state: "Tensor") -> "Model":
+        """What to predict with; worked out once for each state."""
+        known = hashlib.sha256(state.numpy().tobytes()).digest()
+        last: tuple[bytes, Model] | None = vars(self).get("_last")
+        if last is None or last[0] != known:
+            with one_thread():
+                last = (known, self._modelled(state))
+            object.__setattr__(self, "_last", last)
+        return last[1]
+
+    def _modelled(self, state: "Tensor") -> "Model":
+        from tacit.functional.fitting import from_moments, from_rows, nothing
+
+        if not bool(state.any()):
+            return nothing(self)
+        if self.together:
+            return from_moments(self, squared(state.numpy(), self.blocks.columns + 1))
+        return from_rows(self, state.numpy().reshape(self.blocks.records, -1))
+
+    def findings(self, state: "Tensor") -> list[str]:
+        """Which predictors count, and what was sent."""
+        model = self.model(state)
+        known = ", ".join(model.selected) or "none"
+        counted = f"{known} of {len(self.predictors)} predictors count, in {model.steps} steps"
+        return [counted, f"parties sent {model.bytes_sent / 2**20:.2f} MB, once"]
+
+    def compared(self, federation: Columns, test: Subjects) -> dict[str, dict[str, float]]:
+        """What the active party can do with its own curves, and what all curves in one place could do."""
+        from tacit.functional.fitting import without_noise
+
+        own = federation.holdings[federation.holder(self.response)]
+        both = {"alone": own, "pooled": federation.subjects.columns}
+        found: dict[str, dict[str, float]] = {}
+        for name, columns in both.items():
+            with one_thread():
+                model = without_noise(self, cast("Mapping[str, Curves]", columns))
+            told = model.score(test.columns, test[self.response])
+            found[name] = {score: told[score] for score in ("r2", "ril2")}
+        return found
+
+
+TASKS = {Boosting.kind: Boosting}

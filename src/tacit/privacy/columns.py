@@ -1,0 +1,275 @@
+"""Columns of the same records as they leave the parties that hold them: apart, or multiplied together."""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from tacit.errors import require, require_positive
+from tacit.keys import Key
+from tacit.privacy.blind_products import BlindProducts
+from tacit.privacy.mechanism import Array, Unprotected, clip_factors, noised
+from tacit.privacy.release import Release, clipped_release
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Who holds columns that are not known yet.
+EVERYBODY = "every party"
+# Of one histogram an exchange moves two counts by one.
+EXCHANGED = math.sqrt(2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnsApart(Unprotected):
+    """Each column leaves its party by itself: every record clipped to a radius, with noise in all directions.
+
+    Args:
+        multiplier: All the noise there is, as if one column of radius 1 had it.
+        radii: How long a record may be in each protected column.
+        widths: How many numbers a record has in each column.
+        holders: Who holds each protected column.
+        rehearsal: Whether the noise repeats.
+    """
+
+    multiplier: float
+    radii: Mapping[str, float]
+    widths: Mapping[str, int]
+    holders: Mapping[str, str]
+    rehearsal: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive("multiplier", self.multiplier)
+        for name, radius in self.radii.items():
+            require_positive(f"radius of {name}", radius)
+
+    @cached_property
+    def scales(self) -> dict[str, float]:
+        """The deviation of the noise of each column; all of them together cost what one would."""
+        widths = {name: self.widths[name] for name in self.radii}
+        return split(self.radii, widths, self.multiplier)
+
+    def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
+        """The records (records, numbers) of a column as they leave its party; one not protected as it is.
+
+        Guarantee:
+            No record is longer than the radius before noise, so that an exchange moves the rows by at most
+            twice that.
+        """
+        if column not in self.radii:
+            return rows
+        return noised(clipped(rows, self.radii[column]), "gaussian", self.scales[column], key, self.rehearsal)
+
+    def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
+        """One release for each protected column of these parties; all of them are about the same records."""
+        return tuple(
+            Release(
+                scale=self.scales[column],
+                sensitivity=2 * self.radii[column],
+                bound=self.radii[column],
+                relation="replace",
+                subject="records",
+                party=party,
+                purpose=f"column {column}",
+                rehearsal=self.rehearsal,
+            )
+            for column, party in self.holders.items()
+            if party in {*names, EVERYBODY}
+        )
+
+    def knowing(self, task: object) -> Self:
+        """With radii that have been bought."""
+        return _knowing(self, task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnsTogether(Unprotected):
+    """A trusted server multiplies the columns of all parties, and adds noise to the products.
+
+    With W = [1, rows of each column / its radius], every record is at most as long as the square root of the
+    number of blocks, 1 included, and W'W moves by at most sqrt(2) times that number if one is exchanged.
+
+    Args:
+        multiplier: Noise in units of half the sensitivity.
+        radii: How long a record may be in each column.
+        holders: Who holds each column.
+        rehearsal: Whether the noise repeats.
+    """
+
+    multiplier: float
+    radii: Mapping[str, float]
+    holders: Mapping[str, str]
+    rehearsal: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive("multiplier", self.multiplier)
+        for name, radius in self.radii.items():
+            require_positive(f"radius of {name}", radius)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far W'W moves, in the Frobenius norm, if one record is exchanged for another."""
+        return math.sqrt(2) * (1 + len(self.radii))
+
+    @property
+    def sigma(self) -> float:
+        """The deviation of the noise on the diagonal; beside it, each number stands twice and has less."""
+        return self.multiplier * self.sensitivity / 2
+
+    def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
+        """The records of a column, no longer than 1, as they leave its party for the server."""
+        return shortened(rows, self.radii[column])
+
+    def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
+        """The products (the upper triangle of W'W, row by row) with noise; their number is public.
+
+        Guarantee:
+            The noise is that of a symmetric matrix: sigma on the diagonal, sigma / sqrt(2) beside it, so that
+            its density falls with the Frobenius norm, whatever the direction.
+        """
+        import torch
+
+        values = combined.detach().double().numpy().copy()
+        side = triangle(values.size)
+        rows, columns = np.triu_indices(side)
+        diagonal = (rows == columns) & (rows > 0)
+        beside = rows != columns
+        for where, scale, place in (
+            (diagonal, self.sigma, "diagonal"),
+            (beside, self.sigma / math.sqrt(2), "beside"),
+        ):
+            values[where] = noised(values[where], "gaussian", scale, key / place, self.rehearsal)
+        return torch.from_numpy(values)
+
+    def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
+        """One release about the records of everybody."""
+        return (
+            Release(
+                scale=self.sigma,
+                sensitivity=self.sensitivity,
+                relation="replace",
+                subject="records",
+                view="sites",
+                party="server",
+                purpose="products of all columns",
+                rehearsal=self.rehearsal,
+            ),
+        )
+
+    def knowing(self, task: object) -> Self:
+        """With radii that have been bought."""
+        return _knowing(self, task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnsBlind(BlindProducts):
+    """Parties multiply their columns in secret, each with a share of the noise; a server sees the products.
+
+    Args:
+        radii: How long a record may be in each column.
+    """
+
+    radii: Mapping[str, float]
+
+    def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
+        """The records of a column, no longer than 1; they never leave their party as they are."""
+        return shortened(rows, self.radii[column])
+
+    def knowing(self, task: object) -> Self:
+        """With radii that have been bought."""
+        return _knowing(self, task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted(Unprotected):
+    """Histograms of columns, one each, with noise: what radii are bought by.
+
+    Args:
+        multiplier: Noise in units of half the sensitivity.
+        holders: Who holds each column.
+        purpose: What for, in words.
+        rehearsal: Whether the noise repeats.
+    """
+
+    multiplier: float
+    holders: Mapping[str, str]
+    purpose: str
+    rehearsal: bool = False
+
+    def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
+        """The counts of rows that each hold a single 1, with noise.
+
+        Guarantee:
+            Rows are made non-negative and no longer than 1, so that an exchange moves the sum by at most
+            sqrt(2).
+        """
+        import torch
+
+        positive = np.maximum(rows.detach().double().numpy(), 0.0)
+        total = clipped(positive, 1.0).sum(axis=0)
+        return torch.from_numpy(noised(total, "gaussian", self.deviation(1), key, self.rehearsal))
+
+    def deviation(self, sites: int) -> float:
+        """That of the noise in each count, divided by how many parties answer."""
+        return self.multiplier * EXCHANGED / 2 / sites
+
+    def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
+        """One release for each column of these parties."""
+        return tuple(
+            clipped_release(
+                self.multiplier,
+                clip=EXCHANGED / 2,
+                relation="replace",
+                subject="records",
+                party=party,
+                purpose=self.purpose,
+                rehearsal=self.rehearsal,
+            )
+            for party in self.holders.values()
+            if party in {*names, EVERYBODY}
+        )
+
+
+def split(radii: Mapping[str, float], widths: Mapping[str, int], multiplier: float) -> dict[str, float]:
+    """The deviation of the noise of each column that hurts least, at the price of one column of `multiplier`.
+
+    The noise in all numbers together, the sum of widths times variances, is least where the variance is in
+    proportion to the radius over the root of the width.
+
+    Guarantee:
+        The sum over columns of (radius / deviation)^2 is 1 / multiplier^2.
+    """
+    costs = {name: radius * math.sqrt(widths[name]) for name, radius in radii.items()}
+    total = sum(costs.values())
+    return {
+        name: multiplier * math.sqrt(total * radius / math.sqrt(widths[name]))
+        for name, radius in radii.items()
+    }
+
+
+def clipped(rows: Array, bound: float) -> Array:
+    """Rows no longer than the bound; a broken one becomes zero."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        factors = clip_factors(np.linalg.norm(rows, axis=1), bound)
+        return np.where(factors[:, None] == 0, 0.0, rows) * factors[:, None]
+
+
+def shortened(rows: Array, radius: float) -> Array:
+    """Rows in units of a radius, no longer than 1; a broken one becomes zero."""
+    # A division may round up, and 1 is the bound.
+    return clipped(np.asarray(rows / radius), 1.0)
+
+
+def triangle(numbers: int) -> int:
+    """The side of the square matrix whose upper triangle has so many numbers."""
+    side = (math.isqrt(8 * numbers + 1) - 1) // 2
+    require(side * (side + 1) // 2 == numbers, "products", numbers, "the upper triangle of a square matrix")
+    return side
+
+
+def _knowing(mechanism: Any, task: object) -> Any:  # noqa: ANN401
+    found: Mapping[str, float] | None = getattr(task, "lengths", None)
+    return mechanism if found is None else replace(mechanism, radii=dict(found))
