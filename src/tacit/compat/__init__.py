@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-_MODULES = {"federated_survival", "privacy_manager", "scikit_survival"}
+_MODULES = {"federated_survival", "functional_regressor", "privacy_manager", "scikit_survival"}
 
 
 def __getattr__(name: str) -> object:

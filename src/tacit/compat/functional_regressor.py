@@ -1,0 +1,374 @@
+"""Boosting of curves by curves as scikit-learn knows models: `fit`, `predict`, `score`; also for searches.
+
+What is fitted is a run like any other, with a party for each curve unless said otherwise: its privacy
+statement is `privacy_`, and what it is made of is `model_`.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.compat.curve_arrays import Domains, Reading, Times, by_name, constant, headings, one_each, unsaid
+from tacit.errors import InvalidValue, require, require_count, require_rate, require_word
+from tacit.functional.curves import Curves, require_alike
+from tacit.functional.metrics import r2
+from tacit.functional.model import POINTS, Model
+from tacit.functional.recipe import RULES, Grid, Recipe
+from tacit.functional.tasks import Boosting
+from tacit.loop import fit
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.statement import Statement
+from tacit.run import Run
+from tacit.sites.columns import ByParty, Columns
+
+if TYPE_CHECKING:
+    from tacit.functional.boosting import Boosted
+    from tacit.task import Task
+
+Array = NDArray[np.float64]
+
+# What is called otherwise here than in the task.
+_RENAMED = {"step": "rate", "max_steps": "steps", "n_steps": "stop"}
+# What the task knows under the same name.
+_SAME = (
+    "response", "basis", "size", "order", "knots", "components", "components_y", "smooth", "smooth_s",
+    "smooth_t", "smooth_st", "ridge", "patience", "selection", "margin", "folds", "release", "protect",
+    "radius", "quantile", "center", "scale",
+)  # fmt: skip
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FunctionalRegressor:
+    """A response curve, or number, predicted from the curves of parties that do not pool them.
+
+    Args:
+        basis: What curves are made of: `b-splines`, or `fourier` for periodic ones.
+        size: How many functions of it.
+        order: That of the splines; 4 is cubic.
+        knots: Their inner knots, as shares of the domain; equally spaced if not said.
+        components: How many coordinates of a curve are used, the smoothest first; all of them if not said,
+            and with a promise 6.
+        components_y: How many of the response, if not as many.
+        smooth: How much each curve is smoothed as it becomes coordinates.
+        smooth_s: The price of roughness along the predictors' argument, or a grid to choose from.
+        smooth_t: Along that of the response.
+        smooth_st: Along both.
+        ridge: The price of length, in units of what noise does; idle without noise.
+        n_steps: How many steps, or what they are chosen by: `cv`, `aic`, `aicc` or `mv`.
+        step: Which part of the way to its best fit a predictor is moved at each step.
+        max_steps: At most how many steps, where they are chosen.
+        patience: How many steps to wait for something better on what was held back.
+        selection: `screen` drops predictors that do not help on what was held back; `all` keeps them.
+        margin: By how many standard errors a predictor has to help to be kept.
+        folds: How many parts of the subjects judge each other.
+        privacy: What may leave a party, such as `tacit.Privacy(...)`; everything if not said.
+        release: What leaves it: `local`, each subject's coordinates, or `moments`, products of all curves.
+        protect: Whether noise in a local release is for the `predictors` alone, or for `all` curves.
+        radius: How long a curve may be, for all or by name, or `private` to buy it; the clip of the promise
+            if not said.
+        quantile: Which share of curves a bought radius leaves as they are; as for `Boosting` if not said.
+        center: What is subtracted from curves, by name: public numbers.
+        scale: What they are divided by then.
+        parties: The predictors of each party, by its name, or how many parties they are dealt out to in
+            turn. If not said, each curve has a party of its own, called as it is.
+        active: The party that holds the response, where parties are given and it is not the first.
+        response: What the response is called.
+        times: When arrays that do not say it were observed, for all curves or by name; equally spaced over
+            the domain if not said.
+        domain: From when to when curves are defined, for all or by name; see `tacit.functional.curves`.
+        random_state: What repeats, where nobody is protected by it; drawn if None.
+        out: The directory that remembers the run; nothing is kept without one.
+
+    Attributes:
+        model_: The fitted model: surfaces, contributions of parties, predictions.
+        run_: The run.
+        times_: When predictions are given; None of numbers.
+        n_features_in_: How many predictors, or columns of X where it was a single array.
+        feature_names_in_: Their names, if they have any.
+    """
+
+    basis: Literal["b-splines", "fourier"] = "b-splines"
+    size: int = 20
+    order: int = 4
+    knots: Sequence[float] | None = None
+    components: int | None = None
+    components_y: int | None = None
+    smooth: float = 0.0
+    smooth_s: Grid = Recipe.smooth_s
+    smooth_t: Grid = Recipe.smooth_t
+    smooth_st: Grid = Recipe.smooth_st
+    ridge: Grid = Recipe.ridge
+    n_steps: Literal["cv", "aic", "aicc", "mv"] | int = "cv"
+    step: float = 0.3
+    max_steps: int = 100
+    patience: int = 10
+    selection: Literal["screen", "all"] = "screen"
+    margin: float = 1.0
+    folds: int = 5
+    privacy: Privacy | Open | None = None
+    release: Literal["local", "moments"] | None = None
+    protect: Literal["predictors", "all"] = "predictors"
+    radius: float | Mapping[str, float] | Literal["private"] | None = None
+    quantile: float | None = None
+    center: Mapping[str, float] | None = None
+    scale: Mapping[str, float] | None = None
+    parties: Mapping[str, Sequence[str]] | int | None = None
+    active: str | None = None
+    response: str = "y"
+    times: Times = None
+    domain: Domains = None
+    random_state: int | None = 0
+    out: str | PathLike[str] | None = None
+
+    def fit(self, X: object, y: object) -> Self:
+        """Train across parties.
+
+        Args:
+            X: The curves of each predictor by name, in any form that `tacit.functional.curves` takes; or an
+                array (subjects, predictors, times); or the curves of one predictor.
+            y: The curves of the response; or a number for each subject, which is predicted as one.
+
+        Raises:
+            TacitError: Anything that can be mended; nothing is charged then. What is wrong with a value is a
+                `ValueError` as well.
+        """
+        given = by_name(X)
+        task = self._task(numbers := one_each(y, self.response))
+        reading = Reading(times=self.times, domain=self.domain)
+        found = {name: reading.read(curve, name) for name, curve in given.items()}
+        require(self.response not in found, "response", self.response, "a name that no predictor has")
+        told = {**given, self.response: y}
+        if numbers is None:
+            found[self.response] = reading.read(y, self.response)
+        else:
+            found[self.response] = constant(numbers, self.response, points=task.size + 1)
+        require_alike(found)
+        federation = self._federation(found, reading.guessed(told, found))
+        seed = secrets.randbits(32) if self.random_state is None else _plain(self.random_state)
+        require(type(seed) is int, "random_state", seed, "a whole number, or None to draw one")
+        run = fit(
+            cast("Task", task), federation, privacy=self.privacy or Open(), rounds=1, seed=seed, out=self.out
+        )
+        self._remember(run, X, found, numbers)
+        return self
+
+    def predict(self, X: object) -> Array:
+        """The response of new subjects (subjects, times) at `times_`, or their numbers (subjects,).
+
+        Args:
+            X: As for `fit`; of a mapping, predictors that were not selected may be left out. Arrays are
+                taken to be observed when those of `fit` were.
+        """
+        given = self._read(X)
+        if self.times_ is not None:
+            return self.model_.predict(given, self.times_)
+        found = self.model_.predict(given, [0.0])
+        return found.reshape((-1, *self._shape[1:]))
+
+    def score(self, X: object, y: object) -> float:
+        """R2: the share of the variation between subjects, integrated over the domain, that is predicted."""
+        given, response = self._read(X), self.model_.response
+        numbers = one_each(y, response)
+        if self.times_ is not None:
+            require(numbers is None, response, "a number for each subject", "curves, as in fit")
+            return self.model_.score(given, self._reading.read(y, response))["r2"]
+        require(numbers is not None, response, "curves", "a number for each subject, as in fit")
+        return r2(cast(Array, numbers).reshape(-1, 1), self.predict(X).reshape(-1, 1))
+
+    def coef_surface_(self, name: str, s: ArrayLike | None = None, t: ArrayLike | None = None) -> Array:
+        """The surface beta(s, t) of a predictor (times s, times t), in the units of the curves."""
+        return self.model_.surface(name, s, t)
+
+    def privacy_spent(self) -> dict[str, Any]:
+        """The price: epsilon, delta, relation, unit, and in words the mechanisms that it was paid for.
+
+        Without a promise all of them are None, and there is no mechanism.
+        """
+        told = self.privacy_
+        return {
+            "epsilon": told.epsilon,
+            "delta": told.delta,
+            "relation": told.relation,
+            "unit": told.unit,
+            "mechanisms": list(told.released),
+        }
+
+    @property
+    def model_(self) -> Model:
+        """The fitted model."""
+        return self._fitted.model
+
+    @property
+    def privacy_(self) -> Statement:
+        """What was promised, and what it cost."""
+        return self._fitted.privacy
+
+    @property
+    def selected_(self) -> tuple[str, ...]:
+        """The predictors that count."""
+        return self.model_.selected
+
+    @property
+    def path_(self) -> tuple[str, ...]:
+        """The predictor that was moved at each step."""
+        return self.model_.path
+
+    @property
+    def n_steps_(self) -> int:
+        """How many steps were taken."""
+        return self.model_.steps
+
+    @property
+    def cv_curve_(self) -> Array:
+        """What the number of steps was chosen by, after 0, 1, ... of them; less is better."""
+        return self.model_.criterion
+
+    @property
+    def df_(self) -> float:
+        """Degrees of freedom."""
+        return self.model_.degrees
+
+    @property
+    def smooth_(self) -> tuple[float, float, float]:
+        """The prices of roughness that were chosen, along s, t and both."""
+        boosted: Boosted = self.model_.boosted
+        return boosted.smooth
+
+    @property
+    def importance_(self) -> dict[str, float]:
+        """How much of the model each predictor is."""
+        return self.model_.importance
+
+    @property
+    def comm_bytes_(self) -> int:
+        """How many bytes left all parties."""
+        return self.model_.bytes_sent
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments; none of them has arguments of its own."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def set_params(self, **given: Any) -> Self:
+        """Change arguments."""
+        for name, value in given.items():
+            require_word("parameter", name, self.get_params())
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        changed = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)
+            if getattr(self, field.name) is not field.default
+        ]
+        return f"FunctionalRegressor({', '.join(changed)})"
+
+    def __sklearn_tags__(self) -> object:
+        """What scikit-learn wants to know; it is loaded, since it asks."""
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags  # pyright: ignore
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=True, multi_output=True),
+            input_tags=InputTags(three_d_array=True, dict=True, allow_nan=True),
+            regressor_tags=RegressorTags(),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "run_")
+
+    @property
+    def _fitted(self) -> Run:
+        if not hasattr(self, "run_"):
+            _not_fitted()
+        return self.run_
+
+    def _task(self, numbers: Array | None) -> Boosting:
+        """What is learnt, as its own arguments say it."""
+        require_rate("step", self.step)
+        require_count("max_steps", _plain(self.max_steps))
+        if isinstance(self.n_steps, str):
+            require_word("n_steps", self.n_steps, RULES)
+        else:
+            require_count("n_steps", _plain(self.n_steps))
+        given = {name: _plain(getattr(self, name)) for name in _SAME if getattr(self, name) is not None}
+        given |= {task: _plain(getattr(self, name)) for name, task in _RENAMED.items()}
+        if numbers is not None:
+            # A number is a curve that does not change: its mean is all of it.
+            given["components_y"] = 1
+        return Boosting(**given)
+
+    def _federation(self, found: Mapping[str, Curves], taken: Sequence[str]) -> Columns:
+        predictors = [name for name in found if name != self.response]
+        if isinstance(self.parties, Mapping):
+            split = ByParty(parties=self.parties, active=self.active)
+        elif self.parties is not None:
+            split = ByParty(count=_plain(self.parties), active=self.active)
+        else:
+            require(self.active is None, "active", self.active, "left out where no parties are given")
+            split = ByParty(parties={name: (name,) for name in (self.response, *predictors)})
+        dealt = split.dealt(predictors, self.response)
+        return Columns(
+            {party: {name: found[name] for name in names} for party, names in dealt.items()},
+            order=list(found),
+            taken=taken,
+        )
+
+    def _remember(self, run: Run, X: object, found: Mapping[str, Curves], numbers: Array | None) -> None:
+        """What prediction needs beside the model: when arrays are observed, and what they are called."""
+        response = found[self.response]
+        common = response.times if response.owners is None else np.linspace(*response.domain, POINTS)
+        grids = {name: own.times for name, own in found.items() if own.owners is None}
+        domains = {name: own.domain for name, own in found.items()}
+        self.run_ = run
+        self.times_: Array | None = common.copy() if numbers is None else None
+        self._shape: tuple[int, ...] = () if numbers is None else numbers.shape
+        self._reading = Reading(times=grids, domain=domains, least=1)
+        self.n_features_in_, names = headings(X, found)
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        else:
+            vars(self).pop("feature_names_in_", None)
+
+    def _read(self, X: object) -> dict[str, Curves]:
+        """The curves of new subjects, where they are of the model."""
+        given, wanted = by_name(X), self.model_.predictors
+        if not isinstance(X, Mapping):
+            self._require_features(X, list(given))
+        return {name: self._reading.read(curve, name) for name, curve in given.items() if name in wanted}
+
+    def _require_features(self, X: object, names: Sequence[str]) -> None:
+        """Refuse arrays of another size than those of `fit`, as scikit-learn does."""
+        known = cast("Mapping[str, Array]", self._reading.times)
+        wanted, many = len(self.model_.predictors), len(names)
+        if tuple(names) == self.model_.predictors == ("x1",) and "x1" in known:
+            wanted, many = len(known["x1"]), unsaid(X, "x1") or len(known["x1"])
+        if many != wanted or set(names) != set(self.model_.predictors):
+            raise InvalidValue(
+                f"X has {many} features, but FunctionalRegressor is expecting {wanted} features as input; "
+                f"the predictors are {', '.join(self.model_.predictors)}"
+            )
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """What searches hand over, as the numbers and tuples that they mean."""
+    if isinstance(value, np.generic):
+        return cast(object, value.item())
+    if isinstance(value, list | np.ndarray):
+        return tuple(_plain(entry) for entry in cast("Sequence[object]", value))
+    return dict(cast("Mapping[str, object]", value)) if isinstance(value, Mapping) else value
+
+
+def _not_fitted() -> NoReturn:
+    """Say so, in a way that scikit-learn knows, if it is there."""
+    said = "FunctionalRegressor is not fitted yet: call fit(X, y) first"
+    try:
+        from sklearn.exceptions import NotFittedError as known  # pyright: ignore
+    except ImportError:
+        known = AttributeError
+    raise type("NotFitted", (InvalidValue, known), {})(said)
