@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit import Open, Privacy, experiment, trials
+from tacit import Open, Privacy, experiment, studies, trials
 from tacit.errors import InvalidFile
 from tacit.survival import LogisticHazard
 
@@ -50,7 +50,10 @@ def test_a_minimal_file_is_enough(tmp_path: Path):
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
 def test_every_example_reads(path: Path):
-    read = trials.read(path).experiment if trials.asked_for(path) else experiment.read(path)
+    if studies.asked_for(path):
+        read = studies.read(path).experiment
+    else:
+        read = trials.read(path).experiment if trials.asked_for(path) else experiment.read(path)
     assert read.rounds >= 1
 
 

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
+from tacit.functional.data import DESIGNS as CURVES
 from tacit.survival import bundled
 from tacit.survival.bundled import CARDS, INSTALL
 from tacit.survival.data import DESIGNS
@@ -27,7 +28,9 @@ def listed() -> dict[str, str]:
 
 
 def test_designs_files_and_published_sets_are_listed_once_each():
-    wanted = ["simulated", "csv", *(f"simulated, {name}" for name in DESIGNS), *CARDS]
+    curves = ["simulated-curves", "curve-files"]
+    designs = [f"simulated, {name}" for name in DESIGNS] + [f"simulated-curves, {name}" for name in CURVES]
+    wanted = ["simulated", "csv", *curves, *designs, *CARDS]
     assert list(listed()) == wanted
 
 

@@ -38,6 +38,7 @@ class Workload(StrEnum):
     """What an experiment file is for."""
 
     SURVIVAL = "survival"
+    FUNCTIONAL = "functional"
 
 
 class Choices(StrEnum):

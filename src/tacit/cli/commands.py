@@ -14,6 +14,7 @@ from tacit.privacy.release import Relation
 
 if TYPE_CHECKING:
     from tacit.run import Run
+    from tacit.studies import Studied
     from tacit.trials import Tried
     from tacit.tuning import Candidate, Tuned
 
@@ -83,9 +84,12 @@ def show_price(answer: dict[str, Any]) -> None:
 
 def plan(path: Path, changes: Sequence[str] = ()) -> tuple[str, dict[str, Any], list[str]]:
     """The name, the plan as plain data, and the sentences of its statement."""
-    from tacit import experiment, trials
+    from tacit import experiment, studies, trials
 
-    if trials.asked_for(path, changes):
+    if studies.asked_for(path, changes):
+        study = studies.read(path, changes)
+        read, also = study.example, {"study": {"runs": len(study.cells), "of": study.size}}
+    elif trials.asked_for(path, changes):
         asked = trials.read(path, changes)
         runs = len(asked.promises) * len(asked.attacks) * len(asked.rules)
         read, also = asked.experiment, {"trials": runs}
@@ -100,6 +104,8 @@ def show_plan(made: dict[str, Any], sentences: list[str]) -> None:
     told = _promise(made)
     if "trials" in made:
         told.append(("trials", f"{made['trials']} runs: every attack, and none, against every rule"))
+    if "study" in made:
+        told.append(("study", f"{made['study']['runs']} runs: {made['study']['of']}; this is one of them"))
     output.lines(told + [("warning", warning) for warning in made["warnings"]])
     print()
     for sentence in sentences:
@@ -224,11 +230,21 @@ def new(workload: str) -> Path:
     return target
 
 
-def run(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, quiet: bool) -> "Run | Tried":
-    """Run an experiment file, or go on with what was cut off; with a table [attack], all that it asks for."""
-    from tacit import experiment, trials
+def run(
+    file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, quiet: bool
+) -> "Run | Tried | Studied":
+    """Run an experiment file, or go on with what was cut off; with [attack] or [study], all they ask for."""
+    from tacit import experiment, studies, trials
     from tacit.reports.text import progress
 
+    if studies.asked_for(file, changes):
+        study = studies.read(file, changes)
+        place = out or _place(file, f"{study.experiment.name}-study", repr(study), resume=resume)
+        with _resumable("run", place):
+            done = study.run(place, resume=resume, announce=lambda line: output.talk(line, quiet=quiet))
+        for drawn in done.figures(place / "figures").values():
+            output.talk(f"drawn {drawn}", quiet=quiet)
+        return done
     if trials.asked_for(file, changes):
         asked = trials.read(file, changes)
         place = out or _place(file, f"{asked.experiment.name}-attacks", repr(asked), resume=resume)
@@ -327,14 +343,14 @@ def _place(file: Path, name: str, read: str, *, resume: bool) -> Path:
 def show(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], str]:
     """Runs as plain data, and for people: the summary of one, a comparison of several.
 
-    What every attack did to every rule has a table of its own, and is shown as that.
+    What every attack did to every rule, or a study, has a table of its own, and is shown as that.
     """
-    from tacit import experiment, trials
+    from tacit import experiment, studies, trials
     from tacit.reports.text import side_by_side
 
-    done = [trials.load(path) or experiment.load(path) for path in paths]
+    done = [studies.load(path) or trials.load(path) or experiment.load(path) for path in paths]
     found = [each.as_dict() for each in done]
-    if len(done) > 1 and not any(isinstance(each, trials.Tried) for each in done):
+    if len(done) > 1 and not any(isinstance(each, trials.Tried | studies.Studied) for each in done):
         return found, side_by_side(found)
     return found, "\n\n".join(each.summary() for each in done)
 
@@ -359,11 +375,13 @@ def _first_words(kind: type[Any]) -> str:
 
 def _data(found: dict[str, str]) -> dict[str, str]:
     """Kinds of data, with the designs of simulated ones, and whether published ones are at hand."""
+    from tacit.functional.data import DESIGNS as CURVES
     from tacit.survival.bundled import CARDS, INSTALL
     from tacit.survival.data import DESIGNS
 
     own = {name: line for name, line in found.items() if name not in CARDS}
     designs = {f"simulated, {name}": line for name, line in DESIGNS.items()}
+    designs |= {f"simulated-curves, {name}": line for name, line in CURVES.items()}
     sets = {
         name: f"{card.line} ({'installed' if card.installed else f'missing: {INSTALL[card.package]}'})"
         for name, card in CARDS.items()
