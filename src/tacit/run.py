@@ -10,6 +10,7 @@ import msgspec
 from tacit.directory import ROUNDS, STATEMENT, SUMMARY, Directory
 from tacit.errors import InvalidValue, RunUnusable, require_word
 from tacit.privacy.statement import Statement, from_dict
+from tacit.privacy.work import layout_of
 from tacit.record import Record
 from tacit.task import Task
 
@@ -107,6 +108,7 @@ class Run:
             "run": str(self.path) if self.path is not None else None,
             "name": self.name,
             "task": self.task.kind,
+            **({} if layout_of(self.task) == "rows" else {"layout": layout_of(self.task)}),
             **self.record.as_dict(),
             **({"clusters": self.clusters} if self.clusters else {}),
             **({"trouble": trouble} if (trouble := self.record.trouble()) else {}),

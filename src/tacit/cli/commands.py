@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Running prices are recomputed for so many rows of a ledger, spread evenly.
 RUNNING_PRICES = 50
 
+ONE_MORE = "add or remove one"
 NAMES = {
     "rdp": "Renyi (RDP)",
     "zcdp": "zero-concentrated (zCDP)",
@@ -116,8 +117,9 @@ def _promise(made: dict[str, Any]) -> list[tuple[str, str]]:
     promise, rounds = made["promise"], made["rounds"]
     if promise["unit"] is None:
         return [("promise", "none: this run is open")]
-    where = " at any site" if promise["unit"] == "record" else ""
-    change = "add or remove one" if promise["relation"] == "add-remove" else "replace one"
+    change = ONE_MORE if promise["relation"] == "add-remove" else "replace one"
+    # Where every party holds columns of the same records, one is exchanged at all of them.
+    where = "" if promise["unit"] != "record" else " at any site" if change == ONE_MORE else " at all parties"
     spends = made["spends"]
     refused = " and be refused" if made["budget"] is not None and spends[rounds + 1] > made["budget"] else ""
     rdp = made["comparisons"]["rdp"]
@@ -129,12 +131,16 @@ def _promise(made: dict[str, Any]) -> list[tuple[str, str]]:
             f"any one {promise['unit']}{where} · epsilon {cost} · delta {promise['delta']:g} · {change}",
         ),
         ("noise", f"multiplier {made['noise_multiplier']:.4f} of the clip bound{beside}"),
-        ("price", f"{output.number(spends[1])} for the first round"),
-        (
-            "spends",
-            f"{cost} after {rounds} rounds; one more would bring {one_more}{refused}",
-        ),
+        *_prices(rounds, output.number(spends[1]), cost, f"would bring {one_more}{refused}"),
     ]
+
+
+def _prices(rounds: int, first: str, cost: str, more: str) -> list[tuple[str, str]]:
+    """What the first round costs, and what all of them do."""
+    if rounds == 1:
+        return [("price", f"{cost} for the one round; another {more}")]
+    spends = f"{cost} after {rounds} rounds; one more {more}"
+    return [("price", f"{first} for the first round"), ("spends", spends)]
 
 
 def verify(path: Path, delta: float | None) -> dict[str, Any]:

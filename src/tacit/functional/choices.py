@@ -3,12 +3,13 @@
 Whatever depends on a federation is settled once and written down with the rest.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
 
-from tacit.errors import InvalidValue, require, require_count, require_positive, require_word
+from tacit.errors import InvalidValue, between, require, require_count, require_word
 from tacit.functional.blocks import Blocks
 from tacit.functional.boosting import Recipe
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 # Under noise, every coordinate costs: the smoothest ones hold most of a curve.
 FEW, FEW_Y = 6, 10
+# Squares of squares of lengths are taken; beyond this they are no longer numbers.
+LONGEST = 1e50
 
 Domain = tuple[float, float]
 
@@ -97,16 +100,21 @@ class Choices(Recipe):
         require_word("protect", self.protect, ("predictors", "all"))
         if self.quantile is not None:
             require(0 < self.quantile < 1, "quantile", self.quantile, "above 0 and below 1")
+        smooth = between(self.smooth, math.nextafter(0, -1), math.inf)
+        require(smooth, "smooth", self.smooth, "a finite number of at least 0")
         self._require_radius()
         for name, value in self.scale.items():
-            require_positive(f"scale of {name}", value)
+            require_length(f"scale of {name}", value)
+        for name, value in self.center.items():
+            near = between(value, -LONGEST, LONGEST)
+            require(near, f"center of {name}", value, f"a number above {-LONGEST:g} and below {LONGEST:g}")
 
     def _require_radius(self) -> None:
         if isinstance(self.radius, str):
             require_word("radius", self.radius, ("private",))
         for name, value in (self.radius if isinstance(self.radius, dict) else {"": self.radius}).items():
             if isinstance(value, int | float):
-                require_positive(f"radius of {name}" if name else "radius", value)
+                require_length(f"radius of {name}" if name else "radius", value)
 
     def frame(self, domain: Domain, components: int | None = None) -> "Frame":
         """The functions that curves on a domain are coordinates of; so many, or as for a predictor."""
@@ -195,3 +203,9 @@ class Choices(Recipe):
         if isinstance(self.radius, int | float):
             return dict.fromkeys(self.protected, float(self.radius)) or None
         return None
+
+
+def require_length(field: str, given: object) -> None:
+    """Refuse what is no positive number, or so large or small that its powers are none."""
+    allowed = f"a number above {1 / LONGEST:g} and below {LONGEST:g}"
+    require(between(given, 1 / LONGEST, LONGEST), field, given, allowed)

@@ -38,7 +38,7 @@ class Recipe:
     selection: Literal["screen", "all"] = "screen"
     margin: float = 2.0
     smooth_s: Grid = (0.0, 1e-3, 3e-2, 1.0)
-    smooth_t: Grid = (0.0, 1e-2)
+    smooth_t: Grid = (0.0, 1e-2, 0.1, 1.0)
     smooth_st: Grid = 0.0
     ridge: Grid = (1.0, 0.25, 0.5, 2.0, 4.0)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from tacit.errors import require, require_count, require_word
+from tacit.errors import require, require_count, require_positive, require_word
 from tacit.keys import Key
 from tacit.privacy.work import Layout
 from tacit.record import described
@@ -51,7 +51,13 @@ class SimulatedCurves:
         from tacit.functional.data import DESIGNS
 
         require_word("design", self.design, DESIGNS)
-        require_count("records", self.records)
+        for name in ("records", "predictors", "active"):
+            given: int | None = getattr(self, name)
+            if given is not None:
+                require_count(name, given)
+        if self.snr is not None:
+            require_positive("snr", self.snr)
+        require(self.points > 1, "points", self.points, "at least 2")
         _require_share(self.held_out)
 
     @property

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_word
 from tacit.functional.blocks import products, squared
-from tacit.functional.choices import FEW, FEW_Y, Choices
+from tacit.functional.choices import FEW, FEW_Y, Choices, require_length
 from tacit.functional.lengths import Lengths
 from tacit.keys import Key
 from tacit.privacy.columns import ColumnsApart, ColumnsBlind, ColumnsTogether
@@ -81,6 +81,8 @@ class Boosting(Choices):
         if isinstance(privacy, Open):
             radius = None if self.radius == "private" else self.radius
             return replace(self, release=self.release or "local", radius=radius)
+        if self.radius is None:
+            require_length("clip", privacy.clip)
         release = self.release or ("local" if privacy.noise == "site" else "moments")
         few = self.components or min(FEW, self.size)
         # A response that nobody counted the coordinates of may have more: its mean curve is in them.
@@ -103,23 +105,37 @@ class Boosting(Choices):
                 require_word(field, name, columns)
         for name, found in columns.items():
             found.require_varying()
-            if len(found) < max(self.size, self.folds):
-                raise InvalidValue(
-                    f"{name} has {len(found)} subjects, fewer than its {self.size} basis functions or the "
-                    f"{self.folds} folds: use a smaller size, or more subjects"
-                )
+            self._require_enough(name, len(found))
         settled = replace(
             self,
             parties={party: tuple(names) for party, names in federation.holdings.items()},
             predictors=predictors,
             domains={name: found.domain for name, found in columns.items()},
             records=len(federation.subjects),
+            # Nobody may say beforehand what is found later.
+            noise=None,
+            secret=False,
+            stretch={},
         )
-        if isinstance(self.radius, dict):
-            missing = sorted(set(settled.protected) - set(self.radius))
-            require(not missing, "radius", sorted(self.radius), f"one for each curve: {settled.protected}")
+        settled._require_radii(columns)
         provenance.agreed(["which party holds which curves, their domains and when they are observed"])
         return settled
+
+    def _require_enough(self, name: str, count: int) -> None:
+        few = f"{name} has {count} subjects, fewer than"
+        if count < self.size:
+            raise InvalidValue(f"{few} its {self.size} basis functions: use a smaller size, or more subjects")
+        if count < 2 * self.folds:
+            raise InvalidValue(f"{few} 2 for each of {self.folds} folds: use fewer folds, or more subjects")
+
+    def _require_radii(self, columns: Mapping[str, object]) -> None:
+        if not isinstance(self.radius, dict):
+            return
+        for name in self.radius:
+            require_word("radius", name, columns)
+        missing = [name for name in self.protected if name not in self.radius]
+        given = f"none of {', '.join(missing)}"
+        require(not missing, "radius", given, f"one of each of {', '.join(self.protected)}")
 
     def informed(self, mechanism: Mechanism) -> Self:
         """This with what is public about the noise."""

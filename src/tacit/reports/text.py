@@ -35,7 +35,8 @@ def summary(run: dict[str, Any]) -> str:
     head += [(f"model {number}", ", ".join(names)) for number, names in _members(run.get("clusters", {}))]
     head += [("trouble", line) for line in run.get("trouble", ())]
     head += [("note", line) for line in run.get("notes", ())]
-    parts = [labelled(head), scores([("federated", run["scores"]), *_named(run["baselines"])])]
+    layout = run.get("layout", "rows")
+    parts = [labelled(head), scores([("federated", run["scores"]), *_named(run["baselines"], layout)])]
     if run["baselines"]:
         parts.append("Alone and pooled are trained by the same work without any protection, for comparison.")
     return "\n\n".join([*parts, "\n".join(run["statement"])])
@@ -129,8 +130,9 @@ def _spent(promise: dict[str, Any]) -> str:
     return f"epsilon {epsilon} at delta {promise['delta']:g} for any one {promise['unit']}{rehearsal}"
 
 
-def _named(baselines: dict[str, dict[str, float]]) -> list[tuple[str, dict[str, float]]]:
-    names = {"alone": "each site alone", "pooled": "pooled"}
+def _named(baselines: dict[str, dict[str, float]], layout: str) -> list[tuple[str, dict[str, float]]]:
+    alone = "active party alone" if layout == "columns" else "each site alone"
+    names = {"alone": alone, "pooled": "pooled"}
     return [(names.get(key, key), found) for key, found in baselines.items()]
 
 
