@@ -133,9 +133,11 @@ class Boosting(Choices):
             return
         for name in self.radius:
             require_word("radius", name, columns)
-        missing = [name for name in self.protected if name not in self.radius]
-        given = f"none of {', '.join(missing)}"
-        require(not missing, "radius", given, f"one of each of {', '.join(self.protected)}")
+        missing = ", ".join(name for name in self.protected if name not in self.radius)
+        if missing:
+            raise InvalidValue(
+                f"radius is missing for {missing}: give one for each of {', '.join(self.protected)}"
+            )
 
     def informed(self, mechanism: Mechanism) -> Self:
         """This with what is public about the noise."""
