@@ -16,7 +16,7 @@ from tacit.aggregation.base import Aggregator
 from tacit.aggregation.clusters import Clusters
 from tacit.aggregation.liars import Attack
 from tacit.aggregation.quarantine import Quarantine
-from tacit.aggregation.screening import Screen
+from tacit.aggregation.screening import LONGEST, Screen
 from tacit.aggregation.server import Plain, ServerStep
 from tacit.apart import idle, over_sites, own_records, require_apart, settled, trained_apart, watched
 from tacit.baselines import compare
@@ -45,7 +45,7 @@ from tacit.keys import Key
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.statement import state
-from tacit.privacy.work import exempt, promised
+from tacit.privacy.work import Norm, exempt, promised
 from tacit.questions import Augmentation, closing_of, findings, opened, questions
 from tacit.record import Fault, Record, Round
 from tacit.run import Run, is_over, read, write
@@ -329,12 +329,14 @@ class Loop(Setting):
                 before.clusters, self.aggregation.standing(len(names)), key,
             )  # fmt: skip
         updates = self.tampered(replace(updates, round=number), key)
+        # Parties send different things: how long they are says nothing, and may tell about one record.
+        anything: tuple[float, Norm] = (LONGEST, "l2")
         screen = Screen(
             names=updates.names,
             width=int(updates.matrix.shape[1]),
             round=number,
             ticket=ticket,
-            limit=mechanism.longest(),
+            limit=anything if self.aggregation.kind == "join" else mechanism.longest(),
         )
         groups = mechanism.groups(names)
         if groups is not None and len(groups) != len(updates.names):

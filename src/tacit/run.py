@@ -112,7 +112,7 @@ class Run:
             **self.record.as_dict(),
             **({"clusters": self.clusters} if self.clusters else {}),
             **({"trouble": trouble} if (trouble := self.record.trouble()) else {}),
-            "privacy": told,
+            "privacy": told | ({"but": promise["but"]} if promise["but"] else {}),
         }
 
     def summary(self) -> str:

@@ -18,7 +18,7 @@ from tacit.aggregation.clusters import Clusters
 from tacit.aggregation.liars import Attack
 from tacit.aggregation.quarantine import Quarantine, hidden
 from tacit.aggregation.robust import answering
-from tacit.aggregation.screening import Screen
+from tacit.aggregation.screening import LONGEST, Screen
 from tacit.aggregation.server import ServerStep
 from tacit.directory import OPENED, Checkpoint, Directory, machine
 from tacit.engines.base import Engine
@@ -184,9 +184,9 @@ class Setting:
             return mechanism.at_server(Mean()(nobody, sites=expected), key / "server")
         answers = self.engine.train(question, self.federation, state, names, mechanism, key)
         answers = self.tampered(answers, key)
-        screen = Screen(
-            names=answers.names, width=question.width, round=0, ticket="", limit=mechanism.longest()
-        )
+        joined = self.aggregation.kind == "join"
+        limit = (LONGEST, "l2") if joined else mechanism.longest()
+        screen = Screen(names=answers.names, width=question.width, round=0, ticket="", limit=limit)
         kept, _ = screen.rows(answers)
         if not kept.names and expected is None:
             raise InvalidValue(f"no site answered the question for the {question.kind} in finite numbers")

@@ -199,7 +199,7 @@ def test_numbers_are_protected_as_curves_are():
 def test_a_promise_is_kept_and_told():
     found = regressor(privacy=promise(noise="server")).fit(X, Y)
     spent = found.privacy_spent()
-    assert list(spent) == ["epsilon", "delta", "relation", "unit", "mechanisms"]
+    assert list(spent) == ["epsilon", "delta", "relation", "unit", "but", "mechanisms"]
     assert 0 < spent["epsilon"] <= 20
     assert (spent["delta"], spent["relation"], spent["unit"]) == (1e-5, "replace", "record")
     assert "products of all columns" in spent["mechanisms"][0]

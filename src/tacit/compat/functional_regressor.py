@@ -185,7 +185,7 @@ class FunctionalRegressor:
         return self.model_.surface(name, s, t)
 
     def privacy_spent(self) -> dict[str, Any]:
-        """The price: epsilon, delta, relation, unit, and in words the mechanisms that it was paid for.
+        """The price: epsilon, delta, relation, unit, what it does not speak of, and what it was paid for.
 
         Without a promise all of them are None, and there is no mechanism.
         """
@@ -195,6 +195,7 @@ class FunctionalRegressor:
             "delta": told.delta,
             "relation": told.relation,
             "unit": told.unit,
+            "but": list(told.but),
             "mechanisms": list(told.released),
         }
 

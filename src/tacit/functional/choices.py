@@ -39,7 +39,8 @@ class Choices(Recipe):
         components_y: How many of the response, if not as many; 1 is its mean over the domain alone. With a
             promise it is 10 if not said: they hold its mean curve as well.
         smooth: How much each curve is smoothed as it becomes coordinates; 0 is plain least squares.
-        folds: How many parts of the subjects judge each other.
+        folds: How many parts of the subjects judge each other; in a local release with noise always 4, whose
+            halves do.
         release: What leaves a party: `local`, each subject's coordinates, or `moments`, products of all
             curves, which are far better below epsilon 10. If not said, as the promise says who adds noise.
         protect: Whether noise in a local release is for the predictors alone, so that the active party's
@@ -176,7 +177,8 @@ class Choices(Recipe):
         """What of a subject a promise does not speak of."""
         if self.together or self.protect == "all":
             return ()
-        return (f"its response ({self.response}), which stays with the active party and shows in the model",)
+        known = "which the active party uses as it is: sums with it are in the state and in the model"
+        return (f"its response ({self.response}), {known}",)
 
     @property
     def holdings(self) -> Mapping[str, Sequence[str]]:

@@ -42,6 +42,7 @@ class Curves:
         domain: From when to when curves are defined: a public choice.
         place: What to call them in errors.
         subjects: Their names, if they have any; whoever has some can be told from others.
+        guessed: Whether the domain was taken from when subjects were observed, because nobody said it.
     """
 
     times: Array = field(repr=False)
@@ -50,6 +51,7 @@ class Curves:
     owners: Rows | None = field(default=None, repr=False)
     place: str = "curves"
     subjects: tuple[str, ...] | None = field(default=None, repr=False)
+    guessed: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "domain", interval(f"domain of {self.place}", self.domain))
@@ -144,7 +146,9 @@ class Curves:
         """Every value less `center`, then divided by `scale`: public numbers both."""
         require(between(center, -math.inf, math.inf), f"center of {self.place}", center, "a finite number")
         require_positive(f"scale of {self.place}", scale)
-        return replace(self, values=(self.values - center) / scale)
+        # What overflows is broken, and clipped to nothing where curves are protected.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._like(values=(self.values - center) / scale)
 
     def digest(self) -> bytes:
         """A fingerprint of every number; as private as the curves, so it stays with them."""
@@ -213,7 +217,7 @@ def curves(
     ends = None if domain is None else interval(f"domain of {name}", domain)
     if isinstance(given, Curves):
         require(times is None, f"times of {name}", "some", "left out: curves have theirs")
-        return given if ends is None else replace(given, domain=ends)
+        return given if ends is None else replace(given, domain=ends, guessed=False)
     found = forms.understood(given, name)
     if times is not None:
         require(found.owners is None, f"times of {name}", "some", "left out: each subject has its own")
@@ -296,7 +300,7 @@ def require_alike(columns: Mapping[str, Curves]) -> None:
 
 def _made(found: forms.Given, name: str, domain: Domain | None, least: int) -> Curves:
     """Curves from numbers: the domain known, and only what was observed."""
-    domain = domain or found.domain
+    said, domain = domain, domain or found.domain
     values, times, owners = found.values, found.times, found.owners
     require(values.size > 0, name, f"shape {values.shape}", "curves with observations")
     if owners is not None:
@@ -316,6 +320,8 @@ def _made(found: forms.Given, name: str, domain: Domain | None, least: int) -> C
         domain=domain or _reach(times, name),
         place=name,
         subjects=found.subjects,
+        # Of a grid, everybody knows the ends.
+        guessed=owners is not None and (said is None),
     )
     require(len(made) >= least, name, f"{len(made)} of them", f"the curves of at least {least} subjects")
     return made

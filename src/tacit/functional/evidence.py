@@ -53,22 +53,55 @@ def of_rows(
         stretches: How much too large the coefficients of each predictor come out because it was clipped, and
             last by how much the response is too short (`radii.stretch`); 1 if not said.
     """
+    _require_rows(x, y, _Shape.of(blocks, roughness, roughness_y, stretches))
+    noisy = variances is not None and bool(np.any(variances))
+    return of_sums(
+        folded(x, y, NOISY_FOLDS if noisy else folds),
+        blocks=blocks,
+        roughness=roughness,
+        roughness_y=roughness_y,
+        variances=variances,
+        variance_y=variance_y,
+        stretches=stretches,
+    )
+
+
+def of_sums(
+    sums: Sequence[Sums],
+    *,
+    blocks: Sequence[slice],
+    roughness: Sequence[Array],
+    roughness_y: Array,
+    variances: Sequence[float] | None = None,
+    variance_y: float = 0.0,
+    stretches: Sequence[float] | None = None,
+) -> Evidence:
+    """What the sums over parts of the subjects tell, which is all that `of_rows` needs of rows.
+
+    Args:
+        sums: Of each part, predictors and response side by side.
+        blocks: As for `of_rows`, and so are the others.
+        roughness: See there.
+        roughness_y: See there.
+        variances: See there.
+        variance_y: See there.
+        stretches: See there.
+    """
     shape = _Shape.of(blocks, roughness, roughness_y, stretches)
     noise = shape.over_columns(np.zeros(len(blocks)) if variances is None else variances)
-    _require_rows(x, y, shape)
     for field, given in (("variances", noise), ("variance_y", np.array([variance_y]))):
         fine = bool(((given >= 0) & (given < math.inf)).all())
         require(fine, field, given.tolist(), "at least 0 and finite")
-    sums = folded(x, y, NOISY_FOLDS if noise.any() else folds)
+    size, count = len(roughness_y), sum(part.count for part in sums)
 
     def moments(part: Sums) -> Moments:
         found = part.moments(shape.columns)
-        clean = found.xx - np.diag(noise), found.yy - variance_y * np.eye(y.shape[1])
+        clean = found.xx - np.diag(noise), found.yy - variance_y * np.eye(size)
         return shape.stretched(replace(found, xx=clean[0], yy=clean[1]))
 
     parts = halves(sums) if noise.any() else each_by_others(sums)
     pairs = [(moments(learnt), moments(judged)) for learnt, judged in parts]
-    edges = [2 * math.sqrt(width / len(x)) + width / len(x) for width in shape.widths]
+    edges = [2 * math.sqrt(width / count) + width / count for width in shape.widths]
     return _assembled(moments(union(sums)), pairs, np.sqrt(noise), edges, shape)
 
 

@@ -1,6 +1,6 @@
 """From what was released to a model: evidence is made of it, and boosting makes a fit of the evidence."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from tacit.functional.basis import Frame
 from tacit.functional.boosting import Boosted, boost
 from tacit.functional.choices import Choices
-from tacit.functional.evidence import of_moments, of_rows
+from tacit.functional.evidence import of_moments, of_sums
+from tacit.functional.folds import Sums, folded
 from tacit.functional.metrics import BYTES
 from tacit.functional.model import Model, none_moved
 from tacit.keys import Key
@@ -27,27 +28,27 @@ BEYOND = 3.0
 RING = 4
 
 
-def from_rows(choices: Choices, rows: Array) -> Model:
-    """The model of coordinates (subjects, columns), each curve's with its noise."""
+def from_sums(choices: Choices, middle: Array, sums: Sequence[Sums]) -> Model:
+    """The model of sums over parts of the subjects, each curve with its noise."""
     cut = len(choices.predictors) * choices.width
-    x, y = rows[:, :cut], rows[:, cut:]
     noise = dict.fromkeys(choices.blocks.widths, 0.0)
     if choices.noise is not None and choices.lengths is not None:
         widths = {name: choices.widths[name] for name in choices.lengths}
         noise |= split(choices.lengths, widths, choices.noise)
-    evidence = of_rows(
-        x, y, **_shape(choices),
+    evidence = of_sums(
+        sums, **_shape(choices),
         variances=[noise[name] ** 2 for name in choices.predictors],
         variance_y=noise[choices.response] ** 2,
-        folds=choices.folds,
     )  # fmt: skip
-    return _model(choices, boost(evidence, choices), x.mean(axis=0), y.mean(axis=0))
+    return _model(choices, boost(evidence, choices), middle[:cut], middle[cut:])
 
 
 def from_moments(choices: Choices, noisy: Array) -> Model:
     """The model of products of all curves, with their noise."""
     names = (*choices.predictors, choices.response)
-    radii = [1.0 if choices.lengths is None else choices.lengths[name] for name in names]
+    # Without noise, rows are not divided by a radius.
+    lengths = None if choices.noise is None else choices.lengths
+    radii = [1.0 if lengths is None else lengths[name] for name in names]
     count = choices.blocks.records
     evidence = of_moments(
         noisy, **_shape(choices), sigma=choices.noise or 0.0, radii=radii, count=count,
@@ -74,7 +75,8 @@ def without_noise(task: "Boosting", columns: Mapping[str, "Curves"]) -> Model:
     )  # fmt: skip
     rows = np.hstack([alone.prepared(name, columns[name]) for name in (*predictors, task.response)])
     if predictors:
-        return from_rows(alone, rows)
+        cut = rows.shape[1] - alone.width_y
+        return from_sums(alone, rows.mean(axis=0), folded(rows[:, :cut], rows[:, cut:], alone.folds))
     return replace(nothing(alone), mean_y=rows.mean(axis=0))
 
 
@@ -104,8 +106,12 @@ def _model(choices: Choices, boosted: Boosted, means: Array, mean_y: Array) -> M
         scale=choices.scale,
         smooth=choices.smooth,
         sent={party: _sent(choices, party) for party in choices.parties},
-        reach={name: BEYOND * length for name, length in (choices.lengths or {}).items()},
+        reach={} if choices.noise is None else _reach(choices),
     )
+
+
+def _reach(choices: Choices) -> dict[str, float]:
+    return {name: BEYOND * length for name, length in (choices.lengths or {}).items()}
 
 
 def _sent(choices: Choices, party: str) -> int:

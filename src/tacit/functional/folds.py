@@ -66,6 +66,38 @@ def folded(x: Array, y: Array, folds: int) -> list[Sums]:
     return [Sums(len(part), part.sum(axis=0), part.T @ part) for part in parts]
 
 
+def packed(rows: Array, cut: int, folds: int) -> Array:
+    """The mean of rows, and the sums of their parts about it, as one list of numbers: no row is among them.
+
+    Args:
+        rows: Predictors and response side by side (subjects, columns).
+        cut: How many of the columns are the predictors'.
+        folds: How many parts.
+    """
+    upper = np.triu_indices(rows.shape[1])
+    parts = [
+        np.concatenate([[part.count], part.first, part.second[upper]])
+        for part in folded(rows[:, :cut], rows[:, cut:], folds)
+    ]
+    return np.concatenate([rows.mean(axis=0), *parts])
+
+
+def length(columns: int, folds: int) -> int:
+    """How many numbers those are."""
+    return columns + folds * (1 + columns + columns * (columns + 1) // 2)
+
+
+def unpacked(numbers: Array, columns: int, folds: int) -> tuple[Array, list[Sums]]:
+    """The mean, and the sums of the parts about it."""
+    upper = np.triu_indices(columns)
+    found: list[Sums] = []
+    for part in numbers[columns:].reshape(folds, -1):
+        second = np.zeros((columns, columns))
+        second[upper] = part[1 + columns :]
+        found.append(Sums(round(part[0]), part[1 : 1 + columns], second + np.triu(second, 1).T))
+    return numbers[:columns], found
+
+
 def each_by_others(sums: Sequence[Sums]) -> list[tuple[Sums, Sums]]:
     """All but one part to learn from and that part to judge by, for each."""
     return [(union([*sums[:place], *sums[place + 1 :]]), sums[place]) for place in range(len(sums))]

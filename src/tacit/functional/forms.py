@@ -74,10 +74,11 @@ def wide(frame: "pd.DataFrame", name: str) -> Given:
     """One row for each subject, one column for each time; a column `subject` may name them."""
     known = named_columns(frame, name)
     names = known.pop(SUBJECT, None)
+    times = _headings(list(known), name)
     columns = [_column(column, found, name) for column, found in known.items()]
     values = np.column_stack(columns) if columns else np.empty((len(frame), 0))
     subjects = _index(frame) if names is None else _names(names.to_numpy(dtype=object), name)
-    return Given(values=values, times=_headings(list(known), name), subjects=subjects)
+    return Given(values=values, times=times, subjects=subjects)
 
 
 def observations(
@@ -186,17 +187,19 @@ def _is_row(given: object) -> bool:
 
 def _headings(columns: Sequence[str], name: str) -> Array | None:
     """The times that columns are named after; None if their names are words, all of them."""
-    found: list[float] = []
-    for column in columns:
-        try:
-            found.append(float(column))
-        except ValueError:
-            break
+    found = {column: time for column in columns if (time := _time(column)) is not None}
     if len(found) == len(columns):
-        return np.array(found)
-    word = columns[len(found)]
-    require(len(found) == 0, f"column of {name}", word, "a time, as every other name of a column")
+        return np.array(list(found.values()))
+    word = next(column for column in columns if column not in found)
+    require(not found, f"column of {name}", word, f"a time, as every other name of a column but {SUBJECT}")
     return None
+
+
+def _time(column: str) -> float | None:
+    try:
+        return float(column)
+    except ValueError:
+        return None
 
 
 def _column(column: str, values: "pd.Series[Any]", name: str) -> Array:

@@ -7,7 +7,7 @@ prediction, is seen by the party that asks. Raw curves stay where they are.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -154,6 +154,11 @@ class Model:
 
     def coordinates(self, given: Mapping[str, object]) -> Array:
         """The predicted response of new subjects in its frame."""
+        if not isinstance(cast(object, given), Mapping):
+            kind = type(given).__name__
+            raise InvalidValue(
+                f"curves of type {kind} are not allowed: give them by name, as in {{'x1': ...}}"
+            )
         missing = [name for name in self.selected if name not in given]
         if missing:
             raise InvalidValue(

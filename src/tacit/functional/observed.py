@@ -11,6 +11,9 @@ from tacit.functional.basis import ROUNDING, Domain
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
+# Squares of squares of values are taken; beyond this they are no longer numbers.
+LARGEST = 1e50
+
 
 def require_shapes(times: Array, values: Array, owners: Rows | None, place: str) -> None:
     """Refuse arrays that do not belong together."""
@@ -51,15 +54,17 @@ def require_times(
 
 
 def require_observed(values: Array, owners: Rows | None, place: str, subjects: Sequence[str] | None) -> None:
-    """Refuse infinite values, and on a common grid subjects without any."""
-    infinite = ~np.isfinite(values) if owners is not None else np.isinf(values)
+    """Refuse infinite values and such as good as infinite, and on a common grid subjects without any."""
+    infinite = np.abs(values) > LARGEST
+    if owners is not None:
+        infinite |= np.isnan(values)
     if infinite.any():
         at = int(
             owners[infinite][0] if owners is not None else np.flatnonzero(infinite)[0] // values.shape[1]
         )
         raise InvalidValue(
             f"{place} is not allowed: {_called(at, subjects)} has an infinite value; it must be finite, or "
-            "NaN where nothing was observed"
+            f"NaN where nothing was observed, and at most {LARGEST:g}"
         )
     if owners is None:
         require_each(np.isnan(values).sum(axis=1) < values.shape[1], place, subjects)

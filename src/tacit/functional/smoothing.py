@@ -47,10 +47,12 @@ def smoothed(times: Array, values: Array, owners: Rows | None, frame: Frame, smo
     if owners is not None:
         return _scattered(times, values, owners, frame, penalties)
     design = frame.design(times)
-    if not np.isnan(values).any():
-        operator = _solvers(design.T @ design / len(times), penalties) @ design.T / len(times)
-        return values @ operator.T
-    return _with_holes(values, design, penalties)
+    operator = _solvers(design.T @ design / len(times), penalties) @ design.T / len(times)
+    found, holes = values @ operator.T, np.isnan(values).any(axis=1)
+    if holes.any():
+        # Whoever has no hole is worked out as if nobody had one.
+        found[holes] = _with_holes(values[holes], design, penalties)
+    return found
 
 
 def _with_holes(values: Array, design: Array, penalties: tuple[Array, Array]) -> Array:

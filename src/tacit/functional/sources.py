@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from tacit.errors import require, require_count, require_positive, require_word
+from tacit.errors import InvalidValue, require, require_count, require_positive, require_word
 from tacit.keys import Key
 from tacit.privacy.work import Layout
 from tacit.record import described
@@ -123,6 +123,11 @@ class CurveFiles:
             name: read(Path(self.path) / file, name, domain=self.domains.get(name))
             for name, file in self.files.items()
         }
+        first = next(iter(columns.values()))
+        if all(found.subjects is not None for found in columns.values()) and first.subjects is not None:
+            # Files may list the same people in different orders.
+            require_same({name: found.subjects or () for name, found in columns.items()})
+            columns = {name: found.arranged(first.subjects) for name, found in columns.items()}
         count = len(Subjects(columns))
         share = self.held_out if self.held_out is not None else 0.2 if may_look else 0.0
         order = (Key(seed) / "held out").generator().permutation(count)
@@ -155,6 +160,19 @@ def parted(
         origin=origin,
         order=list(columns),
     )
+
+
+def require_same(subjects: Mapping[str, Sequence[str]]) -> None:
+    """Refuse curves of different people; the message names one that is missing."""
+    (first, known), *others = subjects.items()
+    for name, found in others:
+        missing = [*(set(known) - set(found)), *(set(found) - set(known))]
+        if missing:
+            who = min(missing)
+            there, absent = (first, name) if who in known else (name, first)
+            raise InvalidValue(
+                f"subject {who} is in {there} and not in {absent}: all files must hold the same"
+            )
 
 
 def _require_share(share: float) -> None:

@@ -5,6 +5,7 @@ its degrees of freedom, is worked out from it and costs nothing, however often.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from tacit.errors import InvalidValue, require, require_word
 from tacit.functional.blocks import products, squared
 from tacit.functional.choices import FEW, FEW_Y, Choices, require_length
+from tacit.functional.folds import NOISY_FOLDS, length, packed, unpacked
 from tacit.functional.lengths import Lengths
 from tacit.keys import Key
 from tacit.privacy.columns import ColumnsApart, ColumnsBlind, ColumnsTogether
@@ -87,7 +89,8 @@ class Boosting(Choices):
         few = self.components or min(FEW, self.size)
         # A response that nobody counted the coordinates of may have more: its mean curve is in them.
         few_y = self.components_y or (few if self.components else min(FEW_Y, self.size))
-        return replace(self, release=release, components=few, components_y=few_y)
+        folds = NOISY_FOLDS if release == "local" else self.folds
+        return replace(self, release=release, components=few, components_y=few_y, folds=folds)
 
     def settle(self, federation: Federation, provenance: Provenance) -> Self:
         """This with the curves of the federation known.
@@ -96,7 +99,7 @@ class Boosting(Choices):
             InvalidValue: There is no response, or a curve that nothing can be learnt from.
         """
         assert isinstance(federation, Columns), "the loop has looked"
-        columns = cast("Mapping[str, Curves]", federation.subjects.columns)
+        columns = _curves_of(federation)
         require_word("response", self.response, columns)
         predictors = tuple(name for name in columns if name != self.response)
         require(bool(predictors), "predictors", "none", f"at least one curve beside {self.response}")
@@ -105,6 +108,9 @@ class Boosting(Choices):
                 require_word(field, name, columns)
         for name, found in columns.items():
             found.require_varying()
+            if found.guessed:
+                what = f"the domain of {name}, from the first time to the last that anybody was observed"
+                provenance.look(what, instead="say the domain of its curves")
             self._require_enough(name, len(found))
         settled = replace(
             self,
@@ -118,7 +124,11 @@ class Boosting(Choices):
             stretch={},
         )
         settled._require_radii(columns)
-        provenance.agreed(["which party holds which curves, their domains and when they are observed"])
+        grids = all(found.owners is None for found in columns.values())
+        provenance.agreed([
+            "who the subjects are, and in which order: the parties have agreed on them",
+            "which party holds which curves, their domains" + (" and their grids" if grids else ""),
+        ])  # fmt: skip
         return settled
 
     def _require_enough(self, name: str, count: int) -> None:
@@ -133,11 +143,9 @@ class Boosting(Choices):
             return
         for name in self.radius:
             require_word("radius", name, columns)
-        missing = ", ".join(name for name in self.protected if name not in self.radius)
-        if missing:
-            raise InvalidValue(
-                f"radius is missing for {missing}: give one for each of {', '.join(self.protected)}"
-            )
+        missing = [name for name in self.protected if name not in self.radius]
+        allowed = f"one for each of {', '.join(self.protected)}"
+        require(not missing, "radius", self.radius, allowed)
 
     def informed(self, mechanism: Mechanism) -> Self:
         """This with what is public about the noise."""
@@ -181,7 +189,7 @@ class Boosting(Choices):
         import torch
 
         columns = self.blocks.columns
-        numbers = (columns + 1) * (columns + 2) // 2 if self.together else self.blocks.records * columns
+        numbers = (columns + 1) * (columns + 2) // 2 if self.together else length(columns, self.folds)
         return torch.zeros(numbers, dtype=torch.float64)
 
     def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
@@ -200,12 +208,14 @@ class Boosting(Choices):
         return Updates(cohort.names, rows)
 
     def joined(self, updates: Updates) -> "Tensor":
-        """The curves of all parties side by side, or their products."""
+        """Sums over parts of the subjects, or over all of them; no subject is in the state."""
         import torch
 
         rows = {name: row.numpy() for name, row in zip(updates.names, updates.matrix, strict=True)}
         whole = self.blocks.arranged(rows)
-        return torch.from_numpy(products(whole) if self.together else whole.ravel())
+        if self.together:
+            return torch.from_numpy(products(whole))
+        return torch.from_numpy(packed(whole, self.blocks.columns - self.width_y, self.folds))
 
     def multiplied(self, updates: Updates) -> "Tensor":
         """Products that were taken in secret, in the order of the model instead of that of the parties."""
@@ -222,8 +232,12 @@ class Boosting(Choices):
 
     def score(self, state: "Tensor", held_out: Subjects) -> dict[str, float]:
         """R2 and the relative integrated square error on subjects that nobody trained on."""
-        found = self.model(state).score(held_out.columns, held_out[self.response])
-        return {name: found[name] for name in ("r2", "ril2")}
+        found = _told(self.model(state).score(held_out.columns, held_out[self.response]))
+        if any(math.isnan(value) for value in found.values()):
+            raise InvalidValue(
+                f"{self.response} is 0, or the same for all of them, and nothing can be explained"
+            )
+        return found
 
     def losses(self, state: "Tensor", table: object) -> NDArray[np.float64]:
         """Nobody watches a fit of one round."""
@@ -240,19 +254,20 @@ class Boosting(Choices):
         return last[1]
 
     def _modelled(self, state: "Tensor") -> "Model":
-        from tacit.functional.fitting import from_moments, from_rows, nothing
+        from tacit.functional.fitting import from_moments, from_sums, nothing
 
         if not bool(state.any()):
             return nothing(self)
         if self.together:
             return from_moments(self, squared(state.numpy(), self.blocks.columns + 1))
-        return from_rows(self, state.numpy().reshape(self.blocks.records, -1))
+        return from_sums(self, *unpacked(state.numpy(), self.blocks.columns, self.folds))
 
     def findings(self, state: "Tensor") -> list[str]:
         """Which predictors count, and what was sent."""
         model = self.model(state)
-        known = ", ".join(model.selected) or "none"
-        counted = f"{known} of {len(self.predictors)} predictors count, in {model.steps} steps"
+        known, many = ", ".join(model.selected) or "none", "s" * (model.steps != 1)
+        verb = "counts" if len(model.selected) == 1 else "count"
+        counted = f"{known} of {len(self.predictors)} predictors {verb}, in {model.steps} step{many}"
         return [counted, f"parties sent {model.bytes_sent / 2**20:.2f} MB, once"]
 
     def compared(self, federation: Columns, test: Subjects) -> dict[str, dict[str, float]]:
@@ -265,9 +280,27 @@ class Boosting(Choices):
         for name, columns in both.items():
             with one_thread():
                 model = without_noise(self, cast("Mapping[str, Curves]", columns))
-            told = model.score(test.columns, test[self.response])
-            found[name] = {score: told[score] for score in ("r2", "ril2")}
+            found[name] = _told(model.score(test.columns, test[self.response]))
         return found
+
+
+def _curves_of(federation: Columns) -> "dict[str, Curves]":
+    """What all parties hold, once it is found to be curves of the same subjects."""
+    from tacit.functional.curves import Curves, require_alike
+
+    found: dict[str, Curves] = {}
+    for name, column in federation.subjects.columns.items():
+        if not isinstance(column, Curves):
+            kind = type(column).__name__
+            raise InvalidValue(f"{name} is not allowed: it is of type {kind}, and must be made by `curves`")
+        found[name] = column
+    require_alike(found)
+    return found
+
+
+def _told(scores: Mapping[str, float]) -> dict[str, float]:
+    """The scores of a run; one that is too large to be a number is left out."""
+    return {name: scores[name] for name in ("r2", "ril2") if not math.isinf(scores[name])}
 
 
 TASKS = {Boosting.kind: Boosting}

@@ -17,6 +17,8 @@ from tacit.privacy.release import Release, clipped_release
 if TYPE_CHECKING:
     from torch import Tensor
 
+# The shortest radius that is one.
+SHORTEST = 1e-100
 # Who holds columns that are not known yet.
 EVERYBODY = "every party"
 # Of one histogram an exchange moves two counts by one.
@@ -44,7 +46,7 @@ class ColumnsApart(Unprotected):
     def __post_init__(self) -> None:
         require_positive("multiplier", self.multiplier)
         for name, radius in self.radii.items():
-            require_positive(f"radius of {name}", radius)
+            require_radius(f"radius of {name}", radius)
 
     @cached_property
     def scales(self) -> dict[str, float]:
@@ -107,7 +109,7 @@ class ColumnsTogether(Unprotected):
     def __post_init__(self) -> None:
         require_positive("multiplier", self.multiplier)
         for name, radius in self.radii.items():
-            require_positive(f"radius of {name}", radius)
+            require_radius(f"radius of {name}", radius)
 
     @property
     def sensitivity(self) -> float:
@@ -173,6 +175,11 @@ class ColumnsBlind(BlindProducts):
     """
 
     radii: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, radius in self.radii.items():
+            require_radius(f"radius of {name}", radius)
 
     def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
         """The records of a column, no longer than 1; they never leave their party as they are."""
@@ -255,6 +262,12 @@ def clipped(rows: Array, bound: float) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         factors = clip_factors(np.linalg.norm(rows, axis=1), bound)
         return np.where(factors[:, None] == 0, 0.0, rows) * factors[:, None]
+
+
+def require_radius(field: str, radius: float) -> None:
+    """Refuse what is no radius, or one whose square is none in double precision."""
+    require_positive(field, radius)
+    require(SHORTEST <= radius <= 1 / SHORTEST, field, radius, f"from {SHORTEST:g} to {1 / SHORTEST:g}")
 
 
 def shortened(rows: Array, radius: float) -> Array:

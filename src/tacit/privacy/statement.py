@@ -173,6 +173,10 @@ def _in_words(release: Release, counts: Counter[str]) -> str:
     draw = f", each {what} drawn with probability {release.rate:g}" if release.rate < 1 else ""
     if release.law == "selection":
         return f"{times} private choices at epsilon {1 / release.multiplier:g} about {about}{draw}"
+    if release.purpose.startswith("column "):
+        # Every record leaves in it, not their sum.
+        noise = f"noise of scale {release.scale:.4g}, no record longer than {release.sensitivity / 2:.4g}"
+        return f"the {release.purpose} of {about}, record by record ({release.law} {noise})"
     bound = f"over an {NORMS[release.law]} sensitivity of {release.sensitivity:.4g}"
     sums = "noisy sum" if most == 1 else "noisy sums"
     aim = f", for the {release.purpose}," if release.purpose else ""

@@ -5,6 +5,7 @@ many parties there are. How many records there are is public, and the relation i
 exchanged for any other, in all of its columns at once.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -98,8 +99,11 @@ def protect(
 def asking(privacy: "Privacy", question: Question) -> Mechanism:
     """The mechanism of a question about columns."""
     holders = _holders(question)
+    given = privacy.noise_multiplier
+    # However many columns there are, all of their histograms cost what one of the given noise would.
+    solved = None if given is None else given * math.sqrt(len(holders))
     return Counted(
-        multiplier=_multiplier(privacy, question.share, len(holders), ()),
+        multiplier=_multiplier(privacy, question.share, len(holders), ()) if solved is None else solved,
         holders=holders,
         purpose=question.kind,
         rehearsal=privacy.rehearsal,

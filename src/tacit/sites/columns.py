@@ -218,6 +218,9 @@ class ByParty:
             found[holder] = (*found[holder], response)
         idle = [name for name, columns in found.items() if not columns]
         if idle:
-            given = f"{len(names)} parties for {len(predictors)} predictors"
-            raise InvalidValue(f"{given} is not allowed: {', '.join(idle)} would hold nothing")
+            given = f"{len(names)} parties for {len(predictors)} predictor{'s' * (len(predictors) != 1)}"
+            told = idle[0] if len(idle) == 1 else f"{idle[0]} and {len(idle) - 1} more"
+            raise InvalidValue(
+                f"{given} is not allowed: {told} would hold nothing; use fewer parties, or more predictors"
+            )
         return found

@@ -271,7 +271,8 @@ def _stated(
     whole, found = state(privacy, charged), dict[str, Run]()
     for name, run in runs.items():
         known = tuple(dict.fromkeys([*run.privacy.bare, *bare]))
-        told = replace(whole, public=run.privacy.public, bare=known)
+        own = run.privacy
+        told = replace(whole, public=own.public, bare=known, but=own.but, not_protected=own.not_protected)
         found[name] = replace(run, privacy=told)
         write(found[name], Directory(run.path))
     return found

@@ -16,6 +16,7 @@ from tacit.privacy.falling import meet
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.release import Release
+from tacit.privacy.work import layout_of
 from tacit.questions import closing_of, opening_of, questions
 from tacit.sites.site import FEWEST_RECORDS, Federation
 from tacit.sites.splits import held_apart
@@ -67,6 +68,11 @@ def prepared(grid: Grid) -> Stage:
     privacy = common.privacy
     may_look = isinstance(privacy, Open) or privacy.rehearsal
     common.check()
+    if any(layout_of(c.experiment.task) != "rows" for c in grid.candidates):
+        raise Refused(
+            "[tune] is for rounds of updates: a fit of curves chooses prices of roughness by itself, at "
+            "no cost. Give it several, as in smooth_s = [0.0, 0.01, 1.0]"
+        )
     whole = cast(Federation, common.data.open(common.sites, common.seed, may_look=may_look))
     provenance = Provenance(privacy, public=whole.public)
     tasks = {c.name: cast(Task, c.experiment.task.settle(whole, provenance)) for c in grid.candidates}
