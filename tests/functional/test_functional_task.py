@@ -9,12 +9,13 @@ import torch
 import tacit
 from tacit.errors import InvalidValue, Refused, TacitError
 from tacit.functional import Boosting
-from tacit.functional.blocks import Blocks, products, squared
+from tacit.functional.blocks import Blocks, products
 from tacit.functional.curves import curves
 from tacit.functional.data import simulate
 from tacit.functional.sources import CurveFiles, SimulatedCurves, parted
 from tacit.keys import Key
 from tacit.loop import fit
+from tacit.privacy.blind_products import unfolded
 from tacit.privacy.mechanism import Unprotected
 from tacit.privacy.policy import Open
 from tacit.privacy.provenance import Provenance
@@ -292,7 +293,7 @@ def test_blocks_put_columns_where_they_belong():
     order = blocks.by_party()
     beside = np.array([[1.0, 2, 3, 7, 8], [4, 5, 6, 9, 10]])
     assert beside[:, order].tolist() == whole.tolist()
-    square = squared(products(whole), 6)
+    square = unfolded(products(whole))
     assert square[0, 0] == 2
     assert square[1:, 1:] == pytest.approx(whole.T @ whole)
 

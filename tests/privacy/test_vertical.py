@@ -13,7 +13,7 @@ from tacit.errors import Refused
 from tacit.keys import Key
 from tacit.privacy import gaussian
 from tacit.privacy.accounting import epsilon
-from tacit.privacy.columns import ColumnsApart, ColumnsTogether, Counted, clipped, shortened, split, triangle
+from tacit.privacy.columns import ColumnsApart, ColumnsTogether, Counted, clipped, shortened, split
 from tacit.privacy.plan import plan
 from tacit.privacy.policy import Privacy
 from tacit.privacy.vertical import asking, protect
@@ -163,12 +163,6 @@ def test_counts_move_by_no_more_than_was_charged():
     one = found.noisy_sum(torch.tensor([[5.0, 0.0]]), KEY) - found.noisy_sum(torch.tensor([[0.0, -9.0]]), KEY)
     assert one.norm() <= math.sqrt(2)
     assert one[0] == pytest.approx(1.0)
-
-
-def test_a_triangle_has_a_side():
-    assert [triangle(n) for n in (1, 3, 6, 10)] == [1, 2, 3, 4]
-    with pytest.raises(ValueError, match="products"):
-        triangle(5)
 
 
 @pytest.mark.parametrize(

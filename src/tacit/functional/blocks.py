@@ -92,10 +92,3 @@ def products(rows: Array) -> Array:
     """The upper triangle, row by row, of W'W for W = [1, rows]."""
     whole = np.hstack([np.ones((len(rows), 1)), rows])
     return (whole.T @ whole)[np.triu_indices(whole.shape[1])]
-
-
-def squared(triangle: Array, side: int) -> Array:
-    """A symmetric matrix of its upper triangle."""
-    whole = np.zeros((side, side))
-    whole[np.triu_indices(side)] = triangle
-    return whole + np.triu(whole, 1).T

@@ -283,14 +283,17 @@ def require_alike(columns: Mapping[str, Curves]) -> None:
     """Refuse curves that are not of the same subjects, as far as one can tell: by number, and by name."""
     if not columns:
         return
-    (first, known), *others = columns.items()
-    for name, found in others:
+    first, known = next(iter(columns.items()))
+    for name, found in columns.items():
         if len(found) != len(known):
             raise InvalidValue(
                 f"{name} has {len(found)} subjects and {first} has {len(known)}: they must have the same"
             )
-        if known.subjects is not None and found.subjects is not None and known.subjects != found.subjects:
-            pairs = zip(known.subjects, found.subjects, strict=True)
+    named = {name: found.subjects for name, found in columns.items() if found.subjects is not None}
+    first, names = next(iter(named.items()), ("", ()))
+    for name, found in named.items():
+        if found != names:
+            pairs = zip(names, found, strict=True)
             row, (ours, theirs) = next((row, both) for row, both in enumerate(pairs) if both[0] != both[1])
             raise InvalidValue(
                 f"{name} and {first} are of different subjects: row {row} is {theirs} and {ours}; they must "

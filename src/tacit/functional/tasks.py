@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_word
-from tacit.functional.blocks import products, squared
+from tacit.functional.blocks import products
 from tacit.functional.choices import FEW, FEW_Y, Choices, require_length
 from tacit.functional.folds import NOISY_FOLDS, length, packed, unpacked
 from tacit.functional.lengths import Lengths
 from tacit.keys import Key
+from tacit.privacy.blind_products import unfolded
 from tacit.privacy.columns import ColumnsApart, ColumnsBlind, ColumnsTogether
 from tacit.privacy.mechanism import Mechanism, Unprotected
 from tacit.privacy.policy import Open, Privacy
@@ -223,7 +224,7 @@ class Boosting(Choices):
 
         side = self.blocks.columns + 1
         order = np.concatenate([[0], 1 + self.blocks.by_party()])
-        whole = squared(updates.matrix[0].numpy(), side)[np.ix_(order, order)]
+        whole = unfolded(updates.matrix[0].numpy())[np.ix_(order, order)]
         return torch.from_numpy(whole[np.triu_indices(side)])
 
     def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
@@ -259,7 +260,7 @@ class Boosting(Choices):
         if not bool(state.any()):
             return nothing(self)
         if self.together:
-            return from_moments(self, squared(state.numpy(), self.blocks.columns + 1))
+            return from_moments(self, unfolded(state.numpy()))
         return from_sums(self, *unpacked(state.numpy(), self.blocks.columns, self.folds))
 
     def findings(self, state: "Tensor") -> list[str]:

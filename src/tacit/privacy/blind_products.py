@@ -76,11 +76,17 @@ def place(row: Steps | int, column: Steps | int, order: int) -> Steps:
     return rows * (2 * order - rows + 1) // 2 + columns - rows - 1
 
 
-def unfolded(entries: Array) -> Array:
-    """The symmetric matrix (order, order) whose upper triangle, row by row, these are."""
+def order_of(entries: Array) -> int:
+    """How many rows the matrix has whose upper triangle, row by row, these are."""
     order = (math.isqrt(8 * entries.size + 1) - 1) // 2
     fits = entries.ndim == 1 and order * (order + 1) // 2 == entries.size
     require(fits, "entries", f"shape {entries.shape}", "the upper triangle of a matrix, in a row")
+    return order
+
+
+def unfolded(entries: Array) -> Array:
+    """The symmetric matrix (order, order) whose upper triangle, row by row, these are."""
+    order = order_of(entries)
     matrix = np.zeros((order, order))
     matrix[np.triu_indices(order)] = entries
     return matrix + np.triu(matrix, 1).T

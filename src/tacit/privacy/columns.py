@@ -10,7 +10,7 @@ import numpy as np
 
 from tacit.errors import require, require_positive
 from tacit.keys import Key
-from tacit.privacy.blind_products import BlindProducts
+from tacit.privacy.blind_products import BlindProducts, order_of
 from tacit.privacy.mechanism import Array, Unprotected, clip_factors, noised
 from tacit.privacy.release import Release, clipped_release
 
@@ -26,20 +26,18 @@ EXCHANGED = math.sqrt(2)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnsApart(Unprotected):
-    """Each column leaves its party by itself: every record clipped to a radius, with noise in all directions.
+class Bounded(Unprotected):
+    """What all mechanisms for columns share.
 
     Args:
-        multiplier: All the noise there is, as if one column of radius 1 had it.
+        multiplier: All the noise there is, in units of half the sensitivity.
         radii: How long a record may be in each protected column.
-        widths: How many numbers a record has in each column.
-        holders: Who holds each protected column.
+        holders: Who holds each of them.
         rehearsal: Whether the noise repeats.
     """
 
     multiplier: float
     radii: Mapping[str, float]
-    widths: Mapping[str, int]
     holders: Mapping[str, str]
     rehearsal: bool = False
 
@@ -47,6 +45,21 @@ class ColumnsApart(Unprotected):
         require_positive("multiplier", self.multiplier)
         for name, radius in self.radii.items():
             require_radius(f"radius of {name}", radius)
+
+    def knowing(self, task: object) -> Self:
+        """With radii that have been bought."""
+        return _knowing(self, task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnsApart(Bounded):
+    """Each column leaves its party by itself: every record clipped to a radius, with noise in all directions.
+
+    Args:
+        widths: How many numbers a record has in each column, protected or not.
+    """
+
+    widths: Mapping[str, int]
 
     @cached_property
     def scales(self) -> dict[str, float]:
@@ -82,34 +95,14 @@ class ColumnsApart(Unprotected):
             if party in {*names, EVERYBODY}
         )
 
-    def knowing(self, task: object) -> Self:
-        """With radii that have been bought."""
-        return _knowing(self, task)
-
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnsTogether(Unprotected):
+class ColumnsTogether(Bounded):
     """A trusted server multiplies the columns of all parties, and adds noise to the products.
 
     With W = [1, rows of each column / its radius], every record is at most as long as the square root of the
     number of blocks, 1 included, and W'W moves by at most sqrt(2) times that number if one is exchanged.
-
-    Args:
-        multiplier: Noise in units of half the sensitivity.
-        radii: How long a record may be in each column.
-        holders: Who holds each column.
-        rehearsal: Whether the noise repeats.
     """
-
-    multiplier: float
-    radii: Mapping[str, float]
-    holders: Mapping[str, str]
-    rehearsal: bool = False
-
-    def __post_init__(self) -> None:
-        require_positive("multiplier", self.multiplier)
-        for name, radius in self.radii.items():
-            require_radius(f"radius of {name}", radius)
 
     @property
     def sensitivity(self) -> float:
@@ -135,8 +128,7 @@ class ColumnsTogether(Unprotected):
         import torch
 
         values = combined.detach().double().numpy().copy()
-        side = triangle(values.size)
-        rows, columns = np.triu_indices(side)
+        rows, columns = np.triu_indices(order_of(values))
         diagonal = (rows == columns) & (rows > 0)
         beside = rows != columns
         for where, scale, place in (
@@ -160,10 +152,6 @@ class ColumnsTogether(Unprotected):
                 rehearsal=self.rehearsal,
             ),
         )
-
-    def knowing(self, task: object) -> Self:
-        """With radii that have been bought."""
-        return _knowing(self, task)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,13 +262,6 @@ def shortened(rows: Array, radius: float) -> Array:
     """Rows in units of a radius, no longer than 1; a broken one becomes zero."""
     # A division may round up, and 1 is the bound.
     return clipped(np.asarray(rows / radius), 1.0)
-
-
-def triangle(numbers: int) -> int:
-    """The side of the square matrix whose upper triangle has so many numbers."""
-    side = (math.isqrt(8 * numbers + 1) - 1) // 2
-    require(side * (side + 1) // 2 == numbers, "products", numbers, "the upper triangle of a square matrix")
-    return side
 
 
 def _knowing(mechanism: Any, task: object) -> Any:  # noqa: ANN401

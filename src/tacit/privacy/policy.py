@@ -145,7 +145,7 @@ class Privacy:
         return ProtectedRecords(
             law=self.mechanism,
             clip=question.reach(NORMS[self.mechanism]),
-            multiplier=self._multiplier(1, 1.0, "add-remove", share=question.share),
+            multiplier=self.multiplier(1, 1.0, "add-remove", share=question.share),
             steps=1,
             rate=1.0,
             rehearsal=self.rehearsal,
@@ -164,7 +164,7 @@ class Privacy:
         # Sums are divided by a public number: said, agreed, fixed with the groups, or bought.
         bought = not grouped and task.batch is None and records is None
         counts = self._counting() if bought else None
-        multiplier = self._multiplier(
+        multiplier = self.multiplier(
             rounds * task.steps,
             task.sample,
             "add-remove",
@@ -242,11 +242,11 @@ class Privacy:
         rounds += asked
         if self.noise == "site":
             # The server sees who takes part, so no draw is counted on.
-            multiplier = self._multiplier(rounds, 1.0, "replace")
+            multiplier = self.multiplier(rounds, 1.0, "replace")
             reach, rate = self.clip, 1.0
         else:
             reach, rate = self._reach(federation, aggregation, sampling), self.participation
-            multiplier = self._multiplier(rounds, rate, "add-remove")
+            multiplier = self.multiplier(rounds, rate, "add-remove")
         return ProtectedSites(
             law=self.mechanism,
             clip=self.clip,
@@ -287,7 +287,7 @@ class Privacy:
         bound = aggregation.sensitivity(self.clip, 1.0)
         mechanism = BlindSites(
             clip=self.clip if bound is None else bound,
-            multiplier=self._multiplier(rounds + asked, 1.0, "add-remove", law="discrete"),
+            multiplier=self.multiplier(rounds + asked, 1.0, "add-remove", law="discrete"),
             colluders=self.colluders,
             sites=len(federation),
             parties=aggregation.parties,
@@ -331,7 +331,7 @@ class Privacy:
         counted = [] if counts is None else [Release(law=counts.law, scale=counts.scale, sensitivity=1.0)]
         return (*(release for part in asked for release in part), *counted)
 
-    def _multiplier(
+    def multiplier(
         self,
         steps: int,
         rate: float,
@@ -342,6 +342,7 @@ class Privacy:
         beside: Sequence[Release] = (),
         law: Law | None = None,
     ) -> float:
+        """The noise that keeps a share of the promise over so many steps, or the noise that was given."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
         assert self.epsilon is not None

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tacit.errors import Refused
-from tacit.privacy.accounting import calibrate
 from tacit.privacy.columns import EVERYBODY, ColumnsApart, ColumnsBlind, ColumnsTogether, Counted
 from tacit.privacy.mechanism import Mechanism
-from tacit.privacy.release import Law, Release
+from tacit.privacy.release import Law
 from tacit.privacy.work import Question, Work
 
 if TYPE_CHECKING:
@@ -76,7 +75,8 @@ def protect(
     widths = task.widths or dict.fromkeys(holders, 1)
     radii = dict(task.lengths or dict.fromkeys(holders, privacy.clip))
     law: Law = "discrete" if privacy.noise == "secure" else "gaussian"
-    multiplier, rehearsal = _multiplier(privacy, 1.0, 1, beside, law), privacy.rehearsal
+    multiplier = privacy.multiplier(1, 1.0, "replace", beside=beside, law=law)
+    rehearsal = privacy.rehearsal
     if privacy.noise == "secure":
         held = [tuple(widths[name] for name in columns) for columns in task.holdings.values()]
         return ColumnsBlind(
@@ -99,30 +99,15 @@ def protect(
 def asking(privacy: "Privacy", question: Question) -> Mechanism:
     """The mechanism of a question about columns."""
     holders = _holders(question)
-    given = privacy.noise_multiplier
-    # However many columns there are, all of their histograms cost what one of the given noise would.
-    solved = None if given is None else given * math.sqrt(len(holders))
+    solved = privacy.multiplier(len(holders), 1.0, "replace", share=question.share)
+    if privacy.noise_multiplier is not None:
+        # However many columns there are, all of their histograms cost what one of the given noise would.
+        solved *= math.sqrt(len(holders))
     return Counted(
-        multiplier=_multiplier(privacy, question.share, len(holders), ()) if solved is None else solved,
+        multiplier=solved,
         holders=holders,
         purpose=question.kind,
         rehearsal=privacy.rehearsal,
-    )
-
-
-def _multiplier(
-    privacy: "Privacy", share: float, releases: int, beside: Sequence[Release], law: Law = "gaussian"
-) -> float:
-    if privacy.noise_multiplier is not None:
-        return privacy.noise_multiplier
-    assert privacy.epsilon is not None
-    return calibrate(
-        epsilon=share * privacy.epsilon,
-        delta=privacy.delta,
-        steps=releases,
-        relation="replace",
-        mechanism=law,
-        beside=beside,
     )
 
 
