@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from tacit.privacy.policy import Privacy as Privacy
     from tacit.privacy.release import Release as Release
     from tacit.run import Run as Run
+    from tacit.sites.columns import Columns as Columns
     from tacit.sites.site import Federation as Federation
     from tacit.stopping import Stopping as Stopping
     from tacit.supervised import Supervised as Supervised
 
 _HOMES = {
+    "Columns": "tacit.sites.columns",
     "Federation": "tacit.sites.site",
     "Key": "tacit.keys",
     "Ledger": "tacit.privacy.ledger",
@@ -55,6 +57,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Columns",
     "Federation",
     "Key",
     "Ledger",

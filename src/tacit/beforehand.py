@@ -7,6 +7,7 @@ from tacit.aggregation.averaging import Mean
 from tacit.aggregation.base import Aggregator, adopted
 from tacit.aggregation.join import Join
 from tacit.aggregation.liars import Attack
+from tacit.aggregation.server import Plain
 from tacit.errors import InvalidValue, Refused, require
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
@@ -14,6 +15,7 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.work import layout_of, name_of
 from tacit.questions import Augmentation, opening_of, told
+from tacit.sites.sampling import Poisson
 from tacit.sites.site import Federation
 from tacit.sites.tables import Records
 from tacit.task import Task
@@ -36,13 +38,13 @@ def require_layout(task: Task, federation: Federation, rounds: int) -> None:
         raise InvalidValue(f"{held}: use data and sites of its kind, or another task")
 
 
-def combined_by(task: Task, aggregation: object, *also: object) -> Aggregator:
+def combined_by(task: Task, aggregation: object, **also: object) -> Aggregator:
     """How updates are combined: by the rule that was given, or as a task says that learns from columns.
 
     Args:
         task: What is learnt.
         aggregation: The rule that was given.
-        also: What else was asked for; None where it was not.
+        also: What else was asked for, by the name of its table; None, or what is usual, where it was not.
 
     Raises:
         Refused: Columns are put side by side, and nothing that is for updates goes with that.
@@ -55,13 +57,12 @@ def combined_by(task: Task, aggregation: object, *also: object) -> Aggregator:
             f"[aggregation] {rule} does not go with {task.kind}: what parties send is put side by side, not "
             "combined. Leave it out"
         )
-    for part in also:
-        if part is not None:
-            what = getattr(part, "kind", type(part).__name__)
-            raise Refused(
-                f"{what} does not go with {task.kind}: every party releases its columns once, and nothing "
-                "else is sent. Leave it out"
-            )
+    asked = [name for name, part in also.items() if part not in (None, Plain(), Poisson())]
+    for name in asked:
+        raise Refused(
+            f"[{name}] does not go with {task.kind}: every party releases its columns once, and nothing else "
+            "is sent. Leave it out"
+        )
     return Join(cast(Any, task).joined, cast(Any, task).multiplied)
 
 
@@ -78,7 +79,8 @@ def taken_beforehand(federation: Federation, privacy: Privacy | Open) -> Provena
     for what in federation.taken:
         provenance.look(what, instead="use public numbers, and sites that are real")
     if federation.records is not None:
-        provenance.agreed([f"how many records all sites hold: {federation.records:,}"])
+        whose = "there are" if federation.layout == "columns" else "all sites hold"
+        provenance.agreed([f"how many records {whose}: {federation.records:,}"])
     return provenance
 
 

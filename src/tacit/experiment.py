@@ -16,6 +16,7 @@ from tacit.aggregation.liars import Attack
 from tacit.aggregation.quarantine import Quarantine
 from tacit.aggregation.server import Adam, Momentum, Plain
 from tacit.apart import require_apart, settled
+from tacit.beforehand import combined_by
 from tacit.engines.local import Local
 from tacit.errors import InvalidFile, InvalidValue, require, require_count
 from tacit.functional.sources import SOURCES as CURVE_SOURCES
@@ -162,6 +163,8 @@ class Experiment(Header):
                 f"[{name}] {getattr(self, name).kind} is of {kind}" for name, kind in kinds.items()
             )
             raise InvalidValue(f"data, sites and task do not go together: {told}")
+        beside = ("stop", "augment", "quarantine", "attack", "clusters", "server", "sampling")
+        combined_by(self.task, self.aggregation, **{name: getattr(self, name) for name in beside})
         if hasattr(self.data, "check"):
             self.data.check(self.sites, may_look=self._may_look)
         _ = self._settled()

@@ -119,8 +119,10 @@ def fit(
     provenance = taken_beforehand(federation, privacy)
     require_layout(task, federation, rounds)
     task = promised(task, privacy).settle(federation, provenance)
-    plain = None if (server, sampling) == (Plain(), Poisson()) else server
-    rule = combined_by(task, aggregation, stop, augment, quarantine, attack, clusters, plain)
+    rule = combined_by(
+        task, aggregation, stop=stop, augment=augment, quarantine=quarantine, attack=attack,
+        clusters=clusters, server=server, sampling=sampling,
+    )  # fmt: skip
     training = (stop or Stopping()).reserve(left_of(augment, federation, privacy, provenance))
     paid = stop is not None and stop.epsilon is not None
     require_apart(clusters, privacy, watched=quarantine is not None, paid=paid)

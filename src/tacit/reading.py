@@ -12,7 +12,8 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from types import NoneType
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -23,6 +24,7 @@ Kinds = Mapping[str, type[Any]]
 Made = TypeVar("Made")
 
 # The types of values, for people.
+KINDS: Mapping[object, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 WORDS = {
     "int": "a whole number",
     "float": "a number",
@@ -173,11 +175,27 @@ def _explained(message: str, fields: Table, hints: Mapping[str, Any]) -> str:
     found = re.fullmatch(r"(.+) - at `\$\.(\w+)(.*)`", message)
     if found is None or found[2] not in hints:
         return message[0].lower() + message[1:] if message.startswith("Object missing") else message
-    key, words = found[2], [word for word in get_args(hints[found[2]]) if isinstance(word, str)]
-    allowed = f"{choices(words)}{hint(fields[key], words)}" if words else _in_words(found[1])
+    key, (words, others) = found[2], _allowed(hints[found[2]])
+    allowed = _in_words(found[1])
+    if words:
+        allowed = choices(words) + "".join(f", or {kind}" for kind in others) + hint(fields[key], words)
     if found[3].startswith("[") and not words:
         allowed = f"a list, each entry {allowed}"
     return f"{key} = {fields[key]!r} is not allowed: it must be {allowed}"
+
+
+def _allowed(kind: object) -> tuple[list[str], list[str]]:
+    """The words that a type names, and what else it allows, for people."""
+    words, others = list[str](), list[str]()
+    for part in get_args(kind):
+        if isinstance(part, str):
+            words.append(part)
+        elif get_origin(part) is Literal:
+            words += [word for word in get_args(part) if isinstance(word, str)]
+        elif part is not NoneType:
+            plain = get_origin(part) or part
+            others.append(KINDS.get(plain, "a table" if plain in (dict, Mapping) else "a list"))
+    return words, list(dict.fromkeys(others))
 
 
 def _in_words(expected: str) -> str:

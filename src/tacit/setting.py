@@ -25,6 +25,7 @@ from tacit.engines.base import Engine
 from tacit.errors import InvalidValue
 from tacit.keys import Key
 from tacit.privacy.account import EVERYONE
+from tacit.privacy.blind_products import BlindProducts
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy
@@ -263,7 +264,9 @@ class Setting:
         known = [getattr(self.task, "identity", None), repr(self.described(None))]
         names = list(self.federation)
         trusted = self.mechanism.denominator(len(names)) is not None
-        if self.mechanism.groups(names) is not None or (trusted and isinstance(self.aggregation, Own)):
+        # Products in secret need everybody, so the same inputs give the same sum.
+        loses = self.mechanism.groups(names) is not None and not isinstance(self.mechanism, BlindProducts)
+        if loses or (trusted and isinstance(self.aggregation, Own)):
             # A sum in secret may lose other sites the next time, and a user's own rule may be another: with
             # the same noise, two answers would differ by what it hides.
             known.append(None)

@@ -26,6 +26,7 @@ from tacit.errors import InvalidFile, InvalidValue, Refused, TooFewSites, requir
 from tacit.experiment import Experiment, construct_experiment
 from tacit.keys import Key
 from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.work import layout_of
 from tacit.reading import construct, made, portable, read_as
 from tacit.reports.text import BROKEN, NAMES, aligned
 from tacit.sites.site import Federation
@@ -258,6 +259,8 @@ def _construct(document: Table, folder: Path) -> Trials:
         raise InvalidFile('[attack] is missing: give one, such as kinds = ["sign-flip"] and liars = 2')
     asked = dict(cast(Table, table))
     experiment = construct_experiment({k: v for k, v in document.items() if k != "attack"}, folder)
+    if layout_of(experiment.task) != "rows":
+        raise Refused(f"[attack] does not go with {experiment.task.kind}: attacks are on rounds of updates")
     against = _words("against", asked.pop("against", list(USUAL)))
     attacks = _attacks(asked, folder)
     liars = max(attack.liars for attack in attacks.values())

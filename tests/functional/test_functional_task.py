@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import tacit
+from tacit import trials
 from tacit.errors import InvalidValue, Refused, TacitError
 from tacit.functional import Boosting
 from tacit.functional.blocks import Blocks, products
@@ -132,22 +133,50 @@ def test_noise_lowers_what_is_found_and_more_epsilon_brings_it_back():
     assert found[1].scores["ril2"] < 0.2 < found[0].scores["ril2"] + 0.1
 
 
-def test_a_run_that_is_cut_off_pays_once_and_ends_the_same(tmp_path):
+@pytest.mark.parametrize("noise", ["site", "server", "secure"])
+def test_a_run_that_is_cut_off_pays_once_and_ends_the_same(tmp_path, monkeypatch, noise):
     class Cut(Exception):
         pass
 
-    def cut(_):
+    def cut(*_):
         raise Cut
 
-    privacy = promise(noise="server")
+    privacy = promise(noise=noise)
     task = Boosting(radius="private", **QUICK)
-    whole = fit(task, federation(), privacy=privacy, seed=1, out=tmp_path / "whole")
-    with pytest.raises(Cut):
-        fit(task, federation(), privacy=privacy, seed=1, out=tmp_path / "cut", callbacks=[cut])
-    resumed = fit(task, federation(), privacy=privacy, seed=1, out=tmp_path / "cut", resume=True)
+    whole = fit(task, federation(3), privacy=privacy, seed=1, out=tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        # After it was paid and sent, before it was written down.
+        patched.setattr(Boosting, "advance", cut)
+        with pytest.raises(Cut):
+            fit(task, federation(3), privacy=privacy, seed=1, out=tmp_path / "cut")
+    resumed = fit(task, federation(3), privacy=privacy, seed=1, out=tmp_path / "cut", resume=True)
     assert torch.equal(resumed.state, whole.state)
     assert resumed.privacy.epsilon == whole.privacy.epsilon
     assert resumed.model.path == whole.model.path
+
+
+def test_attacks_on_updates_are_refused_where_there_are_none(tmp_path):
+    file = tmp_path / "f.toml"
+    file.write_text('[task]\nkind = "functional-boosting"\n[attack]\nkind = "sign-flip"\nliars = 1\n')
+    with pytest.raises(TacitError, match=r"\[attack\] does not go with functional-boosting"):
+        trials.read(file)
+
+
+def test_words_that_no_choice_has_are_answered_with_those_it_has(tmp_path):
+    file = tmp_path / "f.toml"
+    for line, allowed in (
+        ('release = "all"', 'it must be "local" or "moments"'),
+        ('radius = "nan"', 'it must be "private", or a number, or a table'),
+        ('stop = "never"', 'it must be "cv", "aic", "aicc" or "mv", or a whole number'),
+    ):
+        file.write_text(f'[task]\nkind = "functional-boosting"\n{line}\n')
+        with pytest.raises(TacitError, match=allowed):
+            tacit.experiment.read(file)
+
+
+def test_a_mean_that_is_all_noise_is_not_believed():
+    run = fit(Boosting(**QUICK), federation(), privacy=promise(noise="server", epsilon=0.001), seed=1)
+    assert run.scores["r2"] > -2
 
 
 def test_a_secret_run_has_other_noise_each_time():
@@ -252,7 +281,7 @@ def test_choices_that_cannot_be_made_are_refused(task, message):
     ("also", "message"),
     [
         ({"rounds": 3}, "rounds = 3 is not allowed"),
-        ({"stop": tacit.Stopping()}, "patience does not go with functional-boosting"),
+        ({"stop": tacit.Stopping()}, r"\[stop\] does not go with functional-boosting"),
         ({"aggregation": tacit.aggregation.Median()}, r"\[aggregation\] median does not go with functional"),
         ({"privacy": promise(unit="site")}, 'unit = "site" does not go with columns'),
         ({"privacy": promise(participation=0.5)}, "participation = 0.5"),

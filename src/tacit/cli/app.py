@@ -166,6 +166,8 @@ def run(
         done = commands.run(file, changes=chosen, out=out, resume=resume, quiet=quiet)
         output.document(done.as_dict()) if json else print(done.summary())
         output.talk(f"saved {done.path}", quiet=quiet)
+        if getattr(done, "futile", False):
+            raise typer.Exit(2)
 
 
 @app.command()

@@ -108,7 +108,7 @@ class FunctionalRegressor:
     max_steps: int = 100
     patience: int = 10
     selection: Literal["screen", "all"] = "screen"
-    margin: float = 1.0
+    margin: float = Recipe.margin
     folds: int = 5
     privacy: Privacy | Open | None = None
     release: Literal["local", "moments"] | None = None

@@ -18,6 +18,10 @@ _HOMES = {
 __all__ = ["Boosting", "FunctionalRegressor"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "curves", "data", "figures", "membership", "metrics", "solver", "sources"]
+
+
 def __getattr__(name: str) -> object:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)

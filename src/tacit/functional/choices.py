@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Literal, cast
 from tacit.errors import InvalidValue, between, require, require_count, require_word
 from tacit.functional.blocks import Blocks
 from tacit.functional.boosting import Recipe
+from tacit.privacy.columns import LONGEST, require_radius
 
 if TYPE_CHECKING:
     from tacit.functional.basis import BSplines, Fourier, Frame
 
 # Under noise, every coordinate costs: the smoothest ones hold most of a curve.
 FEW, FEW_Y = 6, 10
-# Squares of squares of lengths are taken; beyond this they are no longer numbers.
-LONGEST = 1e50
 
 Domain = tuple[float, float]
 
@@ -105,7 +104,7 @@ class Choices(Recipe):
         require(smooth, "smooth", self.smooth, "a finite number of at least 0")
         self._require_radius()
         for name, value in self.scale.items():
-            require_length(f"scale of {name}", value)
+            require_radius(f"scale of {name}", value)
         for name, value in self.center.items():
             near = between(value, -LONGEST, LONGEST)
             require(near, f"center of {name}", value, f"a number above {-LONGEST:g} and below {LONGEST:g}")
@@ -115,7 +114,7 @@ class Choices(Recipe):
             require_word("radius", self.radius, ("private",))
         for name, value in (self.radius if isinstance(self.radius, dict) else {"": self.radius}).items():
             if isinstance(value, int | float):
-                require_length(f"radius of {name}" if name else "radius", value)
+                require_radius(f"radius of {name}" if name else "radius", value)
 
     def frame(self, domain: Domain, components: int | None = None) -> "Frame":
         """The functions that curves on a domain are coordinates of; so many, or as for a predictor."""
@@ -205,9 +204,3 @@ class Choices(Recipe):
         if isinstance(self.radius, int | float):
             return dict.fromkeys(self.protected, float(self.radius)) or None
         return None
-
-
-def require_length(field: str, given: object) -> None:
-    """Refuse what is no positive number, or so large or small that its powers are none."""
-    allowed = f"a number above {1 / LONGEST:g} and below {LONGEST:g}"
-    require(between(given, 1 / LONGEST, LONGEST), field, given, allowed)

@@ -1,5 +1,6 @@
 """From what was released to a model: evidence is made of it, and boosting makes a fit of the evidence."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,16 @@ def from_moments(choices: Choices, noisy: Array) -> Model:
     )  # fmt: skip
     means = noisy[0, 1:] / count * np.repeat(radii, list(choices.blocks.widths.values()))
     cut = len(choices.predictors) * choices.width
-    return _model(choices, boost(evidence, choices), means[:cut], means[cut:])
+    spread = (choices.noise or 0.0) / math.sqrt(2) / count * radii[-1]
+    return _model(choices, boost(evidence, choices), means[:cut], _believed(means[cut:], spread))
+
+
+def _believed(mean: Array, spread: float) -> Array:
+    """A mean with noise of this deviation, shrunk by what noise may explain of it (James and Stein)."""
+    square, width = float(mean @ mean), len(mean)
+    # Three deviations of the squared length of nothing but noise.
+    explained = (width + 3 * math.sqrt(2 * width)) * spread**2
+    return mean * max(0.0, 1 - explained / square) if square > 0 else mean
 
 
 def nothing(choices: Choices) -> Model:
@@ -71,7 +81,8 @@ def without_noise(task: "Boosting", columns: Mapping[str, "Curves"]) -> Model:
     # Without noise every coordinate is worth having.
     alone = replace(
         task, predictors=predictors, parties={"here": (*predictors, task.response)}, release="local",
-        components=None, radius=None, noise=None, stretch={},
+        components=None, components_y=1 if task.components_y == 1 else None, radius=None, noise=None,
+        stretch={},
     )  # fmt: skip
     rows = np.hstack([alone.prepared(name, columns[name]) for name in (*predictors, task.response)])
     if predictors:

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_word
 from tacit.functional.blocks import products
-from tacit.functional.choices import FEW, FEW_Y, Choices, require_length
+from tacit.functional.choices import FEW, FEW_Y, Choices
 from tacit.functional.folds import NOISY_FOLDS, length, packed, unpacked
 from tacit.functional.lengths import Lengths
 from tacit.keys import Key
 from tacit.privacy.blind_products import unfolded
-from tacit.privacy.columns import ColumnsApart, ColumnsBlind, ColumnsTogether
+from tacit.privacy.columns import ColumnsApart, ColumnsBlind, ColumnsTogether, require_radius
 from tacit.privacy.mechanism import Mechanism, Unprotected
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
@@ -85,7 +85,7 @@ class Boosting(Choices):
             radius = None if self.radius == "private" else self.radius
             return replace(self, release=self.release or "local", radius=radius)
         if self.radius is None:
-            require_length("clip", privacy.clip)
+            require_radius("clip", privacy.clip)
         release = self.release or ("local" if privacy.noise == "site" else "moments")
         few = self.components or min(FEW, self.size)
         # A response that nobody counted the coordinates of may have more: its mean curve is in them.

@@ -48,9 +48,10 @@ def shares_of(parties: int, colluders: int) -> int:
         Refused: There are too few parties, or the colluders could read another's rows.
     """
     if not FEWEST <= parties <= MOST:
+        who = "1 party" if parties == 1 else f"{parties} parties"
         raise Refused(
-            f"{parties} parties cannot multiply in secret: from {FEWEST} to {MOST} can. For each two of them "
-            "a third has to deal random numbers"
+            f"{who} cannot multiply in secret: from {FEWEST} to {MOST} can. For each two of them a third has "
+            "to deal random numbers"
         )
     require_count("colluders", colluders)
     if colluders > 1:

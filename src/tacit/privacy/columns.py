@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tacit.errors import require, require_positive
+from tacit.errors import between, require, require_positive
 from tacit.keys import Key
 from tacit.privacy.blind_products import BlindProducts, order_of
 from tacit.privacy.mechanism import Array, Unprotected, clip_factors, noised
@@ -17,8 +17,8 @@ from tacit.privacy.release import Release, clipped_release
 if TYPE_CHECKING:
     from torch import Tensor
 
-# The shortest radius that is one.
-SHORTEST = 1e-100
+# The longest radius that is one; the shortest is its inverse. Beyond, powers of it are no numbers.
+LONGEST = 1e50
 # Who holds columns that are not known yet.
 EVERYBODY = "every party"
 # Of one histogram an exchange moves two counts by one.
@@ -252,10 +252,10 @@ def clipped(rows: Array, bound: float) -> Array:
         return np.where(factors[:, None] == 0, 0.0, rows) * factors[:, None]
 
 
-def require_radius(field: str, radius: float) -> None:
+def require_radius(field: str, radius: object) -> None:
     """Refuse what is no radius, or one whose square is none in double precision."""
-    require_positive(field, radius)
-    require(SHORTEST <= radius <= 1 / SHORTEST, field, radius, f"from {SHORTEST:g} to {1 / SHORTEST:g}")
+    allowed = f"a number above {1 / LONGEST:g} and below {LONGEST:g}"
+    require(between(radius, 1 / LONGEST, LONGEST), field, radius, allowed)
 
 
 def shortened(rows: Array, radius: float) -> Array:

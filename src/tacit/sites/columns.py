@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from tacit.errors import InvalidValue, require, require_count, require_word
 from tacit.sites.encoding import Encoding
-from tacit.sites.site import Cohort, Federation, Site
+from tacit.sites.site import FEWEST_RECORDS, Cohort, Federation, Site
 from tacit.sites.tables import Table
 
 
@@ -107,6 +107,8 @@ class Columns(Federation):
         listed = tuple(everything) if order is None else tuple(order)
         require(sorted(listed) == sorted(everything), "order", list(listed), "each column once")
         self.subjects = Subjects({name: everything[name] for name in listed})
+        few = len(self.subjects) < FEWEST_RECORDS
+        require(not few, "subjects", len(self.subjects), f"at least {FEWEST_RECORDS}")
         # What all subjects have in rows: nothing.
         self.store = Table(np.zeros((len(self.subjects), 0)), {}, ())
         self._sites = {name: Party(name, self.store, columns) for name, columns in self.holdings.items()}

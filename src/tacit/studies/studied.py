@@ -72,6 +72,11 @@ class Studied:
         return self.study.experiment.name
 
     @property
+    def futile(self) -> bool:
+        """Whether no run has come to anything."""
+        return bool(self.rows) and all(row["failed"] is not None for row in self.rows.values())
+
+    @property
     def failures(self) -> dict[str, list[Cell]]:
         """The cells that have no score, by the reason."""
         found: dict[str, list[Cell]] = {}
