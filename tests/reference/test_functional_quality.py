@@ -8,7 +8,8 @@ chosen from the release alone. Every seed has a truth, subjects and noise of its
 """
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from tacit.functional.data import simulate
 from tacit.functional.metrics import ril2
 from tacit.functional.sources import SimulatedCurves
 from tacit.run import Run
-from tacit.sites.columns import ByParty
+from tacit.sites.columns import ByParty, Columns
 
 ACTIVE = ("x1", "x2", "x3", "x4", "x5")
 # What nobody can predict.
@@ -27,6 +28,8 @@ FLOOR = 1 / 11
 SEED_DESIGN = SimulatedCurves()
 SMOOTH = SimulatedCurves(design="smooth", records=7000, held_out=2 / 7)
 SEEDS = (6001, 6002, 6003, 6004, 6005)
+# What the promise says of lengths, to no purpose: what curves are clipped to is bought.
+FAR = 100.0
 # Who adds noise, and epsilon: the largest RIL2 that was promised, and the mean that was found once.
 PROMISED = {
     ("site", 10): (0.5, 0.191),
@@ -35,19 +38,34 @@ PROMISED = {
 }
 
 
+class Found(NamedTuple):
+    """What is kept of a run: RIL2 on subjects held out, what was paid, and the longest radius."""
+
+    error: float
+    epsilon: float | None
+    radius: float
+
+
+@lru_cache(maxsize=len(SEEDS))
+def subjects(parties: int, seed: int) -> Columns:
+    return SMOOTH.open(ByParty(count=parties), seed)
+
+
 @cache
-def smooth(noise: str, epsilon: float | None, seed: int, parties: int = 2, draw: int = 0) -> Run:
+def smooth(noise: str, epsilon: float | None, seed: int, parties: int = 2, draw: int = 0) -> Found:
     """A fit to the smooth design; draws have the same subjects, and other noise."""
     promise = Open() if epsilon is None else Privacy(
-        unit="record", epsilon=epsilon, delta=1e-5, clip=1.0, noise=noise, rehearsal=True
+        unit="record", epsilon=epsilon, delta=1e-5, clip=FAR, noise=noise, rehearsal=True
     )  # fmt: skip
-    federation = SMOOTH.open(ByParty(count=parties), seed)
-    return fit(Boosting(radius="private"), federation, privacy=promise, seed=1000 * draw + seed)
+    task = Boosting(radius="private")
+    run = fit(task, subjects(parties, seed), privacy=promise, seed=1000 * draw + seed)
+    longest = max((run.task.lengths or {"none": 0.0}).values())
+    return Found(run.scores["ril2"], run.privacy.epsilon, longest)
 
 
 def errors(noise: str, epsilon: float | None, parties: int = 2, draw: int = 0) -> np.ndarray:
-    """RIL2 on subjects held out, for each seed."""
-    return np.array([smooth(noise, epsilon, seed, parties, draw).scores["ril2"] for seed in SEEDS])
+    """RIL2 for each seed."""
+    return np.array([smooth(noise, epsilon, seed, parties, draw).error for seed in SEEDS])
 
 
 @cache
@@ -56,11 +74,10 @@ def seed_design(seed: int, parties: int) -> Run:
 
 
 def check_one(noise: str, epsilon: float, seed: int) -> None:
-    run = smooth(noise, epsilon, seed)
-    assert run.scores["ril2"] <= PROMISED[noise, epsilon][0]
-    assert 0.99 * epsilon < run.privacy.epsilon <= epsilon
-    # The promise said 1: what curves are clipped to was bought.
-    assert set(run.task.radius.values()) != {1.0}
+    found = smooth(noise, epsilon, seed)
+    assert found.error <= PROMISED[noise, epsilon][0]
+    assert 0.99 * epsilon < found.epsilon <= epsilon
+    assert found.radius < FAR / 10
 
 
 def test_the_seed_design_is_predicted_better_than_by_the_reference_and_its_predictors_are_found():
@@ -81,7 +98,7 @@ def test_the_regressor_is_as_good_as_the_task_it_is_made_of():
 
 def test_without_noise_the_number_of_parties_changes_nothing():
     few, many = seed_design(SEEDS[0], 2), seed_design(SEEDS[0], 10)
-    assert many.scores == few.scores
+    assert many.scores == pytest.approx(few.scores, abs=1e-9)
     assert many.model.path == few.model.path
 
 
@@ -111,7 +128,7 @@ def test_over_five_draws_of_the_smooth_design_what_was_promised_is_kept(noise: s
 @pytest.mark.parametrize("parties", [4, 6, 8, 10])
 def test_over_two_draws_no_number_of_parties_changes_anything_without_noise(parties: int):
     for seed in SEEDS[:2]:
-        assert seed_design(seed, parties).scores == seed_design(seed, 2).scores
+        assert seed_design(seed, parties).scores == pytest.approx(seed_design(seed, 2).scores, abs=1e-9)
 
 
 @pytest.mark.slow
@@ -119,11 +136,10 @@ def test_over_two_draws_no_number_of_parties_changes_anything_without_noise(part
 def test_at_the_same_epsilon_any_number_of_parties_is_as_good_up_to_noise(noise: str, epsilon: float):
     # Every number of parties has noise of its own, and the first one several, to see how much that varies.
     usual = [errors(noise, epsilon, 2, draw) for draw in range(3)]
-    spread = np.std(usual, axis=0, ddof=1)
-    for parties in (1, 3, 4):
-        others = [errors(noise, epsilon, parties, 10 * parties + draw) for draw in range(2)]
-        apart = np.mean(others) - np.mean(usual)
-        assert abs(apart) <= 3 * np.sqrt((1 / 2 + 1 / 3) * np.mean(spread**2) / len(SEEDS))
+    variance = float(np.mean(np.var(usual, axis=0, ddof=1)))
+    for parties in (3, 4):
+        apart = errors(noise, epsilon, parties, parties).mean() - np.mean(usual)
+        assert abs(apart) <= 3 * np.sqrt((1 + 1 / 3) * variance / len(SEEDS))
 
 
 @pytest.mark.slow

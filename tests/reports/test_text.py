@@ -76,7 +76,7 @@ def test_a_summary_says_why_a_run_ended_early_and_which_round_is_kept():
 def test_several_runs_stand_side_by_side_with_all_their_scores():
     other = RUN | {"run": None, "name": "other", "scores": {"r2": 0.9}, "privacy": dict.fromkeys(PROMISE)}
     head, rule, first, second = side_by_side([RUN, other]).splitlines()
-    assert head.split() == ["run", "task", "rounds", "privacy", "C-index", "IBS", "r2"]
+    assert head.split() == ["run", "task", "rounds", "privacy", "C-index", "IBS", "R2"]
     assert set(rule) == {"-", " "}
     assert first.split()[0] == "runs/trial-1"
     assert first.split()[-3:] == ["0.7123", "0.2000", "-"]

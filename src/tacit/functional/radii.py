@@ -40,17 +40,24 @@ MANY, NOTHING = 0.1, 0.98
 MOST_LENGTHS, LONGER, FARTHEST = 0.9, 1.5, 3.0
 
 
+def marks(lengths: ArrayLike) -> Array:
+    """A 1 in the bin that each length falls in (lengths, bins); what is not finite counts as 0."""
+    given = np.asarray(lengths, dtype=np.float64)
+    require(given.ndim == 1 and given.size > 0, "lengths", f"shape {given.shape}", "a list of at least one")
+    finite = np.where(np.isfinite(given), given, 0.0)
+    bins = (np.searchsorted(EDGES, finite, side="left") - 1).clip(0, len(EDGES) - 2)
+    found = np.zeros((len(given), len(EDGES) - 1))
+    found[np.arange(len(given)), bins] = 1.0
+    return found
+
+
 def histogram(lengths: ArrayLike) -> Array:
-    """How many lengths fall in each bin; what is not finite is clipped to nothing, and counts as 0 (bins,).
+    """How many lengths fall in each bin (bins,).
 
     Guarantee:
         Replacing one length moves the result by at most `SENSITIVITY` in L2.
     """
-    given = np.asarray(lengths, dtype=np.float64)
-    require(given.ndim == 1 and given.size > 0, "lengths", f"shape {given.shape}", "a list of at least one")
-    finite = np.where(np.isfinite(given), given, 0.0)
-    bins = np.searchsorted(EDGES, finite, side="left") - 1
-    return np.bincount(bins.clip(0, len(EDGES) - 2), minlength=len(EDGES) - 1).astype(np.float64)
+    return marks(lengths).sum(axis=0)
 
 
 def radius(noisy: ArrayLike, quantile: float, *, deviation: float, count: int) -> float:

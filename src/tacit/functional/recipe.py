@@ -40,7 +40,7 @@ class Recipe:
     smooth_s: Grid = (0.0, 1e-3, 3e-2, 1.0)
     smooth_t: Grid = (0.0, 1e-2, 0.1, 1.0)
     smooth_st: Grid = 0.0
-    ridge: Grid = (1.0, 0.25, 0.5, 2.0, 4.0)
+    ridge: Grid = (1.0, 0.5, 2.0, 4.0)
 
     def __post_init__(self) -> None:
         require_rate("rate", self.rate)
