@@ -2,6 +2,8 @@
 
 What is fitted is a run like any other, with a party for each curve unless said otherwise: its privacy
 statement is `privacy_`, and what it is made of is `model_`.
+
+Every fit states its own price: a search under a promise costs the sum of its fits, which nobody adds up.
 """
 
 import secrets
