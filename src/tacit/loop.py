@@ -338,7 +338,7 @@ class Loop(Setting):
             width=int(updates.matrix.shape[1]),
             round=number,
             ticket=ticket,
-            limit=anything if self.aggregation.kind == "join" else mechanism.longest(),
+            limit=anything if self.joins else mechanism.longest(),
         )
         groups = mechanism.groups(names)
         if groups is not None and len(groups) != len(updates.names):

@@ -15,6 +15,7 @@ from tacit.aggregation.averaging import Mean
 from tacit.aggregation.base import Aggregator, Own, own_or_ours
 from tacit.aggregation.cautions import cautions
 from tacit.aggregation.clusters import Clusters
+from tacit.aggregation.join import Join
 from tacit.aggregation.liars import Attack
 from tacit.aggregation.quarantine import Quarantine, hidden
 from tacit.aggregation.robust import answering
@@ -185,8 +186,7 @@ class Setting:
             return mechanism.at_server(Mean()(nobody, sites=expected), key / "server")
         answers = self.engine.train(question, self.federation, state, names, mechanism, key)
         answers = self.tampered(answers, key)
-        joined = self.aggregation.kind == "join"
-        limit = (LONGEST, "l2") if joined else mechanism.longest()
+        limit = (LONGEST, "l2") if self.joins else mechanism.longest()
         screen = Screen(names=answers.names, width=question.width, round=0, ticket="", limit=limit)
         kept, _ = screen.rows(answers)
         if not kept.names and expected is None:
@@ -196,6 +196,11 @@ class Setting:
         with one_thread():
             combined = rule(kept, sites=expected)
         return mechanism.at_server(combined, key / "server")
+
+    @property
+    def joins(self) -> bool:
+        """Whether what parties send is put side by side, so that none can be compared with another."""
+        return isinstance(self.aggregation, Join)
 
     def tampered(self, updates: Updates, key: Key) -> Updates:
         """What the sites send, liars among them if the run has some."""
@@ -211,7 +216,7 @@ class Setting:
 
     def notes(self, width: int) -> tuple[str, ...]:
         """What to mind when reading the record of a run that trains so many numbers."""
-        if self.aggregation.kind == "join":
+        if self.joins:
             return ()
         found = cautions(self.aggregation, len(self.federation), self.privacy, self.quarantine)
         if self.quarantine is not None and isinstance(self.privacy, Privacy) and self.privacy.unit == "site":

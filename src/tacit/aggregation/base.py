@@ -213,7 +213,7 @@ def adopted(aggregation: object) -> Aggregator:
 
 def own_or_ours(aggregation: Aggregator) -> object | None:
     """What the user gave: an aggregator of ours, one of their own, or nothing where the task brings one."""
-    if aggregation.kind == "join":
+    if getattr(aggregation, "kind", None) == "join":
         return None
     return aggregation.combine if isinstance(aggregation, Own) else aggregation
 
