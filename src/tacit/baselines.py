@@ -4,6 +4,7 @@ Both look at records without protection. They are for simulations, open runs and
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -15,7 +16,7 @@ from tacit.privacy.work import layout_of
 from tacit.questions import closing_of
 from tacit.sites.site import Cohort, Federation
 from tacit.sites.tables import Records
-from tacit.task import Task
+from tacit.task import Task, of_round
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,6 +52,11 @@ def compare(
     everybody, pooled = federation.cohort(list(federation)), federation.pooled()
     alone = _trained(task, start, everybody, rounds, key / "alone")
     together = _trained(task, start, pooled.cohort(["pooled"]), rounds, key / "pooled")
+    if hasattr(task, "score_each"):
+        # Agents that trained alone are judged where they trained.
+        own = {name: place for place, name in enumerate(federation)}
+        known = cast(Any, task).score_each(alone, own, test)
+        return {"alone": known, "pooled": task.score(together[0], test)}
     if not apart:
         return {"alone": _scores(task, alone, test), "pooled": _scores(task, together, test)}
     places = {name: place for place, name in enumerate(federation)}
@@ -66,10 +72,11 @@ def _trained(task: Task, start: "Tensor", cohort: Cohort, rounds: int, key: Key)
     import torch
 
     # Sums are divided by a site's own expected batch: nothing is averaged that would need a common scale.
-    apart = Cohort(cohort.names, cohort.store, cohort.starts, cohort.sizes)
+    apart = replace(cohort, typical=None)
     states = start.expand(len(cohort), -1)
     for number in range(1, rounds + 1):
-        states = states + task.train(states, apart, Unprotected(), key / number).matrix
+        work = of_round(task, number, rounds)
+        states = states + work.train(states, apart, Unprotected(), key / number).matrix
     closing = closing_of(task)
     if closing is None:
         return states

@@ -1,7 +1,7 @@
 """What is refused, set aside or changed before a run charges anything."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tacit.aggregation.averaging import Mean
 from tacit.aggregation.base import Aggregator, adopted
@@ -10,7 +10,8 @@ from tacit.aggregation.liars import Attack
 from tacit.aggregation.server import Plain
 from tacit.errors import InvalidValue, Refused, require
 from tacit.keys import Key
-from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.mechanism import NORMS, Mechanism
+from tacit.privacy.packing import Packing
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.work import layout_of, name_of
@@ -19,6 +20,9 @@ from tacit.sites.sampling import Poisson
 from tacit.sites.site import Federation
 from tacit.sites.tables import Records
 from tacit.task import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LAYOUTS = {
     "rows": "sites that hold records of their own",
@@ -71,6 +75,47 @@ def informed(task: Task, mechanism: Mechanism) -> Task:
     return cast(Any, task).informed(mechanism) if hasattr(task, "informed") else task
 
 
+def packed_by(
+    task: Task, federation: Federation, privacy: Privacy | Open, **beside: object
+) -> Packing | None:
+    """How updates are sent in units of bounds that follow them, if the promise wants that.
+
+    Args:
+        task: What is learnt; it may say which parts an update has (`blocks`).
+        federation: Who holds what.
+        privacy: What is promised.
+        beside: What such updates do not go with, by the name of its table; None where it was not asked for.
+    """
+    if isinstance(privacy, Open) or privacy.clip_quantile is None:
+        return None
+    require_plain(privacy, **beside)
+    width = _started(task, federation).shape[-1]
+    return Packing(
+        blocks=getattr(task, "blocks", (width,)),
+        quantile=privacy.clip_quantile,
+        start=privacy.clip,
+        norm=NORMS[privacy.mechanism],
+    )
+
+
+def require_plain(privacy: Privacy | Open, **beside: object) -> None:
+    """Refuse what does not go with updates in units of their bounds, by the names of the tables."""
+    if isinstance(privacy, Open) or privacy.clip_quantile is None:
+        return
+    for name, asked in beside.items():
+        if asked is not None:
+            raise Refused(
+                f"[{name}] does not go with clip_quantile: updates are sent in units of their bounds, with "
+                "counts beside them. Leave one of them out"
+            )
+
+
+def _started(task: Task, federation: Federation) -> "Tensor":
+    """A state like any other, to try things out on before anything is paid."""
+    opening = opening_of(task)
+    return (task if opening is None else told(task, opening.stand_in)).start(federation, Key(0))
+
+
 def taken_beforehand(federation: Federation, privacy: Privacy | Open) -> Provenance:
     """What is public of a federation, and what was taken from its records already."""
     provenance = Provenance(privacy, public=federation.public)
@@ -116,14 +161,19 @@ def require_rehearsal(privacy: Privacy | Open) -> None:
 
 
 def require_scores(
-    task: Task, federation: Federation, mechanism: Mechanism, tables: Sequence[Records | None]
+    task: Task,
+    federation: Federation,
+    mechanism: Mechanism,
+    tables: Sequence[Records | None],
+    packing: Packing | None = None,
 ) -> None:
     """Refuse models that cannot be protected, or scored on these records, before anything is charged."""
-    opening = opening_of(task)
+    start, opening = _started(task, federation), opening_of(task)
     task = task if opening is None else told(task, opening.stand_in)
-    start = task.start(federation, Key(0))
-    mechanism.fits(start.shape[-1])
-    for table in tables:
+    mechanism.fits(start.shape[-1] if packing is None else packing.width)
+    for whole in tables:
+        # Worlds are glanced at: to play them to the end would take longer than some runs.
+        table = getattr(whole, "at_a_glance", whole)
         try:
             _ = task.score(start, table) if table is not None else {}
         except InvalidValue as error:

@@ -30,6 +30,7 @@ class Combined:
         standings: What the server thinks of each site.
         decisions: Whose standing changed.
         clusters: Which model each site belongs to, where there are several.
+        diary: What each site tells of its work.
     """
 
     step: "Tensor | None" = None
@@ -39,6 +40,7 @@ class Combined:
     standings: dict[str, Standing] = field(default_factory=dict[str, Standing])
     decisions: tuple[Decision, ...] = ()
     clusters: dict[str, int] = field(default_factory=dict[str, int])
+    diary: dict[str, dict[str, list[float]]] = field(default_factory=dict[str, dict[str, list[float]]])
 
 
 # Updates by the model that they move, and which model each site belongs to.

@@ -13,9 +13,9 @@ import platform
 import secrets
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EXPERIMENT, ROUNDS, LEDGER, STATE = "experiment.toml", "rounds.jsonl", "ledger.db", "state.safetensors"
-OPENED = "opened.json"
+OPENED, WEIGHTS = "opened.json", "weights"
 STATEMENT, ENVIRONMENT, SUMMARY, SECRET = "statement.json", "environment.json", "summary.json", "secret.key"
-MATHEMATICS = ("OPENBLAS", "MKL", "OMP", "BLIS", "NPY", "ATEN")
+MATHEMATICS = ("OPENBLAS", "MKL", "OMP", "BLIS", "NPY", "ATEN", "NUMBA")
 PACKAGES = ("tacit", "torch", "numpy", "scipy", "dp-accounting")
+# What worlds and their agents are computed by, where that is installed.
+EXTRAS = ("gymnasium", "numba", "llvmlite", "box2d")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,7 @@ class Checkpoint:
         ledger_head: The last row of the ledger when this was written.
         data: What tells the data of this run from any other; keyed by the run's secret.
         closed: Whether what is asked after the last round is in `best`.
+        kept: What else was found in earlier rounds and is needed in later ones, by its name.
     """
 
     finished: int
@@ -60,6 +63,7 @@ class Checkpoint:
     ledger_head: str
     data: str
     closed: bool = False
+    kept: Mapping[str, "Tensor"] = field(default_factory=dict[str, "Tensor"])
 
 
 class Directory:
@@ -182,6 +186,7 @@ class Directory:
         from safetensors.torch import save
 
         tensors = {"state": point.state, "memory": point.memory, "best": point.best}
+        tensors |= {f"kept.{name}": values for name, values in point.kept.items()}
         notes = {
             "finished": str(point.finished),
             "best_round": str(point.best_round),
@@ -203,16 +208,15 @@ class Directory:
         try:
             with cast(Any, safe_open(str(place), framework="pt")) as file:
                 notes = cast("dict[str, str]", file.metadata() or {})
-                tensors = {
-                    name: cast("Tensor", file.get_tensor(name)) for name in ("state", "memory", "best")
-                }
+                tensors = {name: cast("Tensor", file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
             if notes.pop("sha256") != _fingerprint(tensors, notes):
                 raise ValueError("its fingerprint does not fit")
-            state, memory, best = tensors.values()
+            state, memory, best = (tensors.pop(name) for name in ("state", "memory", "best"))
+            kept = {name.removeprefix("kept."): values for name, values in tensors.items()}
             finished, best_round = int(notes["finished"]), int(notes["best_round"])
             return Checkpoint(
                 finished, state, memory, best, best_round, notes["ledger_head"], notes["data"],
-                closed=notes["closed"] == "True",
+                closed=notes["closed"] == "True", kept=kept,
             )  # fmt: skip
         except (SafetensorError, KeyError, ValueError, OSError) as error:
             raise RunUnusable(f"run {self.path} cannot be read: {STATE} is damaged ({error})") from error
@@ -266,6 +270,31 @@ class Directory:
                 stream.flush()
                 os.fsync(stream.fileno())
 
+    def write_weights(self, number: int, weights: "Mapping[str, Tensor]") -> None:
+        """Keep what sites and server have come to in a round, rounded: for pictures, not to go on from."""
+        if self.path is None:
+            return
+        import torch
+        from safetensors.torch import save
+
+        with self._explained("made", WEIGHTS):
+            (self.path / WEIGHTS).mkdir(exist_ok=True)
+        small = {name: values.to(torch.float32).contiguous().clone() for name, values in weights.items()}
+        self.write(f"{WEIGHTS}/{number:06d}.safetensors", save(small))
+
+    def weights(self) -> "dict[int, dict[str, Tensor]]":
+        """What was kept of such weights, by the round and by whose they are."""
+        if self.path is None:
+            return {}
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        files = sorted((self.path / WEIGHTS).glob("*.safetensors"))
+        try:
+            return {int(file.stem): load(file.read_bytes()) for file in files}
+        except (SafetensorError, OSError, ValueError) as error:
+            raise RunUnusable(f"run {self.path} cannot be read: {WEIGHTS} is damaged ({error})") from error
+
     @contextmanager
     def _explained(self, verb: str, name: str) -> Generator[None]:
         try:
@@ -282,7 +311,11 @@ class Directory:
 def environment() -> dict[str, Any]:
     """What the run ran on, for whoever wants to repeat it."""
     here = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
-    return here | {name: version(name) for name in PACKAGES}
+    found = {name: version(name) for name in PACKAGES}
+    for name in EXTRAS:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return here | found
 
 
 @cache

@@ -25,6 +25,7 @@ from tacit.beforehand import (
     combined_by,
     informed,
     left_of,
+    packed_by,
     require_layout,
     require_scores,
     taken_beforehand,
@@ -33,6 +34,7 @@ from tacit.combining import Combined, Combining, whole
 from tacit.directory import LEDGER, Checkpoint, Directory
 from tacit.engines.base import Engine
 from tacit.engines.local import Local
+from tacit.engines.packed import Packed
 from tacit.errors import (
     BudgetExhausted,
     InvalidValue,
@@ -49,12 +51,12 @@ from tacit.privacy.work import Norm, exempt, promised
 from tacit.questions import Augmentation, closing_of, findings, opened, questions
 from tacit.record import Fault, Record, Round
 from tacit.run import Run, is_over, read, write
-from tacit.setting import Setting, digest
+from tacit.setting import BOUNDS, Setting, digest
 from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.site import Federation
 from tacit.sites.tables import Records
 from tacit.stopping import Look, Stopping, best, enough, pay_to_watch, watch_over
-from tacit.task import Task
+from tacit.task import Task, Updates, of_round
 from tacit.threads import one_thread
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
 
 Callback = Callable[[Round], None]
 # What is written down of how the updates of a round were combined.
-TOLD = ("skipped", "faults", "shares", "standings", "decisions", "clusters")
+TOLD = ("skipped", "faults", "shares", "standings", "decisions", "clusters", "diary")
 
 
 def fit(
@@ -125,21 +127,23 @@ def fit(
     )  # fmt: skip
     training = (stop or Stopping()).reserve(left_of(augment, federation, privacy, provenance))
     paid = stop is not None and stop.epsilon is not None
-    require_apart(clusters, privacy, watched=quarantine is not None, paid=paid)
+    require_apart(clusters, privacy, watched=quarantine is not None, paid=paid, rounds=rounds)
+    clusters = None if clusters is None else clusters.settled(list(federation))
     aggregation = settled(rule, clusters, list(federation), privacy)
     mechanism = training.solve(
         task, list(federation), aggregation, rounds, sampling=sampling.kind, records=federation.records,
         questions=questions(task), watched=quarantine is not None,
     )  # fmt: skip
     task = informed(task, mechanism)
+    packing = packed_by(task, federation, privacy, clusters=clusters, quarantine=quarantine)
     sampling.check(list(federation))
     federation = attacked(attack, federation, privacy, seed)
     watch, test = watch_over(federation, stop, task.goal, provenance, Key(seed))
     watched = [watch.records] if isinstance(watch, Look) else []
-    require_scores(task, federation, mechanism, [test, *watched])
+    require_scores(task, federation, mechanism, [test, *watched], packing)
     loop = Loop(
         task, federation, privacy, aggregation, server, sampling, engine, rounds, mechanism, watch,
-        training, augment, provenance, quarantine, attack, clusters,
+        training, augment, provenance, quarantine, attack, clusters, packing,
     )  # fmt: skip
     directory = Directory(out)
     choices = {"name": name, "seed": seed, "rounds": rounds, "baselines": baselines}
@@ -247,9 +251,8 @@ class Loop(Setting):
             chosen = past[point.best_round - 1].clusters if point.best_round else {}
             # Before anybody is told apart, all models are one.
             point = self.closed(point, chosen or dict.fromkeys(self.federation, 0), directory, ledger, key)
-        count = 1 if self.clusters is None else self.clusters.count
         last = past[-1].clusters if past else {}
-        notes = (*self.notes(point.state.shape[-1]), *idle(self.aggregation, last, count))
+        notes = (*self.notes(point.state.shape[-1]), *idle(self.aggregation, self.clusters, last, len(past)))
         return point, Record(rounds=tuple(past), chosen=point.best_round, stopped=early, notes=notes)
 
     def _pay_the_rest(self, ledger: Ledger, point: Checkpoint, key: Key) -> None:
@@ -275,17 +278,18 @@ class Loop(Setting):
         names = self.sampling(list(self.federation), self.privacy.participation, key / "who")
         # Where the price counts on a secret draw, how many came is a secret; so is the time it took.
         expected = self.mechanism.denominator(len(self.federation))
-        before = Combined(standings=past[-1].standings, clusters=past[-1].clusters) if past else Combined()
+        before = Combined(standings=past[-1].standings, clusters=past[-1].clusters) if past else self.begun
         found = self._few(names, expected, before)
         paid = found is None
         if found is None:
             price = (*self.mechanism.release(number, names), *self.watch.release(number))
             ledger.charge(price, ticket=ticket)
             try:
-                found = self._learnt(point, names, before, key, ticket, number)
+                found, point = self._learnt(point, names, before, key, ticket, number)
             except SecureAggregationFailed as error:
                 # Nothing was unmasked, and what was paid for is paid.
                 found = replace(before, skipped=str(error))
+        found = self.told_apart(found, point, number, key)
         after = replace(self._advanced(point, found, number, key), finished=number, ledger_head=ledger.head)
         told = Round(
             number=number,
@@ -320,17 +324,24 @@ class Loop(Setting):
         key: Key,
         ticket: str,
         number: int,
-    ) -> Combined:
-        """Send the sites to work, and combine what comes back."""
+    ) -> tuple[Combined, Checkpoint]:
+        """Send the sites to work, and combine what comes back; what is remembered of it is in the point."""
         mechanism, faults, parted = self.mechanism.of_round(number), tuple[Fault, ...](), whole
-        if self.clusters is None:
-            updates = self.engine.train(self.task, self.federation, point.state, names, mechanism, key)
+        task = of_round(self.task, number, self.rounds)
+        if not names:
+            # Noise alone, as wide as ever: nobody learns that nobody came.
+            width = point.state.shape[-1] if self.packing is None else self.packing.width
+            updates = Updates((), point.state.new_zeros((0, width)))
+        elif self.clusters is None:
+            work = task if self.packing is None else Packed(task, self.packing, point.kept[BOUNDS])
+            updates = self.engine.train(work, self.federation, point.state, names, mechanism, key)
         else:
             updates, faults, parted = trained_apart(
-                self.clusters, self.engine, self.task, self.federation, point.state, names, mechanism,
+                self.clusters, self.engine, task, self.federation, point, names, mechanism,
                 before.clusters, self.aggregation.standing(len(names)), key,
             )  # fmt: skip
         updates = self.tampered(replace(updates, round=number), key)
+        self.snapped(number, point.state, updates, before.clusters, mechanism)
         # Parties send different things: how long they are says nothing, and may tell about one record.
         anything: tuple[float, Norm] = (LONGEST, "l2")
         screen = Screen(
@@ -352,17 +363,23 @@ class Loop(Setting):
                 expected=mechanism.denominator(len(self.federation)),
                 parted=parted,
             )
-        return replace(found, faults=(*faults, *found.faults))
+        # Who took part may be a secret; then so is what they tell.
+        shown = self.provenance.allowed and mechanism.denominator(len(self.federation)) is None
+        diary = {name: dict(entry) for name, entry in updates.diary.items() if shown}
+        return replace(found, faults=(*faults, *found.faults), diary=diary), self.remembered(point, parted)
 
     def _advanced(self, point: Checkpoint, found: Combined, number: int, key: Key) -> Checkpoint:
         """Where the run stands after the server's step; a round without one changes nothing."""
         if found.step is None:
             return point
-        step, memory = self.server(self.mechanism.at_server(found.step, key / "server"), point.memory)
+        combined, kept = self.mechanism.at_server(found.step, key / "server"), dict(point.kept)
+        if self.packing is not None:
+            combined, kept[BOUNDS] = self.packing.unpacked(combined, point.kept[BOUNDS])
+        step, memory = self.server(combined, point.memory)
         advanced = self.task.advance(point.state, step)
         if not bool(advanced.isfinite().all()):
             raise InvalidValue(f"training diverged in round {number}: the state is not finite; lower the lr")
-        return replace(point, state=advanced, memory=memory)
+        return replace(point, state=advanced, memory=memory, kept=kept)
 
     def _scores(self, state: "Tensor", clusters: Mapping[str, int], key: Key) -> dict[str, float]:
         """How good the state is after a round."""

@@ -144,6 +144,8 @@ def _own(name: str, kind: str, folder: Path) -> type[Any]:
 def construct(kind: type[Made], name: str, table: object) -> Made:
     """Call a constructor with the keys of a table; wrong keys and types are refused by name."""
     fields, place = _table(name, table), f"[{name}] " if name else ""
+    # Some tables hold tables whose names the author chooses.
+    fields = cast(Any, kind).gathered(fields) if hasattr(kind, "gathered") else fields
     try:
         known = get_type_hints(kind)
     except NameError as error:

@@ -71,6 +71,8 @@ class Round:
         standings: What the server thinks of each site, where it keeps watch.
         decisions: Whose standing changed, and why.
         clusters: Which of several models each site belongs to, where there are several.
+        diary: What each site tells of its work beside its update, where everybody may know: lists of numbers
+            by their names.
     """
 
     number: int
@@ -86,6 +88,7 @@ class Round:
     standings: dict[str, Standing] = field(default_factory=dict[str, Standing])
     decisions: tuple[Decision, ...] = ()
     clusters: dict[str, int] = field(default_factory=dict[str, int])
+    diary: dict[str, dict[str, list[float]]] = field(default_factory=dict[str, dict[str, list[float]]])
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

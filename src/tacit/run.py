@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -124,6 +124,12 @@ class Run:
 
 def write(run: Run, directory: Directory) -> None:
     """Write down what came of a run, and forget its secret: it is over."""
+    task = cast(Any, run.task)
+    kept: dict[str, bytes] = {}
+    if hasattr(task, "archive"):
+        kept = task.archive(run.record.rounds, directory.weights())
+    for name, content in kept.items():
+        directory.write(name, content)
     directory.write_json(STATEMENT, run.privacy.as_dict())
     directory.write_json(SUMMARY, run.as_dict())
     directory.forget_secret()

@@ -6,7 +6,7 @@ price.
 
 import hmac
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
@@ -21,6 +21,8 @@ from tacit.aggregation.quarantine import Quarantine, hidden
 from tacit.aggregation.robust import answering
 from tacit.aggregation.screening import LONGEST, Screen
 from tacit.aggregation.server import ServerStep
+from tacit.apart import TRAILS, Apart, trails_of
+from tacit.combining import Combined
 from tacit.directory import OPENED, Checkpoint, Directory, machine
 from tacit.engines.base import Engine
 from tacit.errors import InvalidValue
@@ -29,6 +31,7 @@ from tacit.privacy.account import EVERYONE
 from tacit.privacy.blind_products import BlindProducts
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.packing import Packing
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.release import Release
@@ -43,6 +46,9 @@ from tacit.threads import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+# What is kept of bounds that follow the updates.
+BOUNDS = "bounds"
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +71,8 @@ class Setting:
     quarantine: Quarantine | None = None
     attack: Attack | None = None
     clusters: Clusters | None = None
+    packing: Packing | None = None
+    keep: Callable[[int, "Mapping[str, Tensor]"], None] | None = field(default=None, repr=False)
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def prepared(self, directory: Directory, ledger: Ledger, key: Key, data: str) -> tuple[Self, Checkpoint]:
@@ -78,10 +86,12 @@ class Setting:
         if point is None:
             self._budget(ledger)
             nothing = torch.zeros(0, dtype=torch.float64)
-            point = Checkpoint(0, nothing, nothing, nothing, 0, ledger.head, data)
+            kept = {} if self.packing is None else {BOUNDS: self.packing.begun()}
+            point = Checkpoint(0, nothing, nothing, nothing, 0, ledger.head, data, kept=kept)
             # From now on, what was paid for is known to be of this run.
             directory.write_checkpoint(point)
-        ready = self._augmented(point, ledger, key)._opened(point, directory, ledger, key)
+        kept = replace(self, keep=directory.write_weights)
+        ready = kept._augmented(point, ledger, key)._opened(point, directory, ledger, key)
         return ready._counted(point, ledger, key), point
 
     def _augmented(self, point: Checkpoint, ledger: Ledger, key: Key) -> Self:
@@ -198,6 +208,54 @@ class Setting:
         return mechanism.at_server(combined, key / "server")
 
     @property
+    def begun(self) -> Combined:
+        """What is known before the first round."""
+        names = list(self.federation)
+        return Combined(clusters={} if self.clusters is None else self.clusters.begun(names))
+
+    def remembered(self, point: Checkpoint, parted: object) -> Checkpoint:
+        """Where the run stands, with what is remembered of how the sites of a round were parted."""
+        import torch
+
+        trails = parted.trails if isinstance(parted, Apart) else None
+        if trails is None:
+            return point
+        return replace(point, kept={**point.kept, TRAILS: torch.from_numpy(trails.rows)})
+
+    def told_apart(self, found: Combined, point: Checkpoint, number: int, key: Key) -> Combined:
+        """What came of a round; after the last one with one model for all, sites are told apart for good.
+
+        Who did not come to that very round is told apart by what it sent before.
+        """
+        if self.clusters is None or number != self.clusters.warm:
+            return found
+        trails = trails_of(self.clusters, point, self.federation)
+        assert trails is not None
+        f = self.aggregation.standing(len(self.federation) // self.clusters.models)
+        return replace(found, clusters=trails.groups(self.clusters.models, key / "clusters", f))
+
+    def snapped(
+        self,
+        number: int,
+        state: "Tensor",
+        updates: Updates,
+        clusters: Mapping[str, int],
+        mechanism: Mechanism,
+    ) -> None:
+        """Keep the weights before a round and, where everybody may see them, what each site made of them."""
+        every: int | None = getattr(self.task, "snapshots", None)
+        if self.keep is None or not every or number % every:
+            return
+        models = state.reshape(-1, state.shape[-1])
+        names = ["global"] if state.ndim == 1 else [f"model-{place}" for place in range(len(models))]
+        known = dict(zip(names, models, strict=True))
+        seen = mechanism.denominator(len(self.federation)) is None and mechanism.groups(updates.names) is None
+        if seen and self.packing is None:
+            handed = state if self.clusters is None else self.clusters.handed(state, clusters, updates.names)
+            known |= dict(zip(updates.names, handed + updates.matrix, strict=True))
+        self.keep(number, known)
+
+    @property
     def joins(self) -> bool:
         """Whether what parties send is put side by side, so that none can be compared with another."""
         return isinstance(self.aggregation, Join)
@@ -223,7 +281,7 @@ class Setting:
             told = hidden(self.mechanism.deviation(1), self.privacy.clip, width)
             found += [] if told is None else [told]
         sites, rule = len(self.federation), name_of(self.aggregation)
-        f = self.aggregation.standing(sites // (1 if self.clusters is None else self.clusters.count))
+        f = self.aggregation.standing(sites // (1 if self.clusters is None else self.clusters.models))
         if f:
             found.insert(0, f"updates are combined by {rule}, which stands {f} of {sites} sites that lie")
         if self.attack is not None:
@@ -285,12 +343,13 @@ class Setting:
         may round otherwise. Work that cannot be written down is never the same after a crash.
         """
         inputs = repr((key.path, point.data, self._work))
-        return digest(key, inputs, point.state.numpy().tobytes())
+        known = (point.state, *(point.kept[name] for name in sorted(point.kept)))
+        return digest(key, inputs, b"".join(part.numpy().tobytes() for part in known))
 
 
 def _blank(point: Checkpoint) -> Checkpoint:
     """A run before its first state."""
-    return replace(point, state=point.state[:0])
+    return replace(point, state=point.state[:0], kept={})
 
 
 def digest(key: Key, purpose: str, content: bytes) -> str:

@@ -1,7 +1,8 @@
 """The contract of what is learnt: a task trains a cohort of sites and knows nothing of the loop around it."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+Made = TypeVar("Made")
 # A score that decides, and its good direction.
 Goal = tuple[str, Literal["max", "min"]]
 
@@ -30,11 +32,16 @@ class Updates:
         names: The sites, in the order of the rows.
         matrix: Their updates (sites, coordinates).
         round: Which round they are of; what is drawn in public for a round is drawn by it.
+        diary: What each site tells of its work beside its update, in lists of numbers by their names. No
+            promise covers it: a task tells nothing unless its provenance allows it.
     """
 
     names: tuple[str, ...]
     matrix: "Tensor"
     round: int = 0
+    diary: Mapping[str, Mapping[str, list[float]]] = field(
+        default_factory=dict[str, Mapping[str, list[float]]]
+    )
 
 
 class Trains(Protocol):
@@ -139,3 +146,9 @@ class Task(Work, Protocol):
     def model(self, state: "Tensor") -> Any:  # noqa: ANN401
         """What the user predicts with."""
         ...
+
+
+def of_round(task: Made, number: int, rounds: int) -> Made:
+    """The task as it is in a round, if that makes a difference to it: a pace that falls, say."""
+    wanted = getattr(task, "of_round", None)
+    return task if wanted is None else wanted(number, rounds)

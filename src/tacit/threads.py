@@ -1,8 +1,10 @@
-"""How many threads sums are taken by: one, so that they keep one order."""
+"""How many threads sums are taken by: one, so that they keep one order. And how many cores there are."""
 
+import os
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import cache
+from functools import lru_cache
 
 from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
@@ -18,12 +20,18 @@ def one_thread() -> Generator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with _threads().limit(limits=1):
+        with _threads(len(sys.modules)).limit(limits=1):
             yield
     finally:
         torch.set_num_threads(before)
 
 
-@cache
-def _threads() -> ThreadpoolController:
+@lru_cache(maxsize=1)
+def _threads(modules: int) -> ThreadpoolController:
+    """The libraries that have threads; looked for again once there are more modules."""
     return ThreadpoolController()
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -473,4 +473,5 @@ def test_more_models_than_sites_are_refused():
 
 
 def test_clusters_are_a_table_of_a_file():
-    assert described(Clusters(count=2, by="weights")) == {"kind": "clusters", "count": 2, "by": "weights"}
+    table = {"kind": "clusters", "count": 2, "by": "weights", "warm": 0}
+    assert described(Clusters(count=2, by="weights")) == table

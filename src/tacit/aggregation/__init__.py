@@ -7,6 +7,7 @@ mixing        steps before a rule: nearest neighbours, buckets
 screening     what is left out before anything is combined
 quarantine    who is watched, and left out for a while
 clusters      several models for one federation
+grouping      groups of points, and how far two groupings agree
 secure/       sums of vectors that nobody sees
 attacks       how sites lie, to try all of this out
 server        what the server does with the result

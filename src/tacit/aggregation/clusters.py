@@ -7,30 +7,26 @@ added, groups cannot be told apart.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.aggregation.base import rows_of
+from tacit.aggregation.grouping import Array, Labels, directed, matched, outvoted, squared
+from tacit.aggregation.grouping import adjusted_rand as adjusted_rand
+from tacit.aggregation.grouping import agreement as agreement
+from tacit.aggregation.grouping import kmeans as kmeans
 from tacit.errors import require, require_count, require_word
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
 from tacit.record import Fault
 from tacit.sites.site import Cohort
-from tacit.sites.tables import Table
 from tacit.task import Task, Updates
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Array = NDArray[np.float64]
-Labels = NDArray[np.intp]
-By = Literal["loss", "direction", "weights"]
-
-# How often k-means starts anew; the best of all is kept.
-STARTS = 16
-# Points nearer to each other than this part of the largest distance are one point: the rest is rounding.
-ROUNDING = 1e-8
+By = Literal["loss", "direction", "weights", "site"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,29 +37,67 @@ class Clusters:
     Models that are drawn apart instead mostly leave one of them without a site for good.
 
     Args:
-        count: How many models there are.
+        count: How many models there are; left out where every site has its own.
         by: `loss`: each site picks the model that fits its own records best, once models differ (IFCA, Ghosh
             and others 2020); a pick is taken from private records. `direction`: by where a site is going.
-            `weights`: by where it has come to, that is, k-means of the trained models.
+            `weights`: by where it has come to, that is, k-means of the trained models. `site`: every site has
+            a model of its own for good, and learns from nobody.
+        warm: For how many rounds there is one model for all first, by `direction` or `weights`. What sites
+            made of it in all these rounds tells them apart once, and for good.
     """
 
-    count: int
+    count: int | None = None
     by: By = "loss"
+    warm: int = 0
     kind: ClassVar[str] = "clusters"
 
     def __post_init__(self) -> None:
-        require_count("count", self.count)
-        require(self.count >= 2, "count", self.count, "at least 2: one model needs no clusters")
-        require_word("by", self.by, ("loss", "direction", "weights"))
+        if self.count is None:
+            require(self.by == "site", "count", "nothing", 'a whole number of at least 2, unless by = "site"')
+        else:
+            require_count("count", self.count)
+            require(self.count >= 2, "count", self.count, "at least 2: one model needs no clusters")
+        require_word("by", self.by, get_args(By))
+        if self.warm != 0:
+            require_count("warm", self.warm)
+        useful = self.warm == 0 or self.by in ("direction", "weights")
+        require(useful, "warm", self.warm, f'0, or left out, with by = "{self.by}"')
+
+    @property
+    def models(self) -> int:
+        """How many models there are; known once it is settled."""
+        assert self.count is not None
+        return self.count
+
+    @property
+    def fewest(self) -> int:
+        """How many models there are at least, whoever the sites are."""
+        return 2 if self.count is None else self.count
 
     def check(self, names: Sequence[str]) -> None:
-        """Refuse a federation with fewer sites than models."""
-        allowed = f"at most {len(names)}, the number of sites"
-        require(self.count <= len(names), "[clusters] count", self.count, allowed)
+        """Refuse a federation with fewer sites than models, or other than as many where each has its own."""
+        sites = f"{len(names)}, the number of sites"
+        if self.by == "site":
+            require(len(names) >= 2, "[clusters] by", self.by, "left out where there is one site")
+            allowed = f'{sites}, or left out, with by = "site"'
+            require(self.count in (None, len(names)), "[clusters] count", self.count, allowed)
+        else:
+            require(self.models <= len(names), "[clusters] count", self.count, f"at most {sites}")
+
+    def settled(self, names: Sequence[str]) -> "Clusters":
+        """This with the number of models known, for a federation of these sites."""
+        self.check(names)
+        return replace(self, count=len(names)) if self.count is None else self
 
     def started(self, state: "Tensor") -> "Tensor":
         """The models before the first round (count, coordinates), all the same."""
-        return state.expand(self.count, -1).clone()
+        return state.expand(self.models, -1).clone()
+
+    def begun(self, names: Sequence[str]) -> dict[str, int]:
+        """Which model each site of a federation belongs to before the first round, if it does to any."""
+        if self.by == "site":
+            return {name: place for place, name in enumerate(names)}
+        return dict.fromkeys(names, 0) if self.warm else {}
 
     def handed(self, models: "Tensor", standing: Mapping[str, int], names: Sequence[str]) -> "Tensor":
         """What each of these sites starts a round from (sites, coordinates): its model.
@@ -86,10 +120,12 @@ class Clusters:
         A site whose choice names no model is left out of the round.
         """
         choices = {name: float(row[0]) for name, row in zip(updates.names, updates.matrix, strict=True)}
-        valid = {name: int(given) for name, given in choices.items() if given in range(self.count)}
+        valid = {name: int(given) for name, given in choices.items() if given in range(self.models)}
         kept = [place for place, name in enumerate(updates.names) if name in valid]
         faults = tuple(
-            Fault(site=name, reason="schema", detail=f"model {given:g} came, 0 to {self.count - 1} are there")
+            Fault(
+                site=name, reason="schema", detail=f"model {given:g} came, 0 to {self.models - 1} are there"
+            )
             for name, given in choices.items()
             if name not in valid
         )
@@ -103,6 +139,7 @@ class Clusters:
         before: Mapping[str, int],
         key: Key,
         f: int = 0,
+        trails: "Trails | None" = None,
     ) -> dict[str, int]:
         """Which model each site belongs to, after a round; models keep their numbers as far as they can.
 
@@ -116,12 +153,18 @@ class Clusters:
             before: Which model each site belonged to; by `loss`, which it chose.
             key: What the draws of the search repeat by.
             f: How many liars there may be: so few sites are no group of their own.
+            trails: What is remembered of the rounds with one model for all, if there were some: then who has
+                a model stays with it.
         """
-        if not updates.names or (self.by == "loss" and len(np.unique(models.numpy(), axis=0)) == self.count):
+        if not updates.names or self.by == "site":
+            return dict(before)
+        if trails is not None:
+            return trails.joined(updates, before) if before else trails.groups(self.models, key, f)
+        if self.by == "loss" and len(np.unique(models.numpy(), axis=0)) == self.models:
             return dict(before)
         places = _Places.of(updates, handed, models, before)
-        found = outvoted(places.seen(self.by), self.count, key, f)
-        labels = _matched(found, places.reached, places.models)
+        found = outvoted(places.seen(self.by), self.models, key, f)
+        labels = matched(found, places.reached, places.models)
         came = dict(zip(places.names, labels.tolist(), strict=True))
         return {**before, **{name: came[name] for name in updates.names}}
 
@@ -155,18 +198,125 @@ class Choosing:
         import torch
 
         models = state.reshape(self.count, -1)
-        picked = [self._picked(models, cohort.records_of(position)) for position in range(len(cohort))]
+        held = cohort.holdings or [cohort.records_of(position) for position in range(len(cohort))]
+        picked = [self._picked(models, own) for own in held]
         updates = self.task.train(models[picked], cohort, mechanism, key)
         column = updates.matrix.new_tensor(picked).unsqueeze(1)
         return replace(updates, matrix=torch.cat([column, updates.matrix], dim=1))
 
-    def _picked(self, models: "Tensor", table: Table) -> int:
+    def _picked(self, models: "Tensor", own: Any) -> int:  # noqa: ANN401
         """The model with the smallest mean loss; of several, the first."""
         # A model that has come to nothing is nobody's best.
         with np.errstate(over="ignore", invalid="ignore"):
-            losses = [self.task.losses(model, table) for model in models]
+            losses = [self.task.losses(model, own) for model in models]
         means = np.nan_to_num([loss.mean() if loss.size else 0.0 for loss in losses], nan=np.inf)
         return int(means.argmin())
+
+
+@dataclass(frozen=True, eq=False)
+class Trails:
+    """What the server remembers of each site from the rounds with one model for all.
+
+    One round says little about where a site is going. What is the same in all rounds adds up, and chance does
+    not.
+
+    Args:
+        by: By `direction`, a trail is the sum of a site's updates, each seen from the middle of those that
+            came with it and at length 1; by `weights`, it is where the site came to when it last came.
+        names: The sites of the federation.
+        rows: Their trails (sites, coordinates); not a number where a site has never come.
+    """
+
+    by: By
+    names: tuple[str, ...]
+    rows: Array
+
+    def followed(self, updates: Updates, handed: "Tensor", f: int = 0) -> "Trails":
+        """The trails after a round.
+
+        Args:
+            updates: What the sites sent, noise included.
+            handed: What each of them started from (sites, coordinates).
+            f: How many liars there may be: they do not say where the middle is.
+        """
+        if not updates.names:
+            return self
+        names, moved, order = _sorted(updates)
+        came = [self.names.index(name) for name in names]
+        rows = self.rows.copy()
+        if self.by == "weights":
+            rows[came] = handed.numpy()[order] + moved
+        else:
+            # Every round counts alike: those of long updates would drown all others.
+            rows[came] = np.where(np.isnan(rows[came]), 0.0, rows[came]) + _unit(moved - _middle(moved, f))
+        return replace(self, rows=rows)
+
+    def groups(self, count: int, key: Key, f: int = 0) -> dict[str, int]:
+        """The group of each site that has come, by what its trail is like; see `Clusters.regrouped`."""
+        known = self._known
+        if not len(known):
+            return {}
+        labels = outvoted(self._points(known), count, key, f)
+        return {self.names[place]: int(label) for place, label in zip(known, labels, strict=True)}
+
+    def joined(self, updates: Updates, before: Mapping[str, int]) -> dict[str, int]:
+        """Which model each site belongs to: one that is new, to those whose trails are most like its update.
+
+        Args:
+            updates: What the sites sent.
+            before: Which model each site belonged to.
+        """
+        names, moved, _ = _sorted(updates)
+        own = np.array([before.get(name, -1) for name in names])
+        if (own >= 0).all():
+            return dict(before)
+        known = np.array([place for place in self._known if self.names[place] in before], dtype=np.intp)
+        points, labels = self._points(known), np.array([before[self.names[place]] for place in known])
+        numbers = np.unique(labels)
+        centres = _means(points, labels, numbers)
+        away = moved[own < 0]
+        if np.isin(numbers, own).all():
+            # The middle is that of all groups: seen from those of one group, anybody would be of another.
+            away = away - _means(moved, own, numbers).mean(axis=0)
+        if self.by == "direction":
+            away, centres = (_unit(part) for part in (away, centres))
+        nearest = numbers[squared(away, centres).argmin(axis=1)].tolist()
+        late = [name for name in names if name not in before]
+        return {**before, **dict(zip(late, nearest, strict=True))}
+
+    @property
+    def _known(self) -> Labels:
+        """The places of the sites that have come."""
+        return np.flatnonzero(~np.isnan(self.rows).any(axis=1))
+
+    def _points(self, places: Labels) -> Array:
+        """What these sites are told apart by."""
+        rows = self.rows[places]
+        return directed(rows) if self.by == "direction" else rows - rows.mean(axis=0)
+
+
+def _sorted(updates: Updates) -> tuple[list[str], Array, Labels]:
+    """The sites by name, what each sent, and which of the given rows that is: sums keep one order."""
+    rows, order = rows_of(updates)
+    return [updates.names[int(place)] for place in order], rows.astype(np.float64), order
+
+
+def _middle(rows: Array, f: int) -> Array:
+    """The mean of all rows, without the f largest and the f smallest numbers of each column."""
+    if f == 0 or len(rows) <= 2 * f:
+        return rows.mean(axis=0)
+    return np.sort(rows, axis=0)[f : len(rows) - f].mean(axis=0)
+
+
+def _means(rows: Array, labels: Labels, numbers: Labels) -> Array:
+    """The mean of the rows of each of these groups."""
+    return np.stack([rows[labels == number].mean(axis=0) for number in numbers])
+
+
+def _unit(rows: Array) -> Array:
+    """The rows at length 1; what has no length stays."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
 
 
 @dataclass(frozen=True)
@@ -222,9 +372,7 @@ class _Places:
         """
         middle = self.models.mean(axis=0)
         way = self.start - middle + self._stretch() * self.moved
-        lengths = np.linalg.norm(way, axis=1)
-        unit = np.hypot(lengths, np.median(lengths))[:, None]
-        return np.divide(way, unit, out=np.zeros_like(way), where=unit > 0)
+        return directed(way)
 
     def _stretch(self) -> float:
         """How much longer than they are updates are taken to be.
@@ -232,145 +380,9 @@ class _Places:
         A step that is chance goes one part in the root of the number of coordinates towards another model; it
         must not get anywhere near the half of the way.
         """
-        steps, between = np.linalg.norm(self.moved, axis=1), _squares(self.models, self.models)
+        steps, between = np.linalg.norm(self.moved, axis=1), squared(self.models, self.models)
         if not steps.any() or not between.any():
             return 1.0
         half = float(np.sqrt(between[between > 0].min())) / 2
         usual = float(np.median(steps[steps > 0]))
         return max(1.0, half / usual * min(2.0, np.sqrt(self.moved.shape[1]) / 6))
-
-
-def outvoted(points: Array, count: int, key: Key, f: int) -> Labels:
-    """The group of each point as k-means finds it, but no group of f points or fewer, where there are others.
-
-    Liars who agree look like a group. A group that may be all liars is set aside, others are searched for
-    without it, and its points go to the nearest of them, where they are outvoted.
-    """
-    kept = np.arange(len(points))
-    labels = kmeans(points, count, key)
-    while f:
-        small = np.bincount(labels) <= f
-        rest = kept[~small[labels]]
-        if not small.any() or len(rest) < count * (f + 1):
-            break
-        kept, labels = rest, kmeans(points[rest], count, key)
-    centres = np.stack([points[kept[labels == group]].mean(axis=0) for group in range(labels.max() + 1)])
-    found = _squares(points, centres).argmin(axis=1)
-    found[kept] = labels
-    return found
-
-
-def kmeans(points: Array, count: int, key: Key) -> Labels:
-    """The group of each point (points, coordinates), at most `count` of them, numbered as they appear.
-
-    Groups are chosen so that points are near the mean of their group (Lloyd's steps from seeds drawn far from
-    each other: k-means++, Arthur and Vassilvitskii 2007), the best of several starts. Equal points are in one
-    group.
-    """
-    compact, chance = _compact(points), key.generator()
-    found = [_settled(compact, _seeds(compact, count, chance)) for _ in range(STARTS)]
-    # Sums that differ by rounding are one result: the first.
-    costs = np.array([cost for cost, _ in found])
-    labels = found[int(np.flatnonzero(costs <= costs.min() * (1 + ROUNDING))[0])][1]
-    _, first, named = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[named]
-
-
-def _compact(points: Array) -> Array:
-    """The same points in as many coordinates as there are points, the largest distances about 1.
-
-    Few sites have few dimensions between them, however many coordinates an update has.
-    """
-    centred = points - points.mean(axis=0)
-    largest = float(np.abs(centred).max(initial=0.0))
-    if largest == 0.0:
-        return np.zeros((len(points), 1))
-    centred /= largest
-    values, vectors = np.linalg.eigh(centred @ centred.T)
-    # What is smaller is rounding, which would tell equal points apart.
-    kept = values > 1e-13 * values[-1]
-    return vectors[:, kept] * np.sqrt(values[kept] / values[-1])
-
-
-def _seeds(points: Array, count: int, chance: np.random.Generator) -> Array:
-    """Some of the points, each far from those before; fewer than `count` where there are no more."""
-    seeds = points[[int(chance.integers(len(points)))]]
-    while len(seeds) < count:
-        far = _squares(points, seeds).min(axis=1)
-        far[far <= ROUNDING**2] = 0.0
-        if not far.any():
-            break
-        place = int(chance.choice(len(points), p=far / far.sum()))
-        seeds = np.concatenate([seeds, points[[place]]])
-    return seeds
-
-
-def _settled(points: Array, centres: Array) -> tuple[float, Labels]:
-    """Points go to the nearest centre and centres to the middle of their points, until nobody moves."""
-    labels = np.full(len(points), -1, dtype=np.intp)
-    while True:
-        squares = _squares(points, centres)
-        nearest = squares.argmin(axis=1)
-        # Who is as near to its own centre stays, so that every step makes the whole smaller.
-        here = np.take_along_axis(squares, np.maximum(labels, 0)[:, None], axis=1)[:, 0]
-        stays = (labels >= 0) & (here <= squares.min(axis=1) + ROUNDING**2)
-        nearest = np.where(stays, labels, nearest)
-        if np.array_equal(nearest, labels):
-            return float(np.take_along_axis(squares, labels[:, None], axis=1).sum()), labels
-        labels = nearest
-        taken = np.unique(labels)
-        centres = centres.copy()
-        centres[taken] = [points[labels == label].mean(axis=0) for label in taken]
-
-
-def _squares(points: Array, centres: Array) -> Array:
-    """The squared distances (points, centres)."""
-    return ((points[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2)
-
-
-def _matched(labels: Labels, reached: Array, models: Array) -> Labels:
-    """The labels as numbers of models, each group beside the model it is nearest to, all in all."""
-    from scipy.optimize import linear_sum_assignment
-
-    groups = range(int(labels.max()) + 1)
-    centres = np.stack([reached[labels == group].mean(axis=0) for group in groups])
-    far = np.stack([((models - centre) ** 2).sum(axis=1) for centre in centres])
-    _, numbers = linear_sum_assignment(far)
-    return np.asarray(numbers, dtype=np.intp)[labels]
-
-
-def adjusted_rand(
-    labels: Mapping[str, object] | Sequence[object], known: Mapping[str, object] | Sequence[object]
-) -> float:
-    """How well two groupings agree (Hubert and Arabie 1985): 1 if they are the same, about 0 if by chance.
-
-    Args:
-        labels: The group of each site, by name or in order.
-        known: Another grouping of the same sites.
-    """
-    one, other = _paired(labels, known)
-    _, rows = np.unique(one, return_inverse=True)
-    _, columns = np.unique(other, return_inverse=True)
-    table = np.zeros((rows.max(initial=0) + 1, columns.max(initial=0) + 1))
-    np.add.at(table, (rows, columns), 1)
-    both, ours, theirs, all_pairs = (
-        float((counts * (counts - 1) / 2).sum())
-        for counts in (table, table.sum(axis=1), table.sum(axis=0), np.array(float(len(rows))))
-    )
-    by_chance = ours * theirs / all_pairs if all_pairs else 0.0
-    most = (ours + theirs) / 2
-    # Both put everybody together, or everybody apart.
-    return 1.0 if most == by_chance else (both - by_chance) / (most - by_chance)
-
-
-def _paired(
-    labels: Mapping[str, object] | Sequence[object], known: Mapping[str, object] | Sequence[object]
-) -> tuple[list[str], list[str]]:
-    """The groups of the same sites in the same order, as words that can be sorted."""
-    if isinstance(labels, Mapping) and isinstance(known, Mapping):
-        require(set(labels) == set(known), "labels", sorted(labels), f"of the sites {sorted(known)}")
-        labels, known = [labels[name] for name in known], list(known.values())
-    both_by_name = isinstance(labels, Mapping) == isinstance(known, Mapping)
-    require(both_by_name, "labels", type(labels).__name__, f"a {type(known).__name__}, like known")
-    require(len(labels) == len(known), "labels", f"{len(labels)} of them", f"{len(known)}, as many as known")
-    return [repr(label) for label in labels], [repr(label) for label in known]

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from tacit.privacy import accounting
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Release
+from tacit.privacy.signal import Signal, cautions, signal
 from tacit.privacy.statement import Statement, state
 from tacit.privacy.work import Combiner, Question, Work, exempt, promised
 
@@ -29,6 +30,7 @@ class Plan:
         comparisons: Epsilon of the planned rounds by other theorems.
         budget: The epsilon that was asked for, if one was.
         warnings: What the author of the experiment may want to reconsider.
+        signal: How long an update is against its noise, where that is known before the run.
     """
 
     statement: Statement
@@ -38,11 +40,13 @@ class Plan:
     comparisons: dict[str, float | None]
     budget: float | None
     warnings: tuple[str, ...]
+    signal: Signal | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         fields = ("rounds", "noise_multiplier", "spends", "comparisons", "budget", "warnings")
-        return {"promise": self.statement.as_dict(), **{name: getattr(self, name) for name in fields}}
+        told = {} if self.signal is None else {"signal": self.signal.as_dict()}
+        return {"promise": self.statement.as_dict(), **{name: getattr(self, name) for name in fields}, **told}
 
 
 def plan(
@@ -59,6 +63,7 @@ def plan(
     once: Collection[Release] = (),
     questions: Sequence[Question] = (),
     watched: bool = False,
+    models: int = 1,
 ) -> Plan:
     """Solve a promise for its noise and price it.
 
@@ -75,6 +80,7 @@ def plan(
         once: What else is released once.
         questions: What is asked once, before or after all rounds.
         watched: Whether the server decides about sites by looking at their updates.
+        models: How many models share the sites.
 
     Raises:
         Refused: The promise cannot be kept for this combination.
@@ -107,6 +113,7 @@ def plan(
             warnings=warnings,
         )
     marks = sorted({1, (rounds + 1) // 2, rounds, rounds + 1})
+    heard = signal(privacy, mechanism, getattr(task, "width", None), len(sites) // models, rounds)
     return Plan(
         statement=statement,
         rounds=rounds,
@@ -114,7 +121,8 @@ def plan(
         spends={mark: accounting.epsilon(before + _times(one_round, mark), privacy.delta) for mark in marks},
         comparisons=accounting.compare(whole, privacy.delta),
         budget=privacy.epsilon,
-        warnings=tuple(_warnings(privacy, statement, sites, records)),
+        warnings=(*_warnings(privacy, statement, sites, records), *cautions(heard)),
+        signal=heard,
     )
 
 

@@ -12,6 +12,7 @@ from tacit.errors import (
     InvalidValue,
     NotSeparable,
     Refused,
+    require,
     require_count,
     require_positive,
     require_rate,
@@ -21,14 +22,11 @@ from tacit.privacy.accounting import calibrate, require_delta
 from tacit.privacy.release import Law, Relation, Release, Sampled, Unit
 from tacit.privacy.work import (
     Combiner,
-    Norm,
     Question,
     Work,
     fragility,
     layout_of,
     name_of,
-    parties_of,
-    reach_of,
     require_public,
 )
 
@@ -48,6 +46,8 @@ class Privacy:
         unit: What is protected: any one `record`, or any one whole `site`.
         delta: The probability with which the promise may fail; far below one over the number of units.
         clip: The bound of one contribution: of a record's gradient, or of a site's update.
+        clip_quantile: If given, bounds of updates follow this quantile of their lengths from round to round,
+            beginning at `clip`; what they follow is released within the same noise.
         epsilon: What the whole run may cost; the noise is solved for it.
         noise_multiplier: Or the noise, in units of the bound; the cost follows.
         mechanism: `gaussian` with L2 bounds, or `laplace` with L1 bounds.
@@ -62,6 +62,7 @@ class Privacy:
     unit: Unit
     delta: float
     clip: float
+    clip_quantile: float | None = None
     epsilon: float | None = None
     noise_multiplier: float | None = None
     mechanism: Literal["gaussian", "laplace"] = "gaussian"
@@ -84,8 +85,20 @@ class Privacy:
             require_positive("noise_multiplier", self.noise_multiplier)
         require_delta(self.delta, self.mechanism)
         require_positive("clip", self.clip)
+        if self.clip_quantile is not None:
+            self._require_following(self.clip_quantile)
         require_rate("participation", self.participation)
         require_count("colluders", self.colluders)
+
+    def _require_following(self, quantile: float) -> None:
+        require(0 < quantile < 1, "clip_quantile", quantile, "above 0 and below 1")
+        allowed = 'left out unless unit = "site": bounds of single records stay as they are'
+        require(self.unit == "site", "clip_quantile", quantile, allowed)
+
+    @property
+    def site_clip(self) -> float:
+        """The bound of what a site sends: its update, or its update in units of bounds that follow."""
+        return self.clip if self.clip_quantile is None else 1.0
 
     def solve(
         self,
@@ -131,7 +144,9 @@ class Privacy:
         if self.unit == "record":
             return self._protect_records(task, rounds, records, questions)
         # To a site, a question is one round more.
-        return self._protect_sites(federation, aggregation, rounds, sampling, len(questions))
+        from tacit.privacy.sitewise import protect as protect_sites
+
+        return protect_sites(self, federation, aggregation, rounds, sampling, len(questions))
 
     def asking(self, question: Question, mechanism: "Mechanism") -> "Mechanism":
         """The mechanism of a question, whose part `solve` has kept back, beside that of the rounds."""
@@ -231,96 +246,6 @@ class Privacy:
                 "apart, and a liar that sends a quiet one is chosen. Use covariance-filter or "
                 "geometric-median, or set allow_fragile = true to see it fail."
             )
-
-    def _protect_sites(
-        self, federation: Collection[str], aggregation: Combiner, rounds: int, sampling: str, asked: int
-    ) -> "Mechanism":
-        from tacit.privacy.whole import ProtectedSites
-
-        if self.noise == "secure":
-            return self._protect_blindly(federation, aggregation, rounds, sampling, asked)
-        rounds += asked
-        if self.noise == "site":
-            # The server sees who takes part, so no draw is counted on.
-            multiplier = self.multiplier(rounds, 1.0, "replace")
-            reach, rate = self.clip, 1.0
-        else:
-            reach, rate = self._reach(federation, aggregation, sampling), self.participation
-            multiplier = self.multiplier(rounds, rate, "add-remove")
-        return ProtectedSites(
-            law=self.mechanism,
-            clip=self.clip,
-            multiplier=multiplier,
-            where=self.noise,
-            reach=reach,
-            rate=rate,
-            rehearsal=self.rehearsal,
-        )
-
-    def _protect_blindly(
-        self, federation: Collection[str], aggregation: Combiner, rounds: int, sampling: str, asked: int
-    ) -> "Mechanism":
-        from tacit.privacy.blind import BlindSites
-
-        if self.participation < 1 or sampling != "poisson":
-            # Shares of noise are sized for everybody; of fewer sites a sum would hold too little of it.
-            raise Refused(
-                f'noise = "secure" with participation = {self.participation:g} and sampling = "{sampling}" '
-                "is not priced: every site adds its share of the noise in every round. Use participation = 1 "
-                "without a draw."
-            )
-        if self.mechanism != "gaussian":
-            raise Refused(
-                'noise = "secure" adds discrete Gaussian noise: use mechanism = "gaussian", delta above 0'
-            )
-        if parties_of(aggregation, list(federation)) is None:
-            raise Refused(
-                f'noise = "secure" does not go with {name_of(aggregation)}: it looks at every single update, '
-                "and nobody sees more than sums. Use mean, centered-clip with a radius and one step, or "
-                "bucketing with at least 3 sites to a bucket, which sums each bucket in secret; or noise = "
-                '"site".'
-            )
-        if aggregation.weights != "uniform":
-            raise Refused(
-                'noise = "secure" adds up updates as they are: use weights = "uniform", or noise = "server"'
-            )
-        bound = aggregation.sensitivity(self.clip, 1.0)
-        mechanism = BlindSites(
-            clip=self.clip if bound is None else bound,
-            multiplier=self.multiplier(rounds + asked, 1.0, "add-remove", law="discrete"),
-            colluders=self.colluders,
-            sites=len(federation),
-            parties=aggregation.parties,
-            rehearsal=self.rehearsal,
-        )
-        if asked:
-            # Questions are answered by everybody together: refused now, if there are too many for that.
-            mechanism.together()
-        return mechanism
-
-    def _reach(self, federation: Collection[str], aggregation: Combiner, sampling: str) -> float:
-        if sampling != "poisson":
-            # In a draw of fixed size one site more takes the place of another.
-            raise Refused(
-                f'noise = "server" with sampling = "{sampling}" is not priced: only an independent, secret '
-                'draw of the sites is. Use sampling = "poisson" with participation, or noise = "site".'
-            )
-        norm: Norm = "l2" if self.mechanism == "gaussian" else "l1"
-        sites, name = len(federation), name_of(aggregation)
-        if reach_of(aggregation, self.clip, sites, norm) is None:
-            raise Refused(
-                f'noise = "server" does not go with {name}: there is no bound on how far one site can move '
-                "its result, so no noise is enough. Use mean, trimmed-mean, mixing before trimmed-mean, or "
-                'centered-clip with a radius and one step; or noise = "site".'
-            )
-        if self.participation < 1 and parties_of(aggregation, list(federation)) is None:
-            raise Refused(
-                f'noise = "server" with {name} and participation = {self.participation:g} is not priced: its '
-                "result hangs on how many come, which is a secret. Use participation = 1, or the mean."
-            )
-        reach = reach_of(aggregation, self.clip, self.participation * sites, norm)
-        assert reach is not None
-        return reach
 
     def _beside(self, questions: Sequence[Question], counts: "Counting | None") -> tuple[Release, ...]:
         """What is released about the records of a site beside its training steps."""

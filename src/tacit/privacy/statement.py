@@ -16,6 +16,7 @@ from tacit.privacy import accounting
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Law, Relation, Release, Unit, View, by_subject, in_any_round
 
+FOLLOWED = ("in the same sums, how many updates were shorter than their bounds",)
 NOT_PROTECTED = (
     "the names of the sites",
     "the fact that a site takes part",
@@ -135,7 +136,7 @@ def state(
         against=tuple(name for view, name in VIEWS.items() if not (trusting and view == "server")),
         trusted=tuple(_trusted(privacy)),
         subjects=subjects,
-        released=tuple(released_in_words(rows)),
+        released=(*released_in_words(rows), *(FOLLOWED if rows and privacy.clip_quantile else ())),
         public=(*PUBLIC, *public),
         bare=tuple(bare),
         not_protected=(*but, *NOT_PROTECTED),

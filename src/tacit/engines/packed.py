@@ -1,0 +1,33 @@
+"""Updates in units of bounds that follow them, as a site sends them."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tacit.keys import Key
+from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.packing import Packing
+from tacit.sites.site import Cohort
+from tacit.task import Trains, Updates
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """The work of a task, its updates packed.
+
+    Args:
+        task: What is learnt.
+        packing: How an update is packed.
+        bounds: The bounds of this round; released, and so known to everybody.
+    """
+
+    task: Trains
+    packing: Packing
+    bounds: "Tensor"
+
+    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """What each site sends: no row is longer than 1."""
+        updates = self.task.train(state, cohort, mechanism, key)
+        return replace(updates, matrix=self.packing.packed(updates.matrix, self.bounds))
