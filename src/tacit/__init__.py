@@ -9,6 +9,7 @@ The map of the package, in the order in which data flows:
     engines       WHERE IT RUNS        in this process
     survival      WHEN                 tasks, simulated data, metrics
     functional    CURVE FROM CURVES    curves and bases, releases, boosting
+    control       AGENTS IN WORLDS     policies and PPO, a fast lander, evaluation
     loop          the only round loop, `fit`; run: the directory that remembers
     experiment    experiment files: every table is a constructor call
     reports       WHAT IS SHOWN
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from tacit.privacy.release import Release as Release
     from tacit.run import Run as Run
     from tacit.sites.columns import Columns as Columns
+    from tacit.sites.envs import World as World
+    from tacit.sites.envs import Worlds as Worlds
     from tacit.sites.site import Federation as Federation
     from tacit.stopping import Stopping as Stopping
     from tacit.supervised import Supervised as Supervised
@@ -52,6 +55,8 @@ _HOMES = {
     "Stopping": "tacit.stopping",
     "Supervised": "tacit.supervised",
     "TacitError": "tacit.errors",
+    "World": "tacit.sites.envs",
+    "Worlds": "tacit.sites.envs",
     "fit": "tacit.loop",
     "load": "tacit.experiment",
 }
@@ -70,11 +75,15 @@ __all__ = [
     "Stopping",
     "Supervised",
     "TacitError",
+    "World",
+    "Worlds",
     "fit",
     "load",
 ]
 
-_FOLDERS = ("aggregation", "compat", "experiment", "functional", "privacy", "sites", "survival", "tuning")
+_FOLDERS = (
+    "aggregation", "compat", "control", "experiment", "functional", "privacy", "sites", "survival", "tuning",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -16,7 +16,9 @@ from tacit.aggregation.liars import Attack
 from tacit.aggregation.quarantine import Quarantine
 from tacit.aggregation.server import Adam, Momentum, Plain
 from tacit.apart import require_apart, settled
-from tacit.beforehand import combined_by
+from tacit.beforehand import combined_by, require_plain
+from tacit.control.sources import SOURCES as WORLD_SOURCES
+from tacit.control.tasks import TASKS as WORLD_TASKS
 from tacit.engines.local import Local
 from tacit.errors import InvalidFile, InvalidValue, require, require_count
 from tacit.functional.sources import SOURCES as CURVE_SOURCES
@@ -28,6 +30,7 @@ from tacit.privacy.work import layout_of
 from tacit.questions import Augmentation, closing_of, opened, opening_of
 from tacit.reading import Kinds, Table, construct, made, read_as, refuse_unknown
 from tacit.sites.columns import ByParty
+from tacit.sites.envs import Variants
 from tacit.sites.sampling import Fixed, Poisson
 from tacit.sites.splits import SPLITS
 from tacit.stopping import Stopping
@@ -43,9 +46,9 @@ if TYPE_CHECKING:
 
 # The constructors that a table may call, by their kind; the first one is meant if no kind is given.
 KINDS: Mapping[str, Kinds] = {
-    "data": {**SOURCES, **CURVE_SOURCES},
-    "sites": {**SPLITS, ByParty.kind: ByParty},
-    "task": {**TASKS, **CURVE_TASKS},
+    "data": {**SOURCES, **CURVE_SOURCES, **WORLD_SOURCES},
+    "sites": {**SPLITS, ByParty.kind: ByParty, Variants.kind: Variants},
+    "task": {**TASKS, **CURVE_TASKS, **WORLD_TASKS},
     "privacy": {promise.kind: promise for promise in (Privacy, Open)},
     "aggregation": AGGREGATORS,
     "server": {step.kind: step for step in (Plain, Momentum, Adam)},
@@ -102,8 +105,14 @@ class Experiment(Header):
     def plan(self) -> Plan:
         """What it promises and costs; touches no data."""
         self.check()
+        task = (
+            self.task if not hasattr(self.data, "introduced") else self.data.introduced(self.task, self.sites)
+        )
         paid = self.stop is not None and self.stop.epsilon is not None
-        require_apart(self.clusters, self.privacy, watched=self.quarantine is not None, paid=paid)
+        require_apart(
+            self.clusters, self.privacy, watched=self.quarantine is not None, paid=paid, rounds=self.rounds
+        )
+        require_plain(self.privacy, clusters=self.clusters, quarantine=self.quarantine)
         names, aggregation = self._settled()
         stop, watched = self.stop or Stopping(), list[Release]()
         training = stop.reserve(self.privacy if self.augment is None else self.augment.reserve(self.privacy))
@@ -113,7 +122,7 @@ class Experiment(Header):
         added = () if self.augment is None else self.augment.release(self.privacy, names)
         made = plan(
             self.privacy,
-            self.task,
+            task,
             names,
             aggregation,
             self.rounds,
@@ -122,8 +131,9 @@ class Experiment(Header):
             training=training,
             also=watched,
             once=added,
-            questions=self._questions(),
+            questions=self._questions(task),
             watched=self.quarantine is not None,
+            models=1 if self.clusters is None else self.clusters.settled(names).models,
         )
         few = () if self.sites.names or len(names) == 1 else (
             f"the data decide how many sites there are: {len(names)} are needed at least",
@@ -142,16 +152,16 @@ class Experiment(Header):
     def _settled(self) -> tuple[tuple[str, ...], Aggregator]:
         """The sites, and how their updates are combined; where the data decide, as few sites as will do."""
         aggregation = adopted(self.aggregation)
-        models = 1 if self.clusters is None else self.clusters.count
+        models = 1 if self.clusters is None else self.clusters.fewest
         fewest = 0 if self.sites.names else models * fewest_for(aggregation, self.privacy)
         names = self.sites.names or tuple(f"site-{number}" for number in range(1, fewest + 1))
         return names, settled(aggregation, self.clusters, names, self.privacy)
 
-    def _questions(self) -> list[Asked]:
+    def _questions(self, task: Any) -> list[Asked]:  # noqa: ANN401
         """What is asked of the sites once; data that are public, or may be looked at, need not be opened."""
-        opening, closing = opening_of(self.task), closing_of(self.task)
+        opening, closing = opening_of(task), closing_of(task)
         public = self._may_look or getattr(self.data, "public", False)
-        known = public or getattr(self.task, "horizon", None) is not None
+        known = public or getattr(task, "horizon", None) is not None
         known = known and not getattr(opening, "always", False)
         return [part for part in (None if known else opening, closing) if part is not None]
 

@@ -39,6 +39,7 @@ class Workload(StrEnum):
 
     SURVIVAL = "survival"
     FUNCTIONAL = "functional"
+    CONTROL = "control"
 
 
 class Choices(StrEnum):
@@ -122,11 +123,11 @@ def plan(
 ) -> None:
     """What an experiment promises and costs, and why it may be refused; touches no data."""
     with output.guarded(json=json, debug=debug):
-        from tacit.cli import commands
+        from tacit.cli import planning
 
-        name, made, sentences = commands.plan(file, changes or [])
+        name, made, sentences = planning.plan(file, changes or [])
         output.talk(f"plan of {name}", quiet=quiet)
-        output.document(made) if json else commands.show_plan(made, sentences)
+        output.document(made) if json else planning.show_plan(made, sentences)
 
 
 @app.command()

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 # Running prices are recomputed for so many rows of a ledger, spread evenly.
 RUNNING_PRICES = 50
-
-ONE_MORE = "add or remove one"
 NAMES = {
     "rdp": "Renyi (RDP)",
     "zcdp": "zero-concentrated (zCDP)",
@@ -81,66 +79,6 @@ def show_price(answer: dict[str, Any]) -> None:
     rows = [("what we claim", output.number(answer["epsilon"]))]
     rows += [(NAMES[name], output.number(value)) for name, value in answer["comparisons"].items()]
     output.table(("by theorem", "epsilon"), rows)
-
-
-def plan(path: Path, changes: Sequence[str] = ()) -> tuple[str, dict[str, Any], list[str]]:
-    """The name, the plan as plain data, and the sentences of its statement."""
-    from tacit import experiment, studies, trials
-
-    if studies.asked_for(path, changes):
-        study = studies.read(path, changes)
-        read, also = study.example, {"study": {"runs": len(study.cells), "of": study.size}}
-    elif trials.asked_for(path, changes):
-        asked = trials.read(path, changes)
-        runs = len(asked.promises) * len(asked.attacks) * len(asked.rules)
-        read, also = asked.experiment, {"trials": runs}
-    else:
-        read, also = experiment.read(path, changes), {}
-    made = read.plan()
-    return read.name, {"experiment": read.name, **made.as_dict(), **also}, made.statement.sentences()
-
-
-def show_plan(made: dict[str, Any], sentences: list[str]) -> None:
-    """The plan for people."""
-    told = _promise(made)
-    if "trials" in made:
-        told.append(("trials", f"{made['trials']} runs: every attack, and none, against every rule"))
-    if "study" in made:
-        told.append(("study", f"{made['study']['runs']} runs: {made['study']['of']}; this is one of them"))
-    output.lines(told + [("warning", warning) for warning in made["warnings"]])
-    print()
-    for sentence in sentences:
-        print(sentence)
-
-
-def _promise(made: dict[str, Any]) -> list[tuple[str, str]]:
-    promise, rounds = made["promise"], made["rounds"]
-    if promise["unit"] is None:
-        return [("promise", "none: this run is open")]
-    change = ONE_MORE if promise["relation"] == "add-remove" else "replace one"
-    # Where every party holds columns of the same records, one is exchanged at all of them.
-    where = "" if promise["unit"] != "record" else " at any site" if change == ONE_MORE else " at all parties"
-    spends = made["spends"]
-    refused = " and be refused" if made["budget"] is not None and spends[rounds + 1] > made["budget"] else ""
-    rdp = made["comparisons"]["rdp"]
-    beside = f" (RDP would claim {output.number(rdp)})" if rdp is not None else ""
-    cost, one_more = output.number(promise["epsilon"]), output.number(spends[rounds + 1])
-    return [
-        (
-            "promise",
-            f"any one {promise['unit']}{where} · epsilon {cost} · delta {promise['delta']:g} · {change}",
-        ),
-        ("noise", f"multiplier {made['noise_multiplier']:.4f} of the clip bound{beside}"),
-        *_prices(rounds, output.number(spends[1]), cost, f"would bring {one_more}{refused}"),
-    ]
-
-
-def _prices(rounds: int, first: str, cost: str, more: str) -> list[tuple[str, str]]:
-    """What the first round costs, and what all of them do."""
-    if rounds == 1:
-        return [("price", f"{cost} for the one round; another {more}")]
-    spends = f"{cost} after {rounds} rounds; one more {more}"
-    return [("price", f"{first} for the first round"), ("spends", spends)]
 
 
 def verify(path: Path, delta: float | None) -> dict[str, Any]:
@@ -238,7 +176,7 @@ def new(workload: str) -> Path:
 
 def run(
     file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, quiet: bool
-) -> "Run | Tried | Studied":
+) -> "Run | Tried | Studied[Any]":
     """Run an experiment file, or go on with what was cut off; with [attack] or [study], all they ask for."""
     from tacit import experiment, studies, trials
     from tacit.reports.text import progress
@@ -248,7 +186,7 @@ def run(
         place = out or _place(file, f"{study.experiment.name}-study", repr(study), resume=resume)
         with _resumable("run", place):
             done = study.run(place, resume=resume, announce=lambda line: output.talk(line, quiet=quiet))
-        for drawn in done.figures(place / "figures").values():
+        for drawn in done.draw(place, announce=lambda line: output.talk(line, quiet=quiet)).values():
             output.talk(f"drawn {drawn}", quiet=quiet)
         return done
     if trials.asked_for(file, changes):

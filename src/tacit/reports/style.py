@@ -117,7 +117,15 @@ def _label(axes: Axes, labels: Sequence[Label], gap: float, points: float) -> No
     heights = axes.transData.transform([(left, label.height) for label in labels])[:, 1] * points
     shifts = spread(heights, BODY * LINE, box.y0 * points, box.y1 * points) - heights
     crowded = bool((np.abs(shifts) > NEAR).any())
-    leader = {"arrowstyle": "-", "color": PALE, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 0}
+    # From the middle of a label's left end, or it would run through the words of others.
+    leader = {
+        "arrowstyle": "-",
+        "color": PALE,
+        "linewidth": 0.5,
+        "shrinkA": 1,
+        "shrinkB": 0,
+        "relpos": (0, 0.5),
+    }
     for label, shift in zip(labels, shifts.tolist(), strict=True):
         axes.annotate(
             shortened(label.words),
@@ -184,8 +192,8 @@ def shortened(words: str, longest: int = LONGEST) -> str:
 
 
 def plain(value: float, place: int | None = None) -> str:
-    """A number as a tick shows it, without powers of ten."""
-    return f"{value:g}"
+    """A number as a tick shows it, without powers of ten; millions are written M."""
+    return f"{value:g}" if abs(value) < 1e6 else f"{value / 1e6:g}M"
 
 
 def moment(time: float, unit: str | None) -> str:

@@ -7,7 +7,13 @@ from typing import Any, Protocol, TextIO
 
 from tacit.record import Round
 
-NAMES = {"c_index": "C-index", "ibs": "IBS", "r2": "R2", "ril2": "RIL2"}
+NAMES = {
+    "c_index": "C-index", "ibs": "IBS", "r2": "R2", "ril2": "RIL2", "iqm": "IQM",
+    "return_low": "return, 95 % from", "return_high": "return, 95 % to", "return_unseen": "return, unseen",
+    "iqm_low": "IQM, 95 % from", "iqm_high": "IQM, 95 % to", "solved": "share solved",
+}  # fmt: skip
+# How many scores fit side by side.
+WIDEST = 6
 # What stands in a table of scores where a model was ruined.
 BROKEN = "broken"
 
@@ -52,7 +58,7 @@ def side_by_side(runs: Sequence[dict[str, Any]]) -> str:
             run["task"],
             str(run["rounds"]),
             "open" if run["privacy"]["unit"] is None else _spent(run["privacy"]),
-            *(_number(run["scores"].get(name)) for name in metrics),
+            *(_number(run["scores"].get(name), name) for name in metrics),
         )
         for run in runs
     ]
@@ -64,15 +70,22 @@ def scores(rows: Sequence[tuple[str, dict[str, float]]]) -> str:
     metrics = list(dict.fromkeys(name for _, found in rows for name in found))
     if not metrics:
         return "No score: there are no held-out records that may be looked at."
+    if len(metrics) > WIDEST:
+        # More than fit side by side stand below each other.
+        columns = ("", *(label for label, _ in rows))
+        cells = {name: [_number(found.get(name), name) for _, found in rows] for name in metrics}
+        return aligned(columns, [(NAMES.get(name, name), *cells[name]) for name in metrics])
     header = ("", *(NAMES.get(name, name) for name in metrics))
     return aligned(
-        header, [(label, *(_number(found.get(name)) for name in metrics)) for label, found in rows]
+        header, [(label, *(_number(found.get(name), name) for name in metrics)) for label, found in rows]
     )
 
 
 def line(entry: Round) -> str:
     """A round as one line."""
-    found = "  ".join(f"{NAMES.get(name, name)} {value:.4f}" for name, value in entry.scores.items())
+    # What is told of one world alone is in the record.
+    shown = {name: value for name, value in entry.scores.items() if "@" not in name}
+    found = "  ".join(f"{NAMES.get(name, name)} {_number(value, name)}" for name, value in shown.items())
     limit = "" if entry.budget is None else f"/{entry.budget:g}"
     price = "" if entry.epsilon is None else f"epsilon {entry.epsilon:.4g}{limit}"
     return "  ".join(part for part in (f"round {entry.number}/{entry.rounds}", found, price) if part)
@@ -141,9 +154,12 @@ def _members(clusters: dict[str, int]) -> list[tuple[int, list[str]]]:
     return [(model, [name for name in clusters if clusters[name] == model]) for model in models]
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+def _number(value: float | None, name: str) -> str:
+    # Returns are sums of many rewards: more decimals would say nothing.
+    decimals = 1 if name.startswith(("return", "iqm")) else 4
+    return "-" if value is None else f"{value:.{decimals}f}"
 
 
 def _is_number(cell: str) -> bool:
-    return cell in ("", "-", BROKEN) or cell.replace(".", "").replace("e-", "").replace("e+", "").isdigit()
+    bare = cell.removeprefix("-").replace(".", "").replace("e-", "").replace("e+", "")
+    return cell in ("", "-", BROKEN) or bare.isdigit()

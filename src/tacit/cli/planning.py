@@ -1,0 +1,78 @@
+"""The verb `plan`: what an experiment promises and costs, before it touches data."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tacit.cli import output
+
+ONE_MORE = "add or remove one"
+
+
+def plan(path: Path, changes: Sequence[str] = ()) -> tuple[str, dict[str, Any], list[str]]:
+    """The name, the plan as plain data, and the sentences of its statement."""
+    from tacit import experiment, studies, trials
+
+    if studies.asked_for(path, changes):
+        study = studies.read(path, changes)
+        read, also = study.example, {"study": {"runs": len(study.cells), "of": study.size}}
+    elif trials.asked_for(path, changes):
+        asked = trials.read(path, changes)
+        runs = len(asked.promises) * len(asked.attacks) * len(asked.rules)
+        read, also = asked.experiment, {"trials": runs}
+    else:
+        read, also = experiment.read(path, changes), {}
+    made = read.plan()
+    return read.name, {"experiment": read.name, **made.as_dict(), **also}, made.statement.sentences()
+
+
+def show_plan(made: dict[str, Any], sentences: list[str]) -> None:
+    """The plan for people."""
+    told = _promise(made)
+    if "trials" in made:
+        told.append(("trials", f"{made['trials']} runs: every attack, and none, against every rule"))
+    if "study" in made:
+        told.append(("study", f"{made['study']['runs']} runs: {made['study']['of']}; this is one of them"))
+    output.lines(told + [("warning", warning) for warning in made["warnings"]])
+    print()
+    for sentence in sentences:
+        print(sentence)
+
+
+def _promise(made: dict[str, Any]) -> list[tuple[str, str]]:
+    promise, rounds = made["promise"], made["rounds"]
+    if promise["unit"] is None:
+        return [("promise", "none: this run is open")]
+    change = ONE_MORE if promise["relation"] == "add-remove" else "replace one"
+    # Where every party holds columns of the same records, one is exchanged at all of them.
+    where = "" if promise["unit"] != "record" else " at any site" if change == ONE_MORE else " at all parties"
+    spends = made["spends"]
+    refused = " and be refused" if made["budget"] is not None and spends[rounds + 1] > made["budget"] else ""
+    rdp = made["comparisons"]["rdp"]
+    beside = f" (RDP would claim {output.number(rdp)})" if rdp is not None else ""
+    cost, one_more = output.number(promise["epsilon"]), output.number(spends[rounds + 1])
+    return [
+        (
+            "promise",
+            f"any one {promise['unit']}{where} · epsilon {cost} · delta {promise['delta']:g} · {change}",
+        ),
+        ("noise", f"multiplier {made['noise_multiplier']:.4f} of the clip bound{beside}"),
+        *_heard(made.get("signal")),
+        *_prices(rounds, output.number(spends[1]), cost, f"would bring {one_more}{refused}"),
+    ]
+
+
+def _heard(signal: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """How long updates are against their noise, where that is known."""
+    if signal is None:
+        return []
+    lengths = f"a mean update is at most {signal['update']:.3g} bounds long, its noise {signal['noise']:.3g}"
+    return [("signal", f"{lengths}; over all rounds {signal['whole']:.3g} to 1 at best")]
+
+
+def _prices(rounds: int, first: str, cost: str, more: str) -> list[tuple[str, str]]:
+    """What the first round costs, and what all of them do."""
+    if rounds == 1:
+        return [("price", f"{cost} for the one round; another {more}")]
+    spends = f"{cost} after {rounds} rounds; one more {more}"
+    return [("price", f"{first} for the first round"), ("spends", spends)]

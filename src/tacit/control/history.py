@@ -1,0 +1,155 @@
+"""What an agent's training was like, as plain arrays in an `.npz`: episodes, and weights along the way.
+
+The arrays are those that the reference's figures are made from. An archive is read without running anything
+that it holds, and only after its size was looked at.
+"""
+
+import os
+import zipfile
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidFile, require, require_count, require_word
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Words = NDArray[np.str_]
+
+# No history of ours needs more; looked at before anything is read.
+MOST_BYTES = 2 * 2**30
+KINDS = {
+    "ep_rewards": np.float64,
+    "ep_lengths": np.int64,
+    "ep_labels": np.str_,
+    "ep_steps": np.int64,
+    "ep_rounds": np.int64,
+    "weights": np.float32,
+    "weight_labels": np.str_,
+    "weight_steps": np.int64,
+    "weight_rounds": np.int64,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Episodes in the order in which they ended, and weights at some times.
+
+    Args:
+        ep_rewards: What each episode returned.
+        ep_lengths: How many steps it had.
+        ep_labels: Who played it.
+        ep_steps: How many steps that one had taken when it ended, over all its environments.
+        ep_rounds: In which round it was.
+        weights: Weights (times, parameters); none if they were not kept.
+        weight_labels: Whose.
+        weight_steps: After how many steps of theirs.
+        weight_rounds: In which round.
+    """
+
+    ep_rewards: Array
+    ep_lengths: Whole
+    ep_labels: Words
+    ep_steps: Whole
+    ep_rounds: Whole
+    weights: NDArray[np.float32]
+    weight_labels: Words
+    weight_steps: Whole
+    weight_rounds: Whole
+
+    def __post_init__(self) -> None:
+        for name, kind in KINDS.items():
+            given = np.asarray(getattr(self, name))
+            # Any number can be written as text, and none is meant to be.
+            fits = given.dtype.kind == "U" if kind is np.str_ else np.can_cast(given.dtype, kind, "same_kind")
+            fits = fits or given.size == 0
+            require(fits, name, f"of {given.dtype}", "text" if kind is np.str_ else f"of {kind.__name__}")
+            object.__setattr__(self, name, given.astype(kind))
+        if self.weights.ndim == 1 and self.weights.size == 0:
+            object.__setattr__(self, "weights", self.weights.reshape(0, 0))
+        for name in KINDS:
+            held, count = getattr(self, name), len(self.ep_rewards if name[0] == "e" else self.weights)
+            fits = held.ndim == (2 if name == "weights" else 1) and len(held) == count
+            wanted = "(times, parameters)" if name == "weights" else f"({count},)"
+            require(fits, name, f"shape {held.shape}", wanted)
+
+    def __repr__(self) -> str:
+        return f"<History of {len(self.ep_rewards)} episodes by {len(self.labels)} agents>"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Those who played, in the order in which they began."""
+        return tuple(dict.fromkeys(self.ep_labels.tolist()))
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """The episodes, one to a row: reward, length, label, step, round."""
+        import pandas as pd
+
+        names = [name for name in KINDS if name.startswith("ep_")]
+        return pd.DataFrame(
+            {name.removeprefix("ep_").removesuffix("s"): getattr(self, name) for name in names}
+        )
+
+    def curve(self, label: str, window: int = 100) -> tuple[Whole, Array]:
+        """The steps at which an agent's episodes ended, and the mean return of the last ones until then.
+
+        Args:
+            label: Whose.
+            window: Over how many episodes; fewer at first.
+        """
+        require_count("window", window)
+        require_word("label", label, self.labels)
+        own = np.flatnonzero(self.ep_labels == label)
+        own = own[np.lexsort((self.ep_steps[own], self.ep_rounds[own]))]
+        total = np.concatenate([[0.0], self.ep_rewards[own].cumsum()])
+        ends = np.arange(1, len(own) + 1)
+        starts = np.maximum(ends - window, 0)
+        return self.ep_steps[own], (total[ends] - total[starts]) / (ends - starts)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it as an `.npz` of plain arrays.
+
+        Args:
+            path: Where to, `*.npz`.
+        """
+        place = _npz(path)
+        try:
+            np.savez_compressed(place, **{entry.name: getattr(self, entry.name) for entry in fields(self)})
+        except OSError as error:
+            raise InvalidFile(f"{place} cannot be written: {error.strerror}") from error
+        return place
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "History":
+        """Read it again.
+
+        Raises:
+            InvalidFile: It cannot be read, is damaged or too large, or is not a history.
+        """
+        place = _npz(path)
+        try:
+            with zipfile.ZipFile(place) as archive:
+                size = sum(entry.file_size for entry in archive.infolist())
+            if size > MOST_BYTES:
+                raise InvalidFile(f"{place} is too large: {size} bytes, and it must be at most {MOST_BYTES}")
+            with np.load(place) as arrays:
+                found = {name: arrays[name] for name in KINDS}
+            return cls(**found)
+        except OSError as error:
+            raise InvalidFile(f"{place} cannot be read: {error.strerror or error}") from error
+        except KeyError as error:
+            raise InvalidFile(f"{place} is not a history: {error.args[0]}") from error
+        except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+            raise InvalidFile(f"{place} is not a history, or is damaged: {error}") from error
+
+
+def _npz(path: str | os.PathLike[str]) -> Path:
+    require(Path(path).suffix == ".npz", "path", str(path), 'a history, "*.npz"')
+    return Path(path)

@@ -1,0 +1,310 @@
+"""The arithmetic of agents, compiled: acting, judging, advantages, and one pass of learning from a rollout.
+
+Everything is in single precision and in arrays that the caller holds. Networks are as `networks.Shape` lays
+them out: `sizes` are the actor's widths, from inputs to actions; the critic has the same but ends in one.
+Results are the same, bit for bit, wherever the same machine is given the same numbers.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.control.compiled import compiled, compiled_fast
+from tacit.control.layers import backward, block, count, critic_of, forward
+from tacit.control.layers import work_for as work_for
+
+Floats = NDArray[np.float32]
+Whole = NDArray[np.int64]
+
+ONE = np.float32(1.0)
+# Adam's, as everybody's, but for the last, which is the one that agents are trained with.
+MEMORY, SQUARED, TINY = 0.9, 0.999, np.float32(1e-5)
+KEEP, ADD = np.float32(MEMORY), np.float32(1 - MEMORY)
+KEEP_SQUARED, ADD_SQUARED = np.float32(SQUARED), np.float32(1 - SQUARED)
+
+
+class Memory(NamedTuple):
+    """What is learnt from, one row for each step.
+
+    Args:
+        observations: What was seen, normalised (rows, inputs).
+        actions: What was done.
+        log_probs: How likely that was then.
+        values: What was expected then.
+        advantages: How much better it came than expected.
+        returns: What should have been expected.
+    """
+
+    observations: Floats
+    actions: Whole
+    log_probs: Floats
+    values: Floats
+    advantages: Floats
+    returns: Floats
+
+
+class Terms(NamedTuple):
+    """The numbers of the loss and of the step that is taken; what is not limited is limited by infinity.
+
+    Args:
+        lr: How far a step goes.
+        clip_range: From where on a more or less likely action counts for no more.
+        value_clip: How far expectations may move from what they were.
+        entropy: What indecision is worth.
+        value_weight: What wrong expectations cost.
+        grad_norm: How long a gradient may be.
+        divergence: How far from the policy that acted learning stops.
+    """
+
+    lr: float
+    clip_range: float
+    value_clip: float
+    entropy: float
+    value_weight: float
+    grad_norm: float
+    divergence: float
+
+
+class Room(NamedTuple):
+    """Where a gradient is worked out, for so many rows."""
+
+    observations: Floats
+    advantages: Floats
+    work: Floats
+    deltas: Floats
+    gradient: Floats
+
+
+@compiled
+def act(
+    weights: Floats,
+    sizes: Whole,
+    observations: Floats,
+    draws: Floats,
+    work: Floats,
+    actions: Whole,
+    log_probs: Floats,
+    values: Floats,
+) -> None:
+    """Choose an action for each observation and say what is expected from there on.
+
+    Args:
+        weights: Both networks.
+        sizes: How wide the actor is.
+        observations: Normalised, contiguous (rows, inputs).
+        draws: One number for each, uniform from 0 to below 1; the same numbers choose the same actions.
+        work: From `work_for`, for at least as many rows.
+        actions: Where the actions go, from 0 (rows,).
+        log_probs: Where their logarithmic probabilities go (rows,).
+        values: Where the expectations go (rows,).
+    """
+    logits = forward(weights, sizes, observations, work)
+    many = logits.shape[1]
+    for row in range(len(observations)):
+        largest, total = _largest(logits, row), np.float32(0)
+        for action in range(many):
+            total += math.exp(logits[row, action] - largest)
+        target, reached, chosen = draws[row] * total, np.float32(0), many - 1
+        for action in range(many):
+            reached += math.exp(logits[row, action] - largest)
+            if target < reached:
+                chosen = action
+                break
+        actions[row] = chosen
+        log_probs[row] = logits[row, chosen] - largest - math.log(total)
+    judge(weights, sizes, observations, work, values)
+
+
+@compiled
+def judge(weights: Floats, sizes: Whole, observations: Floats, work: Floats, values: Floats) -> None:
+    """Say what is expected from each observation on; arguments as those of `act`."""
+    judged = forward(weights[count(sizes, len(sizes)) :], critic_of(sizes), observations, work)
+    for row in range(len(observations)):
+        values[row] = judged[row, 0]
+
+
+@compiled
+def normalise(
+    raw: NDArray[np.float64], center: NDArray[np.float64], scale: NDArray[np.float64], out: Floats
+) -> int:
+    """Write (raw - center) / scale; the first row in which something is not finite, or -1."""
+    bad = -1
+    for row in range(raw.shape[0] - 1, -1, -1):
+        for column in range(raw.shape[1]):
+            if not math.isfinite(raw[row, column]):
+                bad = row
+            out[row, column] = (raw[row, column] - center[column]) / scale[column]
+    return bad
+
+
+@compiled
+def advantages(
+    rewards: Floats, values: Floats, ended: NDArray[np.bool_], last_values: Floats, gamma: float, decay: float
+) -> Floats:
+    """How much better each step (T, E) came than expected: generalised advantage estimation."""
+    steps, envs = rewards.shape
+    better = np.empty((steps, envs), np.float32)
+    ahead, later = last_values.copy(), np.zeros(envs, np.float32)
+    far, fading = np.float32(gamma), np.float32(gamma * decay)
+    for step in range(steps - 1, -1, -1):
+        for env in range(envs):
+            going = np.float32(0) if ended[step, env] else ONE
+            surprise = rewards[step, env] + far * ahead[env] * going - values[step, env]
+            later[env] = surprise + fading * going * later[env]
+            ahead[env] = values[step, env]
+            better[step, env] = later[env]
+    return better
+
+
+@compiled
+def one_pass(
+    weights: Floats,
+    sizes: Whole,
+    memory: Memory,
+    order: Whole,
+    batch: int,
+    terms: Terms,
+    adam: Floats,
+    taken: int,
+) -> tuple[int, bool]:
+    """Go through the whole memory once, a step for every so many rows, and change the weights in place.
+
+    Args:
+        weights: Both networks; changed.
+        sizes: How wide the actor is.
+        memory: What is learnt from.
+        order: Its rows, in the order in which they are taken.
+        batch: How many rows a step is made from; the last may have fewer.
+        terms: The numbers of the loss.
+        adam: Adam's moments (2, size), zero at first; changed.
+        taken: How many steps have been taken with them.
+
+    Returns:
+        How many have been taken now, and whether to go on: not where the policy has gone too far from the one
+        that acted.
+    """
+    room = room_for(sizes, min(batch, len(order)))
+    for start in range(0, len(order), batch):
+        if gradient(weights, sizes, memory, order[start : start + batch], terms, room) > terms.divergence:
+            return taken, False
+        taken += 1
+        shrink = min(1.0, terms.grad_norm / (_norm(room.gradient) + 1e-6))
+        rate = terms.lr / (1 - MEMORY**taken)
+        spread = 1 / math.sqrt(1 - SQUARED**taken)
+        _step(weights, room.gradient, adam, np.float32(shrink), np.float32(rate), np.float32(spread))
+    return taken, True
+
+
+@compiled
+def room_for(sizes: Whole, rows: int) -> Room:
+    """Room for the gradient of so many rows."""
+    parameters = count(sizes, len(sizes)) + count(critic_of(sizes), len(sizes))
+    return Room(
+        np.empty((rows, sizes[0]), np.float32),
+        np.empty(rows, np.float32),
+        work_for(sizes, rows),
+        work_for(sizes, rows),
+        np.empty(parameters, np.float32),
+    )
+
+
+@compiled
+def gradient(weights: Floats, sizes: Whole, memory: Memory, chosen: Whole, terms: Terms, room: Room) -> float:
+    """Write the gradient of the loss over the chosen rows to `room.gradient`; how far the policy has gone.
+
+    The loss is the clipped surrogate's, less what entropy is worth, plus what wrong expectations cost.
+    """
+    rows, split, critic = len(chosen), count(sizes, len(sizes)), critic_of(sizes)
+    seen, better = room.observations[:rows], room.advantages[:rows]
+    for row in range(rows):
+        better[row] = memory.advantages[chosen[row]]
+        for column in range(sizes[0]):
+            seen[row, column] = memory.observations[chosen[row], column]
+    _standardise(better)
+    logits = forward(weights[:split], sizes, seen, room.work)
+    deltas = block(room.deltas, sizes, len(sizes) - 1, rows)
+    far = _acting(logits, memory, chosen, better, terms, deltas)
+    backward(weights[:split], sizes, seen, room.work, room.deltas, room.gradient[:split])
+    values = forward(weights[split:], critic, seen, room.work)
+    deltas = block(room.deltas, critic, len(sizes) - 1, rows)
+    for row in range(rows):
+        moved = values[row, 0] - memory.values[chosen[row]]
+        wrong = values[row, 0] - memory.returns[chosen[row]]
+        # What is held back has no slope.
+        free = abs(moved) <= terms.value_clip
+        deltas[row, 0] = terms.value_weight * 2 * wrong / rows if free else 0.0
+    backward(weights[split:], critic, seen, room.work, room.deltas, room.gradient[split:])
+    return far
+
+
+@compiled
+def _acting(
+    logits: Floats, memory: Memory, chosen: Whole, better: Floats, terms: Terms, deltas: Floats
+) -> float:
+    rows, many = logits.shape
+    far = 0.0
+    for row in range(rows):
+        largest, total, indecision = _largest(logits, row), 0.0, 0.0
+        for action in range(many):
+            total += math.exp(logits[row, action] - largest)
+        level = largest + math.log(total)
+        for action in range(many):
+            indecision -= math.exp(logits[row, action] - level) * (logits[row, action] - level)
+        done = memory.actions[chosen[row]]
+        change = logits[row, done] - level - memory.log_probs[chosen[row]]
+        ratio = math.exp(change)
+        far += ratio - 1 - change
+        # Beyond the clip, what is already enough has no slope any more.
+        over = ratio > 1 + terms.clip_range if better[row] > 0 else ratio < 1 - terms.clip_range
+        push = 0.0 if over else -better[row] * ratio / rows
+        for action in range(many):
+            log_prob = logits[row, action] - level
+            prob = math.exp(log_prob)
+            hit = 1.0 if action == done else 0.0
+            hedge = terms.entropy * prob * (log_prob + indecision) / rows
+            deltas[row, action] = push * (hit - prob) + hedge
+    return far / rows
+
+
+@compiled
+def _standardise(better: Floats) -> None:
+    rows = len(better)
+    if rows > 1:
+        mean, square = 0.0, 0.0
+        for row in range(rows):
+            mean += better[row] / rows
+        for row in range(rows):
+            square += (better[row] - mean) ** 2
+        spread = math.sqrt(square / (rows - 1)) + 1e-8
+        for row in range(rows):
+            better[row] = (better[row] - mean) / spread
+
+
+@compiled
+def _largest(logits: Floats, row: int) -> np.float32:
+    largest = logits[row, 0]
+    for action in range(1, logits.shape[1]):
+        largest = max(largest, logits[row, action])
+    return largest
+
+
+@compiled_fast
+def _norm(values: Floats) -> float:
+    square = 0.0
+    for place in range(len(values)):
+        square += values[place] * values[place]
+    return math.sqrt(square)
+
+
+@compiled_fast
+def _step(
+    weights: Floats, slopes: Floats, adam: Floats, shrink: np.float32, rate: np.float32, spread: np.float32
+) -> None:
+    first, second = adam[0], adam[1]
+    for place in range(len(weights)):
+        slope = slopes[place] * shrink
+        first[place] = KEEP * first[place] + ADD * slope
+        second[place] = KEEP_SQUARED * second[place] + ADD_SQUARED * slope * slope
+        weights[place] -= rate * first[place] / (np.sqrt(second[place]) * spread + TINY)

@@ -1,0 +1,59 @@
+"""What the fast lander can be told: the same as LunarLander-v3, within the same limits."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tacit.errors import InvalidValue, between, choices, hint, require
+
+# If nobody says: gravity, whether there is wind, its power, that of turbulence, and how long episodes may be.
+USUAL: Mapping[str, Any] = {
+    "gravity": -10.0,
+    "enable_wind": False,
+    "wind_power": 15.0,
+    "turbulence_power": 1.5,
+    "max_episode_steps": 1000,
+}
+
+
+def require_options(options: Mapping[str, Any], place: str = "") -> None:
+    """Refuse what the lander cannot be told.
+
+    Args:
+        options: The keyword arguments.
+        place: Whose they are, for messages.
+    """
+    where = f"{place}: " if place else ""
+    for name, value in options.items():
+        if name not in USUAL:
+            raise InvalidValue(
+                f"{where}{name} = {value!r} is not allowed: the fast lander takes {choices(sorted(USUAL))}"
+                f"{hint(name, USUAL)}"
+            )
+    gravity, limit = options.get("gravity", -10.0), options.get("max_episode_steps", 1000)
+    require(between(gravity, -12, 0), f"{where}gravity", gravity, "above -12 and below 0")
+    wind = options.get("enable_wind", False)
+    require(isinstance(wind, bool), f"{where}enable_wind", wind, "true or false")
+    for name in ("wind_power", "turbulence_power"):
+        power = options.get(name, USUAL[name])
+        fits = isinstance(power, int | float) and not isinstance(power, bool) and math.isfinite(power)
+        require(fits, f"{where}{name}", power, "a finite number")
+    whole = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1
+    require(whole, f"{where}max_episode_steps", limit, "a whole number of at least 1")
+
+
+def physics_of(options: Mapping[str, Any], place: str = "") -> tuple[float, float, float, float]:
+    """Gravity, wind (1 or 0), its power and that of turbulence."""
+    require_options(options, place)
+    told = {**USUAL, **options}
+    return (
+        float(told["gravity"]),
+        float(told["enable_wind"]),
+        float(told["wind_power"]),
+        float(told["turbulence_power"]),
+    )
+
+
+def limit_of(options: Mapping[str, Any]) -> int:
+    """How many steps an episode may have."""
+    return int(options.get("max_episode_steps", USUAL["max_episode_steps"]))

@@ -1,0 +1,101 @@
+"""What an agent has lived through: plain arrays, which stay where they were made."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Array = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """Episodes that have ended, in the order in which they did.
+
+    Args:
+        returns: What each brought in all, as the environment counts.
+        lengths: How many steps each took.
+        steps: How many steps of the site, in all its environments together, had been made since its stage was
+            opened when the episode ended.
+    """
+
+    returns: Array
+    lengths: Whole
+    steps: Whole
+
+    def __len__(self) -> int:
+        return len(self.returns)
+
+    @classmethod
+    def joined(cls, parts: "list[Episodes]") -> "Episodes":
+        """All of them, one part after another."""
+        if not parts:
+            return cls(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+        columns = zip(*((part.returns, part.lengths, part.steps) for part in parts), strict=True)
+        returns, lengths, steps = (np.concatenate(column) for column in columns)
+        return cls(returns, lengths, steps)
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """Some steps in each environment of a stage (T, E), and the episodes that ended in them.
+
+    Args:
+        observations: What was seen before each step, normalised (T, E, inputs).
+        actions: What was done, from 0.
+        log_probs: How likely that was, as a logarithm.
+        values: What was expected to come.
+        rewards: What came, scaled; where a time limit cut an episode, with what was still expected.
+        ended: Whether the episode ended with this step.
+        last_values: What is expected after the last step (E,).
+        returns: See `Episodes`, as `lengths` and `steps`.
+        lengths: See `returns`.
+        steps: See `returns`.
+    """
+
+    observations: Floats
+    actions: Whole
+    log_probs: Floats
+    values: Floats
+    rewards: Floats
+    ended: NDArray[np.bool_]
+    last_values: Floats
+    returns: Array
+    lengths: Whole
+    steps: Whole
+
+    @classmethod
+    def blank(cls, steps: int, envs: int, inputs: int) -> "Rollout":
+        """Arrays to be filled, and no episode yet."""
+        floats = [np.empty((steps, envs), dtype=np.float32) for _ in range(3)]
+        log_probs, values, rewards = floats
+        return cls(
+            np.empty((steps, envs, inputs), dtype=np.float32),
+            np.empty((steps, envs), dtype=np.int64),
+            log_probs,
+            values,
+            rewards,
+            np.zeros((steps, envs), dtype=np.bool_),
+            np.empty(envs, dtype=np.float32),
+            np.zeros(0),
+            np.zeros(0, dtype=np.int64),
+            np.zeros(0, dtype=np.int64),
+        )
+
+    def with_episodes(self, ends: Sequence[tuple[float, int, int]]) -> "Rollout":
+        """The same with these episodes: the return and length of each, and the step that it ended with."""
+        returns, lengths, steps = zip(*ends, strict=True) if ends else ((), (), ())
+        return replace(
+            self,
+            returns=np.array(returns, dtype=np.float64),
+            lengths=np.array(lengths, dtype=np.int64),
+            steps=np.array(steps, dtype=np.int64),
+        )
+
+    @property
+    def episodes(self) -> Episodes:
+        """The episodes that ended within it."""
+        return Episodes(self.returns, self.lengths, self.steps)

@@ -1,0 +1,330 @@
+"""The task: agents that learn by proximal policy optimisation, each site in worlds of its own.
+
+The state is the weights of the networks. Environments are opened for a round of local work and closed after
+it, so that a site keeps nothing from round to round and a run can be taken up at any of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.control.networks import Shape
+from tacit.control.recipe import Recipe
+from tacit.control.sensing import Sensing
+from tacit.errors import InvalidValue, Refused, require, require_count, require_word
+from tacit.keys import Key
+from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.provenance import Provenance
+from tacit.privacy.work import Groups, Layout
+from tacit.record import Round, described
+from tacit.sites.envs import Scenes, World, Worlds
+from tacit.sites.site import Cohort, Federation
+from tacit.task import Goal, Updates
+from tacit.threads import cores, one_thread
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.control.policy import Policy
+    from tacit.control.rollout import Episodes
+
+Array = NDArray[np.float64]
+# What is told of a site's training episodes.
+EPISODES = ("returns", "lengths", "steps")
+# How many episodes a site plays with a model to see whether it fits.
+TRIED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPO(Recipe):
+    """Proximal policy optimisation; actions are discrete, observations anything that can be flattened.
+
+    Args:
+        hidden: How wide the hidden layers are, of actor and critic alike; none for linear policies.
+        envs: How many copies of its world a site plays in at once.
+        steps: How many steps of the environment a site makes in a round, over all copies, exactly.
+        rollout: How many of those it makes before each time that it learns; all of them if not said.
+        share: What sites share: `all`, or the `actor` alone, and then each site learns a critic of its own in
+            every round.
+        anneal: Whether `lr` falls to nothing over the rounds.
+        normalise: What observations are centred and scaled by: `given` public numbers, or what `sites` say of
+            theirs before the first round, which is asked like anything else that leaves them.
+        center: What is taken from each number of an observation.
+        scale: What it is divided by after that.
+        limit: How far a number may be from 0 to be counted, where sites are asked.
+        snapshots: After how many rounds, each time, the weights of every site are kept; never if not said.
+        inputs: How many numbers an observation has; found in the worlds, like all that follows.
+        actions: How many actions there are.
+        env: The environment, where it is the same everywhere and has an id.
+        tells: Whether anybody may know of training episodes.
+        repeats: Whether the same seeds are sure to give the same episodes.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    envs: int = 4
+    steps: int = 4096
+    rollout: int | None = None
+    share: Literal["all", "actor"] = "all"
+    anneal: bool = False
+    normalise: Literal["given", "sites"] = "given"
+    center: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    limit: float = 10.0
+    snapshots: int | None = None
+    inputs: int | None = None
+    actions: int | None = None
+    env: str | None = None
+    tells: bool = False
+    repeats: bool = False
+    kind: ClassVar[str] = "ppo"
+    layout: ClassVar[Layout] = "environments"
+    # What an experiment file means if it does not say.
+    usual: ClassVar[Mapping[str, Any]] = {"rounds": 20, "data": "gymnasium", "sites": "variants"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("envs", "steps"):
+            require_count(name, getattr(self, name))
+        for name in ("rollout", "snapshots"):
+            if getattr(self, name) is not None:
+                require_count(name, getattr(self, name))
+        for width in self.hidden:
+            require_count("hidden", width)
+        require_word("share", self.share, ("all", "actor"))
+        require_word("normalise", self.normalise, ("given", "sites"))
+        each = self.rollout or self.steps
+        require(each % self.envs == 0, "steps", each, f"a multiple of envs = {self.envs}: none is made up")
+        require(self.steps % each == 0, "steps", self.steps, f"a multiple of rollout = {each}")
+        require(all(value > 0 for value in self.scale), "scale", list(self.scale), "numbers above 0")
+        require(self.limit > 0, "limit", self.limit, "above 0")
+
+    @property
+    def identity(self) -> str | None:
+        """Its choices, where the same seeds are sure to give the same episodes."""
+        return repr(described(self)) if self.repeats else None
+
+    @property
+    def goal(self) -> Goal:
+        """What an episode brings in."""
+        return ("return", "max")
+
+    @property
+    def separable(self) -> bool:
+        """There are no records."""
+        return False
+
+    @property
+    def groups(self) -> Groups:
+        """There are no records."""
+        return "none"
+
+    @property
+    def sample(self) -> float:
+        """There are no records to draw."""
+        return 1.0
+
+    @property
+    def shuffled(self) -> bool:
+        """There are no records to deal out."""
+        return False
+
+    @property
+    def opening(self) -> Sensing | None:
+        """What sites see, if observations are scaled by that."""
+        asked = self.normalise == "sites" and self.inputs is not None
+        return Sensing(inputs=self.inputs, limit=self.limit) if asked and self.inputs else None
+
+    @property
+    def closing(self) -> None:
+        """Nothing is asked at the end."""
+
+    @property
+    def shape(self) -> Shape:
+        """The networks."""
+        if self.inputs is None or self.actions is None:
+            raise InvalidValue("inputs and actions are not known: they are found in the worlds, by tacit.fit")
+        return Shape(self.inputs, tuple(self.hidden), self.actions)
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """The parts of an update: actor and critic, which learn at paces of their own."""
+        return (self.shape.actor, self.shape.critic) if self.share == "all" else (self.shape.actor,)
+
+    @property
+    def width(self) -> int:
+        """How many numbers the sites share."""
+        return sum(self.blocks)
+
+    def promised(self, privacy: Privacy | Open) -> Self:
+        """This as it is; whole sites alone can be protected."""
+        if isinstance(privacy, Privacy) and privacy.unit == "record":
+            raise Refused(
+                'unit = "record" does not go with ppo: a world has no records, and episodes hang on one '
+                'another. Use unit = "site".'
+            )
+        return self
+
+    def sized(self, inputs: int, actions: int) -> Self:
+        """This for observations of so many numbers, and so many actions.
+
+        Raises:
+            InvalidValue: `center` or `scale` are not of that length.
+        """
+        for name in ("center", "scale"):
+            given = getattr(self, name)
+            allowed = f"{inputs}, one for each number of an observation, or left out"
+            require(len(given) in (0, inputs), name, f"{len(given)} numbers", allowed)
+        return replace(self, inputs=inputs, actions=actions)
+
+    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+        """This for the worlds of a federation, each of which has been opened once.
+
+        Raises:
+            InvalidValue: A world cannot be opened, is unlike others, or shows what is no number.
+        """
+        assert isinstance(federation, Worlds), "the loop has looked"
+        from tacit.control.openings import alike
+
+        held = {f"site {name}": worlds for name, worlds in federation.holdings.items()}
+        judged = federation.held_out.worlds if isinstance(federation.held_out, Scenes) else ()
+        inputs, actions = alike({**held, "the scenes": judged})
+        told = provenance.allowed
+        if told:
+            provenance.look("returns and lengths of training episodes", instead="do without them")
+        worlds = [world for part in federation.holdings.values() for world in part]
+        names = {world.env for world in worlds}
+        env = next(iter(names)) if len(names) == 1 else None
+        return replace(
+            self.sized(inputs, actions),
+            env=env if isinstance(env, str) else None,
+            tells=told,
+            repeats=all(world.repeats for world in worlds),
+        )
+
+    def of_round(self, number: int, rounds: int) -> Self:
+        """This with the pace of a round."""
+        return replace(self, lr=self.lr * (1 - (number - 1) / rounds)) if self.anneal else self
+
+    def start(self, federation: Federation, key: Key) -> "Tensor":
+        """Weights that make any action about as likely as another."""
+        import torch
+
+        return torch.from_numpy(self.shape.start(key.generator())[: self.width])
+
+    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """How far each site moves the weights by playing in its worlds (`tacit.task.Task.train`)."""
+        import torch
+
+        starts = np.broadcast_to(state.numpy(), (len(cohort), self.width))
+        keys = [key / name for name in cohort.names]
+        # Compiled worlds hold no lock: each core takes the next site. None depends on another.
+        compiled = all(world.physics != "gymnasium" for held in cohort.holdings for world in held)
+        _ = import_module("tacit.control.kernels")
+        # Products within a site are small: the libraries that came with the kernels take one thread each.
+        with one_thread(), ThreadPoolExecutor(cores() if compiled else 1) as pool:
+            done = list(pool.map(self._learnt, starts, cohort.holdings, cohort.names, keys))
+        moved = [after - start for start, (after, _) in zip(starts, done, strict=True)]
+        diary = {
+            name: {part: getattr(episodes, part).tolist() for part in EPISODES}
+            for name, (_, episodes) in zip(cohort.names, done, strict=True)
+            if self.tells
+        }
+        return Updates(cohort.names, torch.from_numpy(np.stack(moved)), diary=diary)
+
+    def _learnt(self, start: Array, worlds: Sequence[World], name: str, key: Key) -> "tuple[Array, Episodes]":
+        """The weights that a site has after its round, of those that are shared, and its episodes."""
+        from tacit.control.ppo import learn
+        from tacit.control.stages import open_stage
+
+        generator, many = key.generator(), len(worlds)
+        center, scale = self._lens
+        with open_stage(
+            worlds, self.envs * many, generator=generator, center=center, scale=scale, place=f"site {name}"
+        ) as stage:
+            after, episodes = learn(
+                self._whole(start),
+                self.shape,
+                stage,
+                self,
+                steps=self.steps * many,
+                rollout=(self.rollout or self.steps) * many,
+                generator=generator,
+                judge_first=self.share == "actor",
+            )
+        return after[: self.width], episodes
+
+    def _whole(self, weights: Array) -> Array:
+        """Weights of both networks; a critic that is not shared begins where every critic does."""
+        if len(weights) == self.shape.size:
+            return np.asarray(weights)
+        usual = self.shape.start(Key(0).generator())
+        return np.concatenate([weights, usual[self.width :]])
+
+    @cached_property
+    def _lens(self) -> tuple[Array, Array]:
+        """What observations are centred and scaled by."""
+        shown = self.shape.inputs
+        center = np.array(self.center) if self.center else np.zeros(shown)
+        return center, np.array(self.scale) if self.scale else np.ones(shown)
+
+    def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
+        """The state moved by the step."""
+        return state + step
+
+    def score(self, state: "Tensor", held_out: Scenes) -> dict[str, float]:
+        """What greedy episodes bring in, in every world that agents are judged in."""
+        return self._scored([self.model(state)] * len(held_out), held_out)
+
+    def score_each(self, states: "Tensor", clusters: Mapping[str, int], held_out: Scenes) -> dict[str, float]:
+        """The same where sites have different models: each plays in its own worlds, all in nobody's."""
+        models = [self.model(state) for state in states]
+        everybody = sorted(set(clusters.values())) or list(range(len(models)))
+        rows: list[tuple[int, int]] = []
+        for place, site in enumerate(held_out.sites.tolist()):
+            # Before anybody is told apart, all models are one.
+            own = everybody if site == "" else [clusters.get(site, 0)]
+            rows += [(place, model) for model in own]
+        return self._scored([models[model] for _, model in rows], held_out.take([row for row, _ in rows]))
+
+    def _scored(self, policies: "list[Policy]", scenes: Scenes) -> dict[str, float]:
+        from tacit.control.evaluation import evaluate, summarised
+
+        played = evaluate(policies, scenes, physics="gymnasium" if scenes.final else "own")
+        found = summarised(played, scenes, Key(scenes.seed) / "bootstrap")
+        # A glance is for learning curves: its few episodes say nothing of intervals.
+        shown = (name for name in found if scenes.final or name.startswith("return"))
+        return {name: found[name] for name in shown if scenes.final or not name.endswith(("_low", "_high"))}
+
+    def losses(self, state: "Tensor", table: Any) -> Array:  # noqa: ANN401
+        """What episodes in the worlds of one site cost; for sites that pick the model that suits them."""
+        from tacit.control.evaluation import evaluate
+
+        worlds = tuple(table)
+        scenes = Scenes(worlds, np.array([""] * len(worlds)), episodes=TRIED, final=False)
+        return -np.concatenate(evaluate([self.model(state)] * len(worlds), scenes, physics="own"))
+
+    def model(self, state: "Tensor") -> "Policy":
+        """The agent."""
+        from tacit.control.policy import Policy
+
+        center, scale = self._lens
+        env = None if self.env is None else World(self.env)
+        return Policy(self.shape, self._whole(state.numpy()), center, scale, env)
+
+    def archive(
+        self, rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Tensor]]"
+    ) -> dict[str, bytes]:
+        """The history of a run as a file of plain arrays, where there is one that may be kept."""
+        from tacit.control.archive import archived
+
+        return archived(rounds, weights, self.steps)
+
+
+TASKS = {PPO.kind: PPO}
