@@ -15,7 +15,7 @@ from tacit.errors import InvalidFile, Refused, RunUnusable
 from tacit.functional.data import simulate
 from tacit.functional.tasks import Boosting
 from tacit.sites.columns import Columns, Subjects
-from tacit.studies import cells
+from tacit.studies.curves import cells
 
 FILE = """
 name = "parties"

@@ -5,31 +5,31 @@ import os
 import signal
 import threading
 import tomllib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import tomli_w
 
 from tacit.directory import Directory
-from tacit.errors import RunUnusable, TacitError
-from tacit.studies.asked import Study, construct_study
-from tacit.studies.cells import Cell, Row, worked_out
-from tacit.studies.studied import CELLS, Studied, rows_of
+from tacit.errors import TacitError
+from tacit.studies.asked import construct_study
+from tacit.studies.contract import Announce, CellKind, Named, Row, Studied, Study, silent
+from tacit.studies.listing import append, rewrite, rows_of
 
 
 def attempt(
-    study: Study,
+    study: Study[CellKind],
     out: str | os.PathLike[str] | None,
     *,
     resume: bool = False,
-    announce: Callable[[str], None] = lambda line: None,
-) -> Studied:
+    announce: Announce = silent,
+) -> Studied[CellKind]:
     """Run every cell that is not known yet, and keep its scores.
 
     Results depend neither on how many processes there are nor on which cell comes first. In a rehearsal they
@@ -49,27 +49,29 @@ def attempt(
     study.check()
     directory = Directory(out)
     with directory.claimed(study.document, resume=resume):
-        known = {cell: row for cell, row in rows_of(directory).items() if row["failed"] is None}
-        _rewrite(directory, known.values())
+        known = {cell: row for cell, row in rows_of(study, directory).items() if row["failed"] is None}
+        rewrite(directory, known.values())
         missing = [cell for cell in study.cells if cell not in known]
-        with closing(_results(study, missing)) as results:
+        with closing(_results(study, missing, directory.path)) as results:
             for number, (cell, row) in enumerate(results, start=len(known) + 1):
                 known[cell] = row
-                _append(directory, row)
-                announce(f"{number} of {len(study.cells)}: {cell}: {_outcome(row)}")
-    return Studied(study=study, rows=known, path=directory.path)
+                append(directory, row)
+                announce(f"{number} of {len(study.cells)}: {cell}: {_outcome(study, row)}")
+    return study.result(known, directory.path)
 
 
-def _results(study: Study, cells: Sequence[Cell]) -> Generator[tuple[Cell, Row]]:
+def _results(
+    study: Study[CellKind], cells: Sequence[CellKind], place: Path | None
+) -> Generator[tuple[CellKind, Row]]:
     """Cells with their rows, as they come."""
     workers = min(study.workers, len(cells))
     if workers <= 1:
         for cell in cells:
-            yield cell, worked_out(study.experiment, cell, study.folds)
+            yield cell, study.work(cell, place)
         return
     text = tomli_w.dumps(study.document)
     with _pool(workers) as pool:
-        begun = {pool.submit(_work, text, str(study.folder), cell): cell for cell in cells}
+        begun = {pool.submit(_work, text, str(study.folder), cell, place): cell for cell in cells}
         for future in as_completed(begun):
             yield begun[future], _row(future)
 
@@ -109,42 +111,15 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(text: str, folder: str, cell: Cell) -> Row:
+def _work(text: str, folder: str, cell: Named, place: Path | None) -> Row:
     """One cell, in a process of its own, from plain data."""
-    study = _constructed(text, folder)
-    return worked_out(study.experiment, cell, study.folds)
+    return _constructed(text, folder).work(cell, place)
 
 
 @lru_cache(maxsize=1)
-def _constructed(text: str, folder: str) -> Study:
+def _constructed(text: str, folder: str) -> Study[Any]:
     return construct_study(tomllib.loads(text), Path(folder))
 
 
-def _outcome(row: Row) -> str:
-    if row["failed"] is not None:
-        return f"failed: {row['failed']}"
-    error = "unknown" if row["ril2"] is None else f"{row['ril2']:.4f}"
-    return f"RIL2 {error}, {row['seconds']:.1f} s"
-
-
-def _rewrite(directory: Directory, rows: Iterable[Row]) -> None:
-    """Begin the list anew with what is known: a line that was cut off is gone."""
-    lines = [msgspec.json.encode(row) + b"\n" for row in rows]
-    directory.write(CELLS, b"".join(lines))
-
-
-def _append(directory: Directory, row: Row) -> None:
-    """Add a row to the list, on disk."""
-    place = directory.file(CELLS)
-    if place is None:
-        return
-    try:
-        with place.open("ab") as stream:
-            stream.write(msgspec.json.encode(row) + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError as error:
-        raise RunUnusable(
-            f"run {directory.path} cannot be written: {CELLS}: {error.strerror}; what was written before is "
-            "intact"
-        ) from error
+def _outcome(study: Study[CellKind], row: Row) -> str:
+    return study.outcome(row) if row["failed"] is None else f"failed: {row['failed']}"

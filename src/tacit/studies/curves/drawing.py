@@ -4,17 +4,17 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tacit.studies.cells import promise_in_words
+from tacit.studies.curves.cells import promise_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tacit.studies.studied import Studied
+    from tacit.studies.curves.studied import CurvesStudied
 
 KINDS = ("sensitivity", "specificity")
 
 
-def drawn(studied: "Studied", folder: Path) -> dict[str, Path]:
+def drawn(studied: "CurvesStudied", folder: Path) -> dict[str, Path]:
     """Every figure that what was varied allows, as PNG in a folder; files by what they show."""
     frame = studied.frame[studied.frame["failed"].isna()]
     found: dict[str, Path] = {}
@@ -26,7 +26,9 @@ def drawn(studied: "Studied", folder: Path) -> dict[str, Path]:
     return found
 
 
-def _by_parties(studied: "Studied", release: str, table: "pd.DataFrame", folder: Path) -> dict[str, Path]:
+def _by_parties(
+    studied: "CurvesStudied", release: str, table: "pd.DataFrame", folder: Path
+) -> dict[str, Path]:
     """Error and selection by parties; so many promises to a figure as can be told apart."""
     from tacit.functional.comparisons import by_parties, selection
     from tacit.reports.style import PALETTE
@@ -48,7 +50,7 @@ def _by_parties(studied: "Studied", release: str, table: "pd.DataFrame", folder:
     return found
 
 
-def _by_epsilon(studied: "Studied", folder: Path) -> dict[str, Path]:
+def _by_epsilon(studied: "CurvesStudied", folder: Path) -> dict[str, Path]:
     """Error and selection by epsilon, over all numbers of parties."""
     from tacit.functional.comparisons import privacy_utility, selection
 
@@ -86,11 +88,11 @@ def _without_unknown(table: "pd.DataFrame", errors: list[str]) -> "pd.DataFrame"
     return table[kept + errors * bool(table[errors].notna().all(axis=None))]
 
 
-def _floor(studied: "Studied") -> dict[str, float]:
+def _floor(studied: "CurvesStudied") -> dict[str, float]:
     return {"noise": float(studied.frame["floor"].mean())}
 
 
-def _provenance(studied: "Studied", table: "pd.DataFrame") -> str:
+def _provenance(studied: "CurvesStudied", table: "pd.DataFrame") -> str:
     data = studied.study.experiment.data
     runs = _span(sorted(set(table["n"])))
     return f"simulated ({data.design}), {data.records:,} subjects; means of {runs} runs each"

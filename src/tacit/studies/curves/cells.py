@@ -1,7 +1,4 @@
-"""One cell of a study: an experiment on some parties, with some subjects held out, under one promise.
-
-A cell is known by its name alone, so it can be worked out anywhere, in any order, and comes out the same.
-"""
+"""One cell of a study: an experiment on some parties, with some subjects held out, under one promise."""
 
 import math
 import time
@@ -12,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from tacit.errors import TacitError
 from tacit.experiment import Experiment
 from tacit.functional.metrics import sensitivity, specificity
 from tacit.functional.sources import RESPONSE, SimulatedCurves, parted
@@ -20,14 +16,13 @@ from tacit.keys import Key
 from tacit.privacy.policy import Open, Privacy
 from tacit.record import described
 from tacit.sites.columns import ByParty, Columns, Subjects
-from tacit.threads import one_thread
+from tacit.studies.contract import Row, row_of
 
 if TYPE_CHECKING:
     from tacit.functional.data import CurveSet
     from tacit.functional.model import Model
 
 Release = Literal["local", "moments"]
-Row = dict[str, Any]
 OPEN = "open"
 SCORES = ("r2", "ril2", "rmse", "nrmse", "smape", "wmape", "sensitivity", "specificity")
 
@@ -111,14 +106,7 @@ def worked_out(experiment: Experiment, cell: Cell, folds: int) -> Row:
         cell: Which one.
         folds: Into how many parts the subjects are divided.
     """
-    try:
-        with one_thread():
-            return {**cell.row, **_scored(experiment, cell, folds), "failed": None}
-    except TacitError as error:
-        return {**cell.row, "failed": str(error)}
-    except Exception as error:
-        # The others are worth having all the same.
-        return {**cell.row, "failed": f"a bug of ours, {type(error).__name__}: {error}"}
+    return row_of(cell, lambda: _scored(experiment, cell, folds))
 
 
 def divided(made: "CurveSet", data: SimulatedCurves, sites: ByParty, fold: int, folds: int) -> Columns:

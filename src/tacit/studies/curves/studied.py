@@ -1,24 +1,20 @@
-"""What came of a study: a row for each run, their means, a summary for people, figures."""
+"""What came of a study of curves: a row for each run, their means, a summary for people, figures."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
-
-from tacit.directory import Directory
 from tacit.privacy.policy import Open
 from tacit.reports.text import aligned, labelled
-from tacit.studies.asked import Study, asked_for, read
-from tacit.studies.cells import OPEN, SCORES, Cell, Row, cell_of
+from tacit.studies.contract import Announce, Row, Studied, silent
+from tacit.studies.curves.asked import CurveStudy
+from tacit.studies.curves.cells import OPEN, SCORES, Cell
 
 if TYPE_CHECKING:
     import pandas as pd
 
-CELLS = "cells.jsonl"
 BY = ("release", "epsilon", "parties")
 MEASURES = (*SCORES, "seconds", "bytes")
 COLUMNS = [
@@ -50,8 +46,11 @@ JUDGED = ("r2", "ril2")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Studied:
-    """What came of a study.
+class CurvesStudied(Studied[Cell]):
+    """What came of a study of curves.
+
+    In its frame, epsilon is what was asked for, infinite where nothing was promised, and `spent` is what the
+    statement of the run says; `floor` is the RIL2 that nobody can expect to go below.
 
     Args:
         study: What was asked for.
@@ -59,40 +58,9 @@ class Studied:
         path: The directory that remembers it.
     """
 
-    study: Study
-    rows: Mapping[Cell, Row]
-    path: Path | None = None
+    study: CurveStudy
 
-    def __repr__(self) -> str:
-        return f"<Studied {self.name}: {len(self.rows)} of {len(self.study.cells)} runs>"
-
-    @property
-    def name(self) -> str:
-        """What the experiment is called."""
-        return self.study.experiment.name
-
-    @property
-    def futile(self) -> bool:
-        """Whether no run has come to anything."""
-        return bool(self.rows) and all(row["failed"] is not None for row in self.rows.values())
-
-    @property
-    def failures(self) -> dict[str, list[Cell]]:
-        """The cells that have no score, by the reason."""
-        found: dict[str, list[Cell]] = {}
-        for cell in self.study.cells:
-            reason = self.rows[cell]["failed"] if cell in self.rows else None
-            if reason is not None:
-                found.setdefault(reason, []).append(cell)
-        return found
-
-    @cached_property
-    def frame(self) -> "pd.DataFrame":
-        """One row for each run that is known, in the order of the file.
-
-        Epsilon is what was asked for, infinite where nothing was promised, and `spent` is what the statement
-        of the run says; `floor` is the RIL2 that nobody can expect to go below.
-        """
+    def _framed(self) -> "pd.DataFrame":
         import pandas as pd
 
         known = [
@@ -122,33 +90,21 @@ class Studied:
         parts = [labelled(self._head()), _told(table) if len(table) else "No run has a score."]
         return "\n\n".join(part for part in (*parts, "\n".join(self._notes())) if part)
 
-    def as_dict(self) -> dict[str, Any]:
-        """The study as one document."""
-        rows = [
-            {**row, "epsilon": OPEN if math.isinf(row["epsilon"]) else row["epsilon"]}
-            for row in self.table().reset_index().to_dict("records")
-        ]
-        failures = {reason: [cell.row for cell in cells] for reason, cells in self.failures.items()}
-        return {
-            "run": None if self.path is None else str(self.path),
-            "name": self.name,
-            "task": self.study.experiment.task.kind,
-            "runs": len(self.rows),
-            "of": len(self.study.cells),
-            "table": rows,
-            "failures": failures,
-        }
+    def _records(self) -> list[Row]:
+        rows = cast("list[Row]", self.table().reset_index().to_dict("records"))
+        return [{**row, "epsilon": OPEN if math.isinf(row["epsilon"]) else row["epsilon"]} for row in rows]
 
-    def figures(self, folder: str | Path) -> dict[str, Path]:
+    def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
         """Draw the error by parties, what it costs, and whether the right predictors were found, as PNG.
 
         Args:
             folder: Where to keep them; made if it is not there.
+            announce: Not used: nothing is left out.
 
         Returns:
             The files by what they show; none where nothing was varied that could be drawn.
         """
-        from tacit.studies.drawing import drawn
+        from tacit.studies.curves.drawing import drawn
 
         return drawn(self, Path(folder))
 
@@ -165,14 +121,11 @@ class Studied:
 
     def _head(self) -> list[tuple[str, str]]:
         data, task = self.study.experiment.data, self.study.experiment.task
-        done, every = len(self.rows), len(self.study.cells)
-        runs = f"{every}" if done == every else f"{done} of {every}"
-        factors = f": {self.study.size}" if self.study.size else ""
         return [
             ("study", self.name),
             ("task", task.kind),
             ("data", f"{data.kind}, {data.design}: {data.records:,} subjects in {self.study.folds} folds"),
-            ("runs", f"{runs}{factors}"),
+            ("runs", self.runs),
             *self._promise(),
         ]
 
@@ -192,29 +145,7 @@ class Studied:
                 "Means over replicates and folds, ± one standard error. "
                 f"Of the response, {floor:.3f} (RIL2) cannot be predicted by anybody."
             )
-        for reason, cells in self.failures.items():
-            found.append(f"failed, {len(cells)} runs, such as {cells[0]}: {reason}")
-        return found
-
-
-def load(path: str | Path) -> Studied | None:
-    """The study that a directory remembers, as far as it got; None if it holds none."""
-    if not (Path(path) / CELLS).is_file() or not asked_for(path):
-        return None
-    directory = Directory(path)
-    return Studied(study=read(path), rows=rows_of(directory), path=directory.path)
-
-
-def rows_of(directory: Directory) -> dict[Cell, Row]:
-    """What a directory knows of each cell; a line that was cut off by a crash does not count."""
-    found: dict[Cell, Row] = {}
-    for line in (directory.read(CELLS) or b"").splitlines():
-        try:
-            row = msgspec.json.decode(line, type=dict[str, Any])
-        except msgspec.MsgspecError:
-            break
-        found[cell_of(row)] = row
-    return found
+        return found + self.failed_in_words()
 
 
 def _told(table: "pd.DataFrame") -> str:
