@@ -53,6 +53,10 @@ def combined_by(task: Task, aggregation: object, **also: object) -> Aggregator:
     Raises:
         Refused: Columns are put side by side, and nothing that is for updates goes with that.
     """
+    if layout_of(task) == "environments" and also.get("augment") is not None:
+        raise Refused(
+            f"[augment] does not go with {task.kind}: worlds have no records to add to. Leave it out"
+        )
     if layout_of(task) != "columns":
         return adopted(aggregation)
     if aggregation != Mean():
@@ -118,7 +122,8 @@ def _started(task: Task, federation: Federation) -> "Tensor":
 
 def taken_beforehand(federation: Federation, privacy: Privacy | Open) -> Provenance:
     """What is public of a federation, and what was taken from its records already."""
-    provenance = Provenance(privacy, public=federation.public)
+    what = "worlds" if federation.layout == "environments" else "records"
+    provenance = Provenance(privacy, public=federation.public, what=what)
     if federation.held_out is not None and federation.held_out_public and not federation.public:
         provenance.agreed(["the records that models are scored on, as whoever gave them says"])
     for what in federation.taken:

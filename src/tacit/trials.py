@@ -260,7 +260,7 @@ def _construct(document: Table, folder: Path) -> Trials:
     asked = dict(cast(Table, table))
     experiment = construct_experiment({k: v for k, v in document.items() if k != "attack"}, folder)
     if layout_of(experiment.task) != "rows":
-        raise Refused(f"[attack] does not go with {experiment.task.kind}: attacks are on rounds of updates")
+        raise Refused(f"[attack] does not go with {experiment.task.kind}: attacks are on sites with records")
     against = _words("against", asked.pop("against", list(USUAL)))
     attacks = _attacks(asked, folder)
     liars = max(attack.liars for attack in attacks.values())

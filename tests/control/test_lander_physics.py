@@ -211,7 +211,7 @@ def test_what_cannot_be_done_is_refused():
     env.reset(seed=0)
     with pytest.raises(InvalidValue, match="action"):
         env.step(4)
-    with pytest.warns(UserWarning, match="turbulence_power"):
+    with pytest.raises(InvalidValue, match="turbulence_power"):
         FastLander(turbulence_power=3.0)
 
 

@@ -271,7 +271,7 @@ def test_every_environment_is_closed_even_if_one_will_not():
     shape, Clock.closed = Shape(2, (), 3), 0
     stage = opened([World(Stuck), clock()], 4, inputs=2)
     stage.play(start(shape), shape, 2, 0.9, 1.0)
-    with pytest.raises(RuntimeError, match="stuck"):
+    with pytest.raises(InvalidValue, match="stuck"):
         stage.close()
     assert Clock.closed == 4
     stage.close()

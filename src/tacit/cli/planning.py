@@ -66,7 +66,9 @@ def _heard(signal: dict[str, Any] | None) -> list[tuple[str, str]]:
     """How long updates are against their noise, where that is known."""
     if signal is None:
         return []
-    lengths = f"a mean update is at most {signal['update']:.3g} bounds long, its noise {signal['noise']:.3g}"
+    lengths = (
+        f"by the bound, a mean update is at most {signal['update']:.3g} long, its noise {signal['noise']:.3g}"
+    )
     return [("signal", f"{lengths}; over all rounds {signal['whole']:.3g} to 1 at best")]
 
 

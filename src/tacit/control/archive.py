@@ -46,7 +46,7 @@ def history(rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Tensor]
             columns = zip(told["returns"], told["lengths"], told["steps"], strict=True)
             episodes += [(reward, length, name, before + at, entry.number) for reward, length, at in columns]
             taken[name] = before + steps
-        for name, values in weights.get(entry.number, {}).items():
+        for name, values in sorted(weights.get(entry.number, {}).items()):
             # What is nobody's own was there before the round.
             kept.append((name, taken.get(name, (entry.number - 1) * steps), entry.number))
             rows.append(values.numpy())

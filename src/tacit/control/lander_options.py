@@ -1,6 +1,5 @@
 """What the fast lander can be told: the same as LunarLander-v3, within the same limits."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,9 @@ USUAL: Mapping[str, Any] = {
     "turbulence_power": 1.5,
     "max_episode_steps": 1000,
 }
+
+# Stronger ones are not recommended by Gymnasium.
+STRONGEST = {"wind_power": 20.0, "turbulence_power": 2.0}
 
 
 def require_options(options: Mapping[str, Any], place: str = "") -> None:
@@ -30,16 +32,21 @@ def require_options(options: Mapping[str, Any], place: str = "") -> None:
                 f"{where}{name} = {value!r} is not allowed: the fast lander takes {choices(sorted(USUAL))}"
                 f"{hint(name, USUAL)}"
             )
-    gravity, limit = options.get("gravity", -10.0), options.get("max_episode_steps", 1000)
-    require(between(gravity, -12, 0), f"{where}gravity", gravity, "above -12 and below 0")
-    wind = options.get("enable_wind", False)
-    require(isinstance(wind, bool), f"{where}enable_wind", wind, "true or false")
-    for name in ("wind_power", "turbulence_power"):
-        power = options.get(name, USUAL[name])
-        fits = isinstance(power, int | float) and not isinstance(power, bool) and math.isfinite(power)
-        require(fits, f"{where}{name}", power, "a finite number")
+    require_physics(options, where)
+    limit = options.get("max_episode_steps", USUAL["max_episode_steps"])
     whole = isinstance(limit, int) and not isinstance(limit, bool) and limit >= 1
     require(whole, f"{where}max_episode_steps", limit, "a whole number of at least 1")
+
+
+def require_physics(options: Mapping[str, Any], where: str) -> None:
+    """Refuse gravity and winds that Gymnasium refuses, or warns of, whoever computes them."""
+    gravity, wind = options.get("gravity", -10.0), options.get("enable_wind", False)
+    require(between(gravity, -12, 0), f"{where}gravity", gravity, "above -12 and below 0")
+    require(isinstance(wind, bool), f"{where}enable_wind", wind, "true or false")
+    for name, most in STRONGEST.items():
+        power = options.get(name, USUAL[name])
+        plain = isinstance(power, int | float) and not isinstance(power, bool)
+        require(plain and 0 <= power <= most, f"{where}{name}", power, f"from 0 to {most:g}")
 
 
 def physics_of(options: Mapping[str, Any], place: str = "") -> tuple[float, float, float, float]:

@@ -3,6 +3,7 @@
 Nothing is learnt here and nothing is kept but what each episode returned.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, cast
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.spaces import flattener, opened, require_spaces, without_ballast
+from tacit.control.spaces import failed, flattener, opened, require_spaces, without_ballast
 from tacit.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ Choice = Callable[[NDArray[np.float32]], NDArray[np.int64]]
 
 # How many episodes are played side by side: asking the agent then costs little, and so do the worlds.
 LANES = 8
+# What the code of a world may do wrong.
+FAILURES = (Exception, SystemExit)
 # An episode that is longer than this has no end.
 LONGEST = 200_000
 
@@ -64,7 +67,7 @@ class _Lane:
     """A world in which one episode is played after another."""
 
     def __init__(self, world: "World", shape: "Shape") -> None:
-        self.name, self.whole = world.name, opened(world)
+        self.world, self.whole = world, opened(world)
         try:
             self.flat, self.first = fitted(self.whole, world, shape)
         except Exception:
@@ -84,18 +87,31 @@ class _Lane:
         self.episode, self.total, self.steps = next(waiting, -1), 0.0, 0
         if self.episode < 0:
             return False
-        seen[:] = self.flat(self.env.reset(seed=int(seeds[self.episode]))[0])
+        try:
+            seen[:] = self.flat(self.env.reset(seed=int(seeds[self.episode]))[0])
+        except FAILURES as error:
+            raise failed(self.world, error) from error
         return True
 
     def acted(self, action: int, seen: NDArray[np.float32]) -> bool:
         """Whether the episode is over after this action; what is seen next is put in place."""
-        observation, reward, terminated, truncated, _ = self.env.step(self.first + action)
-        seen[:] = self.flat(observation)
-        self.total += float(reward)
+        try:
+            observation, reward, terminated, truncated, _ = self.env.step(self.first + action)
+            seen[:] = self.flat(observation)
+            self.total += float(reward)
+        except FAILURES as error:
+            raise failed(self.world, error) from error
         self.steps += 1
+        # One sum for both: it is finite if all of them are.
+        if not math.isfinite(self.total + float(seen.sum())):
+            raise InvalidValue(
+                f"{self.world.name} showed something, or gave a reward, that is not finite at step "
+                f"{self.steps} of an episode: both must be finite numbers"
+            )
         if self.steps > LONGEST:
             raise InvalidValue(
-                f"an episode of {self.name} went on for {LONGEST} steps: it must end; give it a time limit"
+                f"an episode of {self.world.name} went on for {LONGEST} steps: it must end; give it a time "
+                "limit"
             )
         return bool(terminated or truncated) or self.steps == self.limit
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from tacit.control.tasks import PPO
-from tacit.errors import require, require_count
+from tacit.errors import choices, require, require_count
 from tacit.privacy.work import Layout
 from tacit.record import described
 from tacit.sites.envs import Physics, Variants, World, Worlds
@@ -53,6 +53,9 @@ class Gymnasium:
 
     def check(self, sites: Variants, *, may_look: bool = False) -> None:
         """Refuse environments that are not there, or options that they do not have, before anything runs."""
+        for label in self.unseen:
+            known = f"worlds that no site trains in, not {choices(sites.variants)}"
+            require(label not in sites.worlds, "[data] unseen", label, known)
         _ = self._spaces(sites)
 
     def introduced(self, task: PPO, sites: Variants) -> PPO:
@@ -62,7 +65,9 @@ class Gymnasium:
     def _spaces(self, sites: Variants) -> tuple[int, int]:
         from tacit.control.openings import alike
 
-        trained = {f"[sites.{world.label}]": (world,) for world in sites.extremes(self.base)}
+        trained: dict[str, list[World]] = {}
+        for world in sites.extremes(self.base):
+            trained.setdefault(f"[sites.{world.label}]" if sites.worlds else "[data]", []).append(world)
         judged = {
             f"[data.unseen.{label}]": (replace(self.base, options={**self.options, **options}),)
             for label, options in self.unseen.items()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from tacit.control.lander_options import require_physics
 from tacit.control.rollout import Array
-from tacit.errors import InvalidValue, between, choices, hint, require
+from tacit.errors import InvalidValue, choices, hint, require
 from tacit.sites.envs import World
 
 if TYPE_CHECKING:
@@ -59,6 +60,13 @@ def opened(world: World, place: str = "") -> "Env":
             f"{given} is not allowed in {world.name}" if given else f"env = {world.name!r} cannot be opened"
         )
         raise InvalidValue(f"{where}{what}: {said}") from error
+
+
+def failed(world: World, error: BaseException, place: str = "") -> InvalidValue:
+    """What to say of a world that fails while it is played: whose it is and why, in one sentence."""
+    where = f"{place}: " if place else ""
+    why = f": {error}" if str(error) else ""
+    return InvalidValue(f"{where}{world.name} failed while it was played, with {type(error).__name__}{why}")
 
 
 def require_spaces(world: World, env: "Env", place: str = "") -> tuple[int, int]:
@@ -117,6 +125,11 @@ def without_ballast(env: "Env") -> "tuple[Env, int | None]":
 
 
 def _require_options(world: World, where: str) -> None:
+    if "render_mode" in world.options:
+        raise InvalidValue(
+            f"{where}render_mode = {world.options['render_mode']!r} is not allowed: nobody watches while "
+            "agents train; film them afterwards"
+        )
     known = _keywords(world)
     for name, value in world.options.items():
         if known is not None and name not in known:
@@ -124,9 +137,8 @@ def _require_options(world: World, where: str) -> None:
                 f"{where}{name} = {value!r} is not allowed: {world.name} takes {choices(sorted(known))}"
                 f"{hint(name, known)}"
             )
-    if isinstance(world.env, str) and world.env.startswith(LANDER) and "gravity" in world.options:
-        gravity = world.options["gravity"]
-        require(between(gravity, -12, 0), f"{where}gravity", gravity, "above -12 and below 0")
+    if isinstance(world.env, str) and world.env.startswith(LANDER):
+        require_physics(world.options, where)
 
 
 def _keywords(world: World) -> set[str] | None:

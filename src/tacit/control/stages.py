@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from tacit.control.networks import Shape
 from tacit.control.rollout import Array, Floats, Rollout
-from tacit.control.spaces import flattener, opened, require_spaces, without_ballast
+from tacit.control.spaces import failed, flattener, opened, require_spaces, without_ballast
 from tacit.control.spaces import spaces_of as spaces_of
 from tacit.errors import InvalidValue, require, require_count
 from tacit.sites.envs import World
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium.spaces import Discrete
 
+# What the code of a world may do wrong; to end the program is not for it to decide.
+FAILURES = (Exception, SystemExit)
 # No episode is as long.
 NO_LIMIT = 2**62
 
@@ -116,9 +118,12 @@ class GymnasiumStage:
     def close(self) -> None:
         """Close every environment, whatever one of them says to that."""
         players, self._players, self._closed = self._players, [], True
-        with ExitStack() as closing:
-            for player in players:
-                closing.callback(player.whole.close)
+        try:
+            with ExitStack() as closing:
+                for player in players:
+                    closing.callback(player.whole.close)
+        except FAILURES as error:
+            raise failed(self._worlds[0], error, self.place) from error
 
     def play(self, weights: Floats, shape: Shape, steps: int, gamma: float, reward_scale: float) -> Rollout:
         """Play so many steps in each environment, from where it stopped before.
@@ -150,7 +155,10 @@ class GymnasiumStage:
             what = f"{self.place}: inputs and actions of {world.name}"
             require(fits, what, spaces, f"{expected}, as those of the agent")
             self._players[at].ready()
-            self._seen[at] = self._players[at].reset(seed)
+            try:
+                self._seen[at] = self._players[at].reset(seed)
+            except FAILURES as error:
+                raise failed(world, error, self.place) from error
 
     def _played(
         self, weights: Floats, shape: Shape, steps: int, gamma: float, reward_scale: float
@@ -196,17 +204,22 @@ class GymnasiumStage:
         """Make one step in every environment; note episodes that end, and what was seen last in those cut."""
         for at, action in enumerate(actions):
             player = self._players[at]
-            observation, reward, over, cut = player.step(action)
-            tape.rewards[step, at] = reward
-            self._made += 1
-            if over or cut:
-                tape.ended[step, at] = True
-                ends.append((player.total, player.length, self._made))
-                if not over:
-                    cuts.append((step, at, np.array(observation, dtype=np.float64)))
-                    self._require_finite(cuts[-1][2], player)
-                observation = player.reset()
-            self._seen[at] = observation
+            try:
+                observation, reward, over, cut = player.step(action)
+                tape.rewards[step, at] = reward
+                self._made += 1
+                if over or cut:
+                    tape.ended[step, at] = True
+                    ends.append((player.total, player.length, self._made))
+                    if not over:
+                        cuts.append((step, at, np.array(observation, dtype=np.float64)))
+                        self._require_finite(cuts[-1][2], player)
+                    observation = player.reset()
+                self._seen[at] = observation
+            except FAILURES as error:
+                if isinstance(error, InvalidValue):
+                    raise
+                raise failed(player.world, error, self.place) from error
 
     def _normalise(self, raw: Array, out: Floats) -> None:
         from tacit.control import kernels

@@ -4,6 +4,7 @@ The state is the weights of the networks. Environments are opened for a round of
 it, so that a site keeps nothing from round to round and a run can be taken up at any of them.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from tacit.control.networks import Shape
 from tacit.control.recipe import Recipe
 from tacit.control.sensing import Sensing
-from tacit.errors import InvalidValue, Refused, require, require_count, require_word
+from tacit.errors import InvalidValue, Refused, require, require_count, require_positive, require_word
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy
@@ -90,6 +91,11 @@ class PPO(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("hidden", "center", "scale"):
+            # Whether they come from a file or from Python, the same choice reads the same.
+            given = getattr(self, name)
+            require(isinstance(given, list | tuple), name, given, "a list of numbers")
+            object.__setattr__(self, name, tuple(given))
         for name in ("envs", "steps"):
             require_count(name, getattr(self, name))
         for name in ("rollout", "snapshots"):
@@ -99,11 +105,13 @@ class PPO(Recipe):
             require_count("hidden", width)
         require_word("share", self.share, ("all", "actor"))
         require_word("normalise", self.normalise, ("given", "sites"))
-        each = self.rollout or self.steps
-        require(each % self.envs == 0, "steps", each, f"a multiple of envs = {self.envs}: none is made up")
+        each, name = self.rollout or self.steps, "steps" if self.rollout is None else "rollout"
+        require(each % self.envs == 0, name, each, f"a multiple of envs = {self.envs}: none is made up")
         require(self.steps % each == 0, "steps", self.steps, f"a multiple of rollout = {each}")
-        require(all(value > 0 for value in self.scale), "scale", list(self.scale), "numbers above 0")
-        require(self.limit > 0, "limit", self.limit, "above 0")
+        above = all(0 < value < math.inf for value in self.scale)
+        require(above, "scale", list(self.scale), "finite numbers above 0")
+        require(all(map(math.isfinite, self.center)), "center", list(self.center), "finite numbers")
+        require_positive("limit", self.limit)
 
     @property
     def identity(self) -> str | None:
@@ -177,6 +185,9 @@ class PPO(Recipe):
         Raises:
             InvalidValue: `center` or `scale` are not of that length.
         """
+        for name, found in (("inputs", inputs), ("actions", actions)):
+            given = getattr(self, name)
+            require(given in (None, found), name, given, f"{found}, as in the worlds, or left out")
         for name in ("center", "scale"):
             given = getattr(self, name)
             allowed = f"{inputs}, one for each number of an observation, or left out"

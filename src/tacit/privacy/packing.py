@@ -17,8 +17,8 @@ from tacit.privacy.work import Norm
 if TYPE_CHECKING:
     from torch import Tensor
 
-# The share of the whole that each count takes. Bounds move by a factor of at most e^SPEED in a round, and of at
-# most FARTHEST in all.
+# The share of the whole that each count takes. At the most, a bound moves by this power of e in a round, and by
+# this factor in all.
 COUNTED = 0.1
 SPEED = 0.4
 FARTHEST = 1e6

@@ -15,12 +15,13 @@ class Provenance:
     Args:
         privacy: The promise.
         public: Whether the records are nobody's secret: simulated, or published.
+        what: What sites have, if not records.
     """
 
-    def __init__(self, privacy: Privacy | Open, *, public: bool) -> None:
+    def __init__(self, privacy: Privacy | Open, *, public: bool, what: str = "records") -> None:
         self.allowed = public or isinstance(privacy, Open) or privacy.rehearsal
         self._records_are_public = public
-        self.public: list[str] = ["all records: they are simulated or published"] if public else []
+        self.public: list[str] = [f"all {what}: they are simulated or published"] if public else []
         self.bare: list[str] = []
 
     def look(self, what: str, *, instead: str) -> None:

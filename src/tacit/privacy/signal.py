@@ -47,10 +47,10 @@ class Signal:
     def sentence(self) -> str:
         """What to mind, in words."""
         return (
-            f"the signal will drown: the mean of {self.sites:g} updates of {self.numbers:,} numbers is at "
-            f"most {self.update:.3g} bounds long and its noise {self.noise:.3g}; over {self.rounds} rounds "
-            f"that is {self.whole:.2g} to 1, and below {AUDIBLE:g} nothing was seen to learn. Take more "
-            "sites, fewer numbers, or a larger epsilon"
+            f"the signal will drown: by the bound, the mean of {self.sites:g} updates of {self.numbers:,} "
+            f"numbers is at most {self.update:.3g} long, its noise {self.noise:.3g}; over {self.rounds} "
+            f"rounds that is {self.whole:.2g} to 1, and below {AUDIBLE:g} nothing was seen to learn. Take "
+            "more sites, fewer numbers, or a larger epsilon"
         )
 
 

@@ -51,7 +51,7 @@ class World:
 
     def __post_init__(self) -> None:
         require_word("world", self.physics, ("gymnasium", "fast-lander"))
-        named = callable(self.env) or bool(self.env)
+        named = callable(self.env) or (type(self.env) is str and self.env != "")
         require(named, "env", self.env, "the id of a Gymnasium environment, or a function that makes one")
         if self.physics == "fast-lander" and self.env != LANDER:
             raise InvalidValue(
@@ -182,10 +182,13 @@ class Worlds(Federation):
         origin: Mapping[str, Any] | None = None,
     ) -> None:
         require(bool(worlds), "sites", "none", "at least one site")
-        self.holdings = {
-            name: (held,) if isinstance(held, World) else tuple(held) for name, held in worlds.items()
-        }
-        for name, held in self.holdings.items():
+        self.holdings: dict[str, tuple[World, ...]] = {}
+        for name, given in worlds.items():
+            held = (given,) if isinstance(given, World) else given
+            listed: list[object] = [*held] if isinstance(held, list | tuple) else [None]
+            several = all(isinstance(world, World) for world in listed)
+            require(several, f"site {name}", given, "a World, or a list of them")
+            self.holdings[name] = tuple(held)
             if not held:
                 raise InvalidValue(f"site {name} has no environment: give it a world, or leave it out")
         self._sites = {name: Place(name, NOTHING, held) for name, held in self.holdings.items()}
@@ -267,8 +270,13 @@ class Place(Site):
     worlds: tuple[World, ...] = ()
 
     def __post_init__(self) -> None:
-        clean = self.name == self.name.strip() and self.name != "" and "@" not in self.name
-        require(clean, "site", self.name, 'a name without "@" and without blanks around it')
+        require_name("site", self.name)
+
+
+def require_name(field: str, name: str) -> None:
+    """Refuse names that could not be told from others, or that no file could have."""
+    clean = name == name.strip() and name != "" and not set(name) & set("@/")
+    require(clean, field, name, 'a name without "@" and "/" and without blanks around it')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,8 +302,13 @@ class Variants:
         if self.copies is not None:
             require_count("copies", self.copies)
         require_count("scenes", self.scenes)
-        for name, (low, high) in self.vary.items():
-            require(low <= high, f"vary.{name}", [low, high], "two numbers, the smaller one first")
+        for name, ends in self.vary.items():
+            fits = len(ends) == 2 and ends[0] <= ends[1]
+            require(fits, f"vary.{name}", list(ends), "two numbers, the smaller one first")
+        for name, options in self.worlds.items():
+            require_name("site", name)
+            told = hasattr(options, "keys")
+            require(told, name, options, "keyword arguments of the environment")
 
     @classmethod
     def gathered(cls, table: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,6 +68,11 @@ def prepared(grid: Grid) -> Stage:
     privacy = common.privacy
     may_look = isinstance(privacy, Open) or privacy.rehearsal
     common.check()
+    if any(layout_of(c.experiment.task) == "environments" for c in grid.candidates):
+        raise Refused(
+            "[tune] does not go with ppo: it chooses by records, and worlds have none. Compare settings as "
+            "regimes of a [study]"
+        )
     if any(layout_of(c.experiment.task) != "rows" for c in grid.candidates):
         raise Refused(
             "[tune] is for rounds of updates: a fit of curves chooses prices of roughness by itself, at "
