@@ -17,8 +17,8 @@ from tacit.privacy.work import Norm
 if TYPE_CHECKING:
     from torch import Tensor
 
-# The share of the whole that each count takes. At the most, a bound moves by this power of e in a round, and by
-# this factor in all.
+# The share of the whole that each count takes; how far a bound moves in a round at the most, as a power of e,
+# and in all, as a factor.
 COUNTED = 0.1
 SPEED = 0.4
 FARTHEST = 1e6
