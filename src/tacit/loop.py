@@ -56,7 +56,7 @@ from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.site import Federation
 from tacit.sites.tables import Records
 from tacit.stopping import Look, Stopping, best, enough, pay_to_watch, watch_over
-from tacit.task import Task, Updates, of_round
+from tacit.task import Task, of_round
 from tacit.threads import one_thread
 
 if TYPE_CHECKING:
@@ -328,11 +328,7 @@ class Loop(Setting):
         """Send the sites to work, and combine what comes back; what is remembered of it is in the point."""
         mechanism, faults, parted = self.mechanism.of_round(number), tuple[Fault, ...](), whole
         task = of_round(self.task, number, self.rounds)
-        if not names:
-            # Noise alone, as wide as ever: nobody learns that nobody came.
-            width = point.state.shape[-1] if self.packing is None else self.packing.width
-            updates = Updates((), point.state.new_zeros((0, width)))
-        elif self.clusters is None:
+        if self.clusters is None:
             work = task if self.packing is None else Packed(task, self.packing, point.kept[BOUNDS])
             updates = self.engine.train(work, self.federation, point.state, names, mechanism, key)
         else:

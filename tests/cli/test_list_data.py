@@ -28,9 +28,9 @@ def listed() -> dict[str, str]:
 
 
 def test_designs_files_and_published_sets_are_listed_once_each():
-    curves = ["simulated-curves", "curve-files"]
+    others = ["simulated-curves", "curve-files", "gymnasium"]
     designs = [f"simulated, {name}" for name in DESIGNS] + [f"simulated-curves, {name}" for name in CURVES]
-    wanted = ["simulated", "csv", *curves, *designs, *CARDS]
+    wanted = ["simulated", "csv", *others, *designs, *CARDS]
     assert list(listed()) == wanted
 
 

@@ -32,6 +32,8 @@ class Local:
     ) -> Updates:
         """The guarded updates of these sites, in this order."""
         if not names:
-            return Updates((), state.new_zeros((0, state.shape[-1])))
+            # Noise alone, as wide as ever: nobody learns that nobody came.
+            width: int = getattr(task, "sent", state.shape[-1])
+            return Updates((), state.new_zeros((0, width)))
         with one_thread():
             return seen(work(task, state, federation.cohort(names), mechanism, key), mechanism)

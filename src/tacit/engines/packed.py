@@ -27,6 +27,11 @@ class Packed:
     packing: Packing
     bounds: "Tensor"
 
+    @property
+    def sent(self) -> int:
+        """How many numbers a site sends, and how wide the noise is where nobody comes."""
+        return self.packing.width
+
     def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """What each site sends: no row is longer than 1."""
         updates = self.task.train(state, cohort, mechanism, key)
