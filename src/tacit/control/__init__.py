@@ -1,4 +1,13 @@
-"""Acting in worlds that others live in: policies, worlds, proximal policy optimisation, figures.
+"""AGENTS IN WORLDS: policies that sites learn together, each in worlds with physics of its own.
+
+tasks         what is learnt: PPO as a task of the one loop; recipe: how; sensing, judging: what it may need
+ppo           the algorithm on one page; kernels, layers: its gradients, compiled; networks: the weights
+stages        the environments of a site, opened for a round; spaces, openings: what can be played at all
+lander        a compiled LunarLander: lander_physics and what it is made of, lander_stage to train in it
+policy        what to act with; stable_baselines (opcodes, torch_archive): its zips; films
+evaluation    how good an agent is; playing, landings: episodes; statistics: intervals
+history       what happened, as plain arrays; archive: how a run keeps it
+figures       learning curves, regimes, prices; rounds: clusters; maps: weights; tables: what they need
 
 Names below are loaded on first use.
 """
