@@ -122,10 +122,10 @@ def _started(task: Task, federation: Federation) -> "Tensor":
 
 def taken_beforehand(federation: Federation, privacy: Privacy | Open) -> Provenance:
     """What is public of a federation, and what was taken from its records already."""
-    what = "worlds" if federation.layout == "environments" else "records"
-    provenance = Provenance(privacy, public=federation.public, what=what)
+    held = "worlds" if federation.layout == "environments" else "records"
+    provenance = Provenance(privacy, public=federation.public, what=held)
     if federation.held_out is not None and federation.held_out_public and not federation.public:
-        provenance.agreed(["the records that models are scored on, as whoever gave them says"])
+        provenance.agreed([f"the {held} that models are scored on, as whoever gave them says"])
     for what in federation.taken:
         provenance.look(what, instead="use public numbers, and sites that are real")
     if federation.records is not None:

@@ -83,6 +83,7 @@ def test_nothing_is_told_of_episodes_where_who_took_part_is_a_secret_or_worlds_a
     run = tacit.fit(PPO(**SMALL), Worlds(own), privacy=private(rehearsal=False), rounds=2)
     assert all(entry.diary == {} for entry in run.record.rounds)
     assert run.scores == {}
+    assert any("name of the environment" in line for line in run.privacy.public)
 
 
 def test_each_site_alone_is_the_same_loop_with_a_model_for_each():

@@ -209,6 +209,8 @@ class PPO(Recipe):
         told = provenance.allowed
         if told:
             provenance.look("returns and lengths of training episodes", instead="do without them")
+        if not federation.public:
+            provenance.agreed(["the name of the environment, and how large observations and choices are"])
         worlds = [world for part in federation.holdings.values() for world in part]
         names = {world.env for world in worlds}
         env = next(iter(names)) if len(names) == 1 else None
