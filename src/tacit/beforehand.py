@@ -1,6 +1,6 @@
 """What is refused, set aside or changed before a run charges anything."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from tacit.aggregation.averaging import Mean
@@ -34,12 +34,27 @@ LAYOUTS = {
 def require_layout(task: Task, federation: Federation, rounds: int) -> None:
     """Refuse a task that learns from another kind of federation, or in another number of rounds."""
     wanted = layout_of(task)
+    if getattr(task, "once", False):
+        require(rounds == 1, "rounds", rounds, f"1: {task.kind} asks every site once")
     if wanted == "columns":
         allowed = f"1: {task.kind} releases every column once, and the rest is free"
         require(rounds == 1, "rounds", rounds, allowed)
     if wanted != federation.layout:
         held = f"{task.kind} learns from {LAYOUTS[wanted]}, and these are {LAYOUTS[federation.layout]}"
         raise InvalidValue(f"{held}: use data and sites of its kind, or another task")
+
+
+def require_here(federation: Federation, **beside: object) -> None:
+    """Refuse what needs the records themselves where they are at the sites, by the names of the tables."""
+    stop = beside.get("stop")
+    looked = {**beside, "stop": None if getattr(stop, "epsilon", None) is None else stop}
+    for name, asked in looked.items():
+        if federation.distant and asked is not None:
+            told = "[stop] epsilon" if name == "stop" else f"[{name}]"
+            raise Refused(
+                f"{told} does not go with sites on machines of their own: it is for runs in one process. "
+                "Leave it out"
+            )
 
 
 def combined_by(task: Task, aggregation: object, **also: object) -> Aggregator:
@@ -57,6 +72,8 @@ def combined_by(task: Task, aggregation: object, **also: object) -> Aggregator:
         raise Refused(
             f"[augment] does not go with {task.kind}: worlds have no records to add to. Leave it out"
         )
+    if getattr(task, "added", False):
+        _require_mean(task, aggregation, also)
     if layout_of(task) != "columns":
         return adopted(aggregation)
     if aggregation != Mean():
@@ -72,6 +89,20 @@ def combined_by(task: Task, aggregation: object, **also: object) -> Aggregator:
             "is sent. Leave it out"
         )
     return Join(cast(Any, task).joined, cast(Any, task).multiplied)
+
+
+def _require_mean(task: Task, aggregation: object, also: Mapping[str, object]) -> None:
+    """Refuse whatever would weigh sums that are to be added up as they are."""
+    given = {
+        "aggregation": aggregation,
+        **{name: also.get(name) for name in ("server", "clusters", "quarantine")},
+    }
+    usual = {"aggregation": Mean(), "server": Plain()}
+    for name, part in given.items():
+        if part is not None and part != usual.get(name):
+            raise Refused(
+                f"[{name}] does not go with {task.kind}: it adds up what the sites send. Leave it out"
+            )
 
 
 def informed(task: Task, mechanism: Mechanism) -> Task:

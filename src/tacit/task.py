@@ -8,6 +8,7 @@ from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.work import Question, Work
+from tacit.record import Fault
 from tacit.sites.site import Cohort, Federation
 from tacit.sites.tables import Table
 
@@ -34,6 +35,7 @@ class Updates:
         round: Which round they are of; what is drawn in public for a round is drawn by it.
         diary: What each site tells of its work beside its update, in lists of numbers by their names. No
             promise covers it: a task tells nothing unless its provenance allows it.
+        faults: Who was asked and is not among the rows, and why.
     """
 
     names: tuple[str, ...]
@@ -42,6 +44,7 @@ class Updates:
     diary: Mapping[str, Mapping[str, list[float]]] = field(
         default_factory=dict[str, Mapping[str, list[float]]]
     )
+    faults: tuple[Fault, ...] = ()
 
 
 class Trains(Protocol):
@@ -152,3 +155,9 @@ def of_round(task: Made, number: int, rounds: int) -> Made:
     """The task as it is in a round, if that makes a difference to it: a pace that falls, say."""
     wanted = getattr(task, "of_round", None)
     return task if wanted is None else wanted(number, rounds)
+
+
+def over(task: object, state: "Tensor") -> str | None:
+    """Why there is nothing left to learn, in words, if a task knows when it is done."""
+    wanted = getattr(task, "over", None)
+    return None if wanted is None or state.ndim != 1 or not len(state) else wanted(state)

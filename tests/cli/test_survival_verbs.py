@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
-from tacit.survival.tasks import TASKS
+from tacit.survival.tasks import LEARNERS
 
 PRIVATE = '[privacy]\nunit = "record"\nepsilon = 8.0\ndelta = 1e-5\nclip = 1.0\n'
 SIMULATED = '[data]\nkind = "simulated"\nrecords = 400\nfeatures = 4\n[sites]\ncount = 3\n'
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", LEARNERS)
 def test_every_model_costs_what_was_planned_and_is_scored(folder: Path, kind: str):
     (folder / "trial.toml").write_text("rounds = 2\n" + SIMULATED + task(kind) + PRIVATE)
     code, out, err = tacit("plan", "trial.toml", "--json")
@@ -90,3 +90,25 @@ def test_coupled_losses_say_how_single_records_can_be_protected(folder: Path):
     assert code == 2
     assert "deep-surv cannot protect single records" in err
     assert "groups_per_site" in err
+
+
+def test_statistics_are_listed_planned_and_run_like_any_task(folder: Path):
+    listed = json.loads(tacit("list", "tasks", "--json")[1])
+    assert {"kaplan-meier", "cox"} <= set(listed)
+    (folder / "curve.toml").write_text(SIMULATED + '[task]\nkind = "kaplan-meier"\nhorizon = 3.0\n' + PRIVATE)
+    (folder / "cox.toml").write_text(SIMULATED + '[task]\nkind = "cox"\n')
+    for name, score, rounds in (("curve", "ibs", 1), ("cox", "c_index", 4)):
+        code, out, err = tacit("plan", f"{name}.toml", "--json")
+        assert code == 0, err
+        planned = json.loads(out)["promise"]["epsilon"]
+        code, out, err = tacit("run", f"{name}.toml", "--json")
+        assert code == 0, err
+        done = json.loads(out)
+        assert done["privacy"]["epsilon"] == (
+            planned if planned is None else pytest.approx(planned, rel=1e-6)
+        )
+        assert (done["rounds"], set(done["scores"]), done["baselines"]) == (rounds, {score}, {})
+    (folder / "cox.toml").write_text(SIMULATED + '[task]\nkind = "cox"\n' + PRIVATE)
+    code, _, err = tacit("plan", "cox.toml")
+    assert code == 2
+    assert "cox keeps no promise" in err

@@ -19,7 +19,7 @@ from tacit.engines.base import work
 from tacit.privacy.mechanism import Unprotected
 from tacit.privacy.provenance import Provenance
 from tacit.sites.tables import Table, from_arrays
-from tacit.survival.tasks import TASKS
+from tacit.survival.tasks import LEARNERS
 from tacit.survival.timegrid import TimeGrid
 from tacit.task import Updates
 
@@ -27,7 +27,7 @@ AGREEMENT = 1e-12
 # From 2 records on, in no order, so that buckets mix sizes and some sites are done before others.
 SIZES = {"oslo": 40, "bergen": 2, "voss": 25, "bodo": 60, "moss": 31}
 SEPARABLE = ("logistic-hazard", "pc-hazard", "poisson-ph")
-COUPLED = tuple(kind for kind in TASKS if kind not in SEPARABLE)
+COUPLED = tuple(kind for kind in LEARNERS if kind not in SEPARABLE)
 
 
 def records(size: int, seed: int, targets: str, causes: int) -> Table:
@@ -67,7 +67,7 @@ PROMISES = {
 def made(kind: str, work_on: str, data: Federation, causes: int = 1):
     more = {"causes": causes} if causes > 1 else {}
     hidden = () if kind in ("cox-ph", "poisson-ph") else (4,)
-    task = TASKS[kind](hidden=hidden, cuts=4, horizon=2.0, lr=0.05, **WORKS[work_on], **more)
+    task = LEARNERS[kind](hidden=hidden, cuts=4, horizon=2.0, lr=0.05, **WORKS[work_on], **more)
     return task.settle(data, Provenance(Open(), public=False))
 
 
@@ -120,7 +120,7 @@ def trained(kind, work_on, targets, promise, causes=1) -> torch.Tensor:
 def cases() -> list:
     """Every task with every work that it knows and every kind of target, openly and privately."""
     found = []
-    for kind in TASKS:
+    for kind in LEARNERS:
         works = [w for w in WORKS if not (w == "groups" and kind in SEPARABLE)]
         for turn, work_on in enumerate(works):
             for shift, targets in enumerate(("plain", "late and weighed")):
@@ -144,7 +144,7 @@ def test_competing_risks_of_a_cohort_are_those_of_its_sites(work_on, promise):
     trained("deep-hit", work_on, "late and weighed", promise, causes=2)
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", LEARNERS)
 def test_the_order_of_the_sites_does_not_matter(kind):
     data = federation("late and weighed")
     task = made(kind, "steps", data)

@@ -5,7 +5,7 @@ robust covariances and the trend of residuals over time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ GONE = 1e-10
 OWN = 1e-10
 # What rounding may take off the likelihood, as a share of it.
 SLACK = 1e-13
+EVENTLESS = "event is not allowed: no record has one, and nothing can be learnt about them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,81 @@ class Optimum:
     asked: int
 
 
+@dataclass(frozen=True, eq=False)
+class Climb:
+    """Where Newton's method stands; every slope that it is told takes it on.
+
+    Args:
+        beta: The coefficients it has come to (columns,).
+        step: What is tried from there (columns,).
+        here: The slope there; None before the first is told.
+        null: The slope at 0.
+        asked: How often the sites were.
+        taken: How many steps led up.
+        halved: How often the step that is tried was halved.
+        settled: Whether it is over.
+    """
+
+    beta: Array
+    step: Array
+    here: Slope | None = None
+    null: Slope | None = None
+    asked: int = 0
+    taken: int = 0
+    halved: int = 0
+    settled: bool = False
+
+    @property
+    def trial(self) -> Array:
+        """The coefficients to ask the sites about (columns,)."""
+        return self.beta + self.step
+
+    def told(self, slope: Slope, events: float, columns: Sequence[str], ridge: float) -> "Climb":
+        """This with the slope of the trial known: accepted, with the next step, or with a shorter one.
+
+        Args:
+            slope: The slope of the trial, finite or not.
+            events: How many events there are.
+            columns: The names of the features.
+            ridge: The penalty.
+
+        Raises:
+            InvalidValue: A column is constant, says what others say, or has a coefficient without bound.
+        """
+        if self.here is None:
+            return replace(self, null=slope)._on(slope, events, columns, ridge)
+        floor = _penalised(self.here, self.beta, ridge) - SLACK * abs(self.here.log_likelihood)
+        if _penalised(slope, self.trial, ridge) >= floor:
+            return replace(self, taken=self.taken + 1)._on(slope, events, columns, ridge)
+        if self.halved + 1 >= MOST_HALVINGS:
+            raise InvalidValue(_unbounded(columns, self.beta, np.abs(self.beta) * self._units(events)))
+        return replace(self, step=self.step / 2, asked=self.asked + 1, halved=self.halved + 1)
+
+    def _on(self, slope: Slope, events: float, columns: Sequence[str], ridge: float) -> "Climb":
+        """The climb at its trial, and the step from there."""
+        assert self.null is not None
+        beta, asked = self.trial, self.asked + 1
+        if self.here is None:
+            _require_telling(self.null.information, columns, ridge)
+        if not _bounded(slope, self.null, ridge) or self.taken >= MOST_STEPS:
+            raise InvalidValue(_unbounded(columns, beta, np.abs(beta) * self._units(events)))
+        uphill = slope.gradient - ridge * beta
+        step = _solved(slope.information + ridge * np.eye(len(beta)), uphill)
+        settled = bool((np.abs(step) * self._units(events)).max() <= SETTLED)
+        step = np.zeros_like(step) if settled else step
+        return replace(self, beta=beta, step=step, here=slope, asked=asked, halved=0, settled=settled)
+
+    def _units(self, events: float) -> Array:
+        """What each column varies by among those at risk (columns,)."""
+        assert self.null is not None
+        return np.sqrt(np.maximum(np.diag(self.null.information), 0.0)) / np.sqrt(events)
+
+
+def begun(columns: Sequence[str]) -> Climb:
+    """A climb that starts at 0."""
+    return Climb(np.zeros(len(columns)), np.zeros(len(columns)))
+
+
 def maximise(parts: Sequence[Stratum], columns: Sequence[str], ridge: float) -> Optimum:
     """Newton's method from 0, with steps halved that lead down.
 
@@ -43,28 +119,13 @@ def maximise(parts: Sequence[Stratum], columns: Sequence[str], ridge: float) -> 
         InvalidValue: A column is constant, says what others say, or has a coefficient without bound.
     """
     if not parts:
-        raise InvalidValue("event is not allowed: no record has one, and nothing can be learnt about them")
-    beta, asked = np.zeros(len(columns)), 1
-    null = here = _slope(parts, beta)
-    units = _units(null.information, columns, ridge) / np.sqrt(sum(part.deaths.sum() for part in parts))
-    for _ in range(MOST_STEPS):
-        if not _bounded(here, null, ridge):
-            break
-        uphill = here.gradient - ridge * beta
-        step = _solved(here.information + ridge * np.eye(len(beta)), uphill)
-        lengths = np.abs(step) * units
-        if lengths.max() <= SETTLED:
-            return Optimum(beta, here, null, asked)
-        floor = _penalised(here, beta, ridge) - SLACK * abs(here.log_likelihood)
-        for _ in range(MOST_HALVINGS):
-            here, asked = _slope(parts, beta + step), asked + 1
-            if _penalised(here, beta + step, ridge) >= floor:
-                break
-            step = step / 2
-        else:
-            break
-        beta = beta + step
-    raise InvalidValue(_unbounded(columns, beta, np.abs(beta) * units))
+        raise InvalidValue(EVENTLESS)
+    climb, events = begun(columns), float(sum(part.deaths.sum() for part in parts))
+    while not climb.settled:
+        climb = climb.told(slope_at(parts, climb.trial), events, columns, ridge)
+    assert climb.here is not None
+    assert climb.null is not None
+    return Optimum(climb.beta, climb.here, climb.null, climb.asked)
 
 
 def sandwich(parts: Sequence[Stratum], beta: Array, inverse: Array, by_site: bool) -> Array:
@@ -81,14 +142,15 @@ def trend(parts: Sequence[Stratum], beta: Array, transform: Transform) -> tuple[
     return centred @ residuals, float(weights @ centred**2 / weights.sum())
 
 
-def _slope(parts: Sequence[Stratum], beta: Array) -> Slope:
+def slope_at(parts: Sequence[Stratum], beta: Array) -> Slope:
+    """The likelihood of all strata and its derivatives, finite or not."""
     # A step too far overflows; what is not finite is not uphill, and the step is halved.
     with np.errstate(all="ignore"):
         found = [part.slope(beta) for part in parts]
     return Slope(
-        sum(slope.log_likelihood for slope in found),
-        added([slope.gradient for slope in found]),
-        added([slope.information for slope in found]),
+        sum(own.log_likelihood for own in found),
+        added([own.gradient for own in found]),
+        added([own.information for own in found]),
     )
 
 
@@ -102,8 +164,8 @@ def _solved(matrix: Array, values: Array) -> Array:
     return np.linalg.lstsq(matrix / np.outer(scale, scale), values / scale, rcond=None)[0] / scale
 
 
-def _units(information: Array, columns: Sequence[str], ridge: float) -> Array:
-    """What each column varies by among those at risk, over all events; refuse those that say nothing."""
+def _require_telling(information: Array, columns: Sequence[str], ridge: float) -> None:
+    """Refuse columns that say nothing, or nothing of their own."""
     found = np.sqrt(np.maximum(np.diag(information), 0.0))
     for name, unit in zip(columns, found, strict=True):
         if unit == 0:
@@ -118,7 +180,6 @@ def _units(information: Array, columns: Sequence[str], ridge: float) -> Array:
             f"columns {', '.join(alike)} are not allowed together: each can be computed from the others. "
             "Leave one out, or give a ridge"
         )
-    return found
 
 
 def _bounded(here: Slope, null: Slope, ridge: float) -> bool:

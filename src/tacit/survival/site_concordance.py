@@ -29,8 +29,13 @@ def concordance(tables: Iterable[Table], beta: Array) -> Concordance:
 
     The error is that of the infinitesimal jackknife over records (Therneau and Watson 2015).
     """
+    return from_sums(np.sum([sums_of(table, beta) for table in tables], axis=0))
+
+
+def from_sums(sums: Array) -> Concordance:
+    """The concordance that the sums of all sites tell (5,)."""
     # Over records: concordant and comparable pairs that each takes part in, and their products.
-    right, pairs, squares, products, spreads = np.sum([_site(table, beta) for table in tables], axis=0)
+    right, pairs, squares, products, spreads = sums
     if not pairs:
         return Concordance(float("nan"), float("nan"))
     value = right / pairs
@@ -39,7 +44,8 @@ def concordance(tables: Iterable[Table], beta: Array) -> Concordance:
     return Concordance(float(value), float(np.sqrt(max(variance, 0.0))))
 
 
-def _site(table: Table, beta: Array) -> Array:
+def sums_of(table: Table, beta: Array) -> Array:
+    """The site's half: sums over its pairs (5,)."""
     found, pairs = _by_record(table, table.features @ beta)
     return np.array([found.sum(), pairs.sum(), found @ found, found @ pairs, pairs @ pairs])
 
