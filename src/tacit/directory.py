@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from itertools import zip_longest
+from itertools import count, takewhile, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -306,6 +306,15 @@ class Directory:
             raise RunUnusable(
                 f"run {self.path} cannot be {verb}: {name}: {why}; what was written before is intact"
             ) from error
+
+
+def place_for(stem: Path, *, resume: bool) -> Path:
+    """Where a run of this name lies: the same name twice gives two places; to resume, the last of them."""
+    places = (stem if number == 1 else stem.with_name(f"{stem.name}-{number}") for number in count(1))
+    taken = list(takewhile(lambda place: place.exists(), places))
+    if resume:
+        return taken[-1] if taken else stem
+    return stem if not taken else stem.with_name(f"{stem.name}-{len(taken) + 1}")
 
 
 def environment() -> dict[str, Any]:

@@ -7,6 +7,7 @@
     |  `- NotSeparable      single records cannot be protected under this loss
     |- TooFewSites          not enough sites to outvote the liars that were to be stood
     |- SecureAggregationFailed   a sum in secret that was stopped; nothing was unmasked
+    |- SitesUnreachable     nobody answers whom a run cannot do without; it can be resumed
     |- BudgetExhausted      the ledger will not bear this release; nothing was charged
     |- LedgerError
     |  |- LedgerUnusable    not a ledger, or not readable or writable
@@ -50,6 +51,10 @@ class SecureAggregationFailed(TacitError):
 
     Nothing was unmasked.
     """
+
+
+class SitesUnreachable(TacitError):
+    """Sites that a run cannot do without and that do not answer; what was done so far is kept."""
 
 
 class BudgetExhausted(TacitError):

@@ -17,10 +17,13 @@ from tacit.aggregation.quarantine import Quarantine
 from tacit.aggregation.server import Adam, Momentum, Plain
 from tacit.apart import require_apart, settled
 from tacit.beforehand import combined_by, require_plain
+from tacit.control.held import SOURCES as HELD_WORLDS
 from tacit.control.sources import SOURCES as WORLD_SOURCES
 from tacit.control.tasks import TASKS as WORLD_TASKS
+from tacit.engines.flower import Flower
 from tacit.engines.local import Local
 from tacit.errors import InvalidFile, InvalidValue, require, require_count
+from tacit.functional.held import SOURCES as HELD_CURVES
 from tacit.functional.sources import SOURCES as CURVE_SOURCES
 from tacit.functional.tasks import TASKS as CURVE_TASKS
 from tacit.privacy.plan import Plan, plan
@@ -32,9 +35,10 @@ from tacit.reading import Kinds, Table, construct, made, read_as, refuse_unknown
 from tacit.sites.columns import ByParty
 from tacit.sites.envs import Variants
 from tacit.sites.sampling import Fixed, Poisson
-from tacit.sites.splits import SPLITS
+from tacit.sites.splits import SPLITS, Named
 from tacit.stopping import Stopping
 from tacit.survival.augment import AUGMENTATIONS
+from tacit.survival.held import SOURCES as HELD_RECORDS
 from tacit.survival.sources import SOURCES
 from tacit.survival.tasks import TASKS
 from tacit.task import Asked
@@ -46,7 +50,14 @@ if TYPE_CHECKING:
 
 # The constructors that a table may call, by their kind; the first one is meant if no kind is given.
 KINDS: Mapping[str, Kinds] = {
-    "data": {**SOURCES, **CURVE_SOURCES, **WORLD_SOURCES},
+    "data": {
+        **SOURCES,
+        **CURVE_SOURCES,
+        **WORLD_SOURCES,
+        **HELD_RECORDS,
+        **HELD_CURVES,
+        **HELD_WORLDS,
+    },
     "sites": {**SPLITS, ByParty.kind: ByParty, Variants.kind: Variants},
     "task": {**TASKS, **CURVE_TASKS, **WORLD_TASKS},
     "privacy": {promise.kind: promise for promise in (Privacy, Open)},
@@ -58,7 +69,7 @@ KINDS: Mapping[str, Kinds] = {
     "quarantine": {Quarantine.kind: Quarantine},
     "attack": ATTACKS,
     "clusters": {Clusters.kind: Clusters},
-    "engine": {Local.kind: Local},
+    "engine": {engine.kind: engine for engine in (Local, Flower)},
 }
 
 
@@ -160,7 +171,8 @@ class Experiment(Header):
     def _questions(self, task: Any) -> list[Asked]:  # noqa: ANN401
         """What is asked of the sites once; data that are public, or may be looked at, need not be opened."""
         opening, closing = opening_of(task), closing_of(task)
-        public = self._may_look or getattr(self.data, "public", False)
+        # Nobody looks at what is elsewhere, whoever may.
+        public = not self._elsewhere and (self._may_look or getattr(self.data, "public", False))
         known = public or getattr(task, "horizon", None) is not None
         known = known and not getattr(opening, "always", False)
         return [part for part in (None if known else opening, closing) if part is not None]
@@ -168,6 +180,10 @@ class Experiment(Header):
     def check(self) -> None:
         """Refuse what these sites and this promise cannot have, data and rules, before anything is read."""
         kinds = {"data": layout_of(self.data), "sites": layout_of(self.sites), "task": layout_of(self.task)}
+        if isinstance(self.sites, Named):
+            here = f"another one: [data] {self.data.kind} is here, to be dealt out"
+            require(self._elsewhere, "[sites] kind", Named.kind, here)
+            kinds |= {"sites": kinds["data"]} if kinds["data"] in Named.layouts else {}
         if len(set(kinds.values())) > 1:
             told = ", ".join(
                 f"[{name}] {getattr(self, name).kind} is of {kind}" for name, kind in kinds.items()
@@ -178,6 +194,11 @@ class Experiment(Header):
         if hasattr(self.data, "check"):
             self.data.check(self.sites, may_look=self._may_look)
         _ = self._settled()
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Whether the sites hold their data themselves."""
+        return getattr(self.data, "distant", False)
 
     @property
     def _may_look(self) -> bool:

@@ -16,47 +16,31 @@ from tacit.aggregation.base import Aggregator
 from tacit.aggregation.clusters import Clusters
 from tacit.aggregation.liars import Attack
 from tacit.aggregation.quarantine import Quarantine
-from tacit.aggregation.screening import LONGEST, Screen
+from tacit.aggregation.screening import LONGEST, Screen, unnamed
 from tacit.aggregation.server import Plain, ServerStep
-from tacit.apart import idle, over_sites, own_records, require_apart, settled, trained_apart, watched
+from tacit.apart import idle, over_sites, own_records, trained_apart, watched
 from tacit.baselines import compare
-from tacit.beforehand import (
-    attacked,
-    combined_by,
-    informed,
-    left_of,
-    packed_by,
-    require_layout,
-    require_scores,
-    taken_beforehand,
-)
 from tacit.combining import Combined, Combining, whole
 from tacit.directory import LEDGER, Checkpoint, Directory
 from tacit.engines.base import Engine
 from tacit.engines.local import Local
 from tacit.engines.packed import Packed
-from tacit.errors import (
-    BudgetExhausted,
-    InvalidValue,
-    Refused,
-    SecureAggregationFailed,
-    TooFewSites,
-    require_count,
-)
+from tacit.errors import BudgetExhausted, InvalidValue, Refused, SecureAggregationFailed, TooFewSites
 from tacit.keys import Key
 from tacit.privacy.ledger import Ledger
+from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.statement import state
-from tacit.privacy.work import Norm, exempt, promised
-from tacit.questions import Augmentation, closing_of, findings, opened, questions
+from tacit.privacy.work import Norm, exempt
+from tacit.questions import Augmentation, closing_of, findings, opened
+from tacit.readying import Ready, readied
 from tacit.record import Fault, Record, Round
 from tacit.run import Run, is_over, read, write
 from tacit.setting import BOUNDS, Setting, digest
 from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.site import Federation
-from tacit.sites.tables import Records
-from tacit.stopping import Look, Stopping, best, enough, pay_to_watch, watch_over
-from tacit.task import Task, of_round
+from tacit.stopping import Look, Stopping, best, enough, pay_to_watch
+from tacit.task import Task, Updates, of_round, over
 from tacit.threads import one_thread
 
 if TYPE_CHECKING:
@@ -117,51 +101,28 @@ def fit(
         TacitError: Anything the user can mend: bad data, a promise that cannot be kept, a budget that does
             not suffice, a directory that cannot be written. A refused round is not charged.
     """
-    require_count("rounds", rounds)
-    provenance = taken_beforehand(federation, privacy)
-    require_layout(task, federation, rounds)
-    task = promised(task, privacy).settle(federation, provenance)
-    rule = combined_by(
-        task, aggregation, stop=stop, augment=augment, quarantine=quarantine, attack=attack,
-        clusters=clusters, server=server, sampling=sampling,
+    ready = readied(
+        task, federation, privacy=privacy, aggregation=aggregation, server=server, sampling=sampling,
+        stop=stop, augment=augment, quarantine=quarantine, attack=attack, clusters=clusters, engine=engine,
+        rounds=rounds, seed=seed,
     )  # fmt: skip
-    training = (stop or Stopping()).reserve(left_of(augment, federation, privacy, provenance))
-    paid = stop is not None and stop.epsilon is not None
-    require_apart(clusters, privacy, watched=quarantine is not None, paid=paid, rounds=rounds)
-    clusters = None if clusters is None else clusters.settled(list(federation))
-    aggregation = settled(rule, clusters, list(federation), privacy)
-    mechanism = training.solve(
-        task, list(federation), aggregation, rounds, sampling=sampling.kind, records=federation.records,
-        questions=questions(task), watched=quarantine is not None,
-    )  # fmt: skip
-    task = informed(task, mechanism)
-    packing = packed_by(task, federation, privacy, clusters=clusters, quarantine=quarantine)
-    sampling.check(list(federation))
-    federation = attacked(attack, federation, privacy, seed)
-    watch, test = watch_over(federation, stop, task.goal, provenance, Key(seed))
-    watched = [watch.records] if isinstance(watch, Look) else []
-    require_scores(task, federation, mechanism, [test, *watched], packing)
-    loop = Loop(
-        task, federation, privacy, aggregation, server, sampling, engine, rounds, mechanism, watch,
-        training, augment, provenance, quarantine, attack, clusters, packing,
-    )  # fmt: skip
+    loop = Loop(**vars(ready.setting))
     directory = Directory(out)
     choices = {"name": name, "seed": seed, "rounds": rounds, "baselines": baselines}
     with directory.claimed({**choices, **loop.described(stop)}, resume=resume):
         if is_over(directory):
             directory.forget_secret()
-            return read(directory, opened(task, directory))
+            return read(directory, opened(loop.task, directory))
         with Ledger(directory.file(LEDGER)) as ledger:
             key = Key(seed, rehearsal=getattr(privacy, "rehearsal", True), entropy=directory.secret())
-            run = _ran(loop, stop, test, directory, ledger, key, callbacks, baselines=baselines, name=name)
+            run = _ran(loop, ready, directory, ledger, key, callbacks, baselines=baselines, name=name)
         write(run, directory)
     return run
 
 
 def _ran(
     loop: "Loop",
-    stop: Stopping | None,
-    test: Records | None,
+    ready: Ready,
     directory: Directory,
     ledger: Ledger,
     key: Key,
@@ -172,6 +133,7 @@ def _ran(
 ) -> Run:
     """Everything from the first charge on: what is bought, the rounds, the scores, the statement."""
     federation, privacy, provenance = loop.federation, loop.privacy, loop.provenance
+    stop, test = ready.stop, ready.test
     data = digest(key, "data", federation.fingerprint)
     if isinstance(privacy, Privacy) and stop is not None and stop.epsilon is not None:
         training, paid = pay_to_watch(federation, stop, privacy, loop.rounds, key)
@@ -181,7 +143,7 @@ def _ran(
     chosen = record.rounds[record.chosen - 1].clusters if record.chosen else {}
     notes = (*record.notes, *findings(loop.task, point.best))
     record = replace(record, scores=over_sites(loop.task, point.best, chosen, test), notes=notes)
-    if baselines and provenance.allowed:
+    if baselines and provenance.allowed and not federation.distant:
         apart = own_records(loop.task, point.best, chosen, test)
         found = compare(loop.task, federation, loop.rounds, test, provenance, key, apart)
         record = replace(record, baselines=found)
@@ -224,7 +186,7 @@ class Loop(Setting):
             point = replace(point, state=start, memory=self.server.remember(start), best=start)
         past = directory.finished_rounds(point)
         goal, patience = self.watch.goal, self.watch.patience
-        reason = enough(past, goal, patience)
+        reason = enough(past, goal, patience) or over(self.task, point.state)
         while point.finished < self.rounds and reason is None:
             try:
                 number = point.finished + 1
@@ -242,7 +204,7 @@ class Loop(Setting):
             directory.write_checkpoint(point)
             for callback in callbacks:
                 callback(entry)
-            reason = enough(past, goal, patience)
+            reason = enough(past, goal, patience) or over(self.task, point.state)
         early = reason if point.finished < self.rounds else None
         if early is not None:
             self._pay_the_rest(ledger, point, key)
@@ -337,16 +299,9 @@ class Loop(Setting):
                 before.clusters, self.aggregation.standing(len(names)), key,
             )  # fmt: skip
         updates = self.tampered(replace(updates, round=number), key)
+        self.require_everybody(updates, names, mechanism)
         self.snapped(number, point.state, updates, before.clusters, mechanism)
-        # Parties send different things: how long they are says nothing, and may tell about one record.
-        anything: tuple[float, Norm] = (LONGEST, "l2")
-        screen = Screen(
-            names=updates.names,
-            width=int(updates.matrix.shape[1]),
-            round=number,
-            ticket=ticket,
-            limit=anything if self.joins else mechanism.longest(),
-        )
+        screen = self._screen(updates, number, ticket, mechanism)
         groups = mechanism.groups(names)
         if groups is not None and len(groups) != len(updates.names):
             raise Refused("the engine shows single updates where sums alone may be seen: use another engine")
@@ -359,10 +314,25 @@ class Loop(Setting):
                 expected=mechanism.denominator(len(self.federation)),
                 parted=parted,
             )
-        # Who took part may be a secret; then so is what they tell.
-        shown = self.provenance.allowed and mechanism.denominator(len(self.federation)) is None
-        diary = {name: dict(entry) for name, entry in updates.diary.items() if shown}
-        return replace(found, faults=(*faults, *found.faults), diary=diary), self.remembered(point, parted)
+        # Who took part may be a secret; then so is what they tell, and who did not answer.
+        known = mechanism.denominator(len(self.federation)) is None
+        shown = known and self.provenance.allowed
+        told = {name: dict(entry) for name, entry in updates.diary.items() if shown}
+        absent = updates.faults if known else unnamed(updates.faults)
+        faults = (*faults, *absent, *found.faults)
+        return replace(found, faults=faults, diary=told), self.remembered(point, parted)
+
+    def _screen(self, updates: Updates, number: int, ticket: str, mechanism: Mechanism) -> Screen:
+        """What may be aggregated in a round."""
+        # Parties send different things: how long they are says nothing, and may tell about one record.
+        anything: tuple[float, Norm] = (LONGEST, "l2")
+        return Screen(
+            names=updates.names,
+            width=int(updates.matrix.shape[1]),
+            round=number,
+            ticket=ticket,
+            limit=anything if self.joins else mechanism.longest(),
+        )
 
     def _advanced(self, point: Checkpoint, found: Combined, number: int, key: Key) -> Checkpoint:
         """Where the run stands after the server's step; a round without one changes nothing."""

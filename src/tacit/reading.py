@@ -23,6 +23,8 @@ Table = dict[str, Any]
 Kinds = Mapping[str, type[Any]]
 Made = TypeVar("Made")
 
+# What of [data] is a path.
+PATHS = ("path", "test", "reference")
 # The types of values, for people.
 KINDS: Mapping[object, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 WORDS = {
@@ -77,7 +79,7 @@ def portable(document: Table, folder: Path) -> Table:
     """The same document, to be read from anywhere."""
     found = copy.deepcopy(document)
     data = found.get("data", {})
-    for key in ("path", "test"):
+    for key in PATHS:
         if isinstance(data.get(key), str):
             data[key] = str(folder / data[key])
     return found
@@ -90,7 +92,7 @@ def made(name: str, document: Table, folder: Path, known: Kinds) -> Any:  # noqa
     if name == "aggregation" and "then" in table:
         # A step before a rule holds that rule.
         table["then"] = _held(f"{name}.then", table["then"], folder, _fitting(constructor, known))
-    for key in ("path", "test"):
+    for key in PATHS:
         # Relative paths are relative to the file that names them.
         if name == "data" and isinstance(table.get(key), str):
             table[key] = str(folder / table[key])

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, cast
 
 Reason = Literal[
-    "schema", "not-finite", "too-long", "late", "replay", "duplicate", "equivocation", "unknown", "failed"
-]
+    "schema", "not-finite", "too-long", "late", "replay", "duplicate", "equivocation", "unknown", "failed",
+    "refused", "absent",
+]  # fmt: skip
 Status = Literal["active", "watch", "quarantined", "probation"]
 TROUBLED: dict[Status, str] = {"quarantined": "suspected", "probation": "on trial", "watch": "watched"}
 

@@ -25,7 +25,8 @@ from tacit.apart import TRAILS, Apart, trails_of
 from tacit.combining import Combined
 from tacit.directory import OPENED, Checkpoint, Directory, machine
 from tacit.engines.base import Engine
-from tacit.errors import InvalidValue
+from tacit.engines.counting import NumberOfRecords
+from tacit.errors import InvalidValue, Refused
 from tacit.keys import Key
 from tacit.privacy.account import EVERYONE
 from tacit.privacy.blind_products import BlindProducts
@@ -36,7 +37,8 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.release import Release
 from tacit.privacy.work import name_of
-from tacit.questions import Augmentation, closing_of, opening_of, questions, told
+from tacit.questions import Augmentation, closing_of, opening_of, questions
+from tacit.questions import told as knowing
 from tacit.record import described
 from tacit.sites.sampling import Sampling
 from tacit.sites.site import Federation
@@ -117,18 +119,18 @@ class Setting:
         known = directory.read_json(OPENED)
         if known is not None:
             # What rounds were trained on stays, whatever has changed since.
-            return self._told(known)
+            return self.told(known)
         blank = _blank(point)
         ticket = self.ticket(blank, key / question.kind)
         ledger.charge(self.price(question), ticket=ticket)
         own = key / question.kind if key.rehearsal else key / question.kind / ticket
         found = question.answered(self.ask(question, blank.state, own), self.noise(question))
         directory.write_json(OPENED, found)
-        return self._told(found)
+        return self.told(found)
 
-    def _told(self, found: dict[str, Any]) -> Self:
+    def told(self, found: dict[str, Any]) -> Self:
         """This, its task and its mechanism knowing what was found out."""
-        task = told(self.task, found)
+        task = knowing(self.task, found)
         return replace(self, task=task, mechanism=self.mechanism.knowing(task))
 
     def _counted(self, point: Checkpoint, ledger: Ledger, key: Key) -> Self:
@@ -136,9 +138,17 @@ class Setting:
         price = self.mechanism.counting(list(self.federation))
         if not price:
             return self
-        ledger.charge(price, ticket=self.ticket(_blank(point), key / "count"))
-        sizes = {name: len(self.federation.records_of(name)) for name in self.federation}
-        return replace(self, federation=self.federation.knowing(self.mechanism.count(sizes, key / "count")))
+        blank, names = _blank(point), list(self.federation)
+        ledger.charge(price, ticket=self.ticket(blank, key / "count"))
+        told = self.engine.train(
+            NumberOfRecords(), self.federation, blank.state, names, self.mechanism, key / "count"
+        )
+        if len(told.names) < len(names):
+            silent = ", ".join(sorted(set(names) - set(told.names)))
+            raise InvalidValue(f"how many records there are is not known: nothing has come from {silent}")
+        # Each holds one record at least.
+        known = max(round(float(told.matrix.sum())), len(names))
+        return replace(self, federation=self.federation.knowing(known))
 
     def closed(
         self, point: Checkpoint, clusters: Mapping[str, int], directory: Directory, ledger: Ledger, key: Key
@@ -260,6 +270,15 @@ class Setting:
         """Whether what parties send is put side by side, so that none can be compared with another."""
         return isinstance(self.aggregation, Join)
 
+    def require_everybody(self, updates: Updates, names: Sequence[str], mechanism: Mechanism) -> None:
+        """Refuse to go on without a party whose columns are missing; what was paid for may be asked again."""
+        missing = [name for name in names if name not in updates.names]
+        if self.joins and missing and mechanism.groups(names) is None:
+            raise Refused(
+                f"nothing has come from {', '.join(missing)}: columns are put side by side, and every party "
+                "has to be there. Go on with --resume when it is"
+            )
+
     def tampered(self, updates: Updates, key: Key) -> Updates:
         """What the sites send, liars among them if the run has some."""
         if self.attack is None:
@@ -296,7 +315,7 @@ class Setting:
             "task": self.task, "privacy": self.privacy, "aggregation": own_or_ours(self.aggregation),
             "server": self.server, "sampling": self.sampling, "stop": stop, "augment": self.augment,
             "quarantine": self.quarantine, "attack": self.attack, "clusters": self.clusters,
-            "engine": self.engine,
+            "engine": getattr(self.engine, "chosen", self.engine),
         }  # fmt: skip
         return {**self.federation.origin, **{name: described(part) for name, part in tables.items() if part}}
 
@@ -307,10 +326,14 @@ class Setting:
         # A ledger that came with a budget keeps it: a run may not raise what others have set.
         if self.privacy.epsilon is not None and EVERYONE not in ledger.budgets():
             ledger.allow(epsilon=self.privacy.epsilon, delta=self.privacy.delta)
+        ledger.check(self.whole_price())
+
+    def whole_price(self) -> list[Release]:
+        """What everything together releases, if everybody joins each round."""
         names = list(self.federation)
         added = () if self.augment is None else self.augment.release(self.privacy, names)
         asked = [release for part in questions(self.task) for release in self.price(part)]
-        ledger.check([*added, *asked, *self.mechanism.counting(names), *self.planned(1)])
+        return [*added, *asked, *self.mechanism.counting(names), *self.planned(1)]
 
     def planned(self, first: int) -> list[Release]:
         """What the rounds from `first` on release, if everybody joins each."""
@@ -329,6 +352,8 @@ class Setting:
         trusted = self.mechanism.denominator(len(names)) is not None
         # Products in secret need everybody, so the same inputs give the same sum.
         loses = self.mechanism.groups(names) is not None and not isinstance(self.mechanism, BlindProducts)
+        # Sites that remember what they have joined are in one sum at most, however often a round is begun.
+        loses = loses and not getattr(self.engine, "remembers", False)
         if loses or (trusted and isinstance(self.aggregation, Own)):
             # A sum in secret may lose other sites the next time, and a user's own rule may be another: with
             # the same noise, two answers would differ by what it hides.

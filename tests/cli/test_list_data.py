@@ -28,7 +28,7 @@ def listed() -> dict[str, str]:
 
 
 def test_designs_files_and_published_sets_are_listed_once_each():
-    others = ["simulated-curves", "curve-files", "gymnasium"]
+    others = ["simulated-curves", "curve-files", "gymnasium", "held-records", "held-curves", "held-worlds"]
     designs = [f"simulated, {name}" for name in DESIGNS] + [f"simulated-curves, {name}" for name in CURVES]
     wanted = ["simulated", "csv", *others, *designs, *CARDS]
     assert list(listed()) == wanted

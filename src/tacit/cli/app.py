@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import typer.core
 
 from tacit.cli import output
+
+# Help is plain text: versions that find rich write its brackets as rich wants them.
+typer.core.HAS_RICH = False
 
 app = typer.Typer(
     help="Train models across sites that may not pool their data, and say what privacy that cost.",
@@ -148,12 +152,19 @@ def new(
 
 @app.command()
 def run(
-    file: Annotated[Path, typer.Argument(help="An experiment file, or the directory of a run to resume.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="An experiment file, a coordinator's folder, or the directory of a run to resume."
+        ),
+    ],
     changes: Changes = None,
     out: Annotated[
         Path | None, typer.Option(help="The directory of the run; under runs/ by default.")
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="Where it runs: local.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Where it runs: local, or flower from a coordinator's folder.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was cut off.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -250,6 +261,86 @@ def ledger(
         if not found["valid"]:
             output.talk(f"tacit: ledger {path} does not verify", quiet=quiet)
             raise SystemExit(output.VERIFICATION_FAILED)
+
+
+site = typer.Typer(help="What a site does on its own machine.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(site, name="site")
+Folder = Annotated[Path, typer.Argument(help="The site's own folder.")]
+
+
+@app.command()
+def deploy(
+    file: Annotated[Path, typer.Argument(help="An experiment file.")],
+    changes: Changes = None,
+    sites: Annotated[
+        str, typer.Option(help="The sites, separated by commas; for a rehearsal how many there are.")
+    ] = "",
+    host: Annotated[str, typer.Option(help="Where sites reach the coordinator.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="At which port.")] = 8443,
+    days: Annotated[int, typer.Option(help="How long the coordinator's certificate is valid.")] = 365,
+    out: Annotated[Path | None, typer.Option(help="Where to write; must not be there yet.")] = None,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Start all of it on this machine, run it, and stop it.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Make a real federation of an experiment: a folder for the coordinator, and one for each site."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import deploying
+
+        names = [name.strip() for name in sites.split(",") if name.strip()]
+        if rehearse:
+            done = deploying.rehearse(file, changes=changes or [], sites=names, out=out, quiet=quiet)
+            output.document(done.as_dict()) if json else print(done.summary())
+            output.talk(f"saved {done.folder}", quiet=quiet)
+            if not done.same:
+                raise SystemExit(output.VERIFICATION_FAILED)
+            return
+        made = deploying.deploy(
+            file, changes=changes or [], sites=names, host=host, port=port, days=days, out=out
+        )
+        output.document(deploying.deployment(made)) if json else deploying.show_deployment(made)
+
+
+@site.command()
+def check(
+    folder: Folder,
+    experiment: Annotated[Path | None, typer.Option(help="An experiment that the site is asked for.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Whether the site is ready, and what it would release; touches the data, lets nothing out."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import deploying
+
+        found = deploying.check(folder, experiment)
+        ready = all(finding.ok for finding in found)
+        plain = {"ready": ready, "findings": [vars(finding) for finding in found]}
+        output.document(plain) if json else deploying.show_check(found)
+        output.talk("the site is ready" if ready else "the site is not ready", quiet=quiet)
+        if not ready:
+            raise SystemExit(output.BAD_USAGE)
+
+
+@site.command()
+def serve(folder: Folder, debug: Debug = False) -> None:
+    """Be the guard of a site: answer what its limits let through, until ended."""
+    with output.guarded(json=False, debug=debug):
+        from tacit.cli import deploying
+
+        deploying.serve(folder)
+
+
+@site.command()
+def renew(folder: Folder, debug: Debug = False) -> None:
+    """Make new keys where the site lives, and print the line that others must have of them."""
+    with output.guarded(json=False, debug=debug):
+        from tacit.cli import deploying
+
+        print(deploying.renew(folder))
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ import hashlib
 import shlex
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,8 +178,16 @@ def run(
 ) -> "Run | Tried | Studied[Any]":
     """Run an experiment file, or go on with what was cut off; with [attack] or [study], all they ask for."""
     from tacit import experiment, studies, trials
+    from tacit.cli import deploying
     from tacit.reports.text import progress
 
+    federation = deploying.coordinators(file)
+    if federation is not None:
+        if changes not in ([], ["engine.kind=flower"]):
+            raise InvalidValue(
+                "--set is not allowed where sites have agreed: change the file, and deploy anew"
+            )
+        return deploying.run(federation, out=out, resume=resume, quiet=quiet)
     if studies.asked_for(file, changes):
         study = studies.read(file, changes)
         place = out or _place(file, f"{study.experiment.name}-study", repr(study), resume=resume)
@@ -273,15 +280,12 @@ def _place(file: Path, name: str, read: str, *, resume: bool) -> Path:
 
     The same experiment twice gives two directories; to resume is to go on with the last one.
     """
+    from tacit.directory import place_for
+
     if file.is_dir():
         return file
     choices = hashlib.sha256(read.encode()).hexdigest()[:6]
-    stem = Path("runs") / f"{name}-{choices}"
-    places = (stem if number == 1 else stem.with_name(f"{stem.name}-{number}") for number in count(1))
-    taken = list(takewhile(lambda place: place.exists(), places))
-    if resume:
-        return taken[-1] if taken else stem
-    return stem if not taken else stem.with_name(f"{stem.name}-{len(taken) + 1}")
+    return place_for(Path("runs") / f"{name}-{choices}", resume=resume)
 
 
 def show(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], str]:

@@ -7,6 +7,7 @@ import numpy as np
 from tacit.aggregation.secure import Session, secure_sum
 from tacit.errors import Refused
 from tacit.privacy.blind import BlindSites
+from tacit.record import Fault
 from tacit.task import Updates
 
 
@@ -20,7 +21,7 @@ def blinded(updates: Updates, mechanism: BlindSites) -> Updates:
     import torch
 
     steps = dict(zip(updates.names, updates.matrix, strict=True))
-    run, rows = secrets.token_hex(8), list[np.ndarray]()
+    run, rows, faults = secrets.token_hex(8), list[np.ndarray](), list[Fault]()
     groups = mechanism.groups(updates.names)
     for place, group in enumerate(groups, start=1):
         session = Session(
@@ -37,5 +38,6 @@ def blinded(updates: Updates, mechanism: BlindSites) -> Updates:
             )
         found = secure_sum({name: mechanism.on_ring(steps[name]) for name in group}, session=session)
         rows.append(mechanism.mean_of(found.total, len(group)))
+        faults += found.faults
     names = tuple(f"group {place}" for place in range(1, len(groups) + 1))
-    return Updates(names, torch.from_numpy(np.stack(rows)), round=updates.round)
+    return Updates(names, torch.from_numpy(np.stack(rows)), round=updates.round, faults=tuple(faults))

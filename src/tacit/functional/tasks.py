@@ -17,6 +17,7 @@ from tacit.errors import InvalidValue, require, require_word
 from tacit.functional.blocks import products
 from tacit.functional.choices import FEW, FEW_Y, Choices
 from tacit.functional.folds import NOISY_FOLDS, length, packed, unpacked
+from tacit.functional.held import Agreed
 from tacit.functional.lengths import Lengths
 from tacit.keys import Key
 from tacit.privacy.blind_products import unfolded
@@ -108,10 +109,9 @@ class Boosting(Choices):
             for name in given:
                 require_word(field, name, columns)
         for name, found in columns.items():
-            found.require_varying()
-            if found.guessed:
-                what = f"the domain of {name}, from the first time to the last that anybody was observed"
-                provenance.look(what, instead="say the domain of its curves")
+            # Parties elsewhere look at their own curves.
+            if not isinstance(found, Agreed):
+                _require_usable(name, found, provenance)
             self._require_enough(name, len(found))
         settled = replace(
             self,
@@ -125,7 +125,7 @@ class Boosting(Choices):
             stretch={},
         )
         settled._require_radii(columns)
-        grids = all(found.owners is None for found in columns.values())
+        grids = all(not isinstance(found, Agreed) and found.owners is None for found in columns.values())
         provenance.agreed([
             "who the subjects are, and in which order: the parties have agreed on them",
             "which party holds which curves, their domains" + (" and their grids" if grids else ""),
@@ -193,12 +193,16 @@ class Boosting(Choices):
         numbers = (columns + 1) * (columns + 2) // 2 if self.together else length(columns, self.folds)
         return torch.zeros(numbers, dtype=torch.float64)
 
+    @property
+    def sent(self) -> int:
+        """How many numbers each party sends, padded to the longest."""
+        return max(self.blocks.sent(party) for party in self.parties) * self.blocks.records
+
     def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """The coordinates of each party's curves as they leave it, padded to the longest."""
         import torch
 
-        longest = max(self.blocks.sent(party) for party in self.parties) * self.blocks.records
-        rows = torch.zeros((len(cohort), longest), dtype=torch.float64)
+        rows = torch.zeros((len(cohort), self.sent), dtype=torch.float64)
         for place, (party, held) in enumerate(zip(cohort.names, cohort.holdings, strict=True)):
             own = [
                 mechanism.noisy_rows(self.prepared(name, held[name]), name, key / party / name)
@@ -285,18 +289,26 @@ class Boosting(Choices):
         return found
 
 
-def _curves_of(federation: Columns) -> "dict[str, Curves]":
+def _curves_of(federation: Columns) -> "dict[str, Curves | Agreed]":
     """What all parties hold, once it is found to be curves of the same subjects."""
     from tacit.functional.curves import Curves, require_alike
 
-    found: dict[str, Curves] = {}
+    found: dict[str, Curves | Agreed] = {}
     for name, column in federation.subjects.columns.items():
-        if not isinstance(column, Curves):
+        if not isinstance(column, Curves | Agreed):
             kind = type(column).__name__
             raise InvalidValue(f"{name} is not allowed: it is of type {kind}, and must be made by `curves`")
         found[name] = column
-    require_alike(found)
+    require_alike({name: column for name, column in found.items() if isinstance(column, Curves)})
     return found
+
+
+def _require_usable(name: str, found: "Curves", provenance: Provenance) -> None:
+    """Refuse curves that nothing can be learnt from; ask where their domain was taken from them."""
+    found.require_varying()
+    if found.guessed:
+        what = f"the domain of {name}, from the first time to the last that anybody was observed"
+        provenance.look(what, instead="say the domain of its curves")
 
 
 def _told(scores: Mapping[str, float]) -> dict[str, float]:

@@ -6,7 +6,7 @@ nothing.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -80,8 +80,8 @@ class Mechanism(Protocol):
         """The price of learning how many records the sites hold; nothing where nobody needs to know."""
         ...
 
-    def count(self, sizes: Mapping[str, int], key: Key) -> int | None:
-        """About how many records the sites hold in all, once `counting` is paid; None if it is not bought."""
+    def counted(self, size: int, key: Key) -> float:
+        """About how many records a site holds, as it may tell once `counting` is paid."""
         ...
 
     def denominator(self, sites: int) -> float | None:
@@ -168,9 +168,9 @@ class Unprotected:
         """Nobody needs to know."""
         return ()
 
-    def count(self, sizes: Mapping[str, int], key: Key) -> int | None:
-        """Nobody needs to know."""
-        return None
+    def counted(self, size: int, key: Key) -> float:
+        """Exactly; nobody asks."""
+        return float(size)
 
     def denominator(self, sites: int) -> float | None:
         """As many as came."""
@@ -300,16 +300,11 @@ class ProtectedRecords(Unprotected):
             for name in names
         )
 
-    def count(self, sizes: Mapping[str, int], key: Key) -> int | None:
-        """The sum of noisy counts; at least one record for each site."""
-        if self.counts is None:
-            return None
-        law, scale = self.counts.law, self.counts.scale
-        noisy = [
-            noised(np.array([float(size)]), law, scale, key / name, self.rehearsal)
-            for name, size in sizes.items()
-        ]
-        return max(round(float(np.sum(noisy))), len(sizes))
+    def counted(self, size: int, key: Key) -> float:
+        """The number of records with the noise that was paid for."""
+        assert self.counts is not None, "nobody asks where nothing was bought"
+        exact = np.array([float(size)])
+        return float(noised(exact, self.counts.law, self.counts.scale, key, self.rehearsal)[0])
 
 
 def require_price(clip: float, multiplier: float, rate: float) -> None:

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,8 @@ class Federation(Mapping[str, Site]):
     """
 
     layout = "rows"
+    # Whether the data are elsewhere, so that nobody here can look at them.
+    distant: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -17,6 +17,8 @@ from tacit.sites.site import FEWEST_RECORDS
 from tacit.sites.tables import Records, Table
 
 Integers = NDArray[np.int64]
+# What the machine is called that sites on machines of their own talk to.
+COORDINATOR = "coordinator"
 
 
 class Split(Protocol):
@@ -160,8 +162,38 @@ class ByColumn:
         return None
 
 
-SPLITS: dict[str, type[Dealt] | type[ByColumn]] = {
-    split.kind: split for split in (Iid, NonIid, TimeNonIid, Dirichlet, ByColumn)
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """Sites on machines of their own, by their names; each holds its data itself.
+
+    Args:
+        names: The sites.
+    """
+
+    names: Sequence[str]
+    kind: ClassVar[str] = "named"
+    # Names do not say what the sites hold.
+    layouts: ClassVar[tuple[str, ...]] = ("rows", "environments")
+
+    def __post_init__(self) -> None:
+        listed = isinstance(self.names, list | tuple) and len(self.names) > 0
+        require(listed, "names", self.names, "a list with the name of at least one site")
+        object.__setattr__(self, "names", tuple(self.names))
+        different = len(set(self.names)) == len(self.names)
+        require(different, "names", list(self.names), "different from one another")
+        for name in self.names:
+            require_elsewhere("names", name)
+
+
+def require_elsewhere(field: str, name: str) -> None:
+    """Refuse a name that a site on a machine of its own cannot have: folders and letters bear it."""
+    clean = name == name.strip() and name.strip(".") != "" and not set(name) & set("@/\\\0")
+    allowed = 'a name without "@", "/" and "\\" and without blanks around it'
+    require(clean and name != COORDINATOR, field, name, f'{allowed}, and not "{COORDINATOR}"')
+
+
+SPLITS: dict[str, type[Dealt] | type[ByColumn] | type[Named]] = {
+    split.kind: split for split in (Iid, NonIid, TimeNonIid, Dirichlet, ByColumn, Named)
 }
 
 

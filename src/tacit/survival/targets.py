@@ -80,12 +80,14 @@ def require_survival(table: Table, place: str, mend: str, causes: int | None = 1
 def require_sites(federation: Federation, causes: int | None = 1) -> None:
     """Refuse a federation in which some site cannot take part; the message names it.
 
-    A site need not have seen every cause, but somebody must have.
+    A site need not have seen every cause, but somebody must have. Sites elsewhere look at their own records.
     """
-    for name, site in federation.items():
+    for name, site in () if federation.distant else federation.items():
         require_survival(site.table, f"site {name}", "leave the site out, or merge it with another", causes)
     if isinstance(federation.held_out, Table):
         require_survival(federation.held_out, "the held-out records", "hold out more, or none", causes)
+    if federation.distant:
+        return
     seen = set(np.unique(federation.store.targets["event"]).astype(int).tolist())
     absent = [cause for cause in range(1, (causes or 0) + 1) if cause not in seen]
     if absent:
@@ -122,6 +124,9 @@ def grid(
     if horizon is not None:
         require_positive("horizon", horizon)
         return [float(end) for end in np.linspace(0, horizon, cuts + 1)[1:]]
+    if federation.distant:
+        # Public records are at the coordinator, and all must come to the same grid: it is asked for.
+        return None
     if federation.reference is not None:
         provenance.agreed(["the time grid, from public reference records"])
         return _quantiles(federation.reference, cuts)

@@ -119,7 +119,8 @@ class Member:
                 with _about(other):
                     key = self._masking.key(self._offers[other].mask, self.session.between(self.name, other))
                 mask(total, key, side(self.name, other))
-            content = memoryview(total.astype("<u4", copy=False).tobytes())
+            # A view: vectors may be large, and the message is a copy already.
+            content = total.astype("<u4", copy=False).data.cast("B")
             return Masked(session=self.session.digest, site=self.name, vector=content).packed()
 
     def agreed(self, survivors: bytes) -> bytes:

@@ -1,0 +1,145 @@
+"""What the verbs `deploy` and `site` do, and `run` where the sites are elsewhere."""
+
+import shutil
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.cli import output
+
+if TYPE_CHECKING:
+    from tacit.deploy.checking import Finding
+    from tacit.deploy.folders import Deployed
+    from tacit.deploy.rehearsal import Rehearsed
+    from tacit.run import Run
+
+
+def deploy(
+    file: Path,
+    *,
+    changes: Sequence[str],
+    sites: Sequence[str],
+    host: str,
+    port: int,
+    days: int,
+    out: Path | None,
+) -> "Deployed":
+    """Write the folders of a federation."""
+    from tacit.deploy import folders
+    from tacit.deploy.contract import contracted
+
+    found = contracted(file, changes, sites)
+    place = out or Path(f"{found.document.get('name', 'experiment')}-deployment")
+    for name, path in found.public.items():
+        target = folders.coordinator_folder(place) / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+    return folders.write(
+        found.document, {name: {} for name in found.names}, place, host=host, port=port, days=days
+    )
+
+
+def show_deployment(made: "Deployed") -> None:
+    """Where the folders are, and what comes next, for people."""
+    output.lines([
+        ("coordinator", f"{made.coordinator}: begin with its README.md"),
+        *((name, f"{folder}: for the site, and nobody else") for name, folder in made.sites.items()),
+        ("authority", f"{made.authority}: keep it offline"),
+    ])  # fmt: skip
+
+
+def deployment(made: "Deployed") -> dict[str, Any]:
+    """The same as plain data."""
+    return {
+        "coordinator": str(made.coordinator),
+        "sites": {name: str(folder) for name, folder in made.sites.items()},
+        "authority": str(made.authority),
+    }
+
+
+def rehearse(
+    file: Path, *, changes: Sequence[str], sites: Sequence[str], out: Path | None, quiet: bool
+) -> "Rehearsed":
+    """Start a whole federation on this machine, run an experiment on it, and stop it."""
+    from tacit import experiment
+    from tacit.deploy import rehearsal
+    from tacit.directory import place_for
+    from tacit.errors import InvalidValue
+    from tacit.reports.text import progress
+
+    count = sites[0] if len(sites) == 1 else None
+    if sites and (count is None or not count.isdigit()):
+        raise InvalidValue(f"--sites {','.join(sites)} is not allowed: a rehearsal takes a number of sites")
+    name = experiment.read(file, changes).name
+    place = out or place_for(Path("runs") / f"{name}-rehearsal", resume=False)
+    with progress(quiet=quiet) as watcher:
+        return rehearsal.rehearse(
+            file,
+            out=place,
+            changes=changes,
+            sites=None if count is None else int(count),
+            told=lambda line: output.talk(line, quiet=quiet),
+            callbacks=[watcher],
+        )
+
+
+def run(folder: Path, *, out: Path | None, resume: bool, quiet: bool) -> "Run":
+    """Run the experiment of a coordinator's folder on its federation."""
+    from tacit.deploy.coordinator import own_place
+    from tacit.deploy.starting import started
+    from tacit.reports.text import progress
+
+    place = out or own_place(folder, resume=resume)
+    with progress(quiet=quiet) as watcher:
+        return started(
+            folder,
+            place,
+            resume=resume,
+            callbacks=[watcher],
+            told=lambda line: output.talk(line, quiet=quiet),
+        )
+
+
+def coordinators(file: Path) -> Path | None:
+    """The coordinator's folder that a path is, or is the experiment of; None if it is neither."""
+    from tacit.deploy.sitefile import COORDINATOR_FILE
+
+    folder = file if file.is_dir() else file.parent
+    ours = file.is_dir() or file.name == "experiment.toml"
+    return folder if ours and (folder / COORDINATOR_FILE).is_file() else None
+
+
+def check(folder: Path, file: Path | None) -> "list[Finding]":
+    """Whether a site is ready, and what it would release."""
+    from tacit.deploy import checking
+
+    return checking.check(folder, file)
+
+
+def show_check(findings: "Sequence[Finding]") -> None:
+    """What was found, for people."""
+    for finding in findings:
+        print(f"{'ok' if finding.ok else 'NO':3} {finding.what}")
+        if finding.mend:
+            print(f"    {finding.mend}")
+
+
+def serve(folder: Path) -> None:
+    """Answer for a site until somebody ends it."""
+    from tacit.deploy.guard import Guard, log
+    from tacit.deploy.sitefile import DOOR
+    from tacit.engines import door
+
+    guard = Guard(folder)
+    # What every answer needs is loaded before the first question.
+    _ = import_module("torch")
+    log(f"{guard.file.name} is guarded; questions come through {folder / DOOR}")
+    door.serve(str(folder / DOOR), guard.answer)
+
+
+def renew(folder: Path) -> str:
+    """New keys for a site, made where it lives; the line that others must have."""
+    from tacit.deploy import folders
+
+    return folders.renew_keys(folder)

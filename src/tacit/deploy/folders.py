@@ -1,0 +1,377 @@
+"""Folders for machines: one for the coordinator and one for each site, ready to be carried there.
+
+Everything that a machine needs is in its folder, and nothing of any other's: keys, certificates, scripts,
+services, and a page that says what to do. Nothing is ever overwritten.
+"""
+
+import os
+import re
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tomli_w
+
+from tacit.deploy import certificates, readmes, units
+from tacit.deploy.sitefile import (
+    COORDINATOR_FILE,
+    ENTROPY,
+    IDENTITY,
+    LEDGER,
+    SITE_FILE,
+    CoordinatorFile,
+    Limits,
+    SiteFile,
+    keep_secret,
+)
+from tacit.deploy.sitetext import site_text
+from tacit.engines.wire import COORDINATOR
+from tacit.errors import InvalidFile, Refused, require, require_count
+
+if TYPE_CHECKING:
+    from tacit.aggregation.secure import Identity
+
+SITE_ROLES = {"guard": "start-guard.sh", "node": "start-node.sh"}
+COORDINATOR_ROLES = {
+    "superlink": "start-superlink.sh",
+    "superexec": "start-superexec.sh",
+    "register": "register.sh",
+    "nodes": "nodes.sh",
+    "run": "run.sh",
+}
+# The port of the superlink behind the door, and of a node among its own parts: each on its machine alone.
+INNER, LOCAL = 9091, 9094
+
+LICENSE = """\
+Licensed under the Apache License, Version 2.0: https://www.apache.org/licenses/LICENSE-2.0
+"""
+# What Flower carries: four lines that call the library which is installed at each end.
+APP = {
+    "__init__.py": '"""An experiment of Tacit, as Flower carries it."""\n',
+    "server.py": '"""The coordinator\'s side."""\n\n'
+    "from tacit.deploy.coordinator import coordinate\n"
+    "from tacit.engines.flower import server_app\n\n"
+    "app = server_app(coordinate)\n",
+    "client.py": '"""The node\'s side."""\n\n'
+    "from tacit.engines.flower import client_app\n\n"
+    "app = client_app()\n",
+}
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """Where everything was written."""
+
+    coordinator: Path
+    sites: dict[str, Path]
+    authority: Path
+
+
+@dataclass(frozen=True)
+class Command:
+    """One of the programs of a folder, as a person would start it.
+
+    Args:
+        argv: The words of the command; the script's last act is to become the program itself.
+        env: What to add to the environment.
+        cwd: Where to start it.
+    """
+
+    argv: list[str]
+    env: dict[str, str]
+    cwd: Path
+
+
+def commands(folder: str | Path) -> dict[str, Command]:
+    """The commands of a folder, by role: the very scripts that people and systemd start.
+
+    A site has `guard` and `node`; a coordinator `superlink`, `superexec`, `register`, `nodes` and `run`. On a
+    machine with several nodes each needs a port of its own: `TACIT_NODE_PORT`, if it is set, wins over the
+    script.
+    """
+    place = Path(folder).resolve()
+    roles = SITE_ROLES if (place / SITE_FILE).is_file() else COORDINATOR_ROLES
+    if roles is COORDINATOR_ROLES and not (place / COORDINATOR_FILE).is_file():
+        raise InvalidFile(
+            f"{folder} is neither a site's folder nor a coordinator's: it has neither {SITE_FILE} nor "
+            f"{COORDINATOR_FILE}"
+        )
+    # The programs that belong to this very Python; a folder's own `venv` comes before them.
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    return {
+        role: Command(["bash", str(place / script)], {"PATH": path}, place) for role, script in roles.items()
+    }
+
+
+def slug_of(name: str) -> str:
+    """A site's name as it may stand in the names of files and services."""
+    found = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
+    require(bool(found), "site", name, "a name with a letter or a digit in it")
+    return found
+
+
+def site_folder(out: str | Path, name: str) -> Path:
+    """Where the folder of a site is written."""
+    return Path(out) / "sites" / slug_of(name)
+
+
+def coordinator_folder(out: str | Path) -> Path:
+    """Where the folder of the coordinator is written."""
+    return Path(out) / "coordinator"
+
+
+def write(
+    experiment: Mapping[str, Any],
+    sites: Mapping[str, Mapping[str, Any]],
+    out: str | Path,
+    *,
+    host: str,
+    port: int,
+    days: int = 365,
+    limits: Mapping[str, Limits] | None = None,
+) -> Deployed:
+    """Write the folders of a federation.
+
+    Args:
+        experiment: The document of the experiment, its data held by sites.
+        sites: What each site's file says of its data; empty where the site is to say it.
+        out: Where to write; data of sites may be there already.
+        host: The name or address under which sites reach the coordinator.
+        port: The port.
+        days: How long the coordinator's certificate is valid.
+        limits: What each site allows at first.
+
+    Raises:
+        Refused: There are such folders already.
+    """
+    _require_writable(sites, Path(out), host, port, days)
+    agreed = experiment.get("data", {})
+    extras = "flower,control" if agreed.get("kind") == "held-worlds" else "flower"
+    making = _Making.begun(list(sites), Path(out), host, port, days, extras)
+    making.out.mkdir(parents=True, exist_ok=True)
+    # Whoever made the folders has all secrets until they are handed out.
+    making.out.chmod(0o700)
+    making.write_authority()
+    making.write_coordinator(experiment)
+    for number, (name, data) in enumerate(sites.items()):
+        making.write_site(name, data, agreed, (limits or {}).get(name, Limits()), number)
+    listed = {name: slug_of(name) for name in sites}
+    _new(making.out / "README.md", readmes.handing_out(listed))
+    found = {name: site_folder(making.out, name) for name in sites}
+    return Deployed(coordinator_folder(making.out), found, making.out / "authority")
+
+
+@dataclass(frozen=True)
+class _Making:
+    """What is in the making: everybody's keys, at this one moment."""
+
+    out: Path
+    host: str
+    port: int
+    above: certificates.Credential
+    served: certificates.Credential
+    coordinator: "Identity"
+    identities: dict[str, "Identity"]
+    nodes: dict[str, certificates.NodeKey] = field(repr=False)
+    extras: str
+
+    @classmethod
+    def begun(cls, names: list[str], out: Path, host: str, port: int, days: int, extras: str) -> "_Making":
+        from tacit.aggregation.secure import Identity
+
+        above = certificates.authority()
+        return cls(
+            out,
+            host,
+            port,
+            above,
+            certificates.server(above, [host], days=days),
+            Identity.fresh(),
+            {name: Identity.fresh() for name in names},
+            {name: certificates.node_key() for name in names},
+            extras,
+        )
+
+    @property
+    def inner(self) -> int:
+        """The port of the superlink itself."""
+        if certificates.is_here(self.host):
+            return self.port
+        return INNER if self.port != INNER else INNER + 1
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The public key of every site."""
+        return {name: identity.public.hex() for name, identity in self.identities.items()}
+
+    def until(self) -> str:
+        """The last day of the coordinator's certificate."""
+        file = coordinator_folder(self.out) / "tls" / "server.pem"
+        return certificates.valid_until(file).date().isoformat()
+
+    def write_authority(self) -> None:
+        """What is to be kept offline."""
+        place = _folder(self.out / "authority", 0o700)
+        _new(place / "ca.crt", self.above.certificate)
+        keep_secret(place / "ca.key", self.above.key)
+
+    def write_coordinator(self, experiment: Mapping[str, Any]) -> None:
+        """The coordinator's folder."""
+        place = _folder(coordinator_folder(self.out))
+        for name in ("home", "state", "runs", "secret"):
+            _folder(place / name, 0o700)
+        keep_secret(place / IDENTITY, self.coordinator.secret)
+        keep_secret(place / "secret" / "superexec.secret", secrets.token_hex(32).encode())
+        tls = _folder(place / "tls")
+        _new(tls / "ca.crt", self.above.certificate)
+        _new(tls / "server.pem", self.served.certificate)
+        keep_secret(tls / "server.key", self.served.key)
+        nodes = _folder(place / "nodes")
+        for name, key in self.nodes.items():
+            _new(nodes / f"{slug_of(name)}.pub", key.public)
+        _write_app(_folder(place / "app"))
+        link = {"address": f"127.0.0.1:{self.inner}", "root-certificates": str((tls / "ca.crt").resolve())}
+        _new(
+            place / "home" / "config.toml", tomli_w.dumps({"superlink": {"default": "tacit", "tacit": link}})
+        )
+        _new(place / "experiment.toml", tomli_w.dumps(experiment))
+        key = self.coordinator.public.hex()
+        known = {"host": self.host, "port": self.port, "key": key, "sites": self.keys}
+        _new(place / COORDINATOR_FILE, tomli_w.dumps(known))
+        front = not certificates.is_here(self.host)
+        if front:
+            _new(place / "nginx.conf", units.front(self.host, self.port, self.inner))
+        _scripts(place, units.coordinator_scripts(self.inner), units.coordinator_units())
+        told = readmes.coordinator_readme(
+            self.host, self.port, self.inner, self.extras, self.until(), front=front
+        )
+        _new(place / "README.md", told)
+        _ = CoordinatorFile.read(place)
+
+    def write_site(
+        self, name: str, data: Mapping[str, Any], agreed: Mapping[str, Any], limits: Limits, number: int
+    ) -> None:
+        """The folder of one site."""
+        place, slug = _folder(site_folder(self.out, name)), slug_of(name)
+        for part in ("secret", "state", "data"):
+            _folder(place / part, 0o700)
+        _folder(place / "run", 0o750)
+        keep_secret(place / IDENTITY, self.identities[name].secret)
+        node = _folder(place / "node", 0o750)
+        _folder(node / "home", 0o700)
+        keep_secret(node / "node.key", self.nodes[name].private)
+        _new(node / "node.key.pub", self.nodes[name].public)
+        _new(node / "ca.crt", self.above.certificate)
+        public = self.coordinator.public.hex()
+        _new(place / SITE_FILE, site_text(name, public, self.keys, data, agreed, limits), 0o640)
+        # On one machine every node needs a port of its own.
+        local = self.port + 1 + number if certificates.is_here(self.host) else LOCAL
+        _scripts(place, units.site_scripts(slug, self.host, self.port, local), units.site_units(slug))
+        told = readmes.site_readme(name, slug, self.host, self.port, local, self.extras, self.until())
+        _new(place / "README.md", told)
+        _ = SiteFile.read(place)
+
+
+def renew_certificate(coordinator: str | Path, authority: str | Path, days: int = 365) -> str:
+    """A new certificate for the coordinator, by the authority that sites believe; its last day."""
+    place, above = Path(coordinator), Path(authority)
+    by = certificates.Credential((above / "ca.crt").read_bytes(), (above / "ca.key").read_bytes())
+    served = certificates.server(by, [CoordinatorFile.read(place).host], days=days)
+    for name, content in (("server.pem", served.certificate), ("server.key", served.key)):
+        part = place / "tls" / f"{name}.part"
+        part.unlink(missing_ok=True)
+        keep_secret(part, content)
+        part.replace(place / "tls" / name)
+    return certificates.valid_until(place / "tls" / "server.pem").date().isoformat()
+
+
+def renew_keys(site: str | Path) -> str:
+    """New keys for a site, made where it lives; what others must be told, as a line of their files.
+
+    Raises:
+        Refused: The site has taken part in something under its old keys.
+    """
+    from tacit.aggregation.secure import Identity
+
+    place, file = Path(site), SiteFile.read(site)
+    if (place / LEDGER).exists() or (place / ENTROPY).exists():
+        raise Refused(f"{place} has been in use: its keys are not changed any more")
+    identity, node = Identity.fresh(), certificates.node_key()
+    text = (place / SITE_FILE).read_text(encoding="utf-8")
+    old, new = file.colleagues[file.name], identity.public.hex()
+    for name, content in ((IDENTITY, identity.secret), (Path("node") / "node.key", node.private)):
+        (place / name).unlink(missing_ok=True)
+        keep_secret(place / name, content)
+    (place / "node" / "node.key.pub").write_bytes(node.public)
+    (place / SITE_FILE).write_text(text.replace(old, new), encoding="utf-8")
+    return tomli_w.dumps({file.name: new}).strip()
+
+
+def _require_writable(sites: Mapping[str, object], out: Path, host: str, port: int, days: int) -> None:
+    certificates.require_host(host)
+    require_count("days", days)
+    require(1 <= port <= 65535 - len(sites), "port", port, "a port, with room above it for each site")
+    require(bool(sites), "sites", list(sites), "one site at least")
+    require(COORDINATOR not in sites, "sites", list(sites), f"other names than {COORDINATOR!r}")
+    slugs = {slug_of(name).lower() for name in sites}
+    require(len(slugs) == len(sites), "sites", list(sites), "names that differ in more than signs and case")
+    plain = re.search(r"['\"$`\\]", str(out.resolve())) is None
+    require(plain, "out", str(out), "a folder without quotes, dollar signs and backslashes in its path")
+    there = [coordinator_folder(out) / COORDINATOR_FILE, out / "authority" / "ca.key", out / "README.md"]
+    there += [site_folder(out, name) / SITE_FILE for name in sites]
+    for file in there:
+        if file.exists():
+            raise Refused(f"{file} is there already: choose another folder, nothing is overwritten")
+
+
+def _write_app(place: Path) -> None:
+    """What Flower carries to nodes."""
+    told = {
+        "project": {
+            "name": "tacit-app",
+            "version": version("tacit"),
+            "description": "An experiment of Tacit, as Flower carries it.",
+            "license": {"file": "LICENSE"},
+            "dependencies": ["flwr>=1.41,<1.42"],
+        },
+        "tool": {
+            "flwr": {
+                "app": {
+                    "publisher": "tacit",
+                    "components": {"serverapp": "tacit_app.server:app", "clientapp": "tacit_app.client:app"},
+                    # Given by run.sh; Flower takes no key that is not here.
+                    "config": {"tacit-folder": "", "tacit-out": "", "tacit-resume": False},
+                }
+            }
+        },
+    }
+    _new(place / "pyproject.toml", tomli_w.dumps(told))
+    _new(place / "LICENSE", LICENSE)
+    package = _folder(place / "tacit_app")
+    for name, text in APP.items():
+        _new(package / name, text)
+
+
+def _scripts(place: Path, scripts: Mapping[str, str], services: Mapping[str, str]) -> None:
+    for name, text in scripts.items():
+        _new(place / name, text, 0o755)
+    folder = _folder(place / "units")
+    for name, text in services.items():
+        _new(folder / name, text)
+
+
+def _folder(path: Path, mode: int = 0o755) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(mode)
+    return path
+
+
+def _new(file: Path, content: str | bytes, mode: int = 0o644) -> None:
+    """A file that was not there before."""
+    with file.open("xb") as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
+    file.chmod(mode)

@@ -1,0 +1,176 @@
+"""A whole federation on this machine: separate processes, real certificates; then the same in one process.
+
+What is rehearsed is what is deployed. Whether it comes to the same as a run in one process is not taken for
+granted: both are run, and compared.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.deploy import folders
+from tacit.deploy.coordinator import own_place
+from tacit.deploy.handover import handed_over
+from tacit.deploy.processes import free_port, running
+from tacit.deploy.sitefile import Limits
+from tacit.deploy.starting import started
+from tacit.errors import InvalidValue, Refused, require_count
+from tacit.experiment import Experiment, read
+from tacit.privacy.policy import Open
+from tacit.sites.splits import Dealt
+
+if TYPE_CHECKING:
+    from tacit.loop import Callback
+    from tacit.run import Run
+
+HERE = "127.0.0.1"
+# How many sites are started unless somebody asks for more: each is two programs with everything they load.
+USUAL_SITES = 3
+# Two results whose weights differ by no more are the same.
+CLOSE = 1e-6
+# Nothing is at stake: the records are simulated, published, or on this machine anyway.
+ANYTHING = Limits(epsilon=math.inf, lifetime=math.inf, fewest=1, trusted=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Rehearsed:
+    """What came of a rehearsal.
+
+    Args:
+        run: The run over the federation.
+        alone: The same in one process.
+        folder: Where folders, logs and runs are.
+    """
+
+    run: "Run"
+    alone: "Run"
+    folder: Path
+
+    @property
+    def difference(self) -> float:
+        """How far the weights of the two are apart; not a number where they are not even alike."""
+        mine, other = self.run.state, self.alone.state
+        return float((mine - other).abs().max()) if mine.shape == other.shape else math.nan
+
+    @property
+    def same_ledger(self) -> bool:
+        """Whether both have charged the same releases in the same order."""
+        return charged(self.run.path) == charged(self.alone.path)
+
+    @property
+    def same(self) -> bool:
+        """Whether the federation came to what one process comes to."""
+        return self.difference <= CLOSE and self.same_ledger
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "folder": str(self.folder),
+            "same": self.same,
+            "difference": self.difference,
+            "same_ledger": self.same_ledger,
+            "seconds_per_round": seconds_per_round(self.run),
+            "run": self.run.as_dict(),
+        }
+
+    def summary(self) -> str:
+        """For people."""
+        ledgers = "the same charges" if self.same_ledger else "OTHER charges"
+        found = "equal" if self.same else "NOT equal"
+        spent = seconds_per_round(self.run)
+        pace = "" if spent is None else f"\nA round took {spent:.1f} seconds, most of it Flower's own."
+        return (
+            f"{self.run.summary()}\n\nBeside the same experiment in one process: {found}. Weights differ by "
+            f"{self.difference:.2g} at most, and the ledgers have {ledgers}.{pace}"
+        )
+
+
+def rehearse(
+    file: str | Path,
+    *,
+    out: Path,
+    changes: Sequence[str] = (),
+    sites: int | None = None,
+    told: Callable[[str], None] = lambda line: None,
+    callbacks: "Sequence[Callback]" = (),
+) -> Rehearsed:
+    """Deploy an experiment to this machine, run it, stop everything, and run it in one process as well.
+
+    Args:
+        file: The experiment file.
+        out: A folder that is not there yet.
+        changes: What to change in the file.
+        sites: How many sites to start, where the file deals simulated records out; 3 unless said.
+        told: Where remarks go.
+        callbacks: Called after every round of the federation.
+
+    Raises:
+        TacitError: What the user can mend. Whatever was started has been stopped by then.
+    """
+    experiment = here(read(file, changes), sites, told)
+    if out.exists() and any(out.iterdir()):
+        raise InvalidValue(f"{out} is there already: choose another folder, nothing is overwritten")
+    federation = experiment.opened()
+    document, tables = handed_over(
+        experiment,
+        federation,
+        lambda name: (
+            folders.coordinator_folder(out) if name == "coordinator" else folders.site_folder(out, name)
+        ),
+    )
+    document["engine"] = {**document.get("engine", {}), "kind": "flower"}
+    port = free_port()
+    made = folders.write(document, tables, out, host=HERE, port=port, limits=dict.fromkeys(tables, ANYTHING))
+    told(f"folders for the coordinator and {len(tables)} sites are in {out}; starting them here")
+    with running(made.coordinator, made.sites, port, logs=out / "logs") as up:
+        told(f"up: {', '.join(up.pids)}")
+        run = started(made.coordinator, own_place(made.coordinator), callbacks=callbacks, told=told)
+    told("stopped; now the same experiment in one process")
+    alone = replace(experiment, baselines=False).trained(federation, out / "in-one-process")
+    return Rehearsed(run, alone, out)
+
+
+def here(experiment: Experiment, sites: int | None, told: Callable[[str], None]) -> Experiment:
+    """The experiment, for as many sites as are to be started here."""
+    privacy = experiment.privacy
+    if (
+        not isinstance(privacy, Open)
+        and not privacy.rehearsal
+        and not getattr(experiment.data, "public", False)
+    ):
+        raise Refused(
+            "the records of a rehearsal are dealt out on this machine, and the noise of both runs has to be "
+            "the same: declare it, --set privacy.rehearsal=true"
+        )
+    if not isinstance(experiment.sites, Dealt):
+        if sites is not None:
+            raise InvalidValue(f"--sites {sites} is not allowed: the file names its sites itself")
+        return experiment
+    wanted = min(experiment.sites.count, USUAL_SITES) if sites is None else sites
+    require_count("sites", wanted)
+    if wanted != experiment.sites.count:
+        told(
+            f"{wanted} sites instead of {experiment.sites.count}, each of them two programs; --sites for more"
+        )
+    return replace(experiment, sites=replace(experiment.sites, count=wanted))
+
+
+def charged(path: Path | None) -> list[dict[str, Any]]:
+    """What a run has charged, in order: releases alone, without when and under which ticket."""
+    from tacit.directory import LEDGER
+    from tacit.privacy.ledger import Ledger
+
+    if path is None:
+        return []
+    with Ledger(path / LEDGER, mode="read") as ledger:
+        rows = [entry for entry in ledger.entries() if entry["kind"] == "release"]
+    beside = ("number", "at", "ticket", "hash", "kind")
+    return [{key: value for key, value in row.items() if key not in beside} for row in rows]
+
+
+def seconds_per_round(run: "Run") -> float | None:
+    """The middle of how long rounds took, where that may be known."""
+    told = sorted(entry.seconds for entry in run.record.rounds if entry.seconds is not None)
+    return told[len(told) // 2] if told else None

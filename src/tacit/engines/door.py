@@ -1,0 +1,207 @@
+"""The door of a guard: a Unix socket through which bytes go in and bytes come out, and nothing else.
+
+Whoever may open the socket's file may ask; who is heard is for the guard to say. A relay loads this file
+for every message that Flower brings, so it imports the standard library alone.
+"""
+
+import fcntl
+import logging
+import os
+import socket
+import stat
+import struct
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from math import inf
+
+from tacit.errors import InvalidValue, Refused, TacitError, require
+
+# The most that goes through a door at once, in bytes.
+LIMIT = 2**31
+# How long somebody who knocks may pause, and take in all, before the next in line is served, in seconds.
+PATIENCE = 10.0
+VISIT = 120.0
+# How often a guard looks whether it is to stop, in seconds.
+_GLANCE = 0.2
+_LENGTH = struct.Struct(">Q")
+_CHUNK = 2**20
+# What all systems take as the name of a socket.
+_LONGEST = 103
+
+log = logging.getLogger(__name__)
+
+
+class Unanswered(TacitError):
+    """A door that nobody opened, or behind which nobody answered."""
+
+
+def knock(path: str, content: bytes, seconds: float) -> bytes:
+    """What the guard behind a door answers.
+
+    Args:
+        path: The file of the socket.
+        content: What is asked.
+        seconds: How long to wait for the answer.
+
+    Raises:
+        Unanswered: Nobody is there, or says nothing in time.
+    """
+    require(len(content) <= LIMIT, "content", f"{len(content)} bytes", f"at most {LIMIT} bytes")
+    _require_short(path)
+    until = time.monotonic() + seconds
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        try:
+            line.settimeout(_left(until))
+            line.connect(path)
+            _send(line, content, until)
+            return _receive(line, until)
+        except TimeoutError as error:
+            raise Unanswered(f"the guard at {path} did not answer within {seconds:g} seconds") from error
+        except OSError as error:
+            raise Unanswered(f"the guard at {path} cannot be reached ({error}): is it running?") from error
+        except _Torn as error:
+            raise Unanswered(f"the guard at {path} hung up ({error}): its log says why") from error
+
+
+def listening(path: str) -> bool:
+    """Whether a guard answers at a door."""
+    _require_short(path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+        line.settimeout(PATIENCE)
+        try:
+            line.connect(path)
+        except OSError:
+            return False
+        return True
+
+
+def serve(path: str, answer: Callable[[bytes], bytes], *, stop: threading.Event | None = None) -> None:
+    """Answer whoever knocks, one at a time and in order, until told to stop.
+
+    A visitor who hangs up, sends half a question or says nothing is seen to the door, and the next is served.
+
+    Args:
+        path: The file of the socket; only its owner and group may open it.
+        answer: What is answered; whoever makes it raise gets no answer.
+        stop: Set to stop; for ever by default.
+
+    Raises:
+        Refused: Another guard answers there, or the file is no socket.
+    """
+    _require_short(path)
+    stop = stop or threading.Event()
+    with _alone(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+        _clear(path)
+        # Before it has a name, so that there is no moment at which everybody may open it.
+        os.fchmod(door.fileno(), 0o660)
+        door.bind(path)
+        try:
+            # The process's umask may have taken the group's right away.
+            os.chmod(path, 0o660)
+            door.listen()
+            door.settimeout(_GLANCE)
+            while not stop.is_set():
+                with suppress(TimeoutError):
+                    visitor, _ = door.accept()
+                    with visitor:
+                        _attend(visitor, answer)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+def _attend(visitor: socket.socket, answer: Callable[[bytes], bytes]) -> None:
+    try:
+        asked = _receive(visitor, time.monotonic() + VISIT, pause=PATIENCE)
+    except _Nothing:
+        # Somebody who only looked whether the door opens.
+        return
+    except (OSError, _Torn) as error:
+        log.warning("somebody knocked and asked nothing that can be read (%s)", error)
+        return
+    try:
+        answered = answer(asked)
+    except Exception:
+        log.exception("a question could not be answered")
+        return
+    try:
+        _send(visitor, answered, time.monotonic() + VISIT, pause=PATIENCE)
+    except OSError as error:
+        log.warning("whoever asked did not wait for the answer (%s)", error)
+
+
+@contextmanager
+def _alone(path: str) -> Generator[None]:
+    """Hold the door against other guards; the system lets go of it whatever becomes of this one."""
+    try:
+        held = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InvalidValue(f"no door can be made at {path} ({error})") from error
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Refused(f"another guard already answers at {path}: stop it first") from error
+        yield
+    finally:
+        os.close(held)
+
+
+def _clear(path: str) -> None:
+    """Take away the socket of a guard that is no more."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            raise Refused(f"{path} is not a socket: move it away, or have the guard answer elsewhere")
+        os.unlink(path)
+
+
+class _Torn(Exception):
+    """What came through is not what was sent."""
+
+
+class _Nothing(_Torn):
+    """Nothing came through."""
+
+
+def _send(line: socket.socket, content: bytes, until: float, pause: float = inf) -> None:
+    for part in (_LENGTH.pack(len(content)), content):
+        rest = memoryview(part)
+        while rest:
+            line.settimeout(min(pause, _left(until)))
+            rest = rest[line.send(rest) :]
+
+
+def _receive(line: socket.socket, until: float, pause: float = inf) -> bytes:
+    (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size, until, pause))
+    if length > LIMIT:
+        raise _Torn(f"it announces {length} bytes, and at most {LIMIT} are taken")
+    return bytes(_exactly(line, length, until, pause))
+
+
+def _exactly(line: socket.socket, length: int, until: float, pause: float) -> bytearray:
+    # Grows with what has come, not with what was announced: a word costs nothing.
+    come = bytearray()
+    while len(come) < length:
+        line.settimeout(min(pause, _left(until)))
+        part = line.recv(min(_CHUNK, length - len(come)))
+        if not part:
+            raise _Torn(f"{len(come)} of {length} bytes came") if come else _Nothing("nothing came")
+        come += part
+    return come
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("it took too long")
+    return left
+
+
+def _require_short(path: str) -> None:
+    length = len(os.fsencode(path))
+    allowed = (
+        f"at most {_LONGEST} bytes long, as the path of a socket: use a shorter folder, or a relative path"
+    )
+    require(length <= _LONGEST, "path", path, allowed)

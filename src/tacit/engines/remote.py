@@ -1,0 +1,262 @@
+"""Sites that are elsewhere: what they are asked, and what is believed of their answers.
+
+A coordinator never sends work, only its name and what it starts from: a site knows the experiment, and
+rebuilds task, mechanism and noise by itself. Whatever comes back is checked before anybody counts with it.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+
+import msgspec
+
+from tacit.engines.counting import NumberOfRecords
+from tacit.engines.flower import Flower
+from tacit.engines.packed import Packed
+from tacit.engines.wire import (
+    COORDINATOR,
+    Exchange,
+    Letter,
+    Silence,
+    Unreadable,
+    digest,
+    opened,
+    packed,
+    sealed,
+)
+from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
+from tacit.keys import Key
+from tacit.privacy.mechanism import Mechanism
+from tacit.record import Fault
+from tacit.sites.site import Federation
+from tacit.task import Trains, Updates
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.aggregation.secure import Identity, Roster
+
+# What sites can be asked to do.
+Asking = Literal["round", "choosing", "opening", "closing", "count"]
+Diary = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Declined(Silence):
+    """The reason that a site gives for not answering, and whether it is one of budgets."""
+
+    budget: bool = False
+
+
+def asking(work: object) -> Asking:
+    """The name of work, by what it has to offer."""
+    from tacit.aggregation.clusters import Choosing
+
+    if isinstance(work, NumberOfRecords):
+        return "count"
+    if isinstance(work, Choosing):
+        return "choosing"
+    return "opening" if hasattr(work, "answered") else "closing" if hasattr(work, "close") else "round"
+
+
+def talk(message: str) -> None:
+    """A line of the log."""
+    print(message, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Remote(Flower):
+    """The engine of a coordinator.
+
+    Args:
+        exchange: What carries bytes to sites and back.
+        identity: The coordinator's own.
+        roster: The public key of every site.
+        run: What this run is known by: a site pays for it once.
+        found: What the experiment's opening question has found out so far.
+        told: Where lines of the log go.
+    """
+
+    remembers: ClassVar[bool] = True
+
+    exchange: Exchange
+    identity: "Identity" = field(repr=False)
+    roster: "Roster" = field(repr=False)
+    run: bytes = b""
+    found: Callable[[], dict[str, Any]] = field(default=dict[str, Any], repr=False)
+    told: Callable[[str], None] = field(default=talk, repr=False)
+
+    @property
+    def chosen(self) -> Flower:
+        """What a file says of it."""
+        return Flower(deadline=self.deadline, wait=self.wait)
+
+    def agree(self, experiment: str, names: Sequence[str], *, fewest: int | None = None) -> None:
+        """Ask every site to take part in an experiment; it pays for all of it, or says why not.
+
+        Args:
+            experiment: The experiment's file.
+            names: Who is asked.
+            fewest: How many must be there; everybody, unless a run is resumed.
+
+        Raises:
+            TacitError: The reason of the first site that refuses, or who is not there.
+        """
+        sent = {name: self._letter(name, "agree", {"experiment": experiment}) for name in names}
+        answers = self.exchange(sent, self.wait)
+        absent = list[str]()
+        for name, content in sent.items():
+            found = self._opened(name, content, answers.get(name))
+            if isinstance(found, Letter):
+                self.told(f"{name} agrees: {found.content.get('told', '')}")
+            elif isinstance(found, Declined):
+                raise (BudgetExhausted if found.budget else Refused)(f"{name} refuses: {found.detail}")
+            else:
+                absent.append(f"{name} ({found.detail})")
+        if absent and len(names) - len(absent) < (len(names) if fewest is None else fewest):
+            raise SitesUnreachable(
+                f"not everybody is there after {self.wait:g} seconds: {'; '.join(absent)}. Start their "
+                "guards and nodes, or leave them out of [sites]"
+            )
+
+    def train(
+        self,
+        task: Trains,
+        federation: Federation,
+        state: "Tensor",
+        names: Sequence[str],
+        mechanism: Mechanism,
+        key: Key,
+    ) -> Updates:
+        """The guarded updates of those sites that answered in time, in this order."""
+        width = width_of(task, state)
+        if not names:
+            # Noise alone, as wide as ever: nobody learns that nobody came.
+            return Updates((), state.new_zeros((0, width)))
+        asked = {name: self._asked(task, federation, state, place, key) for place, name in enumerate(names)}
+        if mechanism.groups(names) is not None:
+            from tacit.engines.unseen import unseen
+
+            return unseen(self, asked, names, width, mechanism)
+        answers = self.ask({name: ("work", *parts) for name, parts in asked.items()})
+        return self._updates(answers, names, width)
+
+    def ask(
+        self, questions: "Mapping[str, tuple[str, dict[str, Any], bytes]]", *, needed: bool = True
+    ) -> dict[str, Letter | Silence]:
+        """What each site answers to what it is asked.
+
+        Args:
+            questions: For each site what it is about, plain data and arrays.
+            needed: Whether there is no going on without any answer.
+
+        Raises:
+            SitesUnreachable: Nobody has answered.
+        """
+        sent = {
+            name: self._letter(name, about, content, numbers)
+            for name, (about, content, numbers) in questions.items()
+        }
+        answers = self.exchange(sent, self.deadline)
+        found = {name: self._opened(name, content, answers.get(name)) for name, content in sent.items()}
+        for name, answer in found.items():
+            if isinstance(answer, Silence):
+                self.told(f"{name}: {answer.detail} ({answer.reason})")
+        if needed and all(isinstance(answer, Silence) for answer in found.values()):
+            told = "; ".join(f"{name}: {cast(Silence, why).detail}" for name, why in found.items())
+            raise SitesUnreachable(
+                f"no site has answered ({told}). Nothing is lost: go on with --resume when they are back"
+            )
+        return found
+
+    def _asked(
+        self, task: Trains, federation: Federation, state: "Tensor", place: int, key: Key
+    ) -> tuple[dict[str, Any], bytes]:
+        """What one site has to know to do its part."""
+        work = task.task if isinstance(task, Packed) else task
+        what = asking(work)
+        # Where models differ, each site is handed its own; who chooses sees all of them.
+        own = state if state.ndim == 1 or what == "choosing" else state[place : place + 1]
+        numbers = {"state": own} | ({"bounds": task.bounds} if isinstance(task, Packed) else {})
+        content = {
+            "asking": what,
+            "path": list(key.path),
+            "found": self.found(),
+            "typical": federation.typical,
+        }
+        return content, packed(numbers)
+
+    def _letter(self, reader: str, about: str, content: dict[str, Any], numbers: bytes = b"") -> bytes:
+        told = {"run": self.run.hex(), **content}
+        letter = Letter(writer=COORDINATOR, reader=reader, about=about, content=told, numbers=numbers)
+        return sealed(letter, self.identity)
+
+    def _opened(self, name: str, sent: bytes, answer: bytes | Silence | None) -> Letter | Silence:
+        """What a site has answered, if it is its answer to what it was sent."""
+        if answer is None or isinstance(answer, Silence):
+            return answer or Silence("absent", "nothing has come from it")
+        try:
+            letter = opened(answer, self.roster, reader=COORDINATOR, answers=digest(sent))
+            if letter.writer != name:
+                raise Unreadable("unknown", f"it is signed by {letter.writer!r}")
+        except Unreadable as error:
+            return Silence(error.reason, f"its answer is left out: {error}")
+        if letter.about == "refused":
+            why = letter.content.get("why")
+            told = why if isinstance(why, str) else "it does not say why"
+            return Declined("refused", told, budget=letter.content.get("budget") is True)
+        return letter
+
+    def _updates(self, answers: Mapping[str, Letter | Silence], names: Sequence[str], width: int) -> Updates:
+        """The rows of those whose answers can be used, and what is wrong with the others."""
+        import torch
+
+        rows, diary, faults = dict[str, torch.Tensor](), dict[str, Diary](), list[Fault]()
+        for name in names:
+            answer = answers[name]
+            if isinstance(answer, Letter):
+                try:
+                    rows[name] = row_of(answer, width)
+                    diary[name] = diary_of(answer)
+                    continue
+                except Unreadable as error:
+                    answer = Silence(error.reason, str(error))
+                    self.told(f"{name}: {error} ({error.reason})")
+            faults.append(Fault(site=name, reason=answer.reason, detail=answer.detail))
+        if not rows:
+            # Everybody has answered nonsense: the loop says what it says to that.
+            return Updates((), torch.zeros((0, width), dtype=torch.float64), faults=tuple(faults))
+        matrix = torch.stack(list(rows.values()))
+        return Updates(tuple(rows), matrix, diary={n: d for n, d in diary.items() if d}, faults=tuple(faults))
+
+
+def width_of(work: object, state: "Tensor") -> int:
+    """How many numbers a site sends."""
+    what = asking(work.task if isinstance(work, Packed) else work)
+    if what in ("opening", "closing"):
+        return cast(Any, work).width
+    return state.shape[-1] + 1 if what == "choosing" else getattr(work, "sent", state.shape[-1])
+
+
+def row_of(answer: Letter, width: int) -> "Tensor":
+    """The update in an answer; whether its numbers are finite is for the loop to see.
+
+    Raises:
+        Unreadable: It is none, or not as long as it has to be.
+    """
+    import torch
+
+    row = answer.arrays.get("row")
+    if row is None or row.dtype != torch.float64 or row.shape != (width,):
+        came = "nothing" if row is None else f"{row.dtype} of shape {tuple(row.shape)}"
+        raise Unreadable("schema", f"{came} came, doubles of shape ({width},) were expected")
+    return row
+
+
+def diary_of(answer: Letter) -> Diary:
+    """What a site tells of its work."""
+    try:
+        return msgspec.convert(answer.content.get("diary", {}), type=Diary)
+    except msgspec.ValidationError as error:
+        raise Unreadable("schema", f"its diary cannot be read ({error})") from error

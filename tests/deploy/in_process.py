@@ -1,0 +1,95 @@
+"""A federation whose letters never leave this process: real folders, real guards, no network."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tacit import experiment
+from tacit.deploy import folders
+from tacit.deploy.coordinator import conducted
+from tacit.deploy.guard import Guard
+from tacit.deploy.handover import handed_over
+from tacit.deploy.sitefile import Limits
+from tacit.engines.wire import Silence
+
+OPEN = Limits(epsilon=float("inf"), lifetime=float("inf"), fewest=2, trusted=True)
+Spoil = Callable[[str, bytes, bytes], "bytes | Silence"]
+
+
+@dataclass
+class Neighbours:
+    """Sites in this process, reached by name; `spoil` may change what comes back."""
+
+    guards: dict[str, Guard]
+    spoil: Spoil | None = None
+    asked: list[str] = field(default_factory=list)
+
+    def __call__(self, sent: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Silence]:
+        found: dict[str, bytes | Silence] = {}
+        for name, content in sent.items():
+            self.asked.append(name)
+            if name not in self.guards:
+                found[name] = Silence("absent", "no node that leads to it is connected")
+                continue
+            answer = self.guards[name].answer(content)
+            found[name] = answer if self.spoil is None else self.spoil(name, content, answer)
+        return found
+
+    def met(self, names, seconds: float) -> frozenset[str]:
+        return frozenset(names) & set(self.guards)
+
+
+@dataclass
+class Town:
+    """A coordinator and its sites, each with its folder."""
+
+    coordinator: Path
+    sites: dict[str, Path]
+    neighbours: Neighbours
+    said: list[str] = field(default_factory=list)
+    heard: dict[str, list[str]] = field(default_factory=dict)
+
+    def run(self, out: Path, *, resume: bool = False, shown=None):
+        return conducted(
+            lambda greet, recognise: self._met(greet, recognise), self.coordinator, out, resume=resume,
+            told=self.said.append, shown=shown,
+        )  # fmt: skip
+
+    def _met(self, greet: bytes, recognise):
+        for name, guard in self.neighbours.guards.items():
+            assert recognise(guard.answer(greet)) == name
+        return self.neighbours
+
+    def restart(self, name: str) -> None:
+        """The guard of a site, as after its machine was started again."""
+        self.neighbours.guards[name] = Guard(self.sites[name], self.heard.setdefault(name, []).append)
+
+
+def town(
+    document: dict[str, Any], tables: Mapping[str, dict[str, Any]], out: Path, limits: Limits = OPEN
+) -> Town:
+    made = folders.write(
+        document, tables, out, host="127.0.0.1", port=9999, limits=dict.fromkeys(tables, limits)
+    )
+    found = Town(made.coordinator, made.sites, Neighbours({}))
+    for name in tables:
+        found.restart(name)
+    return found
+
+
+def handed(file: str | Path, changes: list[str], out: Path, limits: Limits = OPEN, edit=None):
+    """A town for an experiment whose data are in one place, that experiment, and its federation."""
+    chosen = experiment.read(file, changes)
+    federation = chosen.opened()
+    document, tables = handed_over(
+        chosen,
+        federation,
+        lambda name: (
+            folders.coordinator_folder(out) if name == "coordinator" else folders.site_folder(out, name)
+        ),
+    )
+    document["engine"] = {"kind": "flower"}
+    if edit is not None:
+        edit(document)
+    return town(document, tables, out, limits), replace(chosen, baselines=False), federation

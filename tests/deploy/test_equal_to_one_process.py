@@ -1,0 +1,101 @@
+"""The same file gives the same numbers, whether sites are rows of a batch or guards that get letters."""
+
+from pathlib import Path
+
+import pytest
+from in_process import handed
+
+from tacit.deploy.rehearsal import charged
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SURVIVAL, FUNCTIONAL = EXAMPLES / "survival.toml", EXAMPLES / "functional.toml"
+SMALL = ["sites.count=3", "rounds=2", "data.records=300", "task.cuts=5", "task.hidden=[4]"]
+PER_SITE = ["privacy.unit=site", "privacy.epsilon=50", "task.sample=1.0"]
+BLIND = [*SMALL, "sites.count=4", *PER_SITE, "privacy.noise=secure"]
+OPEN_RUN = [*SMALL, "privacy.kind=open"]
+CART = """\
+name = "cart"
+rounds = 2
+[data]
+kind = "gymnasium"
+env = "CartPole-v1"
+episodes = 2
+watch = 1
+[sites]
+kind = "variants"
+copies = 3
+[task]
+kind = "ppo"
+hidden = [8]
+envs = 2
+steps = 64
+batch = 32
+"""
+CASES = {
+    "records, noise at the sites": (SURVIVAL, SMALL),
+    "sites, a server that is trusted": (SURVIVAL, [*SMALL, *PER_SITE, "privacy.noise=server"]),
+    "sites drawn in secret": (
+        SURVIVAL, [*SMALL, *PER_SITE, "privacy.noise=server", "privacy.participation=0.7"]
+    ),
+    "sites, sums in secret": (SURVIVAL, BLIND),
+    "curves, products in secret": (FUNCTIONAL, ["data.records=200", "privacy.epsilon=50"]),
+    "curves, each released once": (
+        FUNCTIONAL, ["data.records=200", "task.release=local", "privacy.noise=site", "privacy.epsilon=50"]
+    ),
+}  # fmt: skip
+
+
+def opened(path: Path, *lines: str) -> Path:
+    """The survival example without a promise."""
+    text = SURVIVAL.read_text()
+    path.write_text(text[: text.index("[privacy]")] + "\n".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_weights_charges_and_scores_are_those_of_one_process(case: str, tmp_path: Path):
+    town, chosen, federation = handed(*CASES[case], tmp_path / "town")
+    run = town.run(tmp_path / "over-letters")
+    alone = chosen.trained(federation, tmp_path / "alone")
+    assert float((run.state - alone.state).abs().max()) <= 1e-6
+    assert charged(run.path) == charged(alone.path) != []
+    assert run.scores == pytest.approx(alone.scores, abs=1e-9)
+    assert not run.record.trouble()
+
+
+@pytest.mark.parametrize("task", ["cox-ph", "logistic-hazard"])
+def test_open_runs_are_equal_too_with_whatever_is_asked_before_and_after(task: str, tmp_path: Path):
+    file = opened(tmp_path / "open.toml")
+    changes = [*SMALL, f"task.kind={task}"] if task != "cox-ph" else [
+        *SMALL[:3], "task.kind=cox-ph", "task.cuts=5", "task.hidden=[]"
+    ]  # fmt: skip
+    town, chosen, federation = handed(file, changes, tmp_path / "town")
+    run = town.run(tmp_path / "over-letters")
+    alone = chosen.trained(federation, tmp_path / "alone")
+    assert float((run.state - alone.state).abs().max()) <= 1e-6
+    assert run.scores == pytest.approx(alone.scores, abs=1e-9)
+
+
+def test_several_models_are_told_apart_alike(tmp_path: Path):
+    file = opened(tmp_path / "open.toml", "[clusters]", 'by = "loss"', "count = 2")
+    town, chosen, federation = handed(file, [*SMALL, "sites.count=4"], tmp_path / "town")
+    run = town.run(tmp_path / "over-letters")
+    alone = chosen.trained(federation, tmp_path / "alone")
+    assert float((run.state - alone.state).abs().max()) <= 1e-6
+    assert run.clusters == alone.clusters
+
+
+@pytest.mark.parametrize(
+    "promise", ["", '[privacy]\nunit="site"\nnoise="server"\nepsilon=50\ndelta=1e-5\nclip=1.0\n'
+                "clip_quantile=0.5\nparticipation=0.8\nrehearsal=true\n"],
+    ids=["open", "bounds that follow"],
+)  # fmt: skip
+def test_agents_are_equal_too(promise: str, tmp_path: Path):
+    file = tmp_path / "cart.toml"
+    file.write_text(CART + promise)
+    town, chosen, federation = handed(file, [], tmp_path / "town")
+    run = town.run(tmp_path / "over-letters")
+    alone = chosen.trained(federation, tmp_path / "alone")
+    assert float((run.state - alone.state).abs().max()) <= 1e-6
+    assert run.scores == alone.scores
+    assert [entry.diary for entry in run.record.rounds] == [entry.diary for entry in alone.record.rounds]

@@ -1,0 +1,285 @@
+"""A guard answers what its site's own file lets through, and nothing else; both sides are told why."""
+
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+from in_process import handed
+
+from tacit.aggregation.secure import Identity
+from tacit.deploy.guard import Guard
+from tacit.deploy.sitefile import Limits, identity
+from tacit.engines.wire import COORDINATOR, Letter, Signed, packed, sealed
+from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
+from tacit.privacy.ledger import Ledger
+
+SURVIVAL = Path(__file__).parents[2] / "examples" / "survival.toml"
+SMALL = ["sites.count=3", "rounds=2", "data.records=300", "task.cuts=5", "task.hidden=[4]"]
+STRICT = Limits(epsilon=4.0, lifetime=10.0, delta=1e-5, fewest=20)
+
+
+def private(document):
+    """The records are somebody's, and nothing repeats."""
+    document["data"]["public"] = False
+    document["data"].pop("reference", None)
+    document["data"].pop("test", None)
+    document["privacy"]["rehearsal"] = False
+
+
+def strict_town(tmp_path: Path, limits: Limits = STRICT, changes=(), edit=None):
+    def edited(document):
+        private(document)
+        if edit is not None:
+            edit(document)
+
+    town, _, _ = handed(SURVIVAL, [*SMALL, *changes], tmp_path / "town", limits, edited)
+    return town
+
+
+def spent(town, name: str = "site-1") -> float:
+    with Ledger(town.sites[name] / "state" / "ledger.db", mode="read") as ledger:
+        return ledger.spent(1e-5)
+
+
+def test_a_real_promise_runs_and_each_site_has_it_on_its_own_ledger(tmp_path: Path):
+    town = strict_town(tmp_path)
+    run = town.run(tmp_path / "run")
+    assert run.privacy.epsilon <= 3.0
+    for name in town.sites:
+        assert spent(town, name) == pytest.approx(run.privacy.epsilon, abs=1e-3)
+    assert "Nothing" not in run.summary()
+
+
+def test_the_number_of_records_is_bought_where_nobody_knows_it(tmp_path: Path):
+    def unknown(document):
+        del document["data"]["records"]
+
+    town = strict_town(tmp_path, edit=unknown)
+    run = town.run(tmp_path / "run")
+    assert run.privacy.epsilon <= 3.0
+    purposes = {release.purpose for release in Ledger(run.path / "ledger.db").releases()}
+    assert "number of records" in purposes
+    assert any("answered the number of records" in line for line in town.heard["site-2"])
+
+
+REFUSED = {
+    "an experiment that costs too much": ({}, ["privacy.epsilon=5"], BudgetExhausted, "4 is allowed for one"),
+    "no promise at all": ({}, ["privacy.kind=open"], Refused, "without a promise"),
+    "a rehearsal": ({"rehearsal": True}, [], Refused, "protects nobody"),
+    "records taken as public": ({"public": True}, [], Refused, "as public, and this site does not"),
+    "a larger delta": ({}, ["privacy.delta=1e-4"], Refused, "above 1e-05"),
+    "a server that would have to be trusted": (
+        {}, ["privacy.unit=site", "privacy.noise=server", "task.sample=1.0"], Refused, "without noise"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED, ids=str)
+def test_what_a_sites_limits_forbid_is_refused_with_the_reason_on_both_sides(what: str, tmp_path: Path):
+    marks, changes, kind, words = REFUSED[what]
+
+    def edit(document):
+        document["data"]["public"] = marks.get("public", False)
+        if "privacy" in document and document["privacy"].get("kind") != "open":
+            document["privacy"]["rehearsal"] = marks.get("rehearsal", False)
+        if "privacy.kind=open" in changes:
+            document["privacy"] = {"kind": "open"}
+
+    told = [change for change in changes if change != "privacy.kind=open"]
+    town = strict_town(tmp_path, changes=told, edit=edit)
+    with pytest.raises(kind, match=words):
+        town.run(tmp_path / "run")
+    assert any(words in line for line in town.heard["site-1"])
+    assert not (town.sites["site-1"] / "state" / "ledger.db").exists() or spent(town) == 0.0
+
+
+def test_a_lifetime_bears_as_many_experiments_as_fit_and_then_no_more(tmp_path: Path):
+    town = strict_town(tmp_path, Limits(epsilon=4.0, lifetime=3.5, delta=1e-5, fewest=20))
+    town.run(tmp_path / "first")
+    before = spent(town)
+    with pytest.raises(BudgetExhausted, match=r"site-1 refuses: .*exhausted"):
+        town.run(tmp_path / "second")
+    assert spent(town) == before
+    assert any("exhausted" in line for line in town.heard["site-1"])
+
+
+def test_tasks_that_are_not_listed_and_too_few_records_are_refused(tmp_path: Path):
+    town = strict_town(tmp_path / "a", Limits(epsilon=4.0, tasks=("cox-ph",)))
+    with pytest.raises(Refused, match="logistic-hazard is not allowed at this site"):
+        town.run(tmp_path / "a" / "run")
+    town = strict_town(tmp_path / "b", Limits(epsilon=4.0, fewest=10_000))
+    with pytest.raises(Refused, match="its own log says why"):
+        town.run(tmp_path / "b" / "run")
+    assert any("asks for 10000" in line or "ask for 10000" in line for line in town.heard["site-1"])
+    assert not any("10000" in line for line in town.said)
+
+
+def test_what_is_wrong_with_records_stays_in_the_sites_own_log(tmp_path: Path):
+    town = strict_town(tmp_path)
+    (file,) = (town.sites["site-2"] / "data").glob("*.parquet")
+    import pandas as pd
+
+    frame = pd.read_parquet(file)
+    frame.loc[3, "time"] = -17.25
+    frame.to_parquet(file)
+    with pytest.raises(Refused, match="site-2 refuses: its records cannot be used"):
+        town.run(tmp_path / "run")
+    assert any("time in site site-2 is not allowed" in line for line in town.heard["site-2"])
+    assert not any("time" in line for line in town.said)
+
+
+def test_code_is_never_loaded_whatever_table_names_it(tmp_path: Path):
+    for table in ("task", "aggregation", "privacy"):
+        town = strict_town(tmp_path / table, edit=lambda document: None)
+        guard = Guard(town.sites["site-1"], lambda line: None)
+        text = (
+            (town.coordinator / "experiment.toml")
+            .read_text()
+            .replace(f"[{table}]", f'[{table}]\nkind = "os:system"\n[{table}.old]', 1)
+        )
+        letter = Letter(
+            writer=COORDINATOR, reader="site-1", about="agree", content={"experiment": text, "run": "ab"}
+        )
+        answer = read(guard.answer(sealed(letter, identity(town.coordinator))))
+        assert answer.about == "refused"
+        assert "would have to be loaded" in answer.content["why"]
+
+
+def read(sent: bytes) -> Letter:
+    return msgspec.msgpack.decode(msgspec.msgpack.decode(sent, type=Signed).letter, type=Letter)
+
+
+def test_who_is_not_the_coordinator_is_not_answered(tmp_path: Path):
+    town = strict_town(tmp_path)
+    guard = town.neighbours.guards["site-1"]
+    letter = Letter(writer=COORDINATOR, reader="site-1", about="hello")
+    answer = read(guard.answer(sealed(letter, Identity.fresh())))
+    assert (answer.about, "not signed by" in answer.content["why"]) == ("refused", True)
+    other = Letter(writer=COORDINATOR, reader="site-2", about="hello")
+    answer = read(guard.answer(sealed(other, identity(town.coordinator))))
+    assert "for 'site-2'" in answer.content["why"]
+    for nonsense in (b"", b"\xff" * 40, b"\x81" * 5000):
+        assert read(guard.answer(nonsense)).about == "refused"
+
+
+def asked(town, what: dict, numbers: bytes, guard=None) -> Letter:
+    letter = Letter(
+        writer=COORDINATOR,
+        reader="site-1",
+        about="work",
+        content={"run": what.pop("run"), **what},
+        numbers=numbers,
+    )
+    found = (guard or town.neighbours.guards["site-1"]).answer(sealed(letter, identity(town.coordinator)))
+    return read(found)
+
+
+def work(town, **changes):
+    """A question that an honest coordinator might ask for round 1, and what to change in it."""
+    import torch
+
+    run = next((town.sites["site-1"] / "state" / "experiments").glob("*.toml")).stem
+    setting = town.neighbours.guards["site-1"]._working[run].agreement.setting
+    width = setting.task.start(setting.federation, __import__("tacit.keys").keys.Key(0)).shape[0]
+    state = changes.pop("state", torch.zeros(width, dtype=torch.float64))
+    content = {"asking": "round", "path": [1, "x"], "found": {}, "typical": 80.0, "run": run, **changes}
+    return content, packed({"state": state})
+
+
+def test_a_round_is_answered_once_and_the_same_question_gets_the_same_answer(tmp_path: Path):
+    import torch
+
+    town = strict_town(tmp_path, changes=["rounds=3"])
+    town.run(tmp_path / "run")
+    content, numbers = work(town)
+    refused = asked(town, dict(content), numbers)
+    assert "was answered before" in refused.content["why"]
+    # A round may be asked once; then once more in the same words, even after a restart.
+    town = strict_town(tmp_path / "again")
+    agree = Letter(
+        writer=COORDINATOR, reader="site-1", about="agree",
+        content={"experiment": (town.coordinator / "experiment.toml").read_text(), "run": "abcd"},
+    )  # fmt: skip
+    guard = town.neighbours.guards["site-1"]
+    assert read(guard.answer(sealed(agree, identity(town.coordinator)))).about == "agree"
+    content, numbers = work(town)
+    first = asked(town, dict(content), numbers)
+    town.restart("site-1")
+    second = asked(town, dict(content), numbers)
+    assert torch.equal(first.arrays["row"], second.arrays["row"])
+    other = packed({"state": torch.ones_like(first.arrays["row"])})
+    assert "was answered before" in asked(town, dict(content), other).content["why"]
+
+
+BAD = {
+    "a round that is not planned": ({"path": [99, "x"]}, "no part of an experiment of 2 rounds"),
+    "a round without a number": ({"path": ["x"]}, "no part of an experiment"),
+    "a change of the task": ({"found": {"lr": 9.0, "sample": 1.0}}, "cannot be found out"),
+    "a choice among models": ({"asking": "choosing"}, "nobody chooses"),
+    "a question that is not there": ({"asking": "closing", "path": ["closing"]}, "there is no closing"),
+    "a word that nobody knows": ({"asking": "everything"}, "cannot be read"),
+    "a size that is none": ({"typical": -3.0}, "no number above 0"),
+    "a key too long": ({"path": [1, *["x"] * 9]}, "too long"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BAD, ids=str)
+def test_what_no_honest_coordinator_asks_is_refused(what: str, tmp_path: Path):
+    changes, words = BAD[what]
+    town = strict_town(tmp_path)
+    agree = Letter(
+        writer=COORDINATOR, reader="site-1", about="agree",
+        content={"experiment": (town.coordinator / "experiment.toml").read_text(), "run": "abcd"},
+    )  # fmt: skip
+    guard = town.neighbours.guards["site-1"]
+    assert read(guard.answer(sealed(agree, identity(town.coordinator)))).about == "agree"
+    content, numbers = work(town, **changes)
+    answer = asked(town, content, numbers)
+    assert (answer.about, words in answer.content["why"]) == ("refused", True), answer.content
+
+
+def test_updates_that_are_to_be_added_up_in_secret_do_not_leave_by_themselves(tmp_path: Path):
+    changes = ["sites.count=4", "privacy.unit=site", "privacy.noise=secure", "task.sample=1.0"]
+    town = strict_town(tmp_path, Limits(epsilon=50.0, lifetime=100.0), [*changes, "privacy.epsilon=40"])
+    agree = Letter(
+        writer=COORDINATOR, reader="site-1", about="agree",
+        content={"experiment": (town.coordinator / "experiment.toml").read_text(), "run": "abcd"},
+    )  # fmt: skip
+    guard = town.neighbours.guards["site-1"]
+    assert read(guard.answer(sealed(agree, identity(town.coordinator)))).about == "agree"
+    content, numbers = work(town)
+    assert "none leaves by itself" in asked(town, content, numbers).content["why"]
+
+
+def test_an_experiment_that_was_not_agreed_to_is_not_worked_on(tmp_path: Path):
+    town = strict_town(tmp_path)
+    letter = {"asking": "round", "path": [1], "found": {}, "typical": None}
+    assert "has not agreed" in asked(town, {**letter, "run": "abcd"}, b"").content["why"]
+    assert "hexadecimal" in asked(town, {**letter, "run": "../../etc"}, b"").content["why"]
+    agree = {"experiment": "", "run": "../../etc"}
+    sent = sealed(
+        Letter(writer=COORDINATOR, reader="site-1", about="agree", content=agree), identity(town.coordinator)
+    )
+    assert "hexadecimal" in read(town.neighbours.guards["site-1"].answer(sent)).content["why"]
+
+
+def test_two_runs_of_one_file_draw_other_noise_and_are_paid_for_twice(tmp_path: Path):
+    import torch
+
+    town = strict_town(tmp_path)
+    first, second = town.run(tmp_path / "first"), town.run(tmp_path / "second")
+    assert not torch.equal(first.state, second.state)
+    assert spent(town) > first.privacy.epsilon * 1.1
+
+
+def test_a_run_does_not_begin_without_everybody(tmp_path: Path):
+    town = strict_town(tmp_path)
+    del town.neighbours.guards["site-3"]
+    with pytest.raises(SitesUnreachable, match="site-3 is not there"):
+        town.run(tmp_path / "run")
+    assert not (town.sites["site-1"] / "state" / "ledger.db").exists()
+
+
+def test_an_open_site_may_have_any_limit_as_infinity():
+    assert Limits(epsilon=math.inf).open
