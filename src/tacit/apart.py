@@ -92,7 +92,7 @@ def trained_apart(
         chosen = engine.train(Choosing(task, len(models)), federation, models, names, mechanism, key)
         updates, found, faults = clusters.parted(chosen)
         return updates, faults, Apart(clusters, models, {**before, **found}, key, f)
-    if clusters.by == "site" and isinstance(mechanism, Unprotected):
+    if clusters.by == "site" and type(mechanism) is Unprotected:
         # Nothing is averaged that would need a common scale: each site divides by what it has itself.
         federation = federation.knowing(None)
     handed = clusters.handed(models, before, names)

@@ -249,6 +249,8 @@ class Loop(Setting):
             try:
                 found, point = self._learnt(point, names, before, key, ticket, number)
             except SecureAggregationFailed as error:
+                if self.joins:
+                    raise
                 # Nothing was unmasked, and what was paid for is paid.
                 found = replace(before, skipped=str(error))
         found = self.told_apart(found, point, number, key)

@@ -63,6 +63,8 @@ class Town:
 
     def restart(self, name: str) -> None:
         """The guard of a site, as after its machine was started again."""
+        if name in self.neighbours.guards:
+            self.neighbours.guards[name].close()
         self.neighbours.guards[name] = Guard(self.sites[name], self.heard.setdefault(name, []).append)
 
 

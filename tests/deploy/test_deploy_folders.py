@@ -118,7 +118,7 @@ def test_a_site_file_says_what_was_decided_and_is_an_example_of_what_was_not(mad
     assert olav.limits == Limits(epsilon=float("inf"), tasks=("cox-ph",))
     text = (made.sites[OLAV] / "site.toml").read_text()
     filled = re.sub(r"^# (?=\[data|path|\S+ = |\".*\" = )", "", text, flags=re.M)
-    columns = {"days": "days", "age": "age", "stage of disease": "stage of disease"}
+    columns = {"days": "days", "event": "event", "age": "age", "stage of disease": "stage of disease"}
     assert tomllib.loads(filled)["data"] == {"path": "data/records.csv", "columns": columns}
 
 

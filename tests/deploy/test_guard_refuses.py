@@ -8,10 +8,11 @@ import pytest
 from in_process import handed
 
 from tacit.aggregation.secure import Identity
+from tacit.deploy.accepting import accept
 from tacit.deploy.guard import Guard
 from tacit.deploy.sitefile import Limits, identity
 from tacit.engines.wire import COORDINATOR, Letter, Signed, packed, sealed
-from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
+from tacit.errors import BudgetExhausted, LedgerTampered, Refused, SitesUnreachable
 from tacit.privacy.ledger import Ledger
 
 SURVIVAL = Path(__file__).parents[2] / "examples" / "survival.toml"
@@ -132,7 +133,7 @@ def test_what_is_wrong_with_records_stays_in_the_sites_own_log(tmp_path: Path):
 def test_code_is_never_loaded_whatever_table_names_it(tmp_path: Path):
     for table in ("task", "aggregation", "privacy"):
         town = strict_town(tmp_path / table, edit=lambda document: None)
-        guard = Guard(town.sites["site-1"], lambda line: None)
+        guard = town.neighbours.guards["site-1"]
         text = (
             (town.coordinator / "experiment.toml")
             .read_text()
@@ -283,3 +284,132 @@ def test_a_run_does_not_begin_without_everybody(tmp_path: Path):
 
 def test_an_open_site_may_have_any_limit_as_infinity():
     assert Limits(epsilon=math.inf).open
+
+
+def agreeing(town, site: str = "site-1", text: str | None = None, run: str = "abcd") -> Letter:
+    said = (town.coordinator / "experiment.toml").read_text() if text is None else text
+    letter = Letter(writer=COORDINATOR, reader=site, about="agree", content={"experiment": said, "run": run})
+    return read(town.neighbours.guards[site].answer(sealed(letter, identity(town.coordinator))))
+
+
+def test_what_a_task_does_not_protect_is_not_let_in(tmp_path: Path):
+    functional = SURVIVAL.with_name("functional.toml")
+    changes = ["data.records=200", "task.release=local", "privacy.noise=site", "privacy.epsilon=0.5"]
+
+    def edit(document):
+        document["data"]["public"] = False
+        document["data"].pop("test", None)
+        document["privacy"]["rehearsal"] = False
+
+    town, _, _ = handed(functional, changes, tmp_path / "town", STRICT, edit)
+    with pytest.raises(Refused, match="does not protect all of a record"):
+        town.run(tmp_path / "run")
+
+
+def test_the_sites_own_size_never_stands_in_for_one_that_is_not_said(tmp_path: Path):
+    town = strict_town(tmp_path)
+    assert agreeing(town).about == "agree"
+    content, numbers = work(town, typical=None)
+    assert "its own is a secret" in asked(town, content, numbers).content["why"]
+
+
+def test_records_are_read_by_the_rules_that_were_accepted_and_by_no_others(tmp_path: Path):
+    town = strict_town(tmp_path)
+    text = (town.coordinator / "experiment.toml").read_text()
+    for change in ("scale = { x1 = 1e-300 }", 'levels = { x1 = ["a"] }', 'cause = "any"'):
+        other = text.replace("[data]\n", f"[data]\n{change}\n", 1)
+        told = agreeing(town, text=other)
+        assert "has accepted" in told.content["why"]
+    # The administrator may accept them.
+    file = tmp_path / "other.toml"
+    file.write_text(text.replace("[data]\n", '[data]\ncause = "any"\n', 1))
+    accept(town.sites["site-1"], file)
+    town.restart("site-1")
+    assert agreeing(town, text=file.read_text()).about == "agree"
+
+
+def test_after_records_that_cannot_be_used_nothing_is_tried_until_somebody_has_looked(tmp_path: Path):
+    import pandas as pd
+
+    town = strict_town(tmp_path)
+    (file,) = (town.sites["site-1"] / "data").glob("*.parquet")
+    whole = pd.read_parquet(file)
+    whole.assign(time=-1.0).to_parquet(file)
+    assert "cannot be used" in agreeing(town).content["why"]
+    whole.to_parquet(file)
+    assert "has to look at that first" in agreeing(town).content["why"]
+    accept(town.sites["site-1"], town.coordinator / "experiment.toml")
+    town.restart("site-1")
+    assert agreeing(town).about == "agree"
+
+
+def test_the_answer_that_was_given_is_given_again_whatever_has_become_of_the_records(tmp_path: Path):
+    import pandas as pd
+    import torch
+
+    town = strict_town(tmp_path)
+    assert agreeing(town).about == "agree"
+    content, numbers = work(town)
+    first = asked(town, dict(content), numbers)
+    (file,) = (town.sites["site-1"] / "data").glob("*.parquet")
+    pd.read_parquet(file).iloc[1:].to_parquet(file)
+    town.restart("site-1")
+    assert torch.equal(asked(town, dict(content), numbers).arrays["row"], first.arrays["row"])
+    # Only the last answer is kept: an older one is not worked out anew.
+    second = asked(town, {**content, "path": [2, "x"]}, numbers)
+    assert second.about == "work"
+    assert "no longer kept" in asked(town, dict(content), numbers).content["why"]
+
+
+def test_a_folder_has_one_guard_and_does_not_go_on_without_its_books(tmp_path: Path):
+    town = strict_town(tmp_path)
+    assert agreeing(town).about == "agree"
+    with pytest.raises(Refused, match="guarded by another process"):
+        Guard(town.sites["site-1"])
+    town.neighbours.guards["site-1"].close()
+    for book in ("answers.jsonl", "ledger.db"):
+        place = town.sites["site-1"] / "state" / book
+        place.rename(place.with_suffix(".away"))
+        with pytest.raises(LedgerTampered, match="is gone"):
+            Guard(town.sites["site-1"])
+        place.with_suffix(".away").rename(place)
+
+
+def test_sites_that_were_told_different_experiments_are_not_added_up(tmp_path: Path):
+    changes = ["sites.count=4", "privacy.unit=site", "privacy.noise=secure", "task.sample=1.0"]
+    limits = Limits(epsilon=3000.0, lifetime=4000.0)
+    town = strict_town(tmp_path, limits, [*changes, "privacy.epsilon=40", "rounds=1"])
+    guards = town.neighbours.guards
+    honest = guards["site-1"].answer
+
+    def told_otherwise(content: bytes) -> bytes:
+        letter = read(content)
+        if letter.about in ("consider", "agree"):
+            other = letter.content["experiment"].replace("epsilon = 40.0", "epsilon = 4.0")
+            assert other != letter.content["experiment"]
+            again = Letter(
+                writer=COORDINATOR, reader="site-1", about=letter.about,
+                content={**letter.content, "experiment": other},
+            )  # fmt: skip
+            answer = read(honest(sealed(again, identity(town.coordinator))))
+            from tacit.engines.wire import digest
+
+            mine = Letter(
+                writer="site-1", reader=COORDINATOR, about=answer.about, content=answer.content,
+                answers=digest(content),
+            )  # fmt: skip
+            return sealed(mine, identity(town.sites["site-1"]))
+        return honest(content)
+
+    guards["site-1"].answer = told_otherwise
+    run = town.run(tmp_path / "run")
+    # It has refused the others' sum: they go on without it, and it has added nothing.
+    assert {fault.site for fault in run.record.rounds[0].faults} == {"site-1"}
+    assert any("the server says run" in line for line in town.heard["site-1"])
+
+
+def test_sums_in_secret_must_stand_as_many_colluders_as_the_site_asks_for(tmp_path: Path):
+    changes = ["sites.count=4", "privacy.unit=site", "privacy.noise=secure", "task.sample=1.0"]
+    town = strict_town(tmp_path, Limits(epsilon=50.0, colluders=2), [*changes, "privacy.epsilon=40"])
+    with pytest.raises(Refused, match="colluders = 1 is below 2"):
+        town.run(tmp_path / "run")

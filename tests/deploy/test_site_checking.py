@@ -241,7 +241,7 @@ def test_an_experiment_is_told_of_before_it_is_let_in(oslo: Path, tmp_path: Path
         ({"sites": {"kind": "named", "names": ["bergen"]}}, "it is for bergen, and this is oslo"),
         ({"task": {"kind": "mine:Task"}}, "would have to be loaded"),
         ({"data": {"kind": "simulated"}}, "not held by sites"),
-        ({"data": {**EXPERIMENT["data"], "columns": ["age", "height"]}}, 'has no column "height"'),
+        ({"data": {**EXPERIMENT["data"], "columns": ["age", "height"]}}, "columns is not what this site"),
     ],
 )
 def test_an_experiment_that_is_not_let_in_is_told_why(

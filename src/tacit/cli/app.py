@@ -335,6 +335,24 @@ def serve(folder: Folder, debug: Debug = False) -> None:
 
 
 @site.command()
+def accept(
+    folder: Folder,
+    experiment: Annotated[Path, typer.Argument(help="An experiment that the site is asked for.")],
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Accept what an experiment says of the data: by these rules alone the records are read."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import deploying
+
+        taken = deploying.accept(folder, experiment)
+        shown = [(name, str(value)) for name, value in taken.items()]
+        output.document({"agreed": taken}) if json else output.lines(shown)
+        output.talk(f"written to {folder / 'site.toml'}; restart the guard", quiet=quiet)
+
+
+@site.command()
 def renew(folder: Folder, debug: Debug = False) -> None:
     """Make new keys where the site lives, and print the line that others must have of them."""
     with output.guarded(json=False, debug=debug):

@@ -138,6 +138,13 @@ def serve(folder: Path) -> None:
     door.serve(str(folder / DOOR), guard.answer)
 
 
+def accept(folder: Path, file: Path) -> dict[str, Any]:
+    """Accept what an experiment says of a site's data."""
+    from tacit.deploy import accepting
+
+    return accepting.accept(folder, file)
+
+
 def renew(folder: Path) -> str:
     """New keys for a site, made where it lives; the line that others must have."""
     from tacit.deploy import folders

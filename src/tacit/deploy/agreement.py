@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tacit.deploy.sitefile import Limits, SiteFile
+from tacit.deploy.sitefile import Limits, SiteFile, at_sites
+from tacit.engines.wire import bond
 from tacit.errors import InvalidFile, InvalidValue, Refused, TacitError
 from tacit.experiment import Experiment, construct_experiment
 from tacit.privacy.accounting import epsilon
 from tacit.privacy.policy import Open
 from tacit.privacy.release import Release, by_subject
-from tacit.privacy.work import name_of
+from tacit.privacy.work import exempt, name_of
 from tacit.reading import Table
 from tacit.readying import readied
 from tacit.setting import Setting
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 
 # No experiment needs more; what is longer is not read.
 LONGEST = 2**20
-# Files that a coordinator has: a site would read its own files by these names.
-ELSEWHERE = ("path", "test", "reference")
+MOST_ROUNDS = 100_000
 
 
 class Unusable(TacitError):
@@ -50,6 +50,7 @@ class Agreement:
         setting: What that comes to: the same as at the coordinator.
         own: The site's own records.
         price: What it costs the site's records, all rounds together.
+        bond: What it has in common with all who were told the same.
     """
 
     mark: str
@@ -57,6 +58,7 @@ class Agreement:
     setting: Setting
     own: "Federation"
     price: tuple[Release, ...]
+    bond: str
 
     @property
     def promised(self) -> bool:
@@ -71,7 +73,9 @@ class Agreement:
             return f"{what}, no promise"
         rehearsal = ", a rehearsal: the noise repeats and protects nobody" * privacy.rehearsal
         cost = costliest(self.price, privacy.delta)
-        return f"{what}, epsilon {cost:.4g} at delta {privacy.delta:g} for any one {privacy.unit}{rehearsal}"
+        bare = "".join(f"; NOT protected: {words}" for words in exempt(self.setting.task))
+        promise = f"epsilon {cost:.4g} at delta {privacy.delta:g} for any one {privacy.unit}"
+        return f"{what}, {promise}{rehearsal}{bare}"
 
 
 def mark_of(text: str, run: str, entropy: bytes) -> str:
@@ -79,11 +83,12 @@ def mark_of(text: str, run: str, entropy: bytes) -> str:
     return hmac.digest(entropy, b"agreement\0" + run.encode() + b"\0" + text.encode(), "sha256").hex()
 
 
-def read_safely(text: str, folder: Path, limits: Limits) -> Experiment:
+def read_safely(text: str, folder: Path, file: SiteFile) -> Experiment:
     """The experiment in a text that somebody else has written.
 
     Raises:
-        Refused: It names code, or files, or takes as public what this site does not.
+        Refused: It names code, or says of data what the site's administrator has not accepted, or takes as
+            public what this site does not.
         InvalidFile: It cannot be read as an experiment.
     """
     if len(text) > LONGEST:
@@ -101,10 +106,29 @@ def read_safely(text: str, folder: Path, limits: Limits) -> Experiment:
     held = cast(Table, data).get("kind") if isinstance(data, dict) else None
     if not isinstance(held, str) or not held.startswith("held-"):
         raise Refused(f"[data] kind = {held!r} is not held by sites: deploy the experiment first")
-    known = {key: value for key, value in cast(Table, data).items() if key not in ELSEWHERE}
-    if known.get("public") is True and not limits.open:
+    known = at_sites(cast(Table, data))
+    if known.get("public") is True and not file.limits.open:
         raise Refused("the experiment takes the records as public, and this site does not")
+    require_agreed(known, file)
+    rounds = document.get("rounds", 1)
+    if not isinstance(rounds, int) or rounds > MOST_ROUNDS:
+        raise Refused(f"rounds = {rounds!r} is not allowed at a site: at most {MOST_ROUNDS:,} are")
     return construct_experiment({**document, "data": known}, folder)
+
+
+def require_agreed(data: Table, file: SiteFile) -> None:
+    """Refuse other rules for reading records than the administrator has accepted, before any is read.
+
+    Whether records fit a rule tells something about them: who could choose rules freely could ask anything,
+    one refusal after the other.
+    """
+    accepted = at_sites(file.agreed)
+    for key in sorted({*data, *accepted}):
+        if data.get(key) != accepted.get(key):
+            raise Refused(
+                f"[data] {key} is not what this site's administrator has accepted: look at the experiment, "
+                "and accept it with tacit site accept, or ask for one that was"
+            )
 
 
 def _kinds(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, object]]:
@@ -132,12 +156,14 @@ def agreed(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) ->
     Raises:
         TacitError: Why not. `Unusable` where the reason is in the records: it stays at the site.
     """
-    experiment = read_safely(text, folder, file.limits)
+    experiment = read_safely(text, folder, file)
     require_limits(experiment, file.limits)
     names = experiment.sites.names or ()
     if file.name not in names:
         raise Refused(f"the experiment is for {', '.join(names)}, and this is {file.name}")
     setting = set_up(experiment)
+    if exempt(setting.task) and not file.limits.open:
+        raise Refused(f"the experiment does not protect all of a record: {', '.join(exempt(setting.task))}")
     price = tuple(own_price(setting.whole_price(), file.name))
     require_affordable(experiment, price, file.limits)
     try:
@@ -145,7 +171,7 @@ def agreed(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) ->
         require_records(own, file)
     except TacitError as error:
         raise Unusable(str(error)) from error
-    return Agreement(mark_of(text, run, entropy), experiment, setting, own, price)
+    return Agreement(mark_of(text, run, entropy), experiment, setting, own, price, bond(text, run))
 
 
 def set_up(experiment: Experiment, stop: Stopping | None = None) -> Setting:
@@ -182,6 +208,11 @@ def require_limits(experiment: Experiment, limits: Limits) -> None:
         raise Refused(
             'noise = "server" is not allowed at this site: the coordinator would see updates without noise. '
             'Use noise = "site" or "secure"'
+        )
+    if privacy.noise == "secure" and privacy.colluders < limits.colluders:
+        raise Refused(
+            f"colluders = {privacy.colluders} is below {limits.colluders}, which sums in secret must stand "
+            "at this site"
         )
 
 
@@ -230,11 +261,25 @@ def pay(agreement: Agreement, ledger: "Ledger", limits: Limits) -> bool:
     Raises:
         BudgetExhausted: The site's life has no room for it; nothing was charged.
     """
+    _limit(ledger, limits)
+    return ledger.charge(_named(agreement), ticket=agreement.mark)
+
+
+def require_room(agreement: Agreement, ledger: "Ledger", limits: Limits) -> None:
+    """Refuse an experiment that the rest of a site's life has no room for; nothing is charged."""
+    _limit(ledger, limits)
+    ledger.check(_named(agreement))
+
+
+def _limit(ledger: "Ledger", limits: Limits) -> None:
     if not math.isinf(limits.lifetime):
         ledger.allow(epsilon=limits.lifetime, delta=limits.delta)
+
+
+def _named(agreement: Agreement) -> list[Release]:
+    """The price of an experiment, each release under its name."""
     about = f"experiment {agreement.experiment.name}"
-    price = [replace(release, purpose=f"{about}: {release.purpose}") for release in agreement.price]
-    return ledger.charge(price, ticket=agreement.mark)
+    return [replace(release, purpose=f"{about}: {release.purpose}") for release in agreement.price]
 
 
 def digest_of(text: str) -> str:

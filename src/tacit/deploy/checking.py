@@ -266,7 +266,7 @@ def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[Finding]:
 
     try:
         text = path.read_text(encoding="utf-8")
-        experiment = read_safely(text, place, file.limits)
+        experiment = read_safely(text, place, file)
         setting = set_up(experiment)
     except (OSError, UnicodeDecodeError) as error:
         yield Finding(False, f"{path} cannot be read: {error}")

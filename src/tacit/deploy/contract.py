@@ -94,7 +94,7 @@ def _agreed(experiment: Experiment, sites: Sequence[str]) -> dict[str, Table]:
         return {"data": _held_records(data, column), "sites": named}
     raise Refused(
         f"[data] kind = {data.kind!r} is in one place, and sites hold theirs: write what is agreed about "
-        'them (kind = "held-records", "held-curves" or "held-worlds"), or try it out on this machine (--rehearse)'
+        'them (kind = "held-records", "held-curves" or "held-worlds"), or try it out here (--rehearse)'
     )
 
 

@@ -16,7 +16,7 @@ from tacit.deploy.sitefile import COORDINATOR_FILE, CoordinatorFile, identity
 from tacit.directory import OPENED, STATE, Directory, place_for
 from tacit.engines.flower import Flower, Meet
 from tacit.engines.remote import Remote
-from tacit.engines.wire import COORDINATOR, Letter, Unreadable, digest, opened, sealed
+from tacit.engines.wire import COORDINATOR, Letter, Unreadable, bond, digest, opened, sealed
 from tacit.errors import InvalidFile, RunUnusable, SitesUnreachable, TacitError
 from tacit.experiment import load, read
 from tacit.run import is_over
@@ -106,17 +106,18 @@ def conducted(
     chosen = experiment.engine if isinstance(experiment.engine, Flower) else Flower()
     _wait_for(nodes.met, names, chosen.wait, begun=begun, layout=federation.layout)
     out.mkdir(parents=True, exist_ok=True)
+    text, run = (folder / EXPERIMENT).read_text(encoding="utf-8"), run_of(directory)
     engine = Remote(
         deadline=chosen.deadline,
         wait=chosen.wait,
         exchange=nodes,
         identity=own,
         roster=roster,
-        run=run_of(directory),
+        run=run,
+        bond=bond(text, run.hex()),
         found=lambda: directory.read_json(OPENED) or {},
         told=told,
     )
-    text = (folder / EXPERIMENT).read_text(encoding="utf-8")
     engine.agree(text, names, fewest=1 if begun else None)
     callbacks = () if shown is None else (shown,)
     return replace(experiment, engine=engine).run(out, resume=resume, callbacks=callbacks)

@@ -5,28 +5,45 @@ say, and what may leave is for the mechanism that it works out by itself. It has
 in and answers go out through a door, carried by whoever may use it.
 """
 
+import fcntl
 import hmac
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tacit.deploy.agreement import Agreement, OverLimit, Unusable, agreed, digest_of, mark_of, pay
+import msgspec
+
+from tacit.deploy.agreement import (
+    Agreement,
+    OverLimit,
+    Unusable,
+    agreed,
+    digest_of,
+    mark_of,
+    pay,
+    require_room,
+)
 from tacit.deploy.memory import Memory
-from tacit.deploy.sitefile import ANSWERS, LEDGER, SiteFile, entropy, identity
-from tacit.deploy.working import Worked, Working
+from tacit.deploy.sitefile import ANSWERS, EXPERIMENTS, LEDGER, UNUSABLE, SiteFile, entropy, identity
+from tacit.deploy.working import Asked, Worked, Working
 from tacit.engines.wire import COORDINATOR, Letter, Unreadable, digest, opened, packed, sealed
-from tacit.errors import BudgetExhausted, InvalidFile, Refused, TacitError
+from tacit.errors import (
+    BudgetExhausted,
+    InvalidFile,
+    LedgerTampered,
+    Refused,
+    SecureAggregationFailed,
+    TacitError,
+)
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
+# What a site says: plain data, and arrays as bytes.
+Answer = tuple[dict[str, Any], bytes]
 # What a coordinator may be told of a refusal: these speak of limits and questions, never of records.
-TELLING = (BudgetExhausted, InvalidFile, OverLimit, Refused, Unreadable)
-# Where experiments are kept that the site has agreed to.
-EXPERIMENTS = Path("state") / "experiments"
+TELLING = (BudgetExhausted, InvalidFile, OverLimit, Refused, SecureAggregationFailed, Unreadable)
 
 
 def log(message: str) -> None:
@@ -50,14 +67,37 @@ class Guard:
         self._identity, self._entropy = identity(folder), entropy(folder)
         self._coordinator = Roster({COORDINATOR: bytes.fromhex(self.file.coordinator)})
         (self.folder / EXPERIMENTS).mkdir(parents=True, exist_ok=True)
-        self._memory = Memory(self.folder / ANSWERS)
+        self._lock = locked(self.folder)
+        try:
+            self._require_books()
+            self._memory = Memory(self.folder / ANSWERS)
+        except TacitError:
+            self.close()
+            raise
         self._working: dict[str, Working] = {}
-        self._doing: Mapping[str, Callable[[Letter], tuple[dict[str, Any], Mapping[str, Tensor]]]] = {
+        # What was considered last: who agrees to it next need not work it out again.
+        self._considered: Agreement | None = None
+        self._doing: Mapping[str, Callable[[Letter], Answer]] = {
             "hello": self._hello,
+            "consider": self._consider,
             "agree": self._agree,
             "work": self._work,
             "secret": self._secret,
         }
+
+    def close(self) -> None:
+        """Let another guard take over."""
+        os.close(self._lock)
+
+    def _require_books(self) -> None:
+        """Refuse to begin where something was agreed to and what is remembered of it is gone."""
+        begun = any((self.folder / EXPERIMENTS).glob("*.toml"))
+        for book in (LEDGER, ANSWERS):
+            if begun and not (self.folder / book).is_file():
+                raise LedgerTampered(
+                    f"{self.folder / book} is gone, and the site has taken part in experiments: without it "
+                    "nobody knows what was let out. Put it back, or begin anew with new keys in a new folder"
+                )
 
     def answer(self, content: bytes) -> bytes:
         """The answer to whatever has come, signed; a refusal says why, as far as that may be told."""
@@ -66,7 +106,7 @@ class Guard:
             if letter.about not in self._doing:
                 raise Refused(f"{letter.about!r} is no question that is answered here")
             told, numbers = self._doing[letter.about](letter)
-            return self._letter(letter.about, told, packed(numbers) if numbers else b"", digest(content))
+            return self._letter(letter.about, told, numbers, digest(content))
         except Exception as error:
             # Whatever goes wrong with one question, the next one is heard.
             return self._letter("refused", self._refusal(error), b"", digest(content))
@@ -83,21 +123,51 @@ class Guard:
         kind = type(error).__name__
         self.told(f"refused: {error}" if isinstance(error, TacitError) else f"failed: {kind}: {error}")
         if isinstance(error, Unusable):
+            self._set_aside(str(error))
             return {"why": "its records cannot be used as they are: its own log says why"}
         if not isinstance(error, TELLING):
             return {"why": "something went wrong at the site: its own log says what"}
         return {"why": str(error), "budget": isinstance(error, BudgetExhausted | OverLimit)}
 
-    def _hello(self, letter: Letter) -> tuple[dict[str, Any], "Mapping[str, Tensor]"]:
-        return {"site": self.file.name}, {}
+    def _set_aside(self, why: str) -> None:
+        """Answer no further experiment until the administrator has looked: each refusal tells a little."""
+        (self.folder / UNUSABLE).write_text(f"{why}\n", encoding="utf-8")
 
-    def _agree(self, letter: Letter) -> tuple[dict[str, Any], "Mapping[str, Tensor]"]:
+    def _require_usable(self) -> None:
+        if (self.folder / UNUSABLE).exists():
+            raise Refused(
+                "its records could not be used before: its administrator has to look at that first (tacit "
+                "site check, then tacit site accept)"
+            )
+
+    def _hello(self, letter: Letter) -> Answer:
+        return {"site": self.file.name}, b""
+
+    def _consider(self, letter: Letter) -> Answer:
+        """Whether the site would take part: it is held against its limits, and nothing is paid."""
+        from tacit.privacy.ledger import Ledger
+
+        found = self._wanted(letter)
+        with Ledger(self.folder / LEDGER) as ledger:
+            require_room(found, ledger, self.file.limits)
+        self.told(f"would take part in experiment {digest_of(_text(letter, 'experiment'))}: {found.told()}")
+        return {"told": found.told()}, b""
+
+    def _wanted(self, letter: Letter) -> Agreement:
+        """What a letter asks the site to agree to, if its limits let it."""
+        text, run = _text(letter, "experiment"), _run(letter)
+        self._require_usable()
+        mark = mark_of(text, run, self._entropy)
+        if self._considered is None or self._considered.mark != mark:
+            self._considered = agreed(text, run, self.file, self.folder, self._entropy)
+        return self._considered
+
+    def _agree(self, letter: Letter) -> Answer:
         """Take part in an experiment: it is held against the site's limits, and paid for as a whole."""
         from tacit.privacy.ledger import Ledger
 
-        text, run = _text(letter, "experiment"), _run(letter)
-        mark = mark_of(text, run, self._entropy)
-        found = agreed(text, run, self.file, self.folder, self._entropy)
+        text, run, found = _text(letter, "experiment"), _run(letter), self._wanted(letter)
+        self._considered = None
         with Ledger(self.folder / LEDGER) as ledger:
             new = pay(found, ledger, self.file.limits)
         self._keep(f"{run}.toml", text)
@@ -106,7 +176,7 @@ class Guard:
             f"agreed to experiment {digest_of(text)}, run {run[:16]}: {found.told()}"
             + ("" if new else "; it was paid for before" * bool(found.price))
         )
-        return {"told": found.told(), "mark": digest_of(mark)}, {}
+        return {"told": found.told()}, b""
 
     def _begun(self, found: Agreement) -> Working:
         # Draws of one experiment tell nothing about those of another.
@@ -127,6 +197,7 @@ class Guard:
             if not file.is_file():
                 raise Refused("this site has not agreed to that experiment")
             text = file.read_text(encoding="utf-8")
+            self._require_usable()
             found = agreed(text, run, self.file, self.folder, self._entropy)
             self._require_paid(found)
             self._working[run] = self._begun(found)
@@ -139,21 +210,47 @@ class Guard:
             if pay(found, ledger, self.file.limits):
                 self.told("an experiment was agreed to and not on the ledger: it has been charged now")
 
-    def _work(self, letter: Letter) -> tuple[dict[str, Any], "Mapping[str, Tensor]"]:
+    def _work(self, letter: Letter) -> Answer:
         """What the site lets out for a round or a question, once and for all."""
         working = self._at_work(letter)
         asked = working.asked(letter)
         if asked.mechanism.groups(list(working.agreement.setting.federation)) is not None:
             raise Refused("updates of this experiment are added up in secret: none leaves by itself")
+        mark, about = working.agreement.mark, asked.about
+        before = self._memory.given(mark, about, letter.asked) if working.agreement.promised else None
+        if before is not None:
+            self.told(f"gave the answer to {about} of run {_run(letter)[:16]} once more")
+            return msgspec.msgpack.decode(before, type=tuple[dict[str, Any], bytes])
+        found = self._done(working, asked, letter)
+        answer = {"diary": found.diary} if found.diary else {}, packed({"row": found.row})
         if working.agreement.promised:
-            self._memory.once(working.agreement.mark, asked.about, letter.asked)
-        found: Worked = working.done(asked)
-        self.told(f"answered {asked.about} of run {_run(letter)[:16]}")
-        return {"diary": found.diary} if found.diary else {}, {"row": found.row}
+            self._memory.keep(mark, about, letter.asked, msgspec.msgpack.encode(answer))
+        self.told(f"answered {about} of run {_run(letter)[:16]}")
+        return answer
 
-    def _secret(self, letter: Letter) -> tuple[dict[str, Any], "Mapping[str, Tensor]"]:
+    def _done(self, working: Working, asked: Asked, letter: Letter) -> Worked:
+        """The work; where it fails under a promise, that was the answer, and nothing else is tried."""
+        try:
+            return working.done(asked)
+        except Exception:
+            if working.agreement.promised:
+                self._memory.keep(working.agreement.mark, asked.about, letter.asked)
+            raise
+
+    def _secret(self, letter: Letter) -> Answer:
         """The site's part in a sum that nobody sees the parts of."""
-        return self._at_work(letter).in_secret(letter, self._identity, self.file.roster, self._memory), {}
+        return self._at_work(letter).in_secret(letter, self._identity, self.file.roster, self._memory), b""
+
+
+def locked(folder: Path) -> int:
+    """The only guard of a folder, from before it reads what was answered until its process ends."""
+    handle = os.open(folder / "state", os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise Refused(f"{folder} is guarded by another process: end that one first") from None
+    return handle
 
 
 def _text(letter: Letter, name: str) -> str:

@@ -1,7 +1,8 @@
 """What a site has answered, on disk before the answer leaves: no question is answered in two ways.
 
-A second answer about the same round, to another question, would cost what nobody has paid for. The same
-question gets the same answer, at no new price.
+A second answer about the same round would cost what nobody has paid for, even to the same question: records
+may have changed in between, or the libraries that add them up. So the same question gets the very answer that
+was given before, as long as it is the last one of its experiment; older ones are neither kept nor given.
 """
 
 import os
@@ -22,8 +23,16 @@ class Answered(msgspec.Struct, frozen=True):
     asked: str
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """The last answer of an experiment."""
+
+    about: str
+    asked: str
+    answer: bytes
+
+
 class Memory:
-    """A file of lines that are only ever added.
+    """A file of lines that are only ever added, and beside it the last answer of each experiment.
 
     Args:
         path: The file.
@@ -31,22 +40,41 @@ class Memory:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._answers = path.with_suffix("")
+        self._answers.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
         self._known: dict[tuple[str, str], str] = {}
         for line in self._lines():
             self._known[line.experiment, line.about] = line.asked
 
-    def once(self, experiment: str, about: str, asked: str) -> None:
-        """Remember the only question that is answered about something; the same may be asked again.
+    def given(self, experiment: str, about: str, asked: str) -> bytes | None:
+        """The answer that was given to this very question; None if there was none about it at all.
 
         Raises:
-            Refused: Another question about it was answered before.
+            Refused: Another question about it was answered, or the answer is no longer kept.
         """
-        known = self._known.get((experiment, about))
-        if known is None:
-            self._write(Answered(datetime.now(UTC).isoformat(timespec="seconds"), experiment, about, asked))
-            self._known[experiment, about] = asked
-        elif known != asked:
+        if (experiment, about) not in self._known:
+            return None
+        if self._known[experiment, about] != asked:
             self.require_new(experiment, about)
+        kept = self._kept(experiment)
+        if kept is None or (kept.about, kept.asked) != (about, asked):
+            raise Refused(
+                f"{about} of this experiment was answered before, and that answer is no longer kept"
+            )
+        return kept.answer
+
+    def keep(self, experiment: str, about: str, asked: str, answer: bytes = b"") -> None:
+        """Keep an answer before it leaves, for good that it was given, and itself until the next one.
+
+        Raises:
+            Refused: Something about it was answered before.
+        """
+        self.require_new(experiment, about)
+        if answer:
+            _replace(self._answers / experiment, msgspec.msgpack.encode(Kept(about, asked, answer)))
+        self._write(Answered(datetime.now(UTC).isoformat(timespec="seconds"), experiment, about, asked))
+        self._known[experiment, about] = asked
 
     def require_new(self, experiment: str, about: str) -> None:
         """Refuse what was answered before, whatever is asked."""
@@ -55,6 +83,12 @@ class Memory:
                 f"{about} of this experiment was answered before, to another question: a second answer would "
                 "cost what was not paid for"
             )
+
+    def _kept(self, experiment: str) -> Kept | None:
+        try:
+            return msgspec.msgpack.decode((self._answers / experiment).read_bytes(), type=Kept)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
 
     def _lines(self) -> list[Answered]:
         try:
@@ -78,3 +112,12 @@ class Memory:
             stream.write(msgspec.json.encode(line) + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
+
+
+def _replace(file: Path, content: bytes) -> None:
+    part = file.with_suffix(".part")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    part.replace(file)

@@ -34,8 +34,12 @@ IDENTITY = Path("secret") / "identity.key"
 ENTROPY = Path("secret") / "entropy.key"
 LEDGER = Path("state") / "ledger.db"
 ANSWERS = Path("state") / "answers.jsonl"
+EXPERIMENTS = Path("state") / "experiments"
+UNUSABLE = Path("state") / "unusable.txt"
 DOOR = Path("run") / "door.sock"
 KEY_BYTES = 32
+# What concerns files that a coordinator has: a site would read its own files by these names.
+ELSEWHERE = ("path", "test", "reference", "site", "test_public")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,8 @@ class Limits:
         tasks: The kinds of task that are allowed; empty for any of ours.
         fewest: The least number of records that the site must hold to take part.
         trusted: Whether the coordinator may see updates before noise is added (`noise = "server"`).
+        colluders: How many sites that work together with the coordinator a sum in secret must stand at the
+            least.
     """
 
     epsilon: float = 1.0
@@ -58,6 +64,7 @@ class Limits:
     tasks: tuple[str, ...] = ()
     fewest: int = 20
     trusted: bool = False
+    colluders: int = 1
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "lifetime"):
@@ -66,6 +73,7 @@ class Limits:
             require(fits, name, given, "a number above 0, or inf for no limit")
         require_delta(self.delta)
         require_count("fewest", self.fewest)
+        require_count("colluders", self.colluders)
 
     @property
     def open(self) -> bool:
@@ -83,6 +91,8 @@ class SiteFile:
         colleagues: The public key of every site, this one among them, by name.
         data: Where the records are, and what the site calls their columns.
         limits: What the site lets happen to them.
+        agreed: What is agreed about the data, as experiments say it in their table [data]: the rules by which
+            the site's records are read. One that says otherwise is refused before any record is opened.
     """
 
     name: str
@@ -90,6 +100,7 @@ class SiteFile:
     colleagues: Mapping[str, str]
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
     limits: Limits = field(default_factory=Limits)
+    agreed: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         require(bool(self.name.strip()), "name", self.name, "the name of the site")
@@ -159,6 +170,11 @@ class CoordinatorFile:
     def roster(self) -> "Roster":
         """The sites, by the keys that they are known by."""
         return _roster(self.sites)
+
+
+def at_sites(data: Mapping[str, Any]) -> Table:
+    """What a table [data] says that concerns sites, without the coordinator's own files."""
+    return {key: value for key, value in data.items() if key not in ELSEWHERE}
 
 
 def identity(folder: str | Path) -> "Identity":

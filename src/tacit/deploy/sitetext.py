@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import tomli_w
 
-from tacit.deploy.sitefile import Limits
+from tacit.deploy.sitefile import Limits, at_sites
 
 _HEAD = """\
 # The site's own file. What stands here counts, whatever a coordinator asks for.
@@ -31,9 +31,16 @@ tasks = @tasks@
 fewest = @fewest@
 # Whether the coordinator may see updates before noise is added to them (noise = "server").
 trusted = @trusted@
+# How many sites that work together with the coordinator a sum in secret must stand at the least.
+colluders = @colluders@
 """
 _DATA = """
 # Where the records are, relative to this folder or with a full path, and what this site calls their columns.
+"""
+AGREED = """
+# What is agreed about the data: by these rules the records of this site are read, and by no others. Look at
+# them closely. An experiment that says otherwise is refused before any record is opened; to accept another
+# one, after looking at it: tacit site accept . EXPERIMENT.toml
 """
 _ROWS = """\
 # Take away the signs # and fill in.
@@ -75,13 +82,18 @@ def site_text(
         coordinator: The coordinator's public key.
         keys: The public key of every site, by name.
         data: Where the records are; empty if the site is to say it.
-        agreed: What the experiment says of data, from which an example is made then.
+        agreed: What the experiment says of data; from it an example is made if the site is to say it.
         limits: What the site allows at first.
     """
     who = tomli_w.dumps({"name": name, "coordinator": coordinator})
     colleagues = tomli_w.dumps({"colleagues": dict(keys)})
     held = tomli_w.dumps({"data": dict(data)}) if data else _example(agreed)
-    return _HEAD + who + _WHO + colleagues + _limits(limits) + _DATA + held
+    return _HEAD + who + _WHO + colleagues + _limits(limits) + _DATA + held + agreed_text(agreed)
+
+
+def agreed_text(agreed: Mapping[str, Any]) -> str:
+    """The table of what is agreed about the data, the last one of the file."""
+    return AGREED + tomli_w.dumps({"agreed": at_sites(agreed)})
 
 
 def _limits(limits: Limits) -> str:
@@ -100,7 +112,8 @@ def _example(agreed: Mapping[str, Any]) -> str:
         return _CURVES
     if kind == "held-worlds":
         return _WORLDS
-    wanted = [agreed[part] for part in ("time", "event", "entry", "weight", "cause") if part in agreed]
+    usual = {"time": "time", "event": "event", **agreed}
+    wanted = [usual[part] for part in ("time", "event", "entry", "weight") if part in usual]
     columns = [*wanted, *agreed.get("columns", ())]
     lines = [f"# {tomli_w.dumps({str(column): str(column)})}" for column in columns]
     return _ROWS + _COLUMNS + "".join(lines)

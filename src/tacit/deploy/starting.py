@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 GLANCE, ASK = 0.2, 15.0
 # How long Flower's command line may take for an answer, in seconds.
 PATIENCE = 120.0
+# How long the superlink may be away, in seconds: one that is started again goes on with its runs.
+AWAY = 600.0
 # What Flower says of a run that goes on.
 ALIVE = ("pending", "starting", "running")
 
@@ -66,7 +68,7 @@ def started(
 
 def _followed(folder: Path, out: Path, number: str, callbacks: "Sequence[Callback]") -> "Run":
     directory, shown = Directory(out), len(Directory(out).rounds())
-    asked = time.monotonic()
+    asked = heard = time.monotonic()
     while True:
         failed = directory.read_json(FAILED)
         rounds = directory.rounds()
@@ -79,22 +81,30 @@ def _followed(folder: Path, out: Path, number: str, callbacks: "Sequence[Callbac
         if directory.read(SUMMARY) is not None:
             return load(out)
         if time.monotonic() - asked > ASK:
-            _require_alive(folder, number, directory)
+            heard = _require_alive(folder, number, directory, heard)
             asked = time.monotonic()
         time.sleep(GLANCE)
 
 
-def _require_alive(folder: Path, number: str, directory: Directory) -> None:
-    """Refuse to wait for a run that Flower has given up."""
-    listed = flwr(folder, "list", LINK, "--run-id", number, until=time.monotonic() + PATIENCE)
+def _require_alive(folder: Path, number: str, directory: Directory, heard: float) -> float:
+    """Refuse to wait for a run that Flower has given up; when Flower was last heard of."""
+    try:
+        listed = flwr(folder, "list", LINK, "--run-id", number, until=time.monotonic() + PATIENCE)
+    except NotRunning as error:
+        if time.monotonic() - heard < AWAY:
+            return heard
+        raise NotRunning(
+            f"the superlink has not answered for {AWAY:g} seconds: start it again, then go on with --resume. "
+            f"Its last answer: {error}"
+        ) from error
     status = next((str(run.get("status")) for run in listed.get("runs", [])), "gone")
-    if status.partition(":")[0] in ALIVE or directory.read(SUMMARY) is not None:
-        return
-    if directory.read(FAILED) is None:
+    alive = status.partition(":")[0] in ALIVE or directory.read(SUMMARY) is not None
+    if not alive and directory.read(FAILED) is None:
         raise NotRunning(
             f"the coordinator's process has ended without a word (Flower says: {status}). Nothing is lost: "
             "go on with --resume"
         )
+    return time.monotonic()
 
 
 def _failure(told: dict[str, Any]) -> TacitError:

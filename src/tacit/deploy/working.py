@@ -25,6 +25,7 @@ from tacit.keys import Key, Part
 from tacit.privacy.blind import BlindSites
 from tacit.privacy.blind_products import BlindProducts
 from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.policy import Privacy
 from tacit.questions import closing_of, opening_of
 from tacit.setting import Setting
 from tacit.task import Trains, of_round
@@ -124,9 +125,7 @@ class Working:
         state = numbers.get("state")
         if state is None or str(state.dtype) != "torch.float64" or state.ndim not in (1, 2):
             raise Unreadable("schema", "the state is missing, or is no array of doubles")
-        fits = told.typical is None or between(told.typical, 0, 1e15)
-        if not fits:
-            raise Unreadable("schema", "how many records a site has on average is no number above 0")
+        self._require_size(told)
         return Asked(about, task, mechanism, state, self._key(told), told.typical)
 
     def done(self, asked: Asked) -> Worked:
@@ -160,7 +159,7 @@ class Working:
 
             def remember(occasion: str, terms: str) -> None:
                 # Masks are forgotten with the process: no round is joined twice, whatever the terms.
-                memory.once(mark, occasion, f"{terms} {once}")
+                memory.keep(mark, occasion, f"{terms} {once}")
 
             seat = Seat(name=self.name, identity=identity, roster=roster, remember=remember)
             self._joined = {told.session: self._seated(asked, told.session, seat)}
@@ -172,8 +171,10 @@ class Working:
     def _seated(self, asked: Asked, session: str, seat: Seat) -> Joined:
         """The site's part in the sum that it expects by its own reckoning."""
         names, guard = list(self.agreement.setting.federation), asked.mechanism
+        # Who was told another experiment adds other noise: with them there is no sum.
+        run = f"{session} {self.agreement.bond}"
         if isinstance(guard, BlindProducts):
-            products = products_of(guard, names, run=session, number=0)
+            products = products_of(guard, names, run=run, number=0)
 
             def rows() -> "tuple[Matrix, Vector]":
                 found, own = guard.brought(names.index(self.name), self.done(asked).row.numpy())
@@ -183,7 +184,7 @@ class Working:
         if not isinstance(guard, BlindSites):
             raise Refused("nothing is added up in secret in this experiment")
         width = width_of(asked.task, asked.state)
-        sums = sums_of(guard, names, run=session, number=guard.number, width=width)
+        sums = sums_of(guard, names, run=run, number=guard.number, width=width)
         own = next((each for each in sums if self.name in each.names), None)
         if own is None:
             raise Refused(f"{self.name} is in none of the sums of {asked.about}")
@@ -237,6 +238,15 @@ class Working:
                 raise Refused("nobody chooses among models in this experiment")
             task = cast(Any, Choosing(task, clusters.models))
         return task, setting.mechanism.of_round(number), f"round {number}"
+
+    def _require_size(self, told: Told) -> None:
+        """Refuse a size that is none; without one, sums would be divided by the site's own, a secret."""
+        privacy, typical = self.agreement.experiment.privacy, told.typical
+        by_record = isinstance(privacy, Privacy) and privacy.unit == "record"
+        if typical is None and told.asking == "round" and by_record and self.agreement.own.layout == "rows":
+            raise Refused("how many records a site has on average has to be said: its own is a secret")
+        if typical is not None and not between(typical, 0, 1e15):
+            raise Unreadable("schema", "how many records a site has on average is no number above 0")
 
     def _key(self, told: Told) -> Key:
         privacy = self.agreement.experiment.privacy

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 # Where a node is told which door is its guard's.
 DOOR = "tacit-door"
-# How long to wait before looking for an answer again, in seconds for each message that is under way and as a
-# share of the time that it took so far: every look costs the SuperLink some ten milliseconds.
-PAUSE = 0.05
+# How long to wait before looking for an answer again, in seconds for each site, up to one, and as a share of
+# the time that it took so far: every look costs the SuperLink some ten milliseconds.
+PAUSE = 0.1
 SHARE = 0.05
 # How long a node may take to say who it is, in seconds.
 GREETING = 60.0
@@ -196,7 +196,7 @@ class Nodes:
         greet: What a node is sent to find out who is behind it.
         recognise: The name of the site that gave this answer to the greeting; None if it is no site's.
         compose: A message of this content to a node, good for so many seconds.
-        pause: How long to wait, for each message under way, before looking for an answer again, in seconds.
+        pause: How long to wait, for each site, before looking for an answer again, in seconds.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class Nodes:
                 return there.intersection(exchange.sent)
             self._greet_strangers(exchange, online)
             try:
-                self._take(exchange, exchange.come.get(timeout=min(left, 20 * self._pause)))
+                self._take(exchange, exchange.come.get(timeout=min(left, 10 * self._pause)))
             except Empty:
                 # Whoever could not say who it is may be able to by now.
                 exchange.greeted.intersection_update(exchange.under_way)
@@ -268,7 +268,7 @@ class Nodes:
 
     def _start(self, exchange: _Exchange, node: int, content: bytes, name: str, until: float) -> None:
         exchange.under_way[node] = name
-        given = (node, content, until, self._pause * len(exchange.sent), exchange.come)
+        given = (node, content, until, min(1.0, self._pause * len(exchange.sent)), exchange.come)
         # Flower's calls know no end while its SuperLink is away, and one slow upload must not keep the others
         # waiting: every message has a thread of its own, that nobody waits for longer than was agreed.
         threading.Thread(target=self._carry, args=given, name=f"to {node}", daemon=True).start()

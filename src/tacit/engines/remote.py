@@ -74,6 +74,7 @@ class Remote(Flower):
         identity: The coordinator's own.
         roster: The public key of every site.
         run: What this run is known by: a site pays for it once.
+        bond: What all have in common who were told the same experiment: nobody is added up with others.
         found: What the experiment's opening question has found out so far.
         told: Where lines of the log go.
     """
@@ -84,6 +85,7 @@ class Remote(Flower):
     identity: "Identity" = field(repr=False)
     roster: "Roster" = field(repr=False)
     run: bytes = b""
+    bond: str = ""
     found: Callable[[], dict[str, Any]] = field(default=dict[str, Any], repr=False)
     told: Callable[[str], None] = field(default=talk, repr=False)
 
@@ -95,6 +97,8 @@ class Remote(Flower):
     def agree(self, experiment: str, names: Sequence[str], *, fewest: int | None = None) -> None:
         """Ask every site to take part in an experiment; it pays for all of it, or says why not.
 
+        Everybody is asked before anybody pays.
+
         Args:
             experiment: The experiment's file.
             names: Who is asked.
@@ -103,22 +107,30 @@ class Remote(Flower):
         Raises:
             TacitError: The reason of the first site that refuses, or who is not there.
         """
-        sent = {name: self._letter(name, "agree", {"experiment": experiment}) for name in names}
+        least = len(names) if fewest is None else fewest
+        there = self._agreeing("consider", experiment, names, least)
+        for name, found in self._agreeing("agree", experiment, list(there), least).items():
+            self.told(f"{name} agrees: {found.content.get('told', '')}")
+
+    def _agreeing(self, about: str, experiment: str, names: Sequence[str], least: int) -> dict[str, Letter]:
+        """What those answer who would take part, or do."""
+        sent = {name: self._letter(name, about, {"experiment": experiment}) for name in names}
         answers = self.exchange(sent, self.wait)
-        absent = list[str]()
+        there, absent = dict[str, Letter](), list[str]()
         for name, content in sent.items():
             found = self._opened(name, content, answers.get(name))
             if isinstance(found, Letter):
-                self.told(f"{name} agrees: {found.content.get('told', '')}")
+                there[name] = found
             elif isinstance(found, Declined):
                 raise (BudgetExhausted if found.budget else Refused)(f"{name} refuses: {found.detail}")
             else:
                 absent.append(f"{name} ({found.detail})")
-        if absent and len(names) - len(absent) < (len(names) if fewest is None else fewest):
+        if len(there) < least:
             raise SitesUnreachable(
                 f"not everybody is there after {self.wait:g} seconds: {'; '.join(absent)}. Start their "
                 "guards and nodes, or leave them out of [sites]"
             )
+        return there
 
     def train(
         self,

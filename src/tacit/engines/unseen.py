@@ -40,6 +40,7 @@ def unseen(
     import torch
 
     number, session = getattr(mechanism, "number", 0), secrets.token_hex(8)
+    run = f"{session} {remote.bond}"
 
     def talk(stage: str, sent: Mapping[str, bytes]) -> Mapping[str, bytes | Silence]:
         # What the work is, is said once; after that a session is known by its name.
@@ -54,13 +55,13 @@ def unseen(
         return {name: _said(answer) for name, answer in remote.ask(questions, needed=False).items()}
 
     if isinstance(mechanism, BlindProducts):
-        products = products_of(mechanism, names, run=session, number=number)
+        products = products_of(mechanism, names, run=run, number=number)
         total = multiplied(products, remote.roster, talk)
         return Updates(("all parties",), torch.from_numpy(mechanism.decoded(total)[None]))
     blind = cast("BlindSites", mechanism)
-    sums = sums_of(blind, names, run=session, number=number, width=width)
+    sums = sums_of(blind, names, run=run, number=number, width=width)
     groups = blind.groups(names)
-    found = summed(groups, width, blind.colluders, number, session, remote.roster, talk)
+    found = summed(groups, width, blind.colluders, number, run, remote.roster, talk)
     rows, faults = list[np.ndarray](), list[Fault]()
     for group, total in zip(groups, found, strict=True):
         rows.append(blind.mean_of(total.total, len(group)))

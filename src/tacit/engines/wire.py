@@ -86,8 +86,8 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def asked(self) -> str:
         """What tells this question from any other, whenever it is asked."""
-        told = msgspec.json.encode((self.format, self.writer, self.reader, self.about, self.content))
-        return hashlib.sha256(told + b"\0" + self.numbers).hexdigest()
+        told = (self.format, self.writer, self.reader, self.about, self.content, self.numbers)
+        return hashlib.sha256(msgspec.msgpack.encode(told, order="sorted")).hexdigest()
 
 
 class Signed(msgspec.Struct, frozen=True):
@@ -109,6 +109,11 @@ def sealed(letter: Letter, identity: "Identity") -> bytes:
     """A letter as its writer sends it."""
     content = msgspec.msgpack.encode(letter)
     return msgspec.msgpack.encode(Signed(content, identity.sign(_signed(content))))
+
+
+def bond(experiment: str, run: str) -> str:
+    """What those have in common who were told the same experiment and the same run of it."""
+    return hashlib.sha256(msgspec.msgpack.encode((FORMAT, experiment, run))).hexdigest()[:32]
 
 
 def digest(sent: bytes) -> bytes:

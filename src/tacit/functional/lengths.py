@@ -53,8 +53,8 @@ class Lengths:
 
     @property
     def stand_in(self) -> dict[str, Any]:
-        """Curves of length 1."""
-        return {"radius": dict.fromkeys(self.columns, 1.0)}
+        """Curves of length 1, none of which is clipped."""
+        return {"radius": dict.fromkeys(self.columns, 1.0), "stretch": dict.fromkeys(self.columns, 1.0)}
 
     def reach(self, norm: Norm) -> float:
         """Each curve is in one bin."""

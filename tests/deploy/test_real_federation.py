@@ -1,0 +1,125 @@
+"""A real federation on loopback: Flower's own programs, TLS, node keys, guards, and the command line.
+
+The one test of the suite that starts everything; it takes a minute or two, most of it Flower's own.
+"""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from in_process import OPEN
+
+from tacit import experiment
+from tacit.deploy import certificates, folders
+from tacit.deploy.coordinator import own_place
+from tacit.deploy.folders import commands
+from tacit.deploy.handover import handed_over
+from tacit.deploy.processes import free_port, running
+from tacit.deploy.rehearsal import charged
+from tacit.deploy.starting import started
+from tacit.errors import BudgetExhausted
+
+pytest.importorskip("flwr")
+SURVIVAL = Path(__file__).parents[2] / "examples" / "survival.toml"
+SMALL = [
+    "sites.count=3", "rounds=2", "data.records=300", "task.cuts=5", "task.hidden=[4]", "baselines=false"
+]  # fmt: skip
+
+
+def patiently(found, seconds: float = 60.0) -> bool:
+    """Whether something comes about in time."""
+    until = time.monotonic() + seconds
+    while not found() and time.monotonic() < until:
+        time.sleep(0.2)
+    return found()
+
+
+def node(folder: Path, *, said: Path, **files: Path) -> "subprocess.Popen[bytes]":
+    """The node of a site, started with another key or another authority."""
+    script = (folder / "start-node.sh").read_text()
+    for name, path in files.items():
+        script = script.replace({"key": "node/node.key", "authority": "node/ca.crt"}[name], str(path))
+    other = folder / f"start-{said.stem}.sh"
+    other.write_text(script)
+    command = commands(folder)["node"]
+    env = {**__import__("os").environ, **command.env, "TACIT_NODE_PORT": str(free_port())}
+    with said.open("wb") as stream:
+        return subprocess.Popen(
+            ["bash", str(other)], env=env, cwd=folder, stdout=stream, stderr=stream, start_new_session=True
+        )
+
+
+def end(program: "subprocess.Popen[bytes]") -> None:
+    import os
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(program.pid, number)
+            program.wait(timeout=10)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass
+
+
+def test_three_sites_come_to_what_one_process_does_and_strangers_are_turned_away(tmp_path: Path):
+    chosen = experiment.read(SURVIVAL, SMALL)
+    federation = chosen.opened()
+    out = tmp_path / "town"
+    document, tables = handed_over(
+        chosen,
+        federation,
+        lambda name: (
+            folders.coordinator_folder(out) if name == "coordinator" else folders.site_folder(out, name)
+        ),
+    )
+    document["engine"] = {"kind": "flower"}
+    port = free_port()
+    made = folders.write(
+        document, tables, out, host="127.0.0.1", port=port, limits=dict.fromkeys(tables, OPEN)
+    )
+    with running(made.coordinator, made.sites, port, logs=tmp_path / "logs") as up:
+        run = started(made.coordinator, own_place(made.coordinator))
+        alone = chosen.trained(federation, tmp_path / "alone")
+        assert float((run.state - alone.state).abs().max()) <= 1e-6
+        assert charged(run.path) == charged(alone.path) != []
+        assert run.scores == pytest.approx(alone.scores, abs=1e-9)
+        assert not run.record.trouble()
+        strangers(made.sites["site-1"], tmp_path, up.log("superlink"))
+        over_budget(made, up)
+        pids = dict(up.pids)
+    for role, pid in pids.items():
+        assert not Path(f"/proc/{pid}").exists(), role
+
+
+def strangers(site: Path, tmp_path: Path, superlink: Path) -> None:
+    """A key that was not registered, and an authority that is not ours, get nowhere; logs say so."""
+    (tmp_path / "key").write_bytes(certificates.node_key().private)
+    (tmp_path / "key").chmod(0o600)
+    (tmp_path / "ca.crt").write_bytes(certificates.authority().certificate)
+    unknown = node(site, said=tmp_path / "unknown.log", key=tmp_path / "key")
+    deceived = node(site, said=tmp_path / "deceived.log", authority=tmp_path / "ca.crt")
+    try:
+        assert patiently(lambda: unknown.poll() is not None)
+        assert unknown.returncode != 0
+        assert "activate" in (tmp_path / "unknown.log").read_text().lower()
+        assert patiently(lambda: "certificate" in (tmp_path / "deceived.log").read_text().lower())
+        assert "No SuperNode found with the given public key" in superlink.read_text()
+    finally:
+        end(unknown)
+        end(deceived)
+
+
+def over_budget(made, up) -> None:
+    """A server that asks for more than a site allows is refused, with the reason in both logs."""
+    up.kill("guard:site-2", gently=True)
+    file = made.sites["site-2"] / "site.toml"
+    text = file.read_text()
+    file.write_text(text.replace("epsilon = inf", "epsilon = 0.5", 1))
+    assert file.read_text() != text
+    up.start("guard:site-2")
+    assert patiently(lambda: "is guarded" in up.log("guard:site-2").read_text().splitlines()[-1])
+    with pytest.raises(BudgetExhausted, match="site-2 refuses"):
+        started(made.coordinator, own_place(made.coordinator))
+    assert "refused: " in up.log("guard:site-2").read_text()
+    assert "site-2 refuses" in up.log("superexec").read_text()
