@@ -32,7 +32,7 @@ format: setup
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: bench-accounting bench-training bench-metrics bench-cox bench-secure bench-quarantine bench-functional_solver bench-functional bench-control
+bench: bench-accounting bench-training bench-metrics bench-cox bench-secure bench-quarantine bench-functional_solver bench-functional bench-control bench-flower
 
 # Other packages, in an environment of their own: they would replace ours.
 peers:

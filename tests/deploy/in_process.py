@@ -9,7 +9,7 @@ from tacit import experiment
 from tacit.deploy import folders
 from tacit.deploy.coordinator import conducted
 from tacit.deploy.guard import Guard
-from tacit.deploy.handover import handed_over
+from tacit.deploy.rehearsal import laid_out
 from tacit.deploy.sitefile import Limits
 from tacit.engines.wire import Silence
 
@@ -84,14 +84,7 @@ def handed(file: str | Path, changes: list[str], out: Path, limits: Limits = OPE
     """A town for an experiment whose data are in one place, that experiment, and its federation."""
     chosen = experiment.read(file, changes)
     federation = chosen.opened()
-    document, tables = handed_over(
-        chosen,
-        federation,
-        lambda name: (
-            folders.coordinator_folder(out) if name == "coordinator" else folders.site_folder(out, name)
-        ),
-    )
-    document["engine"] = {"kind": "flower"}
+    document, tables = laid_out(chosen, federation, out)
     if edit is not None:
         edit(document)
     return town(document, tables, out, limits), replace(chosen, baselines=False), federation

@@ -14,9 +14,8 @@ from tacit import experiment
 from tacit.deploy import certificates, folders
 from tacit.deploy.coordinator import own_place
 from tacit.deploy.folders import commands
-from tacit.deploy.handover import handed_over
 from tacit.deploy.processes import free_port, running
-from tacit.deploy.rehearsal import charged
+from tacit.deploy.rehearsal import charged, laid_out
 from tacit.deploy.starting import started
 from tacit.errors import BudgetExhausted
 
@@ -66,14 +65,7 @@ def test_three_sites_come_to_what_one_process_does_and_strangers_are_turned_away
     chosen = experiment.read(SURVIVAL, SMALL)
     federation = chosen.opened()
     out = tmp_path / "town"
-    document, tables = handed_over(
-        chosen,
-        federation,
-        lambda name: (
-            folders.coordinator_folder(out) if name == "coordinator" else folders.site_folder(out, name)
-        ),
-    )
-    document["engine"] = {"kind": "flower"}
+    document, tables = laid_out(chosen, federation, out)
     port = free_port()
     made = folders.write(
         document, tables, out, host="127.0.0.1", port=port, limits=dict.fromkeys(tables, OPEN)

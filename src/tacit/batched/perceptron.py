@@ -18,6 +18,7 @@ from scipy.special import expit, ndtr
 from torch import nn
 
 from tacit.batched.batches import Batch, Marks
+from tacit.batched.lengths import lengths
 from tacit.privacy.mechanism import Norm
 from tacit.sites.tables import Table
 
@@ -52,9 +53,6 @@ ACTIVATIONS: Mapping[str, Activation] = {
         lambda z, a: np.where(z > 0, 1, a + 1),
     ),
 }
-
-# What rounding may hide of a sum whose parts cancel, as a share of the parts; generous.
-ROUNDING = 1e-7
 
 # The modules of torch that are these activations, if they are made as torch makes them by default.
 KNOWN: Mapping[type[nn.Module], str] = {
@@ -206,16 +204,8 @@ class Products:
 
     def lengths(self, norm: Norm) -> Array:
         """The length of each unit's gradient (sites, units), infinite where it is broken."""
-        alone = self.inputs[0].shape[1] == self.units
-        measure = (_squares if norm == "l2" else _sums) if alone else self._of_groups
-        found = np.zeros((len(self.inputs[0]), self.units))
-        with np.errstate(over="ignore", invalid="ignore"):
-            for layer, inputs, signals in zip(self.layers, self.inputs, self.signals, strict=True):
-                found += measure(inputs, signals, layer.bias, norm)
-            if norm == "l2":
-                np.sqrt(found, out=found)
-        found[~np.isfinite(found)] = np.inf
-        return found
+        biases = [layer.bias for layer in self.layers]
+        return lengths(list(zip(self.inputs, self.signals, biases, strict=True)), self.units, norm)
 
     def total(self, factors: Array | None) -> Array:
         """The sum over units (sites, coordinates), each times its factor."""
@@ -235,31 +225,6 @@ class Products:
                 # A product with ones: four times faster than a sum along the middle.
                 np.matmul(ones, back, out=layer.biases(sums)[:, None])
         return sums
-
-    def _of_groups(self, inputs: Array, signals: Array, bias: bool, norm: Norm) -> Array:
-        """Lengths of sums over members: their Gram matrices multiply; absolute values need writing out.
-
-        Members that nearly cancel leave little but rounding. A small part of what they would add up to
-        otherwise is added to the length, so that it is never too small.
-        """
-        entering = inputs.reshape(len(inputs), self.units, -1, inputs.shape[-1])
-        back = signals.reshape(len(signals), self.units, -1, signals.shape[-1])
-        single = (_squares if norm == "l2" else _sums)(inputs, signals, bias, norm)
-        each = single.reshape(len(inputs), self.units, -1)
-        if norm == "l2":
-            likeness = entering @ entering.swapaxes(2, 3) + bias
-            found = (likeness * (back @ back.swapaxes(2, 3))).sum(axis=(2, 3))
-            return np.maximum(found, 0.0) + (ROUNDING * np.sqrt(each).sum(axis=2)) ** 2
-        written = np.abs(back.swapaxes(2, 3) @ entering).sum(axis=(2, 3))
-        return written + bias * np.abs(back.sum(axis=2)).sum(axis=2) + ROUNDING * each.sum(axis=2)
-
-
-def _squares(inputs: Array, signals: Array, bias: bool, norm: Norm) -> Array:
-    return (np.vecdot(inputs, inputs) + bias) * np.vecdot(signals, signals)
-
-
-def _sums(inputs: Array, signals: Array, bias: bool, norm: Norm) -> Array:
-    return (np.abs(inputs).sum(axis=2) + bias) * np.abs(signals).sum(axis=2)
 
 
 def stacked(widths: Sequence[int], activation: str, loss: Loss, *, spread: int | None = None) -> Perceptron:

@@ -75,9 +75,10 @@ You need Linux with systemd and Python 3.11 or newer. Everything is done as root
 
    The programs install nothing by themselves later.
 3. **Say where the records are, and what you allow**, in `site.toml`. `[data]` says where the records are
-   and what you call their columns; `[limits]` says what an experiment may cost at most. Nothing that the
-   coordinator sends can change them. Then make sure whom you believe: ask the coordinator, by telephone,
-   for its public key; it must be the `coordinator` in `site.toml`.
+   and what you call their columns; `[limits]` says what an experiment may cost at most; `[agreed]` says by
+   which rules the records are read: look at them, for by these and no others they are. Nothing that the
+   coordinator sends can change any of this. Then make sure whom you believe: ask the coordinator, by
+   telephone, for its public key; it must be the `coordinator` in `site.toml`.
 4. **Install the services**: `./install.sh`. It makes the users `tacit-guard` and `tacit-node`, gives each
    what it may read, and starts nothing. If the records lie outside `data/`, make sure yourself that
    `tacit-guard` can read them and `tacit-node` cannot.

@@ -19,11 +19,13 @@ from tacit.deploy.starting import started
 from tacit.errors import InvalidValue, Refused, require_count
 from tacit.experiment import Experiment, read
 from tacit.privacy.policy import Open
-from tacit.sites.splits import Dealt
+from tacit.reading import Table
+from tacit.sites.splits import COORDINATOR, Dealt
 
 if TYPE_CHECKING:
     from tacit.loop import Callback
     from tacit.run import Run
+    from tacit.sites.site import Federation
 
 HERE = "127.0.0.1"
 # How many sites are started unless somebody asks for more: each is two programs with everything they load.
@@ -113,14 +115,7 @@ def rehearse(
     if out.exists() and any(out.iterdir()):
         raise InvalidValue(f"{out} is there already: choose another folder, nothing is overwritten")
     federation = experiment.opened()
-    document, tables = handed_over(
-        experiment,
-        federation,
-        lambda name: (
-            folders.coordinator_folder(out) if name == "coordinator" else folders.site_folder(out, name)
-        ),
-    )
-    document["engine"] = {**document.get("engine", {}), "kind": "flower"}
+    document, tables = laid_out(experiment, federation, out)
     port = free_port()
     made = folders.write(document, tables, out, host=HERE, port=port, limits=dict.fromkeys(tables, ANYTHING))
     told(f"folders for the coordinator and {len(tables)} sites are in {out}; starting them here")
@@ -130,6 +125,16 @@ def rehearse(
     told("stopped; now the same experiment in one process")
     alone = replace(experiment, baselines=False).trained(federation, out / "in-one-process")
     return Rehearsed(run, alone, out)
+
+
+def laid_out(experiment: Experiment, federation: "Federation", out: Path) -> tuple[Table, dict[str, Table]]:
+    """Everybody's data in their places, the deployed experiment, and what sites' files say of data."""
+
+    def place(name: str) -> Path:
+        return folders.coordinator_folder(out) if name == COORDINATOR else folders.site_folder(out, name)
+
+    document, tables = handed_over(experiment, federation, place)
+    return {**document, "engine": {**document.get("engine", {}), "kind": "flower"}}, tables
 
 
 def here(experiment: Experiment, sites: int | None, told: Callable[[str], None]) -> Experiment:

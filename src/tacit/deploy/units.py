@@ -43,9 +43,11 @@ export NUMBA_CACHE_DIR="$PWD/state/cache" MPLCONFIGDIR="$PWD/state/cache"
 exec tacit site serve .
 """
 _NODE = """\
+# How often the node looks whether a letter has come for it, in seconds.
+export FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.2
 exec flower-supernode --superlink @host@:@port@ --root-certificates node/ca.crt \\
   --auth-supernode-private-key node/node.key --host 127.0.0.1 --port "${TACIT_NODE_PORT:-@local@}" \\
-  --node-config "tacit-door='$PWD/run/door.sock'"
+  --node-config "tacit-door='run/door.sock'"
 """
 _SUPERLINK = """\
 exec flower-superlink --host 127.0.0.1 --port @inner@ --isolation process \\

@@ -14,6 +14,7 @@ import msgspec
 
 from tacit.errors import TacitError
 from tacit.record import Reason
+from tacit.sites.splits import COORDINATOR as COORDINATOR
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 # Changes whenever the meaning of a letter does: sites and coordinators of two formats do not talk.
 FORMAT = "tacit letter 1"
-COORDINATOR = "coordinator"
 
 
 class Unreadable(TacitError):

@@ -1,0 +1,155 @@
+"""Lengths of gradients that are never written out, for any numbers that double precision has.
+
+A clipped gradient is as short as promised only if its length is right. Squares are fast, and right for all
+numbers that training meets; of others they vanish or overflow, and a length of 0 would let a gradient out as
+it is. Where squares are no measure, units are measured again, with everything scaled by powers of two.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.privacy.mechanism import Norm
+
+Array = NDArray[np.float64]
+Marks = NDArray[np.bool_]
+# A layer: what went in (..., members, inputs), what came back (..., members, outputs), whether it has biases.
+Part = tuple[Array, Array, bool]
+
+# What rounding may hide of a sum whose parts cancel, as a share of the parts; generous.
+ROUNDING = 1e-7
+# Where all sums of squares are below the one, and a product of two, or a sum of those, is above the other, it
+# lacks nothing: what vanishes in squares is below 1e-250.
+MOST, LEAST = 1e60, 1e-200
+# What went into a layer is broken beyond this: a signal that goes with it and is clipped may be so small that
+# it is rounded up to a multiple of itself, which would be seen.
+FARTHEST = 1e200
+# The power of two of what is zero: below that of any product.
+NOTHING = -10_000
+
+
+def lengths(parts: Sequence[Part], units: int, norm: Norm) -> Array:
+    """The length of each unit's gradient (sites, units), infinite where it is broken.
+
+    The members of a unit are one after the other (sites, units x members, numbers), and add up.
+
+    Guarantee:
+        No length is too small by more than a rounding, whatever finite numbers are given.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        found = _by_squares(parts, units) if norm == "l2" else _by_sums(parts, units)
+    found[~np.isfinite(found)] = np.inf
+    return found
+
+
+def _by_sums(parts: Sequence[Part], units: int) -> Array:
+    """Sums of absolute values: those of an outer product multiply; sums of products need writing out."""
+    found = np.zeros((len(parts[0][0]), units))
+    for inputs, signals, bias in parts:
+        entering = np.abs(inputs).sum(axis=2) + bias
+        entering[entering > FARTHEST] = np.inf
+        single = entering * np.abs(signals).sum(axis=2)
+        if single.shape == found.shape:
+            found += single
+            continue
+        entering, back = _by_unit(inputs, units), _by_unit(signals, units)
+        written = np.abs(back.swapaxes(2, 3) @ entering).sum(axis=(2, 3))
+        found += written + bias * np.abs(back.sum(axis=2)).sum(axis=2)
+        # As in `_of_groups`.
+        found += ROUNDING * single.reshape(*found.shape, -1).sum(axis=2)
+    return found
+
+
+def _by_squares(parts: Sequence[Part], units: int) -> Array:
+    """Squares, and whatever they do not measure once more."""
+    sites, records = parts[0][0].shape[:2]
+    # What went in, then what came back, of all layers: few calls, as most batches are small.
+    squares = np.empty((2, len(parts), sites, records))
+    for place, (inputs, signals, bias) in enumerate(parts):
+        np.vecdot(inputs, inputs, out=squares[0, place])
+        np.vecdot(signals, signals, out=squares[1, place])
+        if bias:
+            squares[0, place] += 1
+    single = squares[0] * squares[1]
+    if records == units:
+        found = single.sum(axis=0)
+    else:
+        apart = [(_by_unit(a, units), _by_unit(b, units), c) for a, b, c in parts]
+        found = np.sum([_of_groups(*part, each) for part, each in zip(apart, single, strict=True)], axis=0)
+    unsure = _unmeasured(found, squares, parts)
+    np.sqrt(found, out=found)
+    if unsure is not None:
+        found[unsure] = _scaled(
+            [(_by_unit(a, units)[unsure], _by_unit(b, units)[unsure], c) for a, b, c in parts]
+        )
+    return found
+
+
+def _unmeasured(found: Array, squares: Array, parts: Sequence[Part]) -> Marks | None:
+    """Which units (sites, units) squares do not measure, if there are any."""
+    small = found.min(initial=1.0) < LEAST
+    if small:
+        places = np.flatnonzero(found < LEAST)
+        # To most of them nothing came back at all: nobody is there.
+        small = any(signals.reshape(found.size, -1).take(places, axis=0).any() for _, signals, _ in parts)
+    # NaN is not below anything.
+    if not small and squares.max(initial=0.0) < MOST:
+        return None
+    near = (squares < MOST).reshape(-1, *found.shape, squares.shape[-1] // found.shape[-1]).all(axis=(0, 3))
+    return np.asarray((found < LEAST) | ~near)
+
+
+def _by_unit(values: Array, units: int) -> Array:
+    """Members along an axis of their own (sites, units, members, numbers)."""
+    members = values.shape[1] // max(units, 1)
+    return values.reshape(len(values), units, members, values.shape[2])
+
+
+def _of_groups(entering: Array, back: Array, bias: bool, single: Array) -> Array:
+    """Squares of the lengths of sums over members: their Gram matrices multiply.
+
+    Members that nearly cancel leave little but rounding. A small part of what they would add up to otherwise
+    is added to the length, so that it is never too small.
+    """
+    likeness = entering @ entering.swapaxes(-1, -2) + bias
+    found = (likeness * (back @ back.swapaxes(-1, -2))).sum(axis=(-1, -2))
+    each = np.sqrt(single).reshape(*found.shape, -1)
+    return np.maximum(found, 0.0) + (ROUNDING * each.sum(axis=-1)) ** 2
+
+
+def _scaled(parts: Sequence[Part]) -> Array:
+    """The lengths of some units (units,), from parts (units, members, numbers) of any size.
+
+    Powers of two are kept apart from the numbers, so that nothing is lost but what the largest hides anyway.
+    """
+    squares: list[Array] = []
+    powers: list[NDArray[np.int64]] = []
+    broken = np.zeros(len(parts[0][0]), dtype=np.bool_)
+    for inputs, signals, bias in parts:
+        ones = np.ones((*inputs.shape[:2], int(bias)))
+        entering, first, far = _normal(np.concatenate([inputs, ones], axis=2), FARTHEST)
+        back, second, torn = _normal(signals, np.inf)
+        broken |= (far | torn).any(axis=1)
+        power = np.maximum(first + second, NOTHING)
+        top = power.max(axis=1)
+        back = np.ldexp(back, (power - top[:, None])[..., None])
+        single = np.vecdot(entering, entering) * np.vecdot(back, back)
+        alone = single.shape[1] == 1
+        squares.append(single[:, 0] if alone else _of_groups(entering, back, False, single))
+        powers.append(top)
+    top = np.maximum.reduce(powers)
+    shares = [np.ldexp(square, 2 * (power - top)) for square, power in zip(squares, powers, strict=True)]
+    found = np.ldexp(np.sqrt(np.sum(shares, axis=0)), top)
+    return np.where(broken, np.inf, found)
+
+
+def _normal(values: Array, farthest: float) -> tuple[Array, NDArray[np.int64], Marks]:
+    """Rows over a power of two that makes their peak about 1, the power, and which of them are broken."""
+    peaks = np.abs(values).max(axis=2, initial=0.0)
+    # NaN is not below anything.
+    broken = ~(peaks < farthest)
+    peaks[broken] = 0.0
+    powers = np.where(peaks > 0, np.frexp(peaks)[1], NOTHING).astype(np.int64)
+    kept = np.where((peaks > 0)[..., None], values, 0.0)
+    return np.ldexp(kept, np.where(peaks > 0, -powers, 0)[..., None]), powers, broken

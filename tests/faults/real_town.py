@@ -1,0 +1,225 @@
+"""Three sites and their coordinator as real processes on this machine, for tests that kill them.
+
+Every wait has an end, and when it is over no process is left.
+"""
+
+import os
+import signal
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from tacit import experiment
+from tacit.deploy import folders
+from tacit.deploy.coordinator import own_place
+from tacit.deploy.handover import handed_over
+from tacit.deploy.processes import Running, free_port, online, running
+from tacit.deploy.rehearsal import ANYTHING, charged
+from tacit.deploy.sitefile import DOOR, LEDGER
+from tacit.deploy.starting import started
+from tacit.engines.door import listening
+from tacit.privacy.ledger import Ledger
+from tacit.record import Round
+from tacit.run import Run
+
+SURVIVAL = Path(__file__).parents[2] / "examples" / "survival.toml"
+SMALL = [
+    "sites.count=3", "rounds=5", "data.records=300", "task.cuts=5", "task.hidden=[4]", "baselines=false"
+]  # fmt: skip
+# How long to wait for what takes a round or two, and for what takes a whole run, in seconds.
+SOON, LONG = 180.0, 420.0
+
+
+def patiently(found: Callable[[], object], seconds: float = SOON, *, what: str = "it") -> float:
+    """Wait until something comes about; how long that took."""
+    begun = time.monotonic()
+    while not found():
+        assert time.monotonic() < begun + seconds, f"{what} did not come about in {seconds:g} seconds"
+        time.sleep(0.05)
+    return time.monotonic() - begun
+
+
+class Watched:
+    """A run, followed as `tacit run` follows it."""
+
+    def __init__(self, folder: Path, out: Path, *, resume: bool = False) -> None:
+        self.out = out
+        self.rounds: list[Round] = []
+        self._run: Run | None = None
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._follow, args=(folder, resume), daemon=True)
+        self._thread.start()
+
+    def _follow(self, folder: Path, resume: bool) -> None:
+        try:
+            self._run = started(folder, self.out, resume=resume, callbacks=[self.rounds.append])
+        except Exception as error:
+            self._error = error
+
+    def told(self, number: int, seconds: float = SOON) -> Round:
+        """A round, once it is over: the next one is under way then."""
+        found = lambda: self.rounds and self.rounds[-1].number >= number  # noqa: E731
+        patiently(lambda: found() or not self._thread.is_alive(), seconds, what=f"round {number}")
+        if not found():
+            raise AssertionError(f"the run ended before round {number}: {self._error}")
+        return next(entry for entry in self.rounds if entry.number == number)
+
+    def run(self, seconds: float = LONG) -> Run:
+        """What came of it, or why it failed."""
+        patiently(lambda: not self._thread.is_alive(), seconds, what="the end of the run")
+        if self._error is not None:
+            raise self._error
+        assert self._run is not None
+        return self._run
+
+
+@dataclass
+class Town:
+    """A federation, and what its experiment comes to in one process."""
+
+    made: folders.Deployed
+    up: Running
+    chosen: experiment.Experiment
+    federation: Any
+    place: Path
+    seen: set[int] = field(default_factory=set)
+
+    @cached_property
+    def alone(self) -> Run:
+        return self.chosen.trained(self.federation, self.place / "alone")
+
+    def begun(self) -> Watched:
+        return Watched(self.made.coordinator, own_place(self.made.coordinator))
+
+    def resumed(self, out: Path) -> Watched:
+        return Watched(self.made.coordinator, out, resume=True)
+
+    @contextmanager
+    def changed(self, edit: Callable[[dict[str, Any]], object]) -> Generator[None]:
+        """The same experiment for a while, but for this."""
+        file = self.made.coordinator / "experiment.toml"
+        before = file.read_text()
+        document = tomllib.loads(before)
+        edit(document)
+        file.write_text(tomli_w.dumps(document))
+        try:
+            yield
+        finally:
+            file.write_text(before)
+
+    def tickets(self) -> dict[str, set[str]]:
+        """What each site has paid for in its life."""
+        found: dict[str, set[str]] = {}
+        for name, folder in self.made.sites.items():
+            if not (folder / LEDGER).exists():
+                found[name] = set()
+                continue
+            with Ledger(folder / LEDGER, mode="read") as ledger:
+                found[name] = {entry["ticket"] for entry in ledger.entries() if entry["kind"] == "release"}
+        return found
+
+    def guarded(self, name: str) -> float:
+        """Wait until the guard of a site is there."""
+        return patiently(lambda: listening(str(self.made.sites[name] / DOOR)), what=f"the guard of {name}")
+
+    def mend(self) -> None:
+        """Start what a test has left dead or stopped, as systemd would."""
+        self.seen.update(self.up.pids.values())
+        for role in ("superlink", "superexec", *(f"guard:{name}" for name in self.made.sites)):
+            if role not in self.up.pids:
+                self.up.start(role)
+            os.killpg(self.up.pids[role], signal.SIGCONT)
+        for name in self.made.sites:
+            self.guarded(name)
+        until = time.monotonic() + SOON
+        while True:
+            for name in self.made.sites:
+                if f"node:{name}" not in self.up.pids:
+                    self.up.start(f"node:{name}")
+                os.killpg(self.up.pids[f"node:{name}"], signal.SIGCONT)
+            self.seen.update(self.up.pids.values())
+            with suppress(Exception):
+                if len(online(self.made.coordinator, until)) == len(self.made.sites):
+                    return
+            assert time.monotonic() < until, "the federation could not be mended"
+            time.sleep(2)
+
+
+@contextmanager
+def standing(place: Path) -> Generator[Town]:
+    """A town that is up; afterwards nothing of it runs any more."""
+    chosen = replace(experiment.read(SURVIVAL, SMALL), baselines=False)
+    federation, out = chosen.opened(), place / "town"
+    document, tables = handed_over(
+        chosen,
+        federation,
+        lambda name: (
+            folders.coordinator_folder(out) if name == "coordinator" else folders.site_folder(out, name)
+        ),
+    )
+    document["engine"] = {"kind": "flower"}
+    port = free_port()
+    made = folders.write(
+        document, tables, out, host="127.0.0.1", port=port, limits=dict.fromkeys(tables, ANYTHING)
+    )
+    with running(made.coordinator, made.sites, port, logs=place / "logs") as up:
+        town = Town(made, up, chosen, federation, place)
+        yield town
+        town.seen.update(up.pids.values())
+    assert not {pid for pid in town.seen if "town" in told(pid) or str(place) in told(pid)}
+    assert not remaining(place), "processes were left behind"
+
+
+def told(pid: int) -> str:
+    """What a process says of itself: its words, where it is, and what it was told; nothing once it ended."""
+    found = ""
+    with suppress(OSError):
+        found += Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+    with suppress(OSError):
+        found += os.readlink(f"/proc/{pid}/cwd")
+    with suppress(OSError):
+        found += Path(f"/proc/{pid}/environ").read_text(errors="replace")
+    return found
+
+
+def remaining(place: Path) -> dict[int, str]:
+    """Every process that has to do with a folder."""
+    pids = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+    return {pid: said for pid in pids if pid != os.getpid() and str(place) in (said := told(pid))}
+
+
+def descendants(pid: int, word: str) -> list[int]:
+    """The processes below one that have a word in their command and have not ended."""
+    parents: dict[int, int] = {}
+    for path in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            state, parent = (path / "stat").read_text().rpartition(")")[2].split()[:2]
+            if state != "Z":
+                parents[int(path.name)] = int(parent)
+
+    def below(one: int) -> bool:
+        return one == pid or (one in parents and below(parents[one]))
+
+    return [one for one in parents if one != pid and below(one) and word in told(one)]
+
+
+def same(run: Run, alone: Run) -> None:
+    """The federation came to what one process comes to, and paid for the same."""
+    assert float((run.state - alone.state).abs().max()) <= 1e-6
+    assert charged(run.path) == charged(alone.path) != []
+    assert [entry.number for entry in run.record.rounds] == [entry.number for entry in alone.record.rounds]
+    assert not run.record.trouble()
+    assert run.privacy.epsilon == alone.privacy.epsilon
+
+
+def paid_once(before: Mapping[str, set[str]], after: Mapping[str, set[str]]) -> None:
+    """Every site has paid for one more experiment, and none for two."""
+    assert {name: len(after[name] - before[name]) for name in after} == dict.fromkeys(before, 1)
