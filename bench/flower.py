@@ -2,7 +2,7 @@
 
 The peer is Flower itself: an app of its own that sends every node eight bytes and gets them back, with the
 same SuperLink, the same nodes and the same look for replies every tenth of a second. Beside it, in the same
-run on the same processes: a greeting through our relay and guard and back, which is the least that we can ask,
+run on the same processes: a greeting through our relay and guard and back, which is the least that we ask,
 and 20 rounds of a survival model, 3 sites; and the same rounds in one process. Run it alone:
 `make bench-flower`.
 """

@@ -14,7 +14,7 @@ from tacit.privacy.mechanism import NORMS, Mechanism
 from tacit.privacy.packing import Packing
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.privacy.work import layout_of, name_of
+from tacit.privacy.work import exempt, layout_of, name_of
 from tacit.questions import Augmentation, opening_of, told
 from tacit.sites.sampling import Poisson
 from tacit.sites.site import Federation
@@ -55,6 +55,16 @@ def require_here(federation: Federation, **beside: object) -> None:
                 f"{told} does not go with sites on machines of their own: it is for runs in one process. "
                 "Leave it out"
             )
+
+
+def require_kept(task: Task, federation: Federation, provenance: Provenance) -> None:
+    """Refuse to let out bare what a party would keep to itself if it did all the work."""
+    bare = exempt(task)
+    if federation.distant and bare:
+        provenance.look(
+            f"{bare[0].partition(',')[0]}, which the coordinator would get as it is,",
+            instead='protect all of it, as by protect = "all" in [task]',
+        )
 
 
 def combined_by(task: Task, aggregation: object, **also: object) -> Aggregator:

@@ -20,6 +20,7 @@ from tacit.beforehand import (
     left_of,
     packed_by,
     require_here,
+    require_kept,
     require_layout,
     require_scores,
     taken_beforehand,
@@ -81,6 +82,7 @@ def readied(
     provenance = taken_beforehand(federation, privacy)
     require_layout(task, federation, rounds)
     task = promised(task, privacy).settle(federation, provenance)
+    require_kept(task, federation, provenance)
     rule = combined_by(
         task, aggregation, stop=stop, augment=augment, quarantine=quarantine, attack=attack,
         clusters=clusters, server=server, sampling=sampling,

@@ -302,8 +302,9 @@ def test_what_a_task_does_not_protect_is_not_let_in(tmp_path: Path):
         document["privacy"]["rehearsal"] = False
 
     town, _, _ = handed(functional, changes, tmp_path / "town", STRICT, edit)
-    with pytest.raises(Refused, match="does not protect all of a record"):
+    with pytest.raises(Refused, match="would get as it is, would leave the sites unprotected"):
         town.run(tmp_path / "run")
+    assert "would get as it is" in agreeing(town, "party-1").content["why"]
 
 
 def test_the_sites_own_size_never_stands_in_for_one_that_is_not_said(tmp_path: Path):

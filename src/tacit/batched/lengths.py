@@ -1,8 +1,8 @@
 """Lengths of gradients that are never written out, for any numbers that double precision has.
 
 A clipped gradient is as short as promised only if its length is right. Squares are fast, and right for all
-numbers that training meets; of others they vanish or overflow, and a length of 0 would let a gradient out as
-it is. Where squares are no measure, units are measured again, with everything scaled by powers of two.
+numbers that training meets. Of others they vanish, while what they are multiplied by is large, or overflow,
+and a length of 0 would let a gradient out as it is. Such units are measured again, scaled by powers of two.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ Part = tuple[Array, Array, bool]
 
 # What rounding may hide of a sum whose parts cancel, as a share of the parts; generous.
 ROUNDING = 1e-7
-# Where all sums of squares are below the one, and a product of two, or a sum of those, is above the other, it
-# lacks nothing: what vanishes in squares is below 1e-250.
-MOST, LEAST = 1e60, 1e-200
+# Sums of squares below this lose less than 1e-240 where numbers vanish, and their products too: lengths lack
+# less than 1e-100, whatever the number of layers, and no bound is as short as that (`require_bound`).
+MOST = 1e60
 # What went into a layer is broken beyond this: a signal that goes with it and is clipped may be so small that
 # it is rounded up to a multiple of itself, which would be seen.
 FARTHEST = 1e200
@@ -35,7 +35,7 @@ def lengths(parts: Sequence[Part], units: int, norm: Norm) -> Array:
     The members of a unit are one after the other (sites, units x members, numbers), and add up.
 
     Guarantee:
-        No length is too small by more than a rounding, whatever finite numbers are given.
+        No length is too small by more than a rounding, or by more than 1e-100, whatever numbers are given.
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         found = _by_squares(parts, units) if norm == "l2" else _by_sums(parts, units)
@@ -55,9 +55,9 @@ def _by_sums(parts: Sequence[Part], units: int) -> Array:
             continue
         entering, back = _by_unit(inputs, units), _by_unit(signals, units)
         written = np.abs(back.swapaxes(2, 3) @ entering).sum(axis=(2, 3))
-        found += written + bias * np.abs(back.sum(axis=2)).sum(axis=2)
+        written += bias * np.abs(back.sum(axis=2)).sum(axis=2)
         # As in `_of_groups`.
-        found += ROUNDING * single.reshape(*found.shape, -1).sum(axis=2)
+        found += written + ROUNDING * single.reshape(*found.shape, -1).sum(axis=2)
     return found
 
 
@@ -77,27 +77,14 @@ def _by_squares(parts: Sequence[Part], units: int) -> Array:
     else:
         apart = [(_by_unit(a, units), _by_unit(b, units), c) for a, b, c in parts]
         found = np.sum([_of_groups(*part, each) for part, each in zip(apart, single, strict=True)], axis=0)
-    unsure = _unmeasured(found, squares, parts)
     np.sqrt(found, out=found)
-    if unsure is not None:
+    # The usual case first, which costs one look at small arrays; NaN is not in it.
+    if not squares.max(initial=0.0) < MOST:
+        unsure = ~(squares < MOST).reshape(-1, sites, units, records // units).all(axis=(0, 3))
         found[unsure] = _scaled(
             [(_by_unit(a, units)[unsure], _by_unit(b, units)[unsure], c) for a, b, c in parts]
         )
     return found
-
-
-def _unmeasured(found: Array, squares: Array, parts: Sequence[Part]) -> Marks | None:
-    """Which units (sites, units) squares do not measure, if there are any."""
-    small = found.min(initial=1.0) < LEAST
-    if small:
-        places = np.flatnonzero(found < LEAST)
-        # To most of them nothing came back at all: nobody is there.
-        small = any(signals.reshape(found.size, -1).take(places, axis=0).any() for _, signals, _ in parts)
-    # NaN is not below anything.
-    if not small and squares.max(initial=0.0) < MOST:
-        return None
-    near = (squares < MOST).reshape(-1, *found.shape, squares.shape[-1] // found.shape[-1]).all(axis=(0, 3))
-    return np.asarray((found < LEAST) | ~near)
 
 
 def _by_unit(values: Array, units: int) -> Array:

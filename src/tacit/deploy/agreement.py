@@ -162,8 +162,6 @@ def agreed(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) ->
     if file.name not in names:
         raise Refused(f"the experiment is for {', '.join(names)}, and this is {file.name}")
     setting = set_up(experiment)
-    if exempt(setting.task) and not file.limits.open:
-        raise Refused(f"the experiment does not protect all of a record: {', '.join(exempt(setting.task))}")
     price = tuple(own_price(setting.whole_price(), file.name))
     require_affordable(experiment, price, file.limits)
     try:

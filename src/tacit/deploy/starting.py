@@ -60,7 +60,8 @@ def started(
     number = answer.get("run-id")
     if not isinstance(number, str):
         raise NotRunning(
-            f"Flower has not taken the run: {answer.get('error-message', 'it does not say why')}"
+            f"Flower has not taken the run: {answer.get('error-message', 'it does not say why')} (are "
+            "superlink and superexec up?)"
         )
     told(f"Flower has taken the run under the number {number}")
     return _followed(folder, out, number, callbacks)

@@ -75,8 +75,10 @@ def clip_rows(rows: Tensor, bound: float, *, norm: Norm = "l2", geometry: Geomet
     # Long rows shrink by a few roundings more than needed, so that the bound holds after rounding as well;
     # divided first, so that no factor is too small to be exact.
     slack = 1 - 8 * torch.finfo(rows.dtype).eps - rows.shape[-1] * torch.finfo(torch.float64).eps
-    shrunk = rows.double() / length.unsqueeze(-1) * (bound * slack)
-    clipped = torch.where((length > bound).unsqueeze(-1), shrunk.to(rows.dtype), rows)
+    shrunk = (rows.double() / length.unsqueeze(-1) * (bound * slack)).to(rows.dtype)
+    # What is no normal number could have been rounded up to a multiple of itself.
+    shrunk = torch.where(shrunk.abs() < torch.finfo(rows.dtype).tiny, 0.0, shrunk)
+    clipped = torch.where((length > bound).unsqueeze(-1), shrunk, rows)
     return torch.where(length.isfinite().unsqueeze(-1), clipped, 0.0)
 
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tacit.errors import between, require, require_positive
+from tacit.errors import require_positive
 from tacit.keys import Key
 from tacit.privacy.blind_products import BlindProducts, order_of
 from tacit.privacy.mechanism import Array, Unprotected, clip_factors, noised
+from tacit.privacy.policy import LONGEST as LONGEST
+from tacit.privacy.policy import require_bound
 from tacit.privacy.release import Release, clipped_release
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-# The longest radius that is one; the shortest is its inverse. Beyond, powers of it are no numbers.
-LONGEST = 1e50
 # Who holds columns that are not known yet.
 EVERYBODY = "every party"
 # Of one histogram an exchange moves two counts by one.
@@ -254,8 +254,7 @@ def clipped(rows: Array, bound: float) -> Array:
 
 def require_radius(field: str, radius: object) -> None:
     """Refuse what is no radius, or one whose square is none in double precision."""
-    allowed = f"a number above {1 / LONGEST:g} and below {LONGEST:g}"
-    require(between(radius, 1 / LONGEST, LONGEST), field, radius, allowed)
+    require_bound(field, radius)
 
 
 def shortened(rows: Array, radius: float) -> Array:

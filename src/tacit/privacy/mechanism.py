@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tacit.errors import require, require_count, require_positive, require_rate
 from tacit.keys import Key
 from tacit.privacy import noise
+from tacit.privacy.policy import require_bound
 from tacit.privacy.release import Release, Sampled
 from tacit.privacy.work import Norm, Parties
 
@@ -309,7 +310,7 @@ class ProtectedRecords(Unprotected):
 
 def require_price(clip: float, multiplier: float, rate: float) -> None:
     """Refuse what cannot be priced, before it is used."""
-    require_positive("clip", clip)
+    require_bound("clip", clip)
     require_positive("multiplier", multiplier)
     require_rate("rate", rate)
 
@@ -324,16 +325,18 @@ def clipped(rows: "Tensor", law: NoiseLaw, bound: float) -> "Tensor":
 def clip_factors(lengths: Array, bound: float) -> Array:
     """What to multiply contributions of these lengths by, so that none is longer than `bound`.
 
-    For contributions that are never written out; their lengths come in double precision, good to nine digits.
+    For contributions that are never written out; their lengths come in double precision, good to nine digits,
+    or to 1e-100, which no bound is as short as.
 
     Guarantee:
         Length times factor is at most `bound`; short contributions have factor 1, broken ones 0.
     """
-    require_positive("bound", bound)
+    require_bound("bound", bound)
     # Lengths that are sums over products are rounded more than once: long ones shrink by a little more.
     factors = np.asarray(bound * (1 - 1e-9) / np.maximum(lengths, bound), dtype=np.float64)
     factors[lengths <= bound] = 1.0
-    factors[np.isnan(factors)] = 0.0
+    # A factor that is not a normal number could have been rounded up to a multiple of itself; NaN is none.
+    factors[~(factors >= np.finfo(np.float64).tiny)] = 0.0
     return factors
 
 

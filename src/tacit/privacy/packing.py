@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from tacit.errors import require, require_count, require_positive
+from tacit.errors import require, require_count
+from tacit.privacy.policy import require_bound
 from tacit.privacy.work import Norm
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class Packing:
         most = round(0.5 / COUNTED**self._power)
         require(len(self.blocks) <= most, "blocks", f"{len(self.blocks)} of them", f"at most {most}")
         require(0 < self.quantile < 1, "clip_quantile", self.quantile, "above 0 and below 1")
-        require_positive("clip", self.start)
+        require_bound("clip", self.start)
         fits = len(self.weights) in (0, len(self.blocks)) and all(weight > 0 for weight in self.weights)
         require(fits, "weights", self.weights, "one above 0 for each block, or none")
 

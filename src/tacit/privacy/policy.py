@@ -12,6 +12,7 @@ from tacit.errors import (
     InvalidValue,
     NotSeparable,
     Refused,
+    between,
     require,
     require_count,
     require_positive,
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 
 # What part of epsilon the number of records may cost, where it has to be bought.
 COUNT_SHARE = 0.02
+# The longest bound that is one; the shortest is its inverse. Beyond, powers of it are no numbers, and lengths
+# that are to be held against it vanish in the arithmetic.
+LONGEST = 1e50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +88,7 @@ class Privacy:
         if self.noise_multiplier is not None:
             require_positive("noise_multiplier", self.noise_multiplier)
         require_delta(self.delta, self.mechanism)
-        require_positive("clip", self.clip)
+        require_bound("clip", self.clip)
         if self.clip_quantile is not None:
             self._require_following(self.clip_quantile)
         require_rate("participation", self.participation)
@@ -321,3 +325,9 @@ class Open:
     def asking(self, question: Question, mechanism: "Mechanism") -> "Mechanism":
         """The mechanism that does nothing."""
         return mechanism
+
+
+def require_bound(field: str, given: object) -> None:
+    """Refuse what is no bound of a contribution, or one that double precision cannot hold anything against."""
+    allowed = f"a number above {1 / LONGEST:g} and below {LONGEST:g}"
+    require(between(given, 1 / LONGEST, LONGEST), field, given, allowed)
