@@ -198,12 +198,7 @@ def test_a_round_is_answered_once_and_the_same_question_gets_the_same_answer(tmp
     assert "was answered before" in refused.content["why"]
     # A round may be asked once; then once more in the same words, even after a restart.
     town = strict_town(tmp_path / "again")
-    agree = Letter(
-        writer=COORDINATOR, reader="site-1", about="agree",
-        content={"experiment": (town.coordinator / "experiment.toml").read_text(), "run": "abcd"},
-    )  # fmt: skip
-    guard = town.neighbours.guards["site-1"]
-    assert read(guard.answer(sealed(agree, identity(town.coordinator)))).about == "agree"
+    assert agreeing(town).about == "agree"
     content, numbers = work(town)
     first = asked(town, dict(content), numbers)
     town.restart("site-1")
@@ -229,12 +224,7 @@ BAD = {
 def test_what_no_honest_coordinator_asks_is_refused(what: str, tmp_path: Path):
     changes, words = BAD[what]
     town = strict_town(tmp_path)
-    agree = Letter(
-        writer=COORDINATOR, reader="site-1", about="agree",
-        content={"experiment": (town.coordinator / "experiment.toml").read_text(), "run": "abcd"},
-    )  # fmt: skip
-    guard = town.neighbours.guards["site-1"]
-    assert read(guard.answer(sealed(agree, identity(town.coordinator)))).about == "agree"
+    assert agreeing(town).about == "agree"
     content, numbers = work(town, **changes)
     answer = asked(town, content, numbers)
     assert (answer.about, words in answer.content["why"]) == ("refused", True), answer.content
@@ -243,12 +233,7 @@ def test_what_no_honest_coordinator_asks_is_refused(what: str, tmp_path: Path):
 def test_updates_that_are_to_be_added_up_in_secret_do_not_leave_by_themselves(tmp_path: Path):
     changes = ["sites.count=4", "privacy.unit=site", "privacy.noise=secure", "task.sample=1.0"]
     town = strict_town(tmp_path, Limits(epsilon=50.0, lifetime=100.0), [*changes, "privacy.epsilon=40"])
-    agree = Letter(
-        writer=COORDINATOR, reader="site-1", about="agree",
-        content={"experiment": (town.coordinator / "experiment.toml").read_text(), "run": "abcd"},
-    )  # fmt: skip
-    guard = town.neighbours.guards["site-1"]
-    assert read(guard.answer(sealed(agree, identity(town.coordinator)))).about == "agree"
+    assert agreeing(town).about == "agree"
     content, numbers = work(town)
     assert "none leaves by itself" in asked(town, content, numbers).content["why"]
 

@@ -5,6 +5,7 @@ Every wait has an end, and when it is over no process is left.
 
 import os
 import signal
+import subprocess
 import threading
 import time
 import tomllib
@@ -20,6 +21,7 @@ import tomli_w
 from tacit import experiment
 from tacit.deploy import folders
 from tacit.deploy.coordinator import own_place
+from tacit.deploy.folders import commands
 from tacit.deploy.handover import handed_over
 from tacit.deploy.processes import Running, free_port, online, running
 from tacit.deploy.rehearsal import ANYTHING, charged
@@ -36,6 +38,7 @@ SMALL = [
 ]  # fmt: skip
 # How long to wait for what takes a round or two, and for what takes a whole run, in seconds.
 SOON, LONG = 180.0, 420.0
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "COLUMNS": "1000"}
 
 
 def patiently(found: Callable[[], object], seconds: float = SOON, *, what: str = "it") -> float:
@@ -51,8 +54,9 @@ class Watched:
     """A run, followed as `tacit run` follows it."""
 
     def __init__(self, folder: Path, out: Path, *, resume: bool = False) -> None:
-        self.out = out
+        self.folder, self.out = folder, out
         self.rounds: list[Round] = []
+        self.remarks: list[str] = []
         self._run: Run | None = None
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._follow, args=(folder, resume), daemon=True)
@@ -60,7 +64,9 @@ class Watched:
 
     def _follow(self, folder: Path, resume: bool) -> None:
         try:
-            self._run = started(folder, self.out, resume=resume, callbacks=[self.rounds.append])
+            self._run = started(
+                folder, self.out, resume=resume, callbacks=[self.rounds.append], told=self.remarks.append
+            )
         except Exception as error:
             self._error = error
 
@@ -79,6 +85,14 @@ class Watched:
             raise self._error
         assert self._run is not None
         return self._run
+
+    def log(self) -> str:
+        """What the coordinator has said in this run: Flower prints it nowhere but in `flwr log`."""
+        number = self.remarks[0].rpartition(" ")[2]
+        given = commands(self.folder)["run"]
+        env = {**os.environ, **given.env, **QUIET, "FLWR_HOME": str(self.folder / "home")}
+        words = ["flwr", "log", number, "tacit", "--show"]
+        return subprocess.run(words, env=env, capture_output=True, text=True, timeout=SOON).stdout
 
 
 @dataclass
@@ -174,15 +188,20 @@ def standing(place: Path) -> Generator[Town]:
         town = Town(made, up, chosen, federation, place)
         yield town
         town.seen.update(up.pids.values())
-    assert not {pid for pid in town.seen if "town" in told(pid) or str(place) in told(pid)}
+    assert not {pid: said for pid in town.seen if (said := words(pid))}, "processes have not ended"
     assert not remaining(place), "processes were left behind"
 
 
-def told(pid: int) -> str:
-    """What a process says of itself: its words, where it is, and what it was told; nothing once it ended."""
-    found = ""
+def words(pid: int) -> str:
+    """The command of a process; none once it has ended."""
     with suppress(OSError):
-        found += Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ")
+    return ""
+
+
+def told(pid: int) -> str:
+    """What is known of a process: its command, where it is, and its environment."""
+    found = words(pid)
     with suppress(OSError):
         found += os.readlink(f"/proc/{pid}/cwd")
     with suppress(OSError):
@@ -208,7 +227,7 @@ def descendants(pid: int, word: str) -> list[int]:
     def below(one: int) -> bool:
         return one == pid or (one in parents and below(parents[one]))
 
-    return [one for one in parents if one != pid and below(one) and word in told(one)]
+    return [one for one in parents if one != pid and below(one) and word in words(one)]
 
 
 def same(run: Run, alone: Run) -> None:

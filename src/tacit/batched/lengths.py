@@ -55,7 +55,8 @@ def _by_sums(parts: Sequence[Part], units: int) -> Array:
             continue
         entering, back = _by_unit(inputs, units), _by_unit(signals, units)
         written = np.abs(back.swapaxes(2, 3) @ entering).sum(axis=(2, 3))
-        written += bias * np.abs(back.sum(axis=2)).sum(axis=2)
+        if bias:
+            written += np.abs(back.sum(axis=2)).sum(axis=2)
         # As in `_of_groups`.
         found += written + ROUNDING * single.reshape(*found.shape, -1).sum(axis=2)
     return found

@@ -28,16 +28,23 @@ def deploy(
     """Write the folders of a federation."""
     from tacit.deploy import folders
     from tacit.deploy.contract import contracted
+    from tacit.errors import InvalidValue
 
     found = contracted(file, changes, sites)
     place = out or Path(f"{found.document.get('name', 'experiment')}-deployment")
-    for name, path in found.public.items():
-        target = folders.coordinator_folder(place) / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, target)
-    return folders.write(
-        found.document, {name: {} for name in found.names}, place, host=host, port=port, days=days
-    )
+    tables: dict[str, dict[str, Any]] = {name: {} for name in found.names}
+    try:
+        # It is closed to everybody else: that is nothing to do to a folder that was there.
+        if place.exists() and any(place.iterdir()):
+            raise InvalidValue(f"{place} is there already: choose another folder, nothing is overwritten")
+        made = folders.write(found.document, tables, place, host=host, port=port, days=days)
+        for name, path in found.public.items():
+            target = made.coordinator / name
+            target.parent.mkdir(exist_ok=True)
+            _ = shutil.copytree(path, target) if path.is_dir() else shutil.copy(path, target)
+    except OSError as error:
+        raise InvalidValue(f"{place} cannot be written: {error.strerror}") from error
+    return made
 
 
 def show_deployment(made: "Deployed") -> None:
@@ -69,7 +76,7 @@ def rehearse(
     from tacit.reports.text import progress
 
     count = sites[0] if len(sites) == 1 else None
-    if sites and (count is None or not count.isdigit()):
+    if sites and (count is None or not count.isdecimal()):
         raise InvalidValue(f"--sites {','.join(sites)} is not allowed: a rehearsal takes a number of sites")
     name = experiment.read(file, changes).name
     place = out or place_for(Path("runs") / f"{name}-rehearsal", resume=False)

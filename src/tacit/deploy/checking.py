@@ -10,17 +10,28 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tacit.deploy import certificates
-from tacit.deploy.sitefile import DOOR, ENTROPY, IDENTITY, KEY_BYTES, LEDGER, SITE_FILE, SiteFile, identity
+from tacit.deploy.accepting import rules
+from tacit.deploy.sitefile import (
+    DOOR,
+    ENTROPY,
+    IDENTITY,
+    KEY_BYTES,
+    LEDGER,
+    SITE_FILE,
+    UNUSABLE,
+    SiteFile,
+    identity,
+)
 from tacit.errors import BudgetExhausted, InvalidFile, TacitError
-from tacit.reading import Table
 
 if TYPE_CHECKING:
     from tacit.experiment import Experiment
     from tacit.privacy.release import Release
     from tacit.setting import Setting
+    from tacit.sites.site import Federation
 
 # What a path to a socket may be long, in bytes; the system allows no more.
 LONGEST_DOOR = 107
@@ -45,6 +56,9 @@ class Finding:
     mend: str = ""
 
 
+Part = Callable[[Path, SiteFile], Iterator[Finding]]
+
+
 def check(folder: str | Path, experiment_file: str | Path | None = None) -> list[Finding]:
     """What there is to say about a site's folder, and about an experiment at that site.
 
@@ -56,21 +70,16 @@ def check(folder: str | Path, experiment_file: str | Path | None = None) -> list
     try:
         file = SiteFile.read(place)
     except TacitError as error:
-        return [Finding(False, str(error), f"correct {SITE_FILE}; nothing else was looked at")]
+        there = (place / SITE_FILE).exists()
+        mend = f"correct {SITE_FILE}" if there else f"name the folder of a site, with its {SITE_FILE} in it"
+        return [Finding(False, str(error), f"{mend}; nothing else was looked at")]
     found = [
         Finding(True, f"{SITE_FILE} can be read: this is {file.name}, one of {len(file.colleagues)} sites")
     ]
-    parts: list[Callable[[Path, SiteFile], Iterator[Finding]]] = [
-        _keys,
-        _node,
-        _people,
-        _door,
-        _limits,
-        _ledger,
-    ]
+    parts: list[Part] = [_keys, _node, _people, _door, _limits, _ledger, _unusable]
     if experiment_file is None:
         parts.append(_data)
-    if experiment_file is not None:
+    else:
         parts.append(lambda place, file: _experiment(place, file, Path(experiment_file)))
     for part in parts:
         try:
@@ -151,6 +160,8 @@ def _door(place: Path, file: SiteFile) -> Iterator[Finding]:
     if size > LONGEST_DOOR:
         told = f"the path of {DOOR} has {size} bytes, and the system allows {LONGEST_DOOR}"
         yield Finding(False, told, "move this folder to a shorter place, such as /opt/tacit")
+    if not (place / DOOR).parent.is_dir():
+        yield Finding(False, f"the folder of {DOOR} is not there", "make it, then run install.sh")
 
 
 def _limits(place: Path, file: SiteFile) -> Iterator[Finding]:
@@ -181,7 +192,10 @@ def _ledger(place: Path, file: SiteFile) -> Iterator[Finding]:
     try:
         found = verify(path, limits.delta)
     except TacitError as error:
-        yield Finding(False, str(error), "run this as root, or as the user of the guard")
+        mend = (
+            "run this as root, or as the user of the guard; if that is no help, it is damaged: stop the guard"
+        )
+        yield Finding(False, str(error), mend)
         return
     if not found.valid:
         yield Finding(
@@ -200,6 +214,14 @@ def _ledger(place: Path, file: SiteFile) -> Iterator[Finding]:
     yield Finding(left > 0, f"{told}; {rest}{_most(limits.lifetime)}", mend)
 
 
+def _unusable(place: Path, file: SiteFile) -> Iterator[Finding]:
+    """Whether the guard waits for somebody to look at the records."""
+    if (place / UNUSABLE).exists():
+        why = (place / UNUSABLE).read_text(encoding="utf-8").strip()
+        mend = "once that is mended: tacit site accept . EXPERIMENT.toml"
+        yield Finding(False, f"no experiment is answered, for the records could not be used: {why}", mend)
+
+
 def _most(lifetime: float) -> str:
     if math.isinf(lifetime):
         return "what may be spent in all has no limit"
@@ -207,28 +229,21 @@ def _most(lifetime: float) -> str:
 
 
 def _data(place: Path, file: SiteFile) -> Iterator[Finding]:
-    """Whether the records are there, as far as that can be told without an experiment."""
-    from tacit.sites.distant import own_file
-
+    """Whether the records are there, and as agreed, as far as that can be told without an experiment."""
     if not file.data:
         yield Finding(False, f"{SITE_FILE} does not say where the records are", "fill in its table [data]")
         return
-    given = file.data.get("path")
-    if not isinstance(given, str):
-        return
-    path = place / given
-    yield from _guarded(place, path)
-    if path.is_dir():
-        files = cast(Table, file.data.get("files", {}))
-        for name, part in files.items():
-            there = (path / str(part)).is_file()
-            told = f"[data.files] {name} = {part!r} {'is there' if there else 'is not there'}"
-            yield Finding(there, told, "" if there else "put the file there, or correct its name")
+    if not file.agreed:
+        told = f"{SITE_FILE} does not say what is agreed about the records"
+        yield Finding(False, told, "accept an experiment: tacit site accept . EXPERIMENT.toml")
         return
     try:
-        yield _enough(len(own_file("[data] path", given, place)), file)
+        agreed = rules(file.agreed, place)
     except TacitError as error:
-        yield Finding(False, str(error), "put the file there, or correct [data] path")
+        told = f"what is agreed about the records cannot be: {error}"
+        yield Finding(False, told, "accept an experiment: tacit site accept . EXPERIMENT.toml")
+        return
+    yield from _fitting(place, file, lambda: agreed.at_site(file.name, file.data, place))
 
 
 def _guarded(place: Path, path: Path) -> Iterator[Finding]:
@@ -238,7 +253,7 @@ def _guarded(place: Path, path: Path) -> Iterator[Finding]:
     found, guard = path.stat(), (place / "secret").stat()
     inside = (place / "data").resolve() in path.resolve().parents
     if not inside and found.st_mode & stat.S_IROTH:
-        mend = "chmod o= on it, or on the folder that it is in, if no other user of this machine may read it"
+        mend = "chmod o= on it, even if the folder that it is in is closed"
         yield Finding(False, f"everybody on this machine may read {path}", mend)
     readable = (
         (found.st_uid == guard.st_uid and found.st_mode & stat.S_IRUSR)
@@ -268,17 +283,27 @@ def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[Finding]:
         text = path.read_text(encoding="utf-8")
         experiment = read_safely(text, place, file)
         setting = set_up(experiment)
-    except (OSError, UnicodeDecodeError) as error:
-        yield Finding(False, f"{path} cannot be read: {error}")
+    except OSError as error:
+        yield Finding(False, f"{path} cannot be read: {error.strerror}", "name the file of an experiment")
+        return
+    except UnicodeDecodeError:
+        yield Finding(False, f"{path} cannot be read: it is no text", "name the file of an experiment")
         return
     except TacitError as error:
-        yield Finding(False, f"the experiment would be refused: {error}", "tell the coordinator")
+        mend = "decide about it, and tell the coordinator"
+        yield Finding(False, f"the experiment would be refused: {error}", mend)
         return
     yield Finding(True, f"the experiment is {experiment.name}, marked {digest_of(text)} in the guard's log")
     price = tuple(own_price(setting.whole_price(), file.name))
     yield from _told(experiment, setting, price)
     yield from _allowed(file, place, experiment, price)
-    yield from _fitting(place, file, experiment, setting)
+    yield from _fitting(
+        place,
+        file,
+        lambda: experiment.data.at_site(
+            file.name, file.data, place, sites=experiment.sites, task=setting.task
+        ),
+    )
 
 
 def _told(experiment: "Experiment", setting: "Setting", price: "tuple[Release, ...]") -> Iterator[Finding]:
@@ -342,13 +367,13 @@ def _bear(place: Path, file: SiteFile, price: "tuple[Release, ...]") -> None:
         books.check(price)
 
 
-def _fitting(place: Path, file: SiteFile, experiment: "Experiment", setting: "Setting") -> Iterator[Finding]:
-    """Whether the records are as the experiment wants them."""
+def _fitting(place: Path, file: SiteFile, opened: "Callable[[], Federation]") -> Iterator[Finding]:
+    """Whether the records are as agreed."""
     given = file.data.get("path")
     if isinstance(given, str):
         yield from _guarded(place, place / given)
     try:
-        own = experiment.data.at_site(file.name, file.data, place, sites=experiment.sites, task=setting.task)
+        own = opened()
     except TacitError as error:
         yield Finding(
             False, f"the records cannot be used: {error}", f"correct [data] in {SITE_FILE}, or the file"

@@ -176,7 +176,7 @@ def online(coordinator: Path, until: float) -> list[str]:
 
 
 def flwr(coordinator: Path, *words: str, until: float) -> dict[str, Any]:
-    """What Flower's command line answers, as JSON."""
+    """What Flower's command line answers, as JSON; where it fails it may say so there (`success`)."""
     given = commands(coordinator)["run"]
     command = Command(["flwr", *words, "--format", "json"], {**given.env, **_quiet(coordinator)}, given.cwd)
     said = _call(command, until)

@@ -112,7 +112,7 @@ def rehearse(
         TacitError: What the user can mend. Whatever was started has been stopped by then.
     """
     experiment = here(read(file, changes), sites, told)
-    if out.exists() and any(out.iterdir()):
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InvalidValue(f"{out} is there already: choose another folder, nothing is overwritten")
     federation = experiment.opened()
     document, tables = laid_out(experiment, federation, out)
@@ -140,6 +140,11 @@ def laid_out(experiment: Experiment, federation: "Federation", out: Path) -> tup
 def here(experiment: Experiment, sites: int | None, told: Callable[[str], None]) -> Experiment:
     """The experiment, for as many sites as are to be started here."""
     privacy = experiment.privacy
+    if getattr(experiment.data, "distant", False):
+        raise Refused(
+            f"[data] kind = {experiment.data.kind!r} is at the sites, and a rehearsal deals data out: "
+            "rehearse with a file whose data are here, simulated for one"
+        )
     if (
         not isinstance(privacy, Open)
         and not privacy.rehearsal
@@ -155,7 +160,7 @@ def here(experiment: Experiment, sites: int | None, told: Callable[[str], None])
         return experiment
     wanted = min(experiment.sites.count, USUAL_SITES) if sites is None else sites
     require_count("sites", wanted)
-    if wanted != experiment.sites.count:
+    if sites is None and wanted != experiment.sites.count:
         told(
             f"{wanted} sites instead of {experiment.sites.count}, each of them two programs; --sites for more"
         )

@@ -91,6 +91,8 @@ def _require_alive(folder: Path, number: str, directory: Directory, heard: float
     """Refuse to wait for a run that Flower has given up; when Flower was last heard of."""
     try:
         listed = flwr(folder, "list", LINK, "--run-id", number, until=time.monotonic() + PATIENCE)
+        if listed.get("success") is False:
+            raise NotRunning(str(listed.get("error-message", "it does not say why")))
     except NotRunning as error:
         if time.monotonic() - heard < AWAY:
             return heard

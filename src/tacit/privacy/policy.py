@@ -328,6 +328,6 @@ class Open:
 
 
 def require_bound(field: str, given: object) -> None:
-    """Refuse what is no bound of a contribution, or one that double precision cannot hold anything against."""
+    """Refuse what is no bound of a contribution, or one that double precision has no lengths for."""
     allowed = f"a number above {1 / LONGEST:g} and below {LONGEST:g}"
     require(between(given, 1 / LONGEST, LONGEST), field, given, allowed)
