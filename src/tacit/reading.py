@@ -220,4 +220,5 @@ def refuse_unknown(place: str, fields: Mapping[str, Any], known: list[str]) -> N
     for key in fields:
         if key not in known:
             near = hint(key, known)
-            raise InvalidFile(f"{place}{key} is not known{near or ': it must be ' + choices(sorted(known))}")
+            allowed = f": it must be {choices(sorted(known))}" if known else ": nothing can be set here"
+            raise InvalidFile(f"{place}{key} is not known{near or allowed}")

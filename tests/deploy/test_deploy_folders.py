@@ -157,7 +157,7 @@ def test_data_may_be_there_before(tmp_path: Path) -> None:
         ({}, {}, "one site at least"),
         ({"coordinator": {}}, {}, "other names than"),
         ({"a b": {}, "A-B": {}}, {}, "differ in more than signs"),
-        ({"!": {}}, {}, "a letter or a digit"),
+        ({"!": {}}, {}, "a letter from a to z or a digit"),
         ({"a": {}}, {"host": "a:1"}, "host"),
         ({"a": {}}, {"port": 65535}, "port"),
         ({"a": {}}, {"days": 0}, "days"),

@@ -107,11 +107,12 @@ def over_budget(made, up) -> None:
     up.kill("guard:site-2", gently=True)
     file = made.sites["site-2"] / "site.toml"
     text = file.read_text()
-    file.write_text(text.replace("epsilon = inf", "epsilon = 0.5", 1))
+    file.write_text(text.replace("lifetime = inf", "lifetime = 3.5", 1))
     assert file.read_text() != text
     up.start("guard:site-2")
     assert patiently(lambda: "is guarded" in up.log("guard:site-2").read_text().splitlines()[-1])
-    with pytest.raises(BudgetExhausted, match="site-2 refuses"):
-        started(made.coordinator, own_place(made.coordinator))
-    assert "refused: " in up.log("guard:site-2").read_text()
-    assert "site-2 refuses" in up.log("superexec").read_text()
+    place = own_place(made.coordinator)
+    with pytest.raises(BudgetExhausted, match="site-2 refuses: budget of records@site-2 exhausted"):
+        started(made.coordinator, place)
+    assert "refused: budget of records@site-2 exhausted" in up.log("guard:site-2").read_text()
+    assert "site-2 refuses: budget of records@site-2 exhausted" in (place / "log.txt").read_text()

@@ -302,6 +302,8 @@ def deploy(
             file, changes=changes or [], sites=names, host=host, port=port, days=days, out=out
         )
         output.document(deploying.deployment(made)) if json else deploying.show_deployment(made)
+        for caution in deploying.cautions(made, host):
+            output.talk(f"warning: {caution}", quiet=quiet)
 
 
 @site.command()

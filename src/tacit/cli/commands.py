@@ -204,6 +204,11 @@ def run(
                 asked, place, resume=resume, announce=lambda line: output.talk(line, quiet=quiet)
             )
     read = experiment.read(file, changes)
+    if getattr(read.data, "distant", False):
+        raise InvalidValue(
+            f"[data] kind = {read.data.kind!r} is at the sites: make their folders (tacit deploy {file}), "
+            "and run the coordinator's (tacit run FOLDER)"
+        )
     for caution in read.cautions():
         output.talk(f"warning: {caution}", quiet=quiet)
     place = out or _place(file, read.name, repr(read), resume=resume)

@@ -56,6 +56,24 @@ def show_deployment(made: "Deployed") -> None:
     ])  # fmt: skip
 
 
+def cautions(made: "Deployed", host: str) -> list[str]:
+    """What whoever has made folders may want to reconsider."""
+    from tacit import experiment
+    from tacit.deploy.certificates import is_here
+    from tacit.privacy.policy import Open
+
+    chosen = experiment.read(made.coordinator / "experiment.toml")
+    found = chosen.cautions()
+    if is_here(host):
+        found.append(f"{host} is this machine alone: give --host, the name under which sites reach it")
+    if isinstance(chosen.privacy, Open) or chosen.privacy.rehearsal:
+        what = "promises nothing" if isinstance(chosen.privacy, Open) else "is a rehearsal"
+        found.append(
+            f"the experiment {what}: sites refuse it unless they set epsilon = inf in their [limits]"
+        )
+    return found
+
+
 def deployment(made: "Deployed") -> dict[str, Any]:
     """The same as plain data."""
     return {

@@ -8,6 +8,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,21 +29,30 @@ if TYPE_CHECKING:
 
 # What a run is told by whoever starts it, in Flower's settings of the run.
 FOLDER, OUT, RESUME = "tacit-folder", "tacit-out", "tacit-resume"
-EXPERIMENT, FAILED = "experiment.toml", "failed.json"
+EXPERIMENT, FAILED, LOG = "experiment.toml", "failed.json", "log.txt"
 
 
 def coordinate(meet: Meet, settings: Mapping[str, Any]) -> None:
     """Run the experiment of a folder; what comes of it is in the run's own folder, errors included."""
     folder, resume = Path(str(settings[FOLDER])), bool(settings[RESUME])
     out = Path(str(settings[OUT])) if settings[OUT] else own_place(folder, resume=resume)
+    out.mkdir(parents=True, exist_ok=True)
+
+    def told(message: str) -> None:
+        # What a run says goes nowhere under Flower, unless somebody asks Flower for it.
+        print(message, file=sys.stderr, flush=True)
+        with (out / LOG).open("a", encoding="utf-8") as stream:
+            stream.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {message}\n")
+
     try:
-        run = conducted(meet, folder, out, resume=resume, told=say, shown=shown)
-        say(run.summary())
+        run = conducted(
+            meet, folder, out, resume=resume, told=told, shown=lambda entry: told(in_words(entry))
+        )
+        told(run.summary())
     except TacitError as error:
         # Flower tells nobody why a run failed: whoever waits for it reads it here.
-        out.mkdir(parents=True, exist_ok=True)
         Directory(out).write_json(FAILED, {"kind": type(error).__name__, "message": str(error)})
-        say(f"stopped: {error}")
+        told(f"stopped: {error}")
         raise
 
 
@@ -51,18 +61,13 @@ def own_place(folder: Path, *, resume: bool = False) -> Path:
     return place_for(folder / "runs" / read(folder / EXPERIMENT).name, resume=resume)
 
 
-def say(message: str) -> None:
-    """A line of the run's log."""
-    print(message, file=sys.stderr, flush=True)
-
-
-def shown(entry: "Round") -> None:
-    """A line for a round."""
+def in_words(entry: "Round") -> str:
+    """A line of the log for a round."""
     scores = ", ".join(f"{name} {value:.3f}" for name, value in entry.scores.items())
     spent = "" if entry.epsilon is None else f", epsilon {entry.epsilon:.3f}"
     faults = "".join(f"; {fault.site or 'a site'}: {fault.reason}" for fault in entry.faults)
     sites = "" if entry.sites is None else f", {entry.sites - len(entry.faults)} of {entry.sites} sites"
-    say(f"round {entry.number}/{entry.rounds}{sites}{spent}{', ' * bool(scores)}{scores}{faults}")
+    return f"round {entry.number}/{entry.rounds}{sites}{spent}{', ' * bool(scores)}{scores}{faults}"
 
 
 def conducted(
@@ -71,7 +76,7 @@ def conducted(
     out: Path,
     *,
     resume: bool = False,
-    told: Callable[[str], None] = say,
+    told: Callable[[str], None] = print,
     shown: "Callable[[Round], None] | None" = None,
 ) -> "Run":
     """Run the experiment of a coordinator's folder with whoever is met there.

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import sys
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -45,6 +46,11 @@ COORDINATOR_ROLES = {
 }
 # The port of the superlink behind the door, and of a node among its own parts: each on its machine alone.
 INNER, LOCAL = 9091, 9094
+
+# Letters that are more than a plain one with a mark.
+LETTERS = str.maketrans(
+    {"ø": "o", "Ø": "O", "æ": "ae", "Æ": "Ae", "ß": "ss", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D"}
+)
 
 LICENSE = """\
 Licensed under the Apache License, Version 2.0: https://www.apache.org/licenses/LICENSE-2.0
@@ -109,8 +115,9 @@ def commands(folder: str | Path) -> dict[str, Command]:
 
 def slug_of(name: str) -> str:
     """A site's name as it may stand in the names of files and services."""
-    found = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
-    require(bool(found), "site", name, "a name with a letter or a digit in it")
+    plain = unicodedata.normalize("NFKD", name.translate(LETTERS)).encode("ascii", "ignore").decode()
+    found = re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-.")
+    require(bool(found), "site", name, "a name with a letter from a to z or a digit in it")
     return found
 
 
@@ -314,6 +321,8 @@ def renew_keys(site: str | Path) -> str:
 def _require_writable(sites: Mapping[str, object], out: Path, host: str, port: int, days: int) -> None:
     certificates.require_host(host)
     require_count("days", days)
+    most = certificates.AUTHORITY_DAYS
+    require(days <= most, "days", days, f"at most {most}, as long as the authority itself is valid")
     require(1 <= port <= 65535 - len(sites), "port", port, "a port, with room above it for each site")
     require(bool(sites), "sites", list(sites), "one site at least")
     require(COORDINATOR not in sites, "sites", list(sites), f"other names than {COORDINATOR!r}")

@@ -66,7 +66,12 @@ class Guard:
         self.told = told
         self._identity, self._entropy = identity(folder), entropy(folder)
         self._coordinator = Roster({COORDINATOR: bytes.fromhex(self.file.coordinator)})
-        (self.folder / EXPERIMENTS).mkdir(parents=True, exist_ok=True)
+        if not (self.folder / "state").is_dir():
+            raise LedgerTampered(
+                f"{self.folder / 'state'} is gone: it is the memory of what was spent. Put it back, or "
+                "begin anew with new keys in a new folder"
+            )
+        (self.folder / EXPERIMENTS).mkdir(mode=0o700, exist_ok=True)
         self._lock = locked(self.folder)
         try:
             self._require_books()

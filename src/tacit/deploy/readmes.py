@@ -171,6 +171,7 @@ You need Linux with systemd and Python 3.11 or newer. Everything is done as root
 
 ## What is happening
 
+- The log of a run: `runs/NAME/log.txt`, who has agreed, refused and answered, and why not.
 - The log of the programs: `journalctl -u tacit-superlink -u tacit-superexec -f`.
 - What a run promises and costs, before any site is asked: `venv/bin/tacit plan experiment.toml`.
 - To stop everything: `systemctl stop tacit-superexec tacit-superlink`.

@@ -27,7 +27,7 @@ from tacit.keys import Key
 from tacit.privacy import noise
 from tacit.privacy.accounting import calibrate
 from tacit.privacy.mechanism import Mechanism, ProtectedRecords, Unprotected
-from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.policy import Open, Privacy, require_bound
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.release import Release, View
 from tacit.sites.site import Federation
@@ -85,8 +85,9 @@ class Augmentation(ABC):
     def __post_init__(self) -> None:
         for name in ("latent", "hidden", "steps"):
             require_count(name, getattr(self, name))
-        for name in ("alpha", "beta", "k", "lr", "clip"):
+        for name in ("alpha", "beta", "k", "lr"):
             require_positive(name, getattr(self, name))
+        require_bound("clip", self.clip)
         require_rate("sample", self.sample)
         require_word("residuals", self.residuals, ("drawn", "none"))
         if self.epsilon is not None:
