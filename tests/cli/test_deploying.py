@@ -164,9 +164,11 @@ def test_what_cannot_be_deployed_is_refused_and_leaves_nothing_behind(
     assert not out.exists()
 
 
-@pytest.mark.parametrize("rule", [{"kind": "mine:Mine"}, {"kind": "mixing", "then": {"kind": "mine:Mine"}}])
+@pytest.mark.parametrize(
+    "rule", [{"kind": "own_rule:Mine"}, {"kind": "mixing", "then": {"kind": "own_rule:Mine"}}]
+)
 def test_own_code_is_not_deployed(tmp_path: Path, rule: dict[str, Any]):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "own_rule.py").write_text(
         "from tacit.aggregation.coordinates import TrimmedMean\nclass Mine(TrimmedMean): pass\n"
     )
     file = written(tmp_path, {**TABLE, "aggregation": rule})

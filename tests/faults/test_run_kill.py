@@ -61,8 +61,11 @@ class Witness(Local):
     def train(self, *given):
         _, _, _, names, mechanism, key = given
         number = key.path[0]
-        note(self.book, "owed", *((price.purpose, price.party) for price in mechanism.release(number, names)))
-        self.tell()
+        counting = number == "count"
+        prices = mechanism.counting(names) if counting else mechanism.release(number, names)
+        note(self.book, "owed", *((price.purpose, price.party) for price in prices))
+        # Whoever listens counts rounds.
+        _ = None if counting else self.tell()
         updates = super().train(*given)
         note(self.book, "let out", number, hashlib.sha256(updates.matrix.numpy().tobytes()).hexdigest())
         return updates

@@ -66,15 +66,22 @@ def knock(path: str, content: bytes, seconds: float) -> bytes:
 
 
 def listening(path: str) -> bool:
-    """Whether a guard answers at a door."""
-    _require_short(path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.settimeout(PATIENCE)
-        try:
-            line.connect(path)
-        except OSError:
-            return False
-        return True
+    """Whether a guard answers at a door, however long its path."""
+    folder, name = os.path.split(path)
+    try:
+        handle = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.settimeout(PATIENCE)
+            # The folder by its number: the name of a socket must be short.
+            line.connect(f"/proc/self/fd/{handle}/{name}")
+            return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
 
 
 def serve(path: str, answer: Callable[[bytes], bytes], *, stop: threading.Event | None = None) -> None:
