@@ -161,6 +161,7 @@ def test_replicates_go_on_where_the_data_say(tmp_path):
     assert later["ril2"].tolist() == alone["ril2"].tolist()
 
 
+@pytest.mark.slow
 def test_a_study_that_was_cut_off_goes_on_with_fewer_processes_to_the_same_end(whole, tmp_path):
     place, seen = tmp_path / "run", []
 

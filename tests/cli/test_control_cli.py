@@ -86,6 +86,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # Every regime, from the file to the table.
 
 
+@pytest.mark.slow
 def test_the_file_that_new_writes_is_planned_and_runs(folder: Path):
     assert tacit("new", "control", "-q")[:2] == (0, "control.toml\n")
     assert tacit("plan", "control.toml")[0] == 0

@@ -5,6 +5,7 @@ The one test of the suite that starts everything; it takes a minute or two, most
 
 import subprocess
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,9 @@ def end(program: "subprocess.Popen[bytes]") -> None:
             pass
 
 
-def test_three_sites_come_to_what_one_process_does_and_strangers_are_turned_away(tmp_path: Path):
+@contextmanager
+def standing(tmp_path: Path):
+    """A federation of three sites that is up, and gone afterwards."""
     chosen = experiment.read(SURVIVAL, SMALL)
     federation = chosen.opened()
     out = tmp_path / "town"
@@ -71,6 +74,14 @@ def test_three_sites_come_to_what_one_process_does_and_strangers_are_turned_away
         document, tables, out, host="127.0.0.1", port=port, limits=dict.fromkeys(tables, OPEN)
     )
     with running(made.coordinator, made.sites, port, logs=tmp_path / "logs") as up:
+        yield made, up, chosen, federation
+        pids = dict(up.pids)
+    for role, pid in pids.items():
+        assert not Path(f"/proc/{pid}").exists(), role
+
+
+def test_three_sites_come_to_what_one_process_does_and_strangers_are_turned_away(tmp_path: Path):
+    with standing(tmp_path) as (made, up, chosen, federation):
         run = started(made.coordinator, own_place(made.coordinator))
         alone = chosen.trained(federation, tmp_path / "alone")
         assert float((run.state - alone.state).abs().max()) <= 1e-6
@@ -78,10 +89,13 @@ def test_three_sites_come_to_what_one_process_does_and_strangers_are_turned_away
         assert run.scores == pytest.approx(alone.scores, abs=1e-9)
         assert not run.record.trouble()
         strangers(made.sites["site-1"], tmp_path, up.log("superlink"))
+
+
+@pytest.mark.slow
+def test_a_site_whose_life_has_no_room_left_refuses_with_the_reason_in_both_logs(tmp_path: Path):
+    with standing(tmp_path) as (made, up, _, _):
+        started(made.coordinator, own_place(made.coordinator))
         over_budget(made, up)
-        pids = dict(up.pids)
-    for role, pid in pids.items():
-        assert not Path(f"/proc/{pid}").exists(), role
 
 
 def strangers(site: Path, tmp_path: Path, superlink: Path) -> None:

@@ -353,6 +353,7 @@ def soak(tmp_path, kills):
     assert sum(map(len, chains)) >= kills
 
 
+@pytest.mark.slow
 def test_row_50_twenty_kills_at_random_instants_change_nothing(tmp_path):
     soak(tmp_path, 20)
 

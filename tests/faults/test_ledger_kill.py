@@ -6,6 +6,7 @@ import signal
 import time
 from collections import Counter
 
+import pytest
 from processes import forked
 
 from tacit.errors import LedgerUnusable
@@ -80,6 +81,7 @@ def paid(path):
         return Counter(entry["ticket"] for entry in ledger.entries() if entry["kind"] == "release")
 
 
+@pytest.mark.slow
 def test_a_ledger_killed_at_any_instant_opens_and_has_paid_for_everything_released(tmp_path):
     path, released, journal = tmp_path / "ledger.db", tmp_path / "released", tmp_path / "ledger.db-journal"
     with Ledger(path) as ledger:

@@ -179,6 +179,7 @@ class Flipper:
         os.close(self.file)
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_anywhere_in_a_row_is_found(path):
     data, rows = located(path)
     chance, missed, tried = random.Random(30), [], 0

@@ -274,6 +274,7 @@ def test_a_rehearsal_killed_at_any_instant_is_resumed_to_the_same_bits(trials):
     assert len(stages) >= 6, "the kills were not spread over the run"
 
 
+@pytest.mark.slow
 def test_a_rehearsal_killed_again_and_again_is_resumed_to_the_same_bits(trials):
     chains = killed_again_and_again(trials(rounds=16), kills=26, seed=2)
     assert max(map(len, chains)) >= 4, "no run was killed often"
@@ -351,6 +352,7 @@ def dying(trial, at):
     return os.WIFSIGNALED(status)
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_any_step_that_changes_the_disk_is_resumed_to_the_same_bits(trials):
     made = trials(privacy=PRIVATE, rounds=2)
     whole, stages = next(made).go(), []

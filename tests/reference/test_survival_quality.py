@@ -71,6 +71,7 @@ def test_record_level_epsilon_one_on_breast_cancer_cohorts_costs_at_most_a_hundr
     ("name", "cause", "margin", "federated"),
     [("metabric-2019", 1, 0.015, 0.68), ("dialysis", None, 0.015, 0.645), ("leuksurv", None, 0.034, 0.665)],
 )
+@pytest.mark.slow
 def test_where_sites_are_real_federation_beats_each_site_alone(name, cause, margin, federated):
     gains, scores = [], []
     for seed in (0, 1):

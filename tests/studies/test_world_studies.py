@@ -297,6 +297,7 @@ def test_a_study_that_dies_in_the_middle_of_a_run_goes_on_there_to_the_same_end(
         assert done.rows[cell]["spent"] == row["spent"], cell
 
 
+@pytest.mark.slow
 def test_several_processes_come_to_the_same(whole, tmp_path):
     done = read(tmp_path, FILE, "study.regimes=['federated']", "study.workers=2").run(tmp_path / "run")
     assert len(done.rows) == 2
