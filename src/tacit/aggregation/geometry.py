@@ -115,7 +115,8 @@ def squared_distances(gram: Array) -> Array:
     """Squared distances between rows (sites, sites); what is below rounding is zero."""
     squares = gram.diagonal()
     sums = squares[:, None] + squares
-    distances = sums - 2 * gram
+    # Both triangles, whose last digits differ: or two rows would not agree on how far they are apart.
+    distances = sums - (gram + gram.T)
     distances[distances < ROUNDING * sums] = 0.0
     return distances
 
