@@ -7,7 +7,7 @@ from torch import nn
 
 import tacit
 from tacit import Federation, Key, Open, Privacy, Supervised
-from tacit.baselines import compare
+from tacit.baselines import rivals
 from tacit.errors import Refused
 from tacit.privacy.provenance import Provenance
 from tacit.sites.tables import Table, from_arrays
@@ -43,7 +43,8 @@ def compared(
     given: Supervised, whole: Federation, rounds: int = ROUNDS, provenance: Provenance | None = None
 ):
     allowed = provenance or Provenance(Open(), public=False)
-    return compare(given, whole, rounds, whole.held_out, allowed, Key(5, rehearsal=True))
+    found = rivals(given, whole, rounds, whole.held_out, allowed, Key(5, rehearsal=True))
+    return {name: score(whole.held_out) for name, score in found.items()}
 
 
 def by_torch(parts: list[Table], steps: int) -> nn.Module:
@@ -106,15 +107,9 @@ def test_more_rounds_are_more_work():
 def test_baselines_repeat_with_the_key(work):
     first, second = (compared(task(**work), federation()) for _ in range(2))
     assert first == second
-    other = compare(
-        task(**work),
-        federation(),
-        ROUNDS,
-        table(40, 2),
-        Provenance(Open(), public=False),
-        Key(6, rehearsal=True),
-    )
-    assert other != first
+    test, allowed = table(40, 2), Provenance(Open(), public=False)
+    others = rivals(task(**work), federation(), ROUNDS, test, allowed, Key(6, rehearsal=True))
+    assert {name: score(test) for name, score in others.items()} != first
 
 
 def test_they_do_the_local_work_of_the_task():

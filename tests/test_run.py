@@ -90,7 +90,8 @@ def test_a_run_without_held_out_records_has_no_score(patients):
 
 
 def test_the_summary_says_the_promise_the_scores_and_the_statement(run):
-    said = run.summary()
+    assert max(map(len, run.summary().splitlines())) <= 80
+    said = " ".join(run.summary().split())
     for part in (
         "trial",
         "logistic-hazard",

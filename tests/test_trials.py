@@ -131,6 +131,7 @@ def test_trials_that_were_cut_off_go_on_where_they_were(tmp_path):
     assert resumed.tables == trials.attempt(asked, None).tables
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_table_and_keeps_it(tmp_path):
     path = written(tmp_path)
     done = subprocess.run(

@@ -3,8 +3,9 @@
 Both look at records without protection. They are for simulations, open runs and rehearsals.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -17,66 +18,93 @@ from tacit.questions import closing_of
 from tacit.sites.site import Cohort, Federation
 from tacit.sites.tables import Records
 from tacit.task import Task, of_round
+from tacit.watching import Tell, nobody
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+EACH, TOGETHER = "training each site alone, to compare", "training on pooled records, to compare"
+# How good something is on these records.
+Scoring = Callable[[Any], dict[str, float]]
 
-def compare(
+
+def rivals(
     task: Task,
     federation: Federation,
     rounds: int,
     test: Records | None,
     provenance: Provenance,
     key: Key,
-    apart: Sequence[tuple[Sequence[str], Records]] = (),
-) -> dict[str, dict[str, float]]:
-    """The scores of each site `alone` (their mean) and of all records `pooled`.
+    parted: Callable[[Any], Sequence[tuple[Sequence[str], Any]]] = lambda records: (),
+    tell: Tell = nobody,
+) -> dict[str, Scoring]:
+    """How each site `alone` (their mean) and all records `pooled` score records: both are trained here.
 
     Args:
         task: What is learnt.
         federation: Who holds which records.
         rounds: How many.
-        test: The records to score models on; without any, nothing is compared.
+        test: The records that models will be scored on; without any, nothing is trained.
         provenance: Who may look.
         key: The run's key.
-        apart: The same records by the sites that they are scored for, where several models are compared with.
+        parted: Records by the sites that they are scored for, where several models are compared with.
+        tell: Told what is being done.
     """
     if test is None:
         return {}
     provenance.look("the scores of models trained alone and on pooled records", instead="do without them")
     if layout_of(task) == "columns":
         # Columns have no rounds: the task knows what its parties can do alone.
-        return cast(Any, task).compared(federation, test)
+        tell("training one party alone and on all columns, to compare", None)
+        return cast(Any, task).rivals(federation)
     start = task.start(federation, key / "start")
     everybody, pooled = federation.cohort(list(federation)), federation.pooled()
-    alone = _trained(task, start, everybody, rounds, key / "alone")
-    together = _trained(task, start, pooled.cohort(["pooled"]), rounds, key / "pooled")
+    alone = _trained(task, start, everybody, rounds, key / "alone", partial(tell, EACH))
+    together = _trained(
+        task, start, pooled.cohort(["pooled"]), rounds, key / "pooled", partial(tell, TOGETHER)
+    )
+    places = {name: place for place, name in enumerate(federation)}
     if hasattr(task, "score_each"):
         # Agents that trained alone are judged where they trained.
-        own = {name: place for place, name in enumerate(federation)}
-        known = cast(Any, task).score_each(alone, own, test)
-        return {"alone": known, "pooled": task.score(together[0], test)}
-    if not apart:
-        return {"alone": _scores(task, alone, test), "pooled": _scores(task, together, test)}
-    places = {name: place for place, name in enumerate(federation)}
-    own = [(alone[[places[name] for name in names]], table) for names, table in apart]
+        return {
+            "alone": lambda records: cast(Any, task).score_each(alone, places, records),
+            "pooled": lambda records: task.score(together[0], records),
+        }
+
+    def scoring(states: Callable[[Sequence[str]], "Tensor"]) -> Scoring:
+        def score(records: Any) -> dict[str, float]:  # noqa: ANN401
+            parts = [(names, own, _scores(task, states(names), own)) for names, own in parted(records)]
+            if not parts:
+                return _scores(task, states(list(federation)), records)
+            return weighed([(len(own), scores) for _, own, scores in parts])
+
+        return score
+
     return {
-        "alone": weighed([(len(table), _scores(task, states, table)) for states, table in own]),
-        "pooled": weighed([(len(table), _scores(task, together, table)) for _, table in apart]),
+        "alone": scoring(lambda names: alone[[places[name] for name in names]]),
+        "pooled": scoring(lambda names: together),
     }
 
 
-def _trained(task: Task, start: "Tensor", cohort: Cohort, rounds: int, key: Key) -> "Tensor":
+def _trained(
+    task: Task,
+    start: "Tensor",
+    cohort: Cohort,
+    rounds: int,
+    key: Key,
+    tell: Callable[[float | None], None] = lambda share: None,
+) -> "Tensor":
     """The states (sites, coordinates) after as many rounds of work without any exchange."""
     import torch
 
     # Sums are divided by a site's own expected batch: nothing is averaged that would need a common scale.
     apart = replace(cohort, typical=None)
     states = start.expand(len(cohort), -1)
+    tell(None)
     for number in range(1, rounds + 1):
         work = of_round(task, number, rounds)
         states = states + work.train(states, apart, Unprotected(), key / number).matrix
+        tell(number / rounds)
     closing = closing_of(task)
     if closing is None:
         return states

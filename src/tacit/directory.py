@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EXPERIMENT, ROUNDS, LEDGER, STATE = "experiment.toml", "rounds.jsonl", "ledger.db", "state.safetensors"
-OPENED, WEIGHTS = "opened.json", "weights"
+OPENED, WEIGHTS, REPORT = "opened.json", "weights", "report.html"
 STATEMENT, ENVIRONMENT, SUMMARY, SECRET = "statement.json", "environment.json", "summary.json", "secret.key"
 MATHEMATICS = ("OPENBLAS", "MKL", "OMP", "BLIS", "NPY", "ATEN", "NUMBA")
 PACKAGES = ("tacit", "torch", "numpy", "scipy", "dp-accounting")

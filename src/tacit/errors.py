@@ -18,6 +18,7 @@ A mistake of the user raises one of these; anything else is a bug of ours.
 """
 
 import math
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -112,6 +113,12 @@ def require_positive(field: str, given: object) -> None:
 def require_rate(field: str, given: object) -> None:
     """Refuse what is not a probability above 0."""
     require(between(given, 0, math.nextafter(1, 2)), field, given, "above 0 and at most 1")
+
+
+def require_name(field: str, given: object) -> None:
+    """Refuse what cannot name a directory everywhere."""
+    plain = isinstance(given, str) and re.fullmatch(r"[\w.+-]+( [\w.+-]+)*", given) and given.strip(".")
+    require(bool(plain), field, given, "letters, digits and . _ + - alone: it names a directory")
 
 
 def require_count(field: str, given: object) -> None:

@@ -1,7 +1,6 @@
 """Experiments: what a file asks for, what that will cost, and running it. Reading one touches no data."""
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from tacit.control.sources import SOURCES as WORLD_SOURCES
 from tacit.control.tasks import TASKS as WORLD_TASKS
 from tacit.engines.flower import Flower
 from tacit.engines.local import Local
-from tacit.errors import InvalidFile, InvalidValue, require, require_count
+from tacit.errors import InvalidFile, InvalidValue, require, require_count, require_name
 from tacit.functional.held import SOURCES as HELD_CURVES
 from tacit.functional.sources import SOURCES as CURVE_SOURCES
 from tacit.functional.tasks import TASKS as CURVE_TASKS
@@ -42,11 +41,12 @@ from tacit.survival.held import SOURCES as HELD_RECORDS
 from tacit.survival.sources import SOURCES
 from tacit.survival.tasks import TASKS
 from tacit.task import Asked
+from tacit.watching import tell
 
 if TYPE_CHECKING:
-    from tacit.loop import Callback
     from tacit.run import Run
     from tacit.sites.site import Federation
+    from tacit.watching import Callback
 
 # The constructors that a table may call, by their kind; the first one is meant if no kind is given.
 KINDS: Mapping[str, Kinds] = {
@@ -91,8 +91,7 @@ class Header:
 
     def __post_init__(self) -> None:
         require_count("rounds", self.rounds)
-        plain = re.fullmatch(r"[\w.+-]+( [\w.+-]+)*", self.name) is not None and self.name.strip(".") != ""
-        require(plain, "name", self.name, "letters, digits and . _ + - alone: it names a directory")
+        require_name("name", self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +207,7 @@ class Experiment(Header):
         self, out: str | Path | None, *, resume: bool = False, callbacks: "Sequence[Callback]" = ()
     ) -> "Run":
         """Open the data and run."""
+        tell(callbacks, "opening the data")
         return self.trained(self.opened(), out, resume=resume, callbacks=callbacks)
 
     def opened(self) -> "Federation":

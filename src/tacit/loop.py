@@ -6,9 +6,10 @@ charged before anything leaves. There is no branch for privacy; an open run has 
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tacit.aggregation.averaging import Mean
@@ -18,21 +19,28 @@ from tacit.aggregation.liars import Attack
 from tacit.aggregation.quarantine import Quarantine
 from tacit.aggregation.screening import LONGEST, Screen, unnamed
 from tacit.aggregation.server import Plain, ServerStep
-from tacit.apart import idle, over_sites, own_records, trained_apart, watched
-from tacit.baselines import compare
+from tacit.apart import idle, over_sites, trained_apart, watched
 from tacit.combining import Combined, Combining, whole
 from tacit.directory import LEDGER, Checkpoint, Directory
 from tacit.engines.base import Engine
 from tacit.engines.local import Local
 from tacit.engines.packed import Packed
-from tacit.errors import BudgetExhausted, InvalidValue, Refused, SecureAggregationFailed, TooFewSites
+from tacit.errors import (
+    BudgetExhausted,
+    InvalidValue,
+    Refused,
+    SecureAggregationFailed,
+    TooFewSites,
+    require_name,
+)
+from tacit.intervals import compared
 from tacit.keys import Key
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.statement import state
 from tacit.privacy.work import Norm, exempt
-from tacit.questions import Augmentation, closing_of, findings, opened
+from tacit.questions import Augmentation, closing_of, findings, opened, opening_of, shortcomings
 from tacit.readying import Ready, readied
 from tacit.record import Fault, Record, Round
 from tacit.run import Run, is_over, read, write
@@ -42,11 +50,11 @@ from tacit.sites.site import Federation
 from tacit.stopping import Look, Stopping, best, enough, pay_to_watch
 from tacit.task import Task, Updates, of_round, over
 from tacit.threads import one_thread
+from tacit.watching import Callback, tell
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Callback = Callable[[Round], None]
 # What is written down of how the updates of a round were combined.
 TOLD = ("skipped", "faults", "shares", "standings", "decisions", "clusters", "diary")
 
@@ -95,12 +103,15 @@ def fit(
         name: What to call the run.
         out: The directory that remembers the run; nothing is kept without one.
         resume: Whether to go on with the run in `out`, if there is one.
-        callbacks: Called after every round.
+        callbacks: Called after every round; those with a method `stage` are told what is done between, too.
 
     Raises:
         TacitError: Anything the user can mend: bad data, a promise that cannot be kept, a budget that does
             not suffice, a directory that cannot be written. A refused round is not charged.
     """
+    require_name("name", name)
+    if isinstance(privacy, Privacy):
+        tell(callbacks, "solving the noise")
     ready = readied(
         task, federation, privacy=privacy, aggregation=aggregation, server=server, sampling=sampling,
         stop=stop, augment=augment, quarantine=quarantine, attack=attack, clusters=clusters, engine=engine,
@@ -138,21 +149,25 @@ def _ran(
     if isinstance(privacy, Privacy) and stop is not None and stop.epsilon is not None:
         training, paid = pay_to_watch(federation, stop, privacy, loop.rounds, key)
         loop = replace(loop, federation=training, watch=paid)
+    if loop.augment is not None or opening_of(loop.task) is not None:
+        tell(callbacks, "asking the sites before the first round")
     loop, point = loop.prepared(directory, ledger, key, data)
     point, record = loop.run(point, directory, ledger, key, callbacks)
     chosen = record.rounds[record.chosen - 1].clusters if record.chosen else {}
-    notes = (*record.notes, *findings(loop.task, point.best))
-    record = replace(record, scores=over_sites(loop.task, point.best, chosen, test), notes=notes)
+    facts = (*loop.facts(), *findings(loop.task, point.best))
+    notes = (*record.notes, *shortcomings(loop.task, point.best))
+    tell(callbacks, "scoring the model")
+    scores = over_sites(loop.task, point.best, chosen, test)
+    record = replace(record, scores=scores, findings=facts, notes=notes, sites=tuple(federation))
     if baselines and provenance.allowed and not federation.distant:
-        apart = own_records(loop.task, point.best, chosen, test)
-        found = compare(loop.task, federation, loop.rounds, test, provenance, key, apart)
-        record = replace(record, baselines=found)
+        record = compared(loop, record, point.best, chosen, test, key, partial(tell, callbacks))
     promise = state(
         privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=exempt(loop.task)
     )
     return Run(
-        task=loop.task, record=record, privacy=promise, state=point.best, path=directory.path, name=name
-    )
+        task=loop.task, record=record, privacy=promise, state=point.best, path=directory.path, name=name,
+        charged=tuple(ledger.releases()),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +202,7 @@ class Loop(Setting):
         past = directory.finished_rounds(point)
         goal, patience = self.watch.goal, self.watch.patience
         reason = enough(past, goal, patience) or over(self.task, point.state)
+        tell(callbacks, "training")
         while point.finished < self.rounds and reason is None:
             try:
                 number = point.finished + 1
@@ -208,6 +224,7 @@ class Loop(Setting):
         early = reason if point.finished < self.rounds else None
         if early is not None:
             self._pay_the_rest(ledger, point, key)
+        tell(callbacks if closing_of(self.task) else (), "asking the sites after the last round")
         with suppress(BudgetExhausted) if resumed else nullcontext():
             # What was cut off and could not be repeated was paid twice: then there is no last answer.
             chosen = past[point.best_round - 1].clusters if point.best_round else {}

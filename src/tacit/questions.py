@@ -60,6 +60,11 @@ def findings(task: Task, state: "Tensor") -> list[str]:
     return cast(Any, task).findings(state) if hasattr(task, "findings") else []
 
 
+def shortcomings(task: Task, state: "Tensor") -> list[str]:
+    """Why the result of a task should not be taken as it stands, in words; most have nothing to say."""
+    return cast(Any, task).shortcomings(state) if hasattr(task, "shortcomings") else []
+
+
 def told(task: Task, found: dict[str, Any]) -> Task:
     """A task that knows what its opening found out."""
     return cast(Task, replace(cast(Any, task), **found))

@@ -9,6 +9,8 @@ Reason = Literal[
     "refused", "absent",
 ]  # fmt: skip
 Status = Literal["active", "watch", "quarantined", "probation"]
+# What a record says where there is something to say.
+ALSO = ("findings", "notes", "intervals", "sites")
 TROUBLED: dict[Status, str] = {"quarantined": "suspected", "probation": "on trial", "watch": "watched"}
 
 
@@ -107,7 +109,11 @@ class Record:
         scores: How good the model is.
         baselines: How good models are that were trained by each site `alone` and on `pooled` records; empty
             where nobody may know.
+        findings: What is good to know of the result.
         notes: What to mind when reading all this.
+        intervals: How far scores would move with other held-out records, by whose they are (`federated`,
+            `alone`, `pooled`) and by their names.
+        sites: Everybody who could take part.
     """
 
     rounds: tuple[Round, ...] = ()
@@ -115,7 +121,12 @@ class Record:
     stopped: str | None = None
     scores: dict[str, float] = field(default_factory=dict[str, float])
     baselines: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    findings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    intervals: dict[str, dict[str, tuple[float, float]]] = field(
+        default_factory=dict[str, dict[str, tuple[float, float]]]
+    )
+    sites: tuple[str, ...] = ()
 
     def trouble(self) -> list[str]:
         """What went wrong with updates and sites on the way, in words; nothing where all went well."""
@@ -135,8 +146,16 @@ class Record:
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without the rounds, which have a file of their own."""
         fields = {name: getattr(self, name) for name in ("chosen", "stopped", "scores", "baselines")}
-        notes = {"notes": list(self.notes)} if self.notes else {}
-        return {"rounds": len(self.rounds), **fields, **notes}
+        ends = {
+            model: {name: list(pair) for name, pair in own.items()} for model, own in self.intervals.items()
+        }
+        words = {"findings": list(self.findings), "notes": list(self.notes)}
+        told = {**words, "intervals": ends, "sites": list(self.sites)}
+        return {
+            "rounds": len(self.rounds),
+            **fields,
+            **{name: told[name] for name in ALSO if told[name]},
+        }
 
 
 def described(part: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -1,5 +1,6 @@
 """A run and its face: what came of it, what it promised, what to predict with."""
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -7,16 +8,31 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from tacit.directory import ROUNDS, STATEMENT, SUMMARY, Directory
+from tacit.directory import (
+    ENVIRONMENT,
+    EXPERIMENT,
+    LEDGER,
+    REPORT,
+    ROUNDS,
+    STATEMENT,
+    SUMMARY,
+    Directory,
+    environment,
+)
 from tacit.errors import InvalidValue, RunUnusable, require_word
+from tacit.privacy.books import told
+from tacit.privacy.release import Release
 from tacit.privacy.statement import Statement, from_dict
 from tacit.privacy.work import layout_of
-from tacit.record import Record
+from tacit.record import ALSO, Record
 from tacit.task import Task
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
+
+    from tacit.reports.blocks import Figure, Page
+    from tacit.reports.document import Told
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -30,6 +46,7 @@ class Run:
         state: The state of the model.
         path: The directory that remembers it; None if nothing was kept.
         name: What the experiment is called.
+        charged: What its ledger was charged for; a run with a directory keeps the ledger itself there.
     """
 
     task: Task
@@ -38,6 +55,7 @@ class Run:
     state: "Tensor"
     path: Path | None
     name: str
+    charged: tuple[Release, ...] = ()
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items()) or "no score"
@@ -121,6 +139,56 @@ class Run:
 
         return summary({**self.as_dict(), "statement": self.privacy.sentences()})
 
+    def document(self) -> dict[str, Any]:
+        """Everything that a report shows, as plain data."""
+        from tacit.reports.document import document
+
+        return document(self.told())
+
+    def page(self) -> "Page":
+        """The report of the run, to be rendered."""
+        from tacit.reports.run_page import page
+
+        return page(self.told(), self._pictures())
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write the report: one file, whose ending says of which kind: `.html`, `.md` or `.json`.
+
+        Args:
+            path: Where; `report.html` in the directory of the run if not said.
+        """
+        from tacit.reports.writing import write as write_page
+
+        if path is None and self.path is None:
+            raise InvalidValue("path is missing: this run has no directory, so say where to write its report")
+        return write_page(self.page(), Path(path) if path is not None else cast(Path, self.path) / REPORT)
+
+    def told(self) -> "Told":
+        """Everything that is known of the run, for reports."""
+        from tacit.reports.document import Told
+
+        directory = Directory(self.path)
+        text = (directory.read(EXPERIMENT) or b"").decode()
+        return Told(
+            name=self.name,
+            task=self.task.kind,
+            layout=layout_of(self.task),
+            goal=self.task.goal,
+            record=self.record,
+            statement=self.privacy,
+            ledger=told(directory.file(LEDGER), self.charged, self.privacy.delta),
+            text=text,
+            environment=directory.read_json(ENVIRONMENT) or environment(),
+            path=None if self.path is None else str(self.path),
+        )
+
+    def _pictures(self) -> "list[Figure]":
+        """What there is to see of the model itself."""
+        wanted = getattr(self.task, "pictures", None)
+        if wanted is None:
+            return []
+        return wanted(self.state, self.record.rounds, Directory(self.path).read)
+
 
 def write(run: Run, directory: Directory) -> None:
     """Write down what came of a run, and forget its secret: it is over."""
@@ -156,8 +224,8 @@ def read(directory: Directory, task: Task) -> Run:
     rounds = directory.rounds()
     try:
         kept = {name: said[name] for name in ("chosen", "stopped", "scores", "baselines")}
-        notes = said.get("notes", [])
-        record = msgspec.convert({**kept, "rounds": rounds, "notes": notes}, type=Record)
+        kept |= {name: said[name] for name in ALSO if name in said}
+        record = msgspec.convert({**kept, "rounds": rounds}, type=Record)
         statement, name = from_dict(promise), str(said["name"])
         if len(rounds) != int(said["rounds"]):
             raise ValueError(f"{ROUNDS} has {len(rounds)} rounds")

@@ -299,15 +299,27 @@ class Setting:
         if self.quarantine is not None and isinstance(self.privacy, Privacy) and self.privacy.unit == "site":
             told = hidden(self.mechanism.deviation(1), self.privacy.clip, width)
             found += [] if told is None else [told]
-        sites, rule = len(self.federation), name_of(self.aggregation)
-        f = self.aggregation.standing(sites // (1 if self.clusters is None else self.clusters.models))
-        if f:
-            found.insert(0, f"updates are combined by {rule}, which stands {f} of {sites} sites that lie")
         if self.attack is not None:
-            more = f", and {rule} was to stand {f}" if self.attack.liars > f else ""
+            more = f", and {name_of(self.aggregation)} was to stand {self._stood}"
             lie = getattr(self.attack, "kind", type(self.attack).__name__)
-            found.append(f"{self.attack.liars} of {sites} sites lie: {lie}{more}")
+            found.append(
+                f"{self.attack.liars} of {len(self.federation)} sites lie: {lie}"
+                + more * (self.attack.liars > self._stood)
+            )
         return tuple(found)
+
+    def facts(self) -> tuple[str, ...]:
+        """What is good to know of how a run combines updates."""
+        if self.joins or not self._stood:
+            return ()
+        rule, sites = name_of(self.aggregation), len(self.federation)
+        return (f"updates are combined by {rule}, which stands {self._stood} of {sites} sites that lie",)
+
+    @property
+    def _stood(self) -> int:
+        """How many sites may lie, of those that share a model."""
+        models = 1 if self.clusters is None else self.clusters.models
+        return self.aggregation.standing(len(self.federation) // models)
 
     def described(self, stop: Stopping | None) -> dict[str, object]:
         """The choices of this run as the tables of an experiment file."""

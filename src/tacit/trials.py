@@ -28,7 +28,8 @@ from tacit.keys import Key
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.work import layout_of
 from tacit.reading import construct, made, portable, read_as
-from tacit.reports.text import BROKEN, NAMES, aligned
+from tacit.reports.lines import fitted
+from tacit.reports.text import BROKEN, NAMES
 from tacit.sites.site import Federation
 
 Table = dict[str, Any]
@@ -136,7 +137,7 @@ class Tried:
             [name, *("-" if rule in refused else _cell(row, rule) for rule in table[NOBODY])]
             for name, row in table.items()
         ]
-        return aligned(["attack", *table[NOBODY]], cells)
+        return fitted(["attack", *table[NOBODY]], cells)
 
     def _missing(self, noise: str) -> list[str]:
         """Why scores are missing; a rule that is refused is so whatever the attack."""
@@ -155,6 +156,11 @@ class Tried:
         told = {"name": self.name, "score": self.score[0], "liars": self.liars, "sites": self.sites}
         path = None if self.path is None else str(self.path)
         return {"run": path, **told, "tables": self.tables, "worst": worst, "why": self.why}
+
+    def _repr_html_(self) -> str:
+        from tacit.reports.notebook import tried_html
+
+        return tried_html(self.as_dict())
 
 
 def read(path: str | Path, changes: Sequence[str] = ()) -> Trials:

@@ -274,9 +274,10 @@ def test_runs_of_curves_are_shown_beside_runs_of_patients(folder: Path):
     assert tacit("run", "patients.toml", "--out", "patients", "-q")[0] == 0
     code, out, _ = tacit("show", "curves", "patients")
     assert code == 0
-    header, _, first, second = out.splitlines()
-    assert all(name in header for name in ("R2", "RIL2", "C-index", "IBS"))
-    assert first.split()[-2:] == second.split()[-4:-2] == ["-", "-"]
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line}
+    assert rows["run"] == ["curves", "patients"]
+    assert [rows[name][1] for name in ("R2", "RIL2")] == [rows[name][0] for name in ("C-index", "IBS")]
+    assert rows["R2"][1] == "-" != rows["R2"][0]
     found = json.loads(tacit("show", "curves", "patients", "--json")[1])["runs"]
     assert [set(run["scores"]) for run in found] == [{"r2", "ril2"}, {"c_index", "ibs"}]
 

@@ -338,11 +338,13 @@ def folder(tmp_path_factory):
 def test_a_run_with_secret_sums_warns_on_the_standard_error_and_remembers_it(folder):
     code, out, err = in_process("run", folder / "secret.toml", "--out", folder / "secret")
     assert code == 0, err
-    warning, *rounds, saved = err.splitlines()
+    warning, *rounds, report, saved = err.splitlines()
     assert warning.startswith("warning: nobody sees the update of a single site: one that lies spoils")
     assert len(rounds) == 3
+    assert report == f"report {folder / 'secret' / 'report.html'}"
     assert saved == f"saved {folder / 'secret'}"
-    assert f"note     {warning.removeprefix('warning: ')}" in out.splitlines()
+    out = " ".join(out.split())
+    assert f"note {warning.removeprefix('warning: ')}" in out
     assert "all but 1 site, not to work together with the server, which sees sums alone" in out
     kept = (folder / "secret" / "experiment.toml").read_text()
     assert '[aggregation.then]\nkind = "median"\nf = 1\n' in kept

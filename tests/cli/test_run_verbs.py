@@ -95,21 +95,23 @@ def test_a_run_prints_its_summary_and_its_promise(done):
     lines = done.stdout.splitlines()
     assert lines[:3] == ["run      trial", "task     logistic-hazard", f"rounds   {ROUNDS}"]
     assert re.fullmatch(r"privacy  epsilon 2\.9\d+ at delta 0\.0001 for any one record, REHEARSAL", lines[3])
-    assert re.search(r"^ +C-index +IBS$", done.stdout, re.MULTILINE)
+    assert re.search(r"^ +C-index +95 % interval +IBS +95 % interval$", done.stdout, re.MULTILINE)
     for label in ("federated", "each site alone", "pooled"):
-        assert re.search(rf"^{label} +0\.\d{{4}} +0\.\d{{4}}$", done.stdout, re.MULTILINE)
+        score = r" +0\.\d{4} +\[0\.\d{3}, 0\.\d{3}\]"
+        assert re.search(rf"^{label}{score}{score}$", done.stdout, re.MULTILINE)
     for sentence in ("REHEARSAL: the noise repeats", "Protected: any one record.", "Price: epsilon 2.9"):
         assert f"\n{sentence}" in done.stdout
 
 
 def test_progress_goes_to_the_standard_error_alone(done):
     said = done.stderr.splitlines()
-    assert len(said) == ROUNDS + 1
-    for number, line in enumerate(said[:-1], start=1):
+    *rounds, report, saved = said
+    assert len(rounds) == ROUNDS
+    for number, line in enumerate(rounds, start=1):
         assert re.fullmatch(
             rf"round {number}/{ROUNDS}  C-index 0\.\d{{4}}  IBS 0\.\d{{4}}  epsilon [\d.]+/3", line
         )
-    assert said[-1] == "saved whole"
+    assert (report, saved) == ("report whole/report.html", "saved whole")
     assert "round 1/" not in done.stdout
     assert "\x1b" not in done.stdout + done.stderr
 
@@ -206,7 +208,7 @@ def test_a_terminal_shows_a_live_bar_and_the_output_stays_clean(folder):
     # One line that is drawn over and over: erased, and the cursor hidden meanwhile and shown again.
     assert "\x1b[2K" in seen
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
-    assert re.search(r"round 3/3  C-index 0\.\d{4}  IBS 0\.\d{4}  epsilon [\d.]+/3 ", seen)
+    assert re.search(r"round 3/3  .*\u2501.*  C-index 0\.\d{4}  IBS 0\.\d{4}  epsilon [\d.]+/3 ", seen)
     assert "\x1b" not in out
     assert out.startswith("run      trial\n")
     assert "round 3/3" not in out

@@ -178,7 +178,7 @@ def test_a_tie_goes_to_the_nearest():
 @pytest.mark.parametrize(
     ("draw", "match"),
     [
-        (lambda: maps.placed(models()[0], method="pca", key=Key(3)), "method = 'pca'"),
+        (lambda: maps.placed(models()[0], method="mds", key=Key(3)), "method = 'mds'"),
         (lambda: maps.placed(models()[0][:4], key=Key(3)), "at least 5 rows"),
         (lambda: maps.placed(models()[0] * np.nan, key=Key(3)), "finite"),
         (lambda: maps.weight_map(models()[0], ["moon"], [0], ["a"], key=Key(3)), "worlds = '1 of them'"),

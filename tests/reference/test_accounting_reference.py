@@ -268,7 +268,7 @@ def test_the_inverse_closed_form_agrees_with_the_library(target, delta):
     assert calibrate(epsilon=target, delta=delta) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("grid", [4.0**-6, 4.0**-4])
+@pytest.mark.parametrize("grid", [pytest.param(4.0**-6, marks=pytest.mark.slow), 4.0**-4])
 @pytest.mark.parametrize(
     ("multiplier", "rate"), [(1.0, 0.01), (0.5, 0.001), (2.0, 0.3), (0.4, 1e-6), (10.0, 0.9), (40.0, 0.1)]
 )

@@ -92,6 +92,7 @@ def test_sites_differ_so_much_that_rules_by_coordinate_lose_more_than_the_defaul
         assert lost(rule, "adaptive-inner-product") > lost(Robust(f=LIARS), "adaptive-inner-product") + 0.015
 
 
+@pytest.mark.slow
 def test_noise_takes_the_classics_away_and_leaves_the_default():
     for rule in (Median(f=LIARS), TrimmedMean(f=LIARS), Krum(f=LIARS, allow_fragile=True)):
         assert concordance(rule, "adaptive-inner-product", noise=0.3) < 0.65

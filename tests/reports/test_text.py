@@ -1,6 +1,8 @@
 """A run as text, for terminals, pipes and people."""
 
 import io
+import re
+import threading
 
 import pytest
 
@@ -46,7 +48,7 @@ def test_a_summary_is_a_header_a_table_and_the_statement():
         "each site alone   0.6000  0.2500",
         "pooled            0.8000  0.1250",
         "",
-        "Alone and pooled are trained by the same work without any protection, for comparison.",
+        "Alone and pooled: the same work without any protection, for comparison.",
         "",
         "Protected: any one record.",
         "Price: little.",
@@ -75,12 +77,26 @@ def test_a_summary_says_why_a_run_ended_early_and_which_round_is_kept():
 
 def test_several_runs_stand_side_by_side_with_all_their_scores():
     other = RUN | {"run": None, "name": "other", "scores": {"r2": 0.9}, "privacy": dict.fromkeys(PROMISE)}
-    head, rule, first, second = side_by_side([RUN, other]).splitlines()
-    assert head.split() == ["run", "task", "rounds", "privacy", "C-index", "IBS", "R2"]
+    head, rule, *rows = side_by_side([RUN, other]).splitlines()
+    assert head.split() == ["run", "runs/trial-1", "other"]
     assert set(rule) == {"-", " "}
-    assert first.split()[0] == "runs/trial-1"
-    assert first.split()[-3:] == ["0.7123", "0.2000", "-"]
-    assert second.split() == ["other", "logistic-hazard", "8", "open", "-", "-", "0.9000"]
+    assert [row.split() for row in rows] == [
+        ["task", "logistic-hazard", "logistic-hazard"],
+        ["rounds", "8", "8"],
+        ["epsilon", "2.999", "open"],
+        ["delta", "0.0001", "-"],
+        ["unit", "record", "-"],
+        ["C-index", "0.7123", "-"],
+        ["IBS", "0.2000", "-"],
+        ["R2", "-", "0.9000"],
+    ]
+
+
+def test_a_rehearsal_among_others_is_marked():
+    rehearsed = RUN | {"privacy": PROMISE | {"rehearsal": True}}
+    said = side_by_side([RUN, rehearsed])
+    assert said.count("record*") == 1
+    assert said.splitlines()[-1].startswith("* A rehearsal")
 
 
 def test_scores_that_only_some_have_leave_a_dash_for_the_others():
@@ -115,6 +131,30 @@ def test_progress_in_a_pipe_is_one_line_for_each_round():
     assert stream.getvalue().splitlines() == [line(entry(1)), line(entry(2))]
 
 
+def test_a_pipe_is_told_what_takes_long_and_nothing_of_what_does_not(monkeypatch):
+    monkeypatch.setattr("tacit.reports.text.PATIENCE", 0.01)
+    told = threading.Event()
+
+    class Pipe(io.StringIO):
+        def write(self, words):
+            told.set()
+            return super().write(words)
+
+    stream = Pipe()
+    with progress(stream) as watcher:
+        watcher.stage("solving the noise")
+        assert told.wait(30)
+        for share in (0.1, 0.2):
+            watcher.stage("solving the noise", share)
+        watcher(entry(1))
+        monkeypatch.setattr("tacit.reports.text.PATIENCE", 600.0)
+        watcher.stage("scoring the model")
+    assert stream.getvalue().splitlines() == ["solving the noise ...", line(entry(1))]
+    for timer in (thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)):
+        timer.join(30)
+        assert not timer.is_alive()
+
+
 def test_quiet_progress_says_nothing():
     stream = io.StringIO()
     with progress(stream, quiet=True) as watcher:
@@ -143,8 +183,11 @@ def test_progress_on_a_terminal_is_one_live_bar(terminal):
         for number in range(1, 9):
             watcher(entry(number))
     seen = terminal.getvalue()
-    assert "\x1b[2K" in seen
-    assert line(entry(8)) in seen
+    assert seen.count("\n") == 1
+    words = [part.strip() for part in re.split(r"\x1b\[[\d;?]*[a-zA-Z]|\u2501+|\u2500+", seen)]
+    *_, first, second, _ = [part for part in words if part] + [""]
+    assert first == "round 8/8"
+    assert second == line(entry(8)).removeprefix("round 8/8  ") + "  0:00"
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
 
 

@@ -164,7 +164,9 @@ def test_intervals_are_over_seeds_or_else_those_of_the_run(whole, tmp_path):
 def test_the_summary_says_what_regimes_promise_return_and_took(whole):
     text = whole.summary()
     assert "task     ppo in CartPole-v1\nsites    4: 2 each of light, heavy\n" in text
-    assert "runs     14: alone, federated, clustered, private 50, private 5 and laplace, beside" in text
+    assert "runs 14: alone, federated, clustered, private 50, private 5 and laplace, beside" in " ".join(
+        text.split()
+    )
     assert re.search(r"(?m)^regime +promise +n +return +95 % +IQM +95 % +steps a site +steps in all$", text)
     assert re.search(r"(?m)^private 5 +epsilon 5 at delta 0.01 +2 +\d+\.\d +-?\d+ to \d+ .* 512 +2048$", text)
     assert re.search(r"(?m)^laplace +epsilon 20 at delta 0 +2 .* 256 +1024$", text)
@@ -198,6 +200,7 @@ def test_the_summary_says_who_is_above_agents_alone_and_who_has_learnt_nothing(w
     assert "No regime is above agents alone in every world." in worse.summary()
 
 
+@pytest.mark.slow
 def test_the_figures_are_drawn(whole, tmp_path):
     lines: list[str] = []
     drawn = whole.draw(tmp_path, announce=lines.append)
@@ -266,6 +269,7 @@ class Killed(BaseException):
     """The machine went down."""
 
 
+@pytest.mark.slow
 def test_a_study_that_dies_in_the_middle_of_a_run_goes_on_there_to_the_same_end(whole, tmp_path, monkeypatch):
     trained, rounds = PPO.train, []
 

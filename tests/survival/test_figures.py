@@ -424,7 +424,7 @@ def test_a_forest_tells_how_sites_differ():
 @given(st.floats(-12, -0.05), st.floats(0.05, 12))
 @settings(max_examples=100)
 def test_hazard_ratios_are_marked_from_end_to_end(low, high):
-    marks = figures.forest.__globals__["_marks"](low, high)
+    marks = figures.forest.__globals__["ratio_marks"](low, high)
     assert 1.0 in marks
     assert 1 <= len(marks) <= 7
     assert low <= np.log(min(marks)) <= np.log(max(marks)) <= high

@@ -89,7 +89,9 @@ def torch_gradient(weights, table, record):
     return flat.grad.numpy()
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize(
+    "kind", [TASKS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in TASKS[1:])]
+)
 def test_a_model_learns_the_signal_openly_and_privately(kind):
     federation = Simulated(records=3000, features=20).open(Iid(count=4), 3)
     task = kind(hidden=[], steps=1, sample=0.5, lr=0.2 if kind is PoissonPH else 1.0)

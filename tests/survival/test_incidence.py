@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.survival.incidence import IncidenceLoss
@@ -97,6 +97,7 @@ def test_the_likelihood_and_its_slopes_are_those_of_the_formula(seed, causes, la
     np.testing.assert_allclose(each.sum(axis=2), values, rtol=0, atol=1e-10)
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(1, 2), st.booleans(), st.sampled_from([0.1, 0.5, 2.0]))
 def test_with_ranking_the_slopes_are_those_of_both_terms(seed, causes, late, spread):
     outputs, targets, present = drawn(seed, causes=causes, late=late)

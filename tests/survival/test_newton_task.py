@@ -94,7 +94,7 @@ def test_whoever_has_which_records_the_fit_is_that_of_the_statistics(split):
     run = fit(Cox(), data, rounds=10)
     agree(run.model, cox(data))
     assert run.model.text() == cox(data).text()
-    assert run.record.notes[-1].startswith("settled in ")
+    assert run.record.findings[-1].startswith("settled in ")
 
 
 @pytest.mark.parametrize("targets", ["plain", "late and weighed"])
@@ -121,7 +121,7 @@ def test_steps_that_lead_down_are_halved_as_often_as_in_the_statistics(monkeypat
     data = federation(effect=1.5)
     wanted = cox(data)
     run = fit(Cox(), data, rounds=wanted.iterations)
-    assert run.record.notes[-1] == f"settled in {wanted.iterations} rounds"
+    assert run.record.findings[-1] == f"settled in {wanted.iterations} rounds"
     assert wanted.iterations > 10, "some were halved"
     agree(run.model, wanted)
 

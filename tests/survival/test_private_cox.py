@@ -81,7 +81,7 @@ def told(people, place, limit):
     return private_cox._summed(follow(table, GRID, limit.unit(table.features)), level, trend, slopes)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(person, min_size=2, max_size=6), person, places, st.floats(1e-3, 1e3))
 def test_one_record_more_moves_a_sum_by_one_at_most(some, one, place, bound):
     limit = limits({"a": table_of(some)}, bound, None)
@@ -89,7 +89,7 @@ def test_one_record_more_moves_a_sum_by_one_at_most(some, one, place, bound):
     assert np.linalg.norm(moved) <= 1 + 1e-9
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(person, min_size=2, max_size=6), places, st.floats(1e-3, 1e3), st.booleans())
 def test_no_record_is_longer_than_one(people, place, bound, ranged):
     table = table_of(people)
@@ -216,6 +216,7 @@ def test_with_hardly_any_noise_it_is_the_open_fit(strata):
     assert (fit.standard_errors >= open_fit.standard_errors).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "late"), [(1.0, False), (3.0, False), (2.0, True)])
 def test_intervals_hold_the_truth_as_often_as_they_say(epsilon, late):
     off, inside = [], []
@@ -282,7 +283,7 @@ def test_a_fit_that_is_all_noise_shows_no_numbers():
     assert np.isnan(fit.summary()[["coef", "se(coef)", "p"]].to_numpy()).all()
     assert np.isnan(fit.tests()["p"]).all()
     assert "TOO NOISY" in fit.text()
-    assert "larger epsilon, fewer columns" in fit.text()
+    assert "larger epsilon, fewer columns" in " ".join(fit.text().split())
 
 
 def test_its_histogram_serves_curves_for_nothing():

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 import typer.core
 
-from tacit.cli import output
+from tacit.cli import deploy_verbs, output, report_verbs
+from tacit.cli.options import Changes, Debug, Json, Quiet
 
 # Help is plain text: versions that find rich write its brackets as rich wants them.
 typer.core.HAS_RICH = False
@@ -54,15 +55,6 @@ class Choices(StrEnum):
     SPLITS = "splits"
     AGGREGATORS = "aggregators"
     ATTACKS = "attacks"
-
-
-Changes = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value of the file; may be repeated."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no remarks.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
 
 
 def _print_version(wanted: bool) -> None:
@@ -166,20 +158,25 @@ def run(
         str | None, typer.Option(help="Where it runs: local, or flower from a coordinator's folder.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was cut off.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Serve the report on this machine while the run goes on.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Where to serve it; 0 for any port that is free.")] = 0,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """Run an experiment; never spends past its budget."""
     with output.guarded(json=json, debug=debug):
-        from tacit.cli import commands
+        from tacit.cli import running
 
         chosen = [*(changes or []), *([] if engine is None else [f"engine.kind={engine}"])]
-        done = commands.run(file, changes=chosen, out=out, resume=resume, quiet=quiet)
+        page = port if watch else None
+        done = running.run(file, changes=chosen, out=out, resume=resume, quiet=quiet, watch=page)
         output.document(done.as_dict()) if json else print(done.summary())
         output.talk(f"saved {done.path}", quiet=quiet)
         if getattr(done, "futile", False):
-            raise typer.Exit(2)
+            raise SystemExit(output.BAD_USAGE)
 
 
 @app.command()
@@ -198,10 +195,10 @@ def tune(
 ) -> None:
     """Choose among a few candidates; all of them and the choice within one promise."""
     with output.guarded(json=json, debug=debug):
-        from tacit.cli import commands
+        from tacit.cli import running
 
-        done = commands.tune(file, changes=changes or [], out=out, resume=resume, quiet=quiet)
-        output.document(done.as_dict()) if json else commands.show_tuning(done)
+        done = running.tune(file, changes=changes or [], out=out, resume=resume, quiet=quiet)
+        output.document(done.as_dict()) if json else running.show_tuning(done)
         output.talk(f"saved {done.path}", quiet=quiet)
 
 
@@ -253,7 +250,9 @@ def ledger(
         from tacit.cli import commands
 
         if not verify:
-            found = commands.account(path, delta)
+            from tacit.privacy.books import account
+
+            found = account(path, delta)
             output.document(found) if json else commands.show_account(found)
             return
         found = commands.verify(path, delta)
@@ -263,104 +262,11 @@ def ledger(
             raise SystemExit(output.VERIFICATION_FAILED)
 
 
-site = typer.Typer(help="What a site does on its own machine.", no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(site, name="site")
-Folder = Annotated[Path, typer.Argument(help="The site's own folder.")]
-
-
-@app.command()
-def deploy(
-    file: Annotated[Path, typer.Argument(help="An experiment file.")],
-    changes: Changes = None,
-    sites: Annotated[
-        str, typer.Option(help="The sites, separated by commas; for a rehearsal how many there are.")
-    ] = "",
-    host: Annotated[str, typer.Option(help="Where sites reach the coordinator.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="At which port.")] = 8443,
-    days: Annotated[int, typer.Option(help="How long the coordinator's certificate is valid.")] = 365,
-    out: Annotated[Path | None, typer.Option(help="Where to write; must not be there yet.")] = None,
-    rehearse: Annotated[
-        bool, typer.Option("--rehearse", help="Start all of it on this machine, run it, and stop it.")
-    ] = False,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Make a real federation of an experiment: a folder for the coordinator, and one for each site."""
-    with output.guarded(json=json, debug=debug):
-        from tacit.cli import deploying
-
-        names = [name.strip() for name in sites.split(",") if name.strip()]
-        if rehearse:
-            done = deploying.rehearse(file, changes=changes or [], sites=names, out=out, quiet=quiet)
-            output.document(done.as_dict()) if json else print(done.summary())
-            output.talk(f"saved {done.folder}", quiet=quiet)
-            if not done.same:
-                raise SystemExit(output.VERIFICATION_FAILED)
-            return
-        made = deploying.deploy(
-            file, changes=changes or [], sites=names, host=host, port=port, days=days, out=out
-        )
-        output.document(deploying.deployment(made)) if json else deploying.show_deployment(made)
-        for caution in deploying.cautions(made, host):
-            output.talk(f"warning: {caution}", quiet=quiet)
-
-
-@site.command()
-def check(
-    folder: Folder,
-    experiment: Annotated[Path | None, typer.Option(help="An experiment that the site is asked for.")] = None,
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Whether the site is ready, and what it would release; touches the data, lets nothing out."""
-    with output.guarded(json=json, debug=debug):
-        from tacit.cli import deploying
-
-        found = deploying.check(folder, experiment)
-        ready = all(finding.ok for finding in found)
-        plain = {"ready": ready, "findings": [vars(finding) for finding in found]}
-        output.document(plain) if json else deploying.show_check(found)
-        output.talk("the site is ready" if ready else "the site is not ready", quiet=quiet)
-        if not ready:
-            raise SystemExit(output.BAD_USAGE)
-
-
-@site.command()
-def serve(folder: Folder, debug: Debug = False) -> None:
-    """Be the guard of a site: answer what its limits let through, until ended."""
-    with output.guarded(json=False, debug=debug):
-        from tacit.cli import deploying
-
-        deploying.serve(folder)
-
-
-@site.command()
-def accept(
-    folder: Folder,
-    experiment: Annotated[Path, typer.Argument(help="An experiment that the site is asked for.")],
-    json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Accept what an experiment says of the data: by these rules alone the records are read."""
-    with output.guarded(json=json, debug=debug):
-        from tacit.cli import deploying
-
-        taken = deploying.accept(folder, experiment)
-        shown = [(name, str(value)) for name, value in taken.items()]
-        output.document({"agreed": taken}) if json else output.lines(shown)
-        output.talk(f"written to {folder / 'site.toml'}; restart the guard", quiet=quiet)
-
-
-@site.command()
-def renew(folder: Folder, debug: Debug = False) -> None:
-    """Make new keys where the site lives, and print the line that others must have of them."""
-    with output.guarded(json=False, debug=debug):
-        from tacit.cli import deploying
-
-        print(deploying.renew(folder))
+app.command()(report_verbs.report)
+app.command()(report_verbs.sweep)
+app.command()(report_verbs.export)
+app.command()(deploy_verbs.deploy)
+app.add_typer(deploy_verbs.site, name="site")
 
 
 def main() -> None:

@@ -1,13 +1,15 @@
 """How the command talks: results on stdout, everything else on stderr, and exit codes that mean something."""
 
-import math
+import shutil
 import sys
 import traceback
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from tacit.errors import BudgetExhausted, TacitError
+from tacit.reports.plain import finite
 from tacit.reports.text import aligned, labelled
 
 DONE, BUG, BAD_USAGE, BUDGET_REFUSED, VERIFICATION_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -36,17 +38,23 @@ def document(content: dict[str, Any]) -> None:
     """Print one JSON document; what is not finite becomes null."""
     import msgspec
 
-    print(msgspec.json.format(msgspec.json.encode(_plain(content)), indent=2).decode())
+    print(msgspec.json.format(msgspec.json.encode(finite(content)), indent=2).decode())
 
 
 def lines(rows: Sequence[tuple[str, str]]) -> None:
-    """Print labelled lines, the labels in one column."""
-    print(labelled(rows))
+    """Print labelled lines, the labels in one column; folded for a terminal, one line each in a pipe."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    print(labelled(rows, width=width))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print an aligned table; columns of numbers to the right."""
     print(aligned(header, rows))
+
+
+def paths(written: Iterable[Path]) -> None:
+    """Print files, one on a line."""
+    print("\n".join(str(path) for path in written))
 
 
 def talk(message: str, *, quiet: bool) -> None:
@@ -69,11 +77,3 @@ def _fail(kind: str, message: str, code: int, *, json: bool, debug: bool) -> Non
         document({"error": {"kind": kind, "message": message, "exit_code": code}})
     print(f"tacit: {message}", file=sys.stderr)
     raise SystemExit(code)
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,6 +7,7 @@ that it holds, and only after its size was looked at.
 import os
 import zipfile
 from dataclasses import dataclass, fields
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,20 +135,29 @@ class History:
             InvalidFile: It cannot be read, is damaged or too large, or is not a history.
         """
         place = _npz(path)
-        try:
-            with zipfile.ZipFile(place) as archive:
-                size = sum(entry.file_size for entry in archive.infolist())
-            if size > MOST_BYTES:
-                raise InvalidFile(f"{place} is too large: {size} bytes, and it must be at most {MOST_BYTES}")
-            with np.load(place) as arrays:
-                found = {name: arrays[name] for name in KINDS}
-            return cls(**found)
-        except OSError as error:
-            raise InvalidFile(f"{place} cannot be read: {error.strerror or error}") from error
-        except KeyError as error:
-            raise InvalidFile(f"{place} is not a history: {error.args[0]}") from error
-        except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-            raise InvalidFile(f"{place} is not a history, or is damaged: {error}") from error
+        return _opened(place, str(place))
+
+    @classmethod
+    def read(cls, content: bytes) -> "History":
+        """Read it from what such a file holds; raises as `load` does."""
+        return _opened(BytesIO(content), "history")
+
+
+def _opened(source: Path | BytesIO, name: str) -> History:
+    """The history that a file holds, once its size was looked at."""
+    try:
+        with zipfile.ZipFile(source) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > MOST_BYTES:
+            raise InvalidFile(f"{name} is too large: {size} bytes, and it must be at most {MOST_BYTES}")
+        with np.load(source) as arrays:
+            return History(**{kind: arrays[kind] for kind in KINDS})
+    except OSError as error:
+        raise InvalidFile(f"{name} cannot be read: {error.strerror or error}") from error
+    except KeyError as error:
+        raise InvalidFile(f"{name} is not a history: {error.args[0]}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise InvalidFile(f"{name} is not a history, or is damaged: {error}") from error
 
 
 def _npz(path: str | os.PathLike[str]) -> Path:

@@ -42,9 +42,9 @@ from tacit.reports.style import (
 
 Array = NDArray[np.float64]
 Words = NDArray[np.str_]
-Method = Literal["t-sne", "umap"]
+Method = Literal["t-sne", "umap", "pca"]
 
-NAMES = {"t-sne": "t-SNE", "umap": "UMAP"}
+NAMES = {"t-sne": "t-SNE", "umap": "UMAP", "pca": "principal axes"}
 HOMES = {"t-sne": "sklearn.manifold", "umap": "umap"}
 SHARED = "global"
 LOOKED = "weights of sites as they are: see the statement of the run"
@@ -91,7 +91,8 @@ def weight_map(
         worlds: In which world each was trained; that of the shared model is not looked at.
         steps: After how many environment steps per site each was kept.
         sites: Whose each is.
-        method: How models are placed: `t-sne` (scikit-learn) or `umap` (umap-learn).
+        method: How models are placed: `t-sne` (scikit-learn), `umap` (umap-learn), or along their two main
+            axes, `pca`, which is quick and keeps what is far apart so.
         key: Names the chance there is in placing; the same key gives the same map.
         shared: The site that stands for the model of all; its path is drawn in black.
         title: What is seen; if not said, how often weights give their world away.
@@ -131,7 +132,7 @@ def placed(weights: ArrayLike, *, method: Method = "t-sne", key: Key) -> Array:
 
     Args:
         weights: One row for each model (models, coordinates).
-        method: `t-sne` or `umap`.
+        method: `t-sne`, `umap` or `pca`.
         key: Names the chance there is in placing.
     """
     require_word("method", method, NAMES)
@@ -140,6 +141,11 @@ def placed(weights: ArrayLike, *, method: Method = "t-sne", key: Key) -> Array:
         rows.ndim == 2 and len(rows) >= FEWEST, "weights", f"shape {rows.shape}", f"at least {FEWEST} rows"
     )
     require(bool(np.isfinite(rows).all()), "weights", "NaN or infinite", "finite")
+    if method == "pca":
+        flat = np.zeros((len(rows), 2))
+        found = principal(rows, 2)
+        flat[:, : found.shape[1]] = found
+        return flat
     seed = int((key / "map").generator().integers(2**31))
     # Loaded before threads are limited, or its own would not be: they mostly wait for one another.
     library = _library(method)

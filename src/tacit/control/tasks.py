@@ -5,7 +5,7 @@ it, so that a site keeps nothing from round to round and a run can be taken up a
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from tacit.control.policy import Policy
     from tacit.control.rollout import Episodes
+    from tacit.reports.blocks import Figure
 
 Array = NDArray[np.float64]
 # What is told of a site's training episodes.
@@ -330,6 +331,14 @@ class PPO(Recipe):
         center, scale = self._lens
         env = None if self.env is None else World(self.env)
         return Policy(self.shape, self._whole(state.numpy()), center, scale, env)
+
+    def pictures(
+        self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
+    ) -> "list[Figure]":
+        """The figures of a report: how agents learnt, and what they come to in each world."""
+        from tacit.control.pictures import pictures
+
+        return pictures(self, state, rounds, read)
 
     def archive(
         self, rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Tensor]]"

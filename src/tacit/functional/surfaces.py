@@ -194,7 +194,11 @@ def _panel(axes: Axes, s: Array, t: Array, values: Array, top: float, words: str
     )
     levels = [level for level in MaxNLocator(LINES).tick_values(-top, top) if level != 0]
     if float(np.ptp(values)) > 0 and any(values.min() < level < values.max() for level in levels):
-        axes.contour(s, t, values.T, levels=levels, colors=INK, linewidths=0.4, alpha=0.5, linestyles="solid")
+        lines = axes.contour(
+            s, t, values.T, levels=levels, colors=INK, linewidths=0.4, alpha=0.5, linestyles="solid"
+        )
+        # The ground they are drawn on stays light, whatever a page is like.
+        lines.set_gid("as-drawn")
     axes.set(xlim=(s[0], s[-1]), ylim=(t[0], t[-1]))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))

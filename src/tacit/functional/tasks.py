@@ -6,7 +6,7 @@ its degrees of freedom, is worked out from it and costs nothing, however often.
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from tacit.functional.curves import Curves
     from tacit.functional.model import Model
+    from tacit.record import Round
+    from tacit.reports.blocks import Figure
 
 Array = NDArray[np.float64]
 # Which share of curves a bought radius leaves as they are.
@@ -275,18 +277,30 @@ class Boosting(Choices):
         counted = f"{known} of {len(self.predictors)} predictors {verb}, in {model.steps} step{many}"
         return [counted, f"parties sent {model.bytes_sent / 2**20:.2f} MB, once"]
 
-    def compared(self, federation: Columns, test: Subjects) -> dict[str, dict[str, float]]:
+    def pictures(
+        self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
+    ) -> "list[Figure]":
+        """The figures of a report: surfaces, the path of boosting, and where it stopped."""
+        from tacit.functional.pictures import pictures
+
+        return pictures(self, state, rounds, read)
+
+    def rivals(self, federation: Columns) -> "dict[str, Callable[[Subjects], dict[str, float]]]":
         """What the active party can do with its own curves, and what all curves in one place could do."""
         from tacit.functional.fitting import without_noise
 
         own = federation.holdings[federation.holder(self.response)]
         both = {"alone": own, "pooled": federation.subjects.columns}
-        found: dict[str, dict[str, float]] = {}
-        for name, columns in both.items():
-            with one_thread():
-                model = without_noise(self, cast("Mapping[str, Curves]", columns))
-            found[name] = _told(model.score(test.columns, test[self.response]))
-        return found
+        with one_thread():
+            models = {
+                name: without_noise(self, cast("Mapping[str, Curves]", columns))
+                for name, columns in both.items()
+            }
+
+        def scoring(model: "Model") -> "Callable[[Subjects], dict[str, float]]":
+            return lambda subjects: _told(model.score(subjects.columns, subjects[self.response]))
+
+        return {name: scoring(model) for name, model in models.items()}
 
 
 def _curves_of(federation: Columns) -> "dict[str, Curves | Agreed]":

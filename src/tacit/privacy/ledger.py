@@ -27,6 +27,7 @@ from tacit.errors import (
     TacitError,
     require_word,
 )
+from tacit.markup import facts
 from tacit.privacy import accounting
 from tacit.privacy.account import EVERYONE, FORMAT, Account, Budget, chained
 from tacit.privacy.release import Release, by_subject, require_subject
@@ -177,6 +178,25 @@ class Ledger:
         """Every row as it was written: its number, its time, its content, its hash."""
         with self._reading():
             return self._entries()
+
+    def _repr_html_(self) -> str | None:
+        from tacit.privacy.statement import released_in_words
+
+        try:
+            delta, budgets = self.usual_delta(), self.budgets()
+            spent = f"epsilon {self.spent(delta):.4g} at delta {delta:g}"
+            releases = released_in_words(self.releases())
+        except LedgerError:
+            # A ledger that is closed, or damaged, has nothing to show.
+            return None
+        allowed = [
+            (f"Budget of {name}", f"epsilon {b.epsilon:g} at delta {b.delta:g}")
+            for name, b in budgets.items()
+        ]
+        told = [("Released", words) for words in releases] or [("Released", "nothing")]
+        return facts(
+            f"Ledger {self.path or 'in memory'}", [("Spent", spent), *allowed, *told, ("Head", self.head)]
+        )
 
     def export(self, stream: TextIO) -> None:
         """Write every row as one line of JSON."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from tacit.markup import facts
 from tacit.privacy import accounting
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Release
@@ -47,6 +48,16 @@ class Plan:
         fields = ("rounds", "noise_multiplier", "spends", "comparisons", "budget", "warnings")
         told = {} if self.signal is None else {"signal": self.signal.as_dict()}
         return {"promise": self.statement.as_dict(), **{name: getattr(self, name) for name in fields}, **told}
+
+    def _repr_html_(self) -> str:
+        noise = (
+            [] if self.noise_multiplier is None else [("Noise", f"{self.noise_multiplier:.4f} clip bounds")]
+        )
+        spends = [(f"Epsilon after {rounds} rounds", f"{price:.4g}") for rounds, price in self.spends.items()]
+        budget = [] if self.budget is None else [("Budget", f"{self.budget:g}")]
+        minded = [("Warning", warning) for warning in self.warnings]
+        told = facts(f"Plan of {self.rounds} rounds", [*noise, *budget, *spends, *minded])
+        return told + self.statement._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
 
 def plan(

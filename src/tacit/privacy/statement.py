@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from tacit.markup import facts
 from tacit.privacy import accounting
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Law, Relation, Release, Unit, View, by_subject, in_any_round
@@ -78,6 +79,10 @@ class Statement:
             ("Not protected", self.not_protected),
         ]
         return [*self._promise(), *(f"{title}: {'; '.join(items)}." for title, items in lists if items)]
+
+    def _repr_html_(self) -> str:
+        told = (sentence.partition(": ") for sentence in self.sentences())
+        return facts("What is promised", [(title, words) for title, _, words in told])
 
     def _promise(self) -> list[str]:
         if self.unit is None or self.relation is None:

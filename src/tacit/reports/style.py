@@ -1,22 +1,29 @@
 """The look that all figures share: colours everybody can tell apart, names beside their lines, no frame.
 
 Figures are plain objects: nothing here knows of windows, open figures or a global style, and nothing is left
-behind. Whoever draws says first what is seen (a title) and where the numbers come from (a footnote).
+behind. Whoever draws says first what is seen (a title) and where the numbers come from (a footnote). Words
+may be anybody's: they are drawn as they are, never taken for formulas, and in letters that the font has.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import cast
+from unicodedata import category, normalize
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
+from matplotlib.font_manager import FontProperties, fontManager
+from matplotlib.ft2font import FT2Font
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
 from scipy.optimize import isotonic_regression
 
 from tacit.errors import require
@@ -38,6 +45,11 @@ ROW = BODY * LINE * LINE / INCH
 MARGIN = 0.06
 # A label that moves by more points than these is tied to its line.
 NEAR = 2.0
+# Below words that something could run through; an outline would turn them from text into shapes.
+GROUND = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+# What stands for letters that the font lacks; and the one letter of those that nobody sees which is needed,
+# to keep letters of some scripts apart.
+LACKING, APART = ("\N{REPLACEMENT CHARACTER}", "?"), "\N{ZERO WIDTH NON-JOINER}"
 
 
 class Picture(Figure):
@@ -47,6 +59,16 @@ class Picture(Figure):
         drawn = BytesIO()
         self.savefig(drawn, format="png", dpi=DOTS_PER_INCH)
         return drawn.getvalue()
+
+
+class Layout(ConstrainedLayoutEngine):
+    """Room for all words, once they are in letters that can be drawn: whoever wrote them, and however."""
+
+    def execute(self, fig: Figure) -> None:
+        """Give everything its place."""
+        for text in fig.findobj(Text):
+            text.set_text(written(text.get_text()))
+        super().execute(fig)
 
 
 @dataclass(frozen=True)
@@ -66,7 +88,7 @@ def picture(height: float, title: str, note: str) -> Picture:
         title: What is seen.
         note: Where the numbers come from.
     """
-    layout = ConstrainedLayoutEngine(w_pad=MARGIN, h_pad=MARGIN)
+    layout = Layout(w_pad=MARGIN, h_pad=MARGIN)
     figure = Picture(figsize=(WIDTH, height), facecolor="white", layout=layout)
     FigureCanvasAgg(figure)
     head, foot = wrapped(figure, title, TITLE, "bold"), wrapped(figure, note, SMALL)
@@ -88,8 +110,22 @@ def tidy(axes: Axes, across: str, up: str) -> None:
     axes.grid(visible=False, axis="x")
     axes.set_axisbelow(True)
     axes.tick_params(which="both", labelsize=BODY, colors=GREY, labelcolor=INK, width=0.6, length=3)
-    axes.set_xlabel(across, fontsize=BODY, color=INK, parse_math=False)
-    axes.set_ylabel(up, fontsize=BODY, color=INK, parse_math=False)
+    axes.set_xlabel(written(across), fontsize=BODY, color=INK, parse_math=False)
+    axes.set_ylabel(written(up), fontsize=BODY, color=INK, parse_math=False)
+
+
+def round_axis(axes: Axes, first: int, last: int, edge: float | None = None) -> None:
+    """Count rounds from the first to the last, in whole numbers.
+
+    Args:
+        axes: Rounds go across it.
+        first: The first round.
+        last: The last one.
+        edge: How much room, in rounds, is left at either side; a little if not said.
+    """
+    room = max(0.02 * (last - first), 0.2) if edge is None else edge
+    axes.set_xlim(first - room, last + room)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
 
 def label_lines(panels: Mapping[Axes, Sequence[Label]], gap: float = 5.0) -> None:
@@ -143,6 +179,15 @@ def _label(axes: Axes, labels: Sequence[Label], gap: float, points: float) -> No
         )
 
 
+def levels(
+    axes: Axes, known: Mapping[str, float], shown: Callable[[float], str] = "{:.3f}".format
+) -> list[Label]:
+    """Draw a level for each number to compare with; the labels that belong to them."""
+    for place, value in enumerate(known.values()):
+        axes.axhline(value, color=GREY, linewidth=0.9, linestyle=("--", ":", "-.", "-")[place % 4])
+    return [Label(float(value), f"{name} {shown(value)}") for name, value in known.items()]
+
+
 def spread(
     wanted: np.typing.NDArray[np.float64], apart: float, low: float, high: float
 ) -> np.typing.NDArray[np.float64]:
@@ -187,8 +232,50 @@ def contrast(given: tuple[float, float, float]) -> float:
 
 def shortened(words: str, longest: int = LONGEST) -> str:
     """The words in one line, cut off where they are too long for a label."""
-    line = " ".join(words.split())
+    line = written(" ".join(words.split()))
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def written(words: str) -> str:
+    """The words in letters that the font has: a sign stands for every other.
+
+    Signs that are not seen, such as those that turn the direction of writing, are left out. Whoever wants to
+    see letters of more scripts names more fonts in matplotlib's `font.family`.
+    """
+    if words.isascii() and words.replace("\n", "").isprintable():
+        return words
+    known = _letters()
+    lacking = next(sign for sign in LACKING if ord(sign) in known)
+    seen = (
+        letter
+        for letter in normalize("NFC", words)
+        if letter in (APART, "\n") or not (category(letter) == "Cf" or 0xFE00 <= ord(letter) <= 0xFE0F)
+    )
+    return "".join(letter if letter == "\n" or ord(letter) in known else lacking for letter in seen)
+
+
+def _letters() -> frozenset[int]:
+    """The letters that can be drawn, in bold too."""
+    return _common(_fonts("normal"), _fonts("bold"))
+
+
+def _fonts(weight: str) -> tuple[str, ...]:
+    """The files of the fonts that matplotlib draws in."""
+    found: list[str] = []
+    for family in FontProperties().get_family():
+        with suppress(ValueError):
+            font = FontProperties(family=family, weight=weight)
+            found.append(str(fontManager.findfont(font, fallback_to_default=False)))
+    return tuple(found or [str(fontManager.findfont(FontProperties(weight=weight)))])
+
+
+@lru_cache(maxsize=8)
+def _common(*weights: tuple[str, ...]) -> frozenset[int]:
+    """The letters that fonts of all weights have."""
+    first, *others = (
+        frozenset[int]().union(*(FT2Font(font).get_charmap() for font in fonts)) for fonts in weights
+    )
+    return first.intersection(*others)
 
 
 def plain(value: float, place: int | None = None) -> str:
@@ -221,7 +308,7 @@ def wrapped(figure: Figure, text: str, size: float, weight: str = "normal") -> s
     """The text in lines that fit the figure's width; a word that is too long for it is broken."""
     most = (WIDTH - 2 * MARGIN) * INCH
     lines = [""]
-    for word in text.split():
+    for word in written(" ".join(text.split())).split():
         longer = f"{lines[-1]} {word}".strip()
         if width(figure, longer, size, weight) <= most:
             lines[-1] = longer
@@ -239,7 +326,9 @@ def width(figure: Figure, line: str, size: float, weight: str = "normal") -> flo
     canvas = cast("FigureCanvasAgg", figure.canvas)
     font = FontProperties(size=size, weight=weight)
     return (
-        canvas.get_renderer().get_text_width_height_descent(line, font, ismath=False)[0] * INCH / figure.dpi
+        canvas.get_renderer().get_text_width_height_descent(written(line), font, ismath=False)[0]
+        * INCH
+        / figure.dpi
     )
 
 

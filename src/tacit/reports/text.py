@@ -1,37 +1,81 @@
 """A run as text: its progress while it goes on, its summary when it is over."""
 
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol, TextIO
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple, Protocol, TextIO
 
 from tacit.record import Round
+from tacit.reports.lines import BROKEN, WIDTH, across, aligned, fitted, folded, labelled, plain
+
+__all__ = ["BROKEN", "NAMES", "Watcher", "aligned", "header_of", "labelled", "line", "number", "progress"]
+__all__ += ["scored", "scores", "side_by_side", "summary", "told"]
 
 NAMES = {
     "c_index": "C-index", "ibs": "IBS", "r2": "R2", "ril2": "RIL2", "iqm": "IQM",
     "return_low": "return, 95 % from", "return_high": "return, 95 % to", "return_unseen": "return, unseen",
     "iqm_low": "IQM, 95 % from", "iqm_high": "IQM, 95 % to", "solved": "share solved",
 }  # fmt: skip
-# How many scores fit side by side.
+# After how many seconds a pipe is told what is being done, if it is not a round.
+PATIENCE = 10.0
+# How many scores stand side by side.
 WIDEST = 6
-# What stands in a table of scores where a model was ruined.
-BROKEN = "broken"
+INTERVAL, LOW, HIGH = "95 % interval", "_low", "_high"
+REHEARSAL = "* A rehearsal: the noise repeats with the seed, so it protects nobody."
+
+Ends = Mapping[str, Sequence[float]]
 
 
 class Watcher(Protocol):
-    """Whoever wants to know about every round."""
+    """Whoever wants to know about every round, and about what is done before, between and after them."""
 
     def __call__(self, entry: Round) -> None:
         """A round is over."""
         ...
+
+    def stage(self, words: str, share: float | None = None) -> None:
+        """Something else is being done; so much of it is done, where that is known."""
+        ...
+
+
+class _Model(NamedTuple):
+    """What is told of a model: its scores, and the intervals of some of them."""
+
+    label: str
+    scores: Mapping[str, float]
+    ends: Ends
+
+    def value(self, score: str) -> str:
+        return number(self.scores.get(score), score)
+
+    def interval(self, score: str) -> str:
+        if score not in self.ends:
+            return ""
+        low, high = (number(end, score, fewer=1) for end in self.ends[score])
+        return f"[{low}, {high}]"
 
 
 def summary(run: dict[str, Any]) -> str:
     """The summary of a run: a header, its scores beside both baselines, its statement.
 
     Args:
-        run: What `Run.as_dict` says, and the sentences of its `statement`.
+        run: What `Run.as_dict` says, and the sentences of its `statement`; perhaps `how` its intervals were
+            found.
     """
+    models = _models(run)
+    table = scores([(model.label, model.scores) for model in models], [model.ends for model in models])
+    beneath = [run.get("how", "")]
+    if run["baselines"]:
+        beneath.append("Alone and pooled: the same work without any protection, for comparison.")
+    explained = "\n".join(folded(words) for words in beneath if words)
+    promised = "\n".join(folded(words, indent="  ") for words in run["statement"])
+    head = labelled(header_of(run), whole=False)
+    return "\n\n".join(part for part in (head, table, explained, promised) if part)
+
+
+def header_of(run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What comes first of a run: its name, what it learnt, how long, at what price, and what to mind."""
     promise = run["privacy"]
     spent = "open: nothing is promised" if promise["unit"] is None else _spent(promise)
     ended = str(run["rounds"]) + (f", ended early: {run['stopped']}" if run["stopped"] else "")
@@ -39,102 +83,187 @@ def summary(run: dict[str, Any]) -> str:
     if run["chosen"] != run["rounds"]:
         head.append(("model", f"of round {run['chosen']}"))
     head += [(f"model {number}", ", ".join(names)) for number, names in _members(run.get("clusters", {}))]
-    head += [("trouble", line) for line in run.get("trouble", ())]
-    head += [("note", line) for line in run.get("notes", ())]
-    layout = run.get("layout", "rows")
-    parts = [labelled(head), scores([("federated", run["scores"]), *_named(run["baselines"], layout)])]
-    if run["baselines"]:
-        parts.append("Alone and pooled are trained by the same work without any protection, for comparison.")
-    return "\n\n".join([*parts, "\n".join(run["statement"])])
+    head += [("trouble", words) for words in run.get("trouble", ())]
+    head += [("found", words) for words in run.get("findings", ())]
+    head += [("note", words) for words in run.get("notes", ())]
+    return head
+
+
+def scored(run: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The scores of a run as a table with a line for each way of training: its header, and its rows."""
+    models = _models(run)
+    return _lined_up(models, list(dict.fromkeys(name for model in models for name in model.scores)))
 
 
 def side_by_side(runs: Sequence[dict[str, Any]]) -> str:
-    """Several runs, one line each."""
-    metrics: list[str] = list(dict.fromkeys(name for run in runs for name in run["scores"]))
-    header = ["run", "task", "rounds", "privacy", *(NAMES.get(name, name) for name in metrics)]
+    """Several runs, one line each where that fits."""
+    found = [_model("", run["scores"]).scores for run in runs]
+    metrics = list(dict.fromkeys(name for known in found for name in known))
+    header = [
+        "run",
+        "task",
+        "rounds",
+        "epsilon",
+        "delta",
+        "unit",
+        *(NAMES.get(name, name) for name in metrics),
+    ]
     rows = [
         (
             run.get("run") or run["name"],
             run["task"],
             str(run["rounds"]),
-            "open" if run["privacy"]["unit"] is None else _spent(run["privacy"]),
-            *(_number(run["scores"].get(name), name) for name in metrics),
+            *_price(run["privacy"]),
+            *(number(known.get(name), name) for name in metrics),
         )
-        for run in runs
+        for run, known in zip(runs, found, strict=True)
     ]
-    return aligned(header, rows)
+    rehearsed = any(run["privacy"]["rehearsal"] for run in runs)
+    return fitted(header, rows) + (f"\n\n{REHEARSAL}" if rehearsed else "")
 
 
-def scores(rows: Sequence[tuple[str, dict[str, float]]]) -> str:
-    """Scores as a table, one line for each way of training."""
-    metrics = list(dict.fromkeys(name for _, found in rows for name in found))
+def scores(rows: Sequence[tuple[str, Mapping[str, float]]], intervals: Sequence[Ends] = ()) -> str:
+    """Scores as a table, one line for each way of training where that fits.
+
+    Args:
+        rows: What each way is called, and its scores.
+        intervals: Those of each one's scores, beside such as scores bring themselves.
+    """
+    known = intervals or [dict[str, Sequence[float]]()] * len(rows)
+    models = [_model(label, found, ends) for (label, found), ends in zip(rows, known, strict=True)]
+    metrics = list(dict.fromkeys(name for model in models for name in model.scores))
     if not metrics:
         return "No score: there are no held-out records that may be looked at."
-    if len(metrics) > WIDEST:
-        # More than fit side by side stand below each other.
-        columns = ("", *(label for label, _ in rows))
-        cells = {name: [_number(found.get(name), name) for _, found in rows] for name in metrics}
-        return aligned(columns, [(NAMES.get(name, name), *cells[name]) for name in metrics])
-    header = ("", *(NAMES.get(name, name) for name in metrics))
-    return aligned(
-        header, [(label, *(_number(found.get(name), name) for name in metrics)) for label, found in rows]
-    )
+    layouts = [_beside, _below] if len(metrics) <= WIDEST else [_below]
+    for layout in layouts:
+        table = layout(models, metrics)
+        if across(table) <= WIDTH:
+            return table
+    return _listed(models, metrics)
 
 
 def line(entry: Round) -> str:
     """A round as one line."""
+    found, price = told(entry)
+    return "  ".join(part for part in (f"round {entry.number}/{entry.rounds}", *found, price) if part)
+
+
+def told(entry: Round) -> tuple[list[str], str]:
+    """What there is to say of a round: its scores, and what was spent by then."""
     # What is told of one world alone is in the record.
     shown = {name: value for name, value in entry.scores.items() if "@" not in name}
-    found = "  ".join(f"{NAMES.get(name, name)} {_number(value, name)}" for name, value in shown.items())
+    found = [f"{plain(NAMES.get(name, name))} {number(value, name)}" for name, value in shown.items()]
     limit = "" if entry.budget is None else f"/{entry.budget:g}"
-    price = "" if entry.epsilon is None else f"epsilon {entry.epsilon:.4g}{limit}"
-    return "  ".join(part for part in (f"round {entry.number}/{entry.rounds}", found, price) if part)
+    return found, "" if entry.epsilon is None else f"epsilon {entry.epsilon:.4g}{limit}"
+
+
+def number(value: float | None, name: str, *, fewer: int = 0) -> str:
+    """The value of a score, with so many decimals fewer than usual."""
+    # Returns are sums of many rewards: more decimals would say nothing.
+    decimals = 1 if name.startswith(("return", "iqm")) else 4 - fewer
+    return "-" if value is None else f"{value:.{decimals}f}"
 
 
 @contextmanager
 def progress(stream: TextIO | None = None, *, quiet: bool = False) -> Generator[Watcher]:
-    """Show rounds as they end, on stderr: one live bar on a terminal, one line each in a pipe."""
+    """Show what goes on, on stderr: one live line on a terminal, a line for each round in a pipe.
+
+    A terminal that is narrow, or wants no colours, is treated like a pipe.
+    """
     shown = stream or sys.stderr
-    if quiet:
-        yield lambda entry: None
-    elif shown.isatty():
-        with _bar(shown) as watcher:
-            yield watcher
-    else:
-        yield lambda entry: print(line(entry), file=shown, flush=True)
+    with ExitStack() as stack:
+        watcher = None
+        if shown.isatty() and not quiet:
+            from tacit.reports.terminal import watching
+
+            watcher = stack.enter_context(watching(shown))
+        written = _Lines(lambda words: None if quiet else print(words, file=shown, flush=True))
+        stack.callback(written.end)
+        yield watcher or written
 
 
-@contextmanager
-def _bar(stream: TextIO) -> Generator[Watcher]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+class _Lines:
+    """A line for each round, and for whatever else takes so long that somebody may wonder."""
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=stream)) as bar:
-        shown = bar.add_task("starting", total=None)
-        yield lambda entry: bar.update(
-            shown, completed=entry.number, total=entry.rounds, description=line(entry)
-        )
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._words = say, ""
+        self._waiting: threading.Timer | None = None
+
+    def __call__(self, entry: Round) -> None:
+        self.end()
+        self._say(line(entry))
+
+    def stage(self, words: str, share: float | None = None) -> None:
+        if words == self._words:
+            return
+        self.end()
+        self._words, self._waiting = words, threading.Timer(PATIENCE, self._say, [f"{plain(words)} ..."])
+        self._waiting.daemon = True
+        self._waiting.start()
+
+    def end(self) -> None:
+        """Nothing is being done."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        self._words, self._waiting = "", None
 
 
-def labelled(rows: Sequence[tuple[str, str]]) -> str:
-    """Labelled lines, the labels in one column."""
-    width = max((len(label) for label, _ in rows), default=0)
-    return "\n".join(f"{label:<{width}}  {text}".rstrip() for label, text in rows)
+def _beside(models: Sequence[_Model], metrics: Sequence[str]) -> str:
+    return aligned(*_lined_up(models, metrics))
 
 
-def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """An aligned table; columns of numbers to the right."""
-    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
-    numeric = [all(_is_number(cell) for cell in column) for column in zip(*rows, strict=True)]
-    right = numeric or [False] * len(header)
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if push else cell.ljust(width)
-            for cell, width, push in zip(row, widths, right, strict=True)
-        ).rstrip()
-        for row in (header, ["-" * width for width in widths], *rows)
-    )
+def _lined_up(models: Sequence[_Model], metrics: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """A line for each model."""
+    header, uncertain = [""], {name for model in models for name in model.ends}
+    for name in metrics:
+        header += [NAMES.get(name, name), *([INTERVAL] if name in uncertain else [])]
+    return header, [[model.label, *_cells(model, metrics, uncertain)] for model in models]
+
+
+def _below(models: Sequence[_Model], metrics: Sequence[str]) -> str:
+    """A line for each score."""
+    header = [""]
+    for model in models:
+        header += [model.label, *([INTERVAL] if model.ends else [])]
+    rows = [
+        [NAMES.get(name, name), *(c for m in models for c in _cells(m, [name], {name} if m.ends else set()))]
+        for name in metrics
+    ]
+    return aligned(header, rows)
+
+
+def _listed(models: Sequence[_Model], metrics: Sequence[str]) -> str:
+    """A line for each score of each model."""
+    header = ["score", "", "", *([INTERVAL] if any(model.ends for model in models) else [])]
+    rows = [
+        [
+            NAMES.get(name, name) if model is models[0] else "",
+            model.label,
+            *_cells(model, [name], {name} if len(header) > 3 else set()),
+        ]
+        for name in metrics
+        for model in models
+    ]
+    return fitted(header, rows)
+
+
+def _cells(model: _Model, metrics: Sequence[str], uncertain: set[str]) -> list[str]:
+    found = list[str]()
+    for name in metrics:
+        found += [model.value(name), *([model.interval(name)] if name in uncertain else [])]
+    return found
+
+
+def _model(label: str, found: Mapping[str, float], ends: Ends = {}) -> _Model:  # noqa: B006
+    """A model with its scores; those that are the ends of an interval go where intervals are."""
+    own = {
+        name: (found[name + LOW], found[name + HIGH])
+        for name in found
+        if name + LOW in found and name + HIGH in found
+    }
+    within = {name + end for name in own for end in (LOW, HIGH)}
+    known = {name: pair for name, pair in {**own, **ends}.items() if name in found}
+    return _Model(label, {name: value for name, value in found.items() if name not in within}, known)
 
 
 def _spent(promise: dict[str, Any]) -> str:
@@ -143,23 +272,23 @@ def _spent(promise: dict[str, Any]) -> str:
     return f"epsilon {epsilon} at delta {promise['delta']:g} for any one {promise['unit']}{rehearsal}"
 
 
-def _named(baselines: dict[str, dict[str, float]], layout: str) -> list[tuple[str, dict[str, float]]]:
-    alone = "active party alone" if layout == "columns" else "each site alone"
-    names = {"alone": alone, "pooled": "pooled"}
-    return [(names.get(key, key), found) for key, found in baselines.items()]
+def _price(promise: dict[str, Any]) -> tuple[str, str, str]:
+    """Epsilon, delta, and of whom; with a star for rehearsals."""
+    if promise["unit"] is None:
+        return "open", "-", "-"
+    epsilon = "unbounded" if promise["epsilon"] is None else f"{promise['epsilon']:.4g}"
+    return epsilon, f"{promise['delta']:g}", promise["unit"] + "*" * bool(promise["rehearsal"])
+
+
+def _models(run: Mapping[str, Any]) -> list[_Model]:
+    ends = run.get("intervals", {})
+    alone = "active party alone" if run.get("layout") == "columns" else "each site alone"
+    return [
+        _model(alone if name == "alone" else name, found, ends.get(name, {}))
+        for name, found in {"federated": run["scores"], **run["baselines"]}.items()
+    ]
 
 
 def _members(clusters: dict[str, int]) -> list[tuple[int, list[str]]]:
     models = sorted(set(clusters.values()))
     return [(model, [name for name in clusters if clusters[name] == model]) for model in models]
-
-
-def _number(value: float | None, name: str) -> str:
-    # Returns are sums of many rewards: more decimals would say nothing.
-    decimals = 1 if name.startswith(("return", "iqm")) else 4
-    return "-" if value is None else f"{value:.{decimals}f}"
-
-
-def _is_number(cell: str) -> bool:
-    bare = cell.removeprefix("-").replace(".", "").replace("e-", "").replace("e+", "")
-    return cell in ("", "-", BROKEN) or bare.isdigit()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 Table = dict[str, Any]
 Announce = Callable[[str], None]
+# What makes a study of its document and its folder.
+Constructor = Callable[[Table, Path], "Study[Any]"]
 
 
 class Named(Protocol):
@@ -71,6 +73,13 @@ class Study(ABC, Generic[CellKind]):
     @abstractmethod
     def size(self) -> str:
         """What the runs are of, in words."""
+
+    @property
+    def constructor(self) -> Constructor:
+        """What makes the same study of its document, in another process."""
+        from tacit.studies.asked import construct_study
+
+        return construct_study
 
     @abstractmethod
     def check(self) -> None:
@@ -126,6 +135,11 @@ class Studied(ABC, Generic[CellKind]):
 
     def __repr__(self) -> str:
         return f"<Studied {self.name}: {len(self.rows)} of {len(self.study.cells)} runs>"
+
+    def _repr_html_(self) -> str:
+        from tacit.reports.notebook import text_html
+
+        return text_html(f"study {self.name}", self.summary())
 
     @property
     def name(self) -> str:

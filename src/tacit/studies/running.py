@@ -18,8 +18,7 @@ import tomli_w
 
 from tacit.directory import Directory
 from tacit.errors import TacitError
-from tacit.studies.asked import construct_study
-from tacit.studies.contract import Announce, CellKind, Named, Row, Studied, Study, silent
+from tacit.studies.contract import Announce, CellKind, Constructor, Named, Row, Studied, Study, silent
 from tacit.studies.listing import append, rewrite, rows_of
 
 
@@ -71,7 +70,8 @@ def _results(
         return
     text = tomli_w.dumps(study.document)
     with _pool(workers) as pool:
-        begun = {pool.submit(_work, text, str(study.folder), cell, place): cell for cell in cells}
+        made = (study.constructor, text, str(study.folder))
+        begun = {pool.submit(_work, made, cell, place): cell for cell in cells}
         for future in as_completed(begun):
             yield begun[future], _row(future)
 
@@ -93,8 +93,8 @@ def _row(future: "Future[Row]") -> Row:
         return future.result()
     except BrokenProcessPool as error:
         raise TacitError(
-            "a process of the study died, perhaps for want of memory: use fewer workers (study.workers), and "
-            'resume. A script has to start a study under if __name__ == "__main__":'
+            "a process of the study died, perhaps for want of memory: use fewer workers (study.workers, or "
+            '--workers), and resume. A script has to start a study under if __name__ == "__main__":'
         ) from error
 
 
@@ -111,14 +111,14 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(text: str, folder: str, cell: Named, place: Path | None) -> Row:
+def _work(made: tuple[Constructor, str, str], cell: Named, place: Path | None) -> Row:
     """One cell, in a process of its own, from plain data."""
-    return _constructed(text, folder).work(cell, place)
+    return _constructed(*made).work(cell, place)
 
 
 @lru_cache(maxsize=1)
-def _constructed(text: str, folder: str) -> Study[Any]:
-    return construct_study(tomllib.loads(text), Path(folder))
+def _constructed(constructor: Constructor, text: str, folder: str) -> Study[Any]:
+    return constructor(tomllib.loads(text), Path(folder))
 
 
 def _outcome(study: Study[CellKind], row: Row) -> str:

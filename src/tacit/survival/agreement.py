@@ -312,14 +312,14 @@ def _ratio_axis(axes: Axes, rows: Sequence[Row]) -> None:
     axes.grid(visible=False, axis="y")
     axes.set_xscale("log")
     axes.set_xlim(np.exp(low - edge), np.exp(high + edge))
-    axes.xaxis.set_major_locator(FixedLocator(_marks(low, high)))
+    axes.xaxis.set_major_locator(FixedLocator(ratio_marks(low, high)))
     axes.xaxis.set_major_formatter(FuncFormatter(plain))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.axvline(1, color=GREY, linewidth=0.9)
 
 
-def _marks(low: float, high: float) -> list[float]:
+def ratio_marks(low: float, high: float) -> list[float]:
     """The ratios to mark between two log ratios: few, and over most of the way."""
     within = ([mark for mark in marks if low <= np.log(mark) <= high] for marks in RATIOS)
     sets = [marks for marks in within if len(marks) <= MARKS]

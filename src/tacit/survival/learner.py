@@ -1,7 +1,7 @@
 """What all survival models share: a network, a public grid of time, how they are settled and scored."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.batched.perceptron import Perceptron
+    from tacit.record import Round
+    from tacit.reports.blocks import Figure
     from tacit.survival.models import GridModel
     from tacit.survival.timegrid import TimeGrid
 
@@ -114,6 +116,14 @@ class SurvivalLearner(Learner):
         from tacit.survival.models import score
 
         return score(self.model(state), held_out)
+
+    def pictures(
+        self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
+    ) -> "list[Figure]":
+        """The figures of a report: survival curves, and what features do."""
+        from tacit.survival.pictures import pictures
+
+        return pictures(self, state, rounds, read)
 
     @property
     def _resting(self) -> float:

@@ -5,7 +5,7 @@ and no event time. Nothing of it is protected: under a promise the task is refus
 fit is that of `tacit.survival.statistics.cox` with all records in one place.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -30,6 +30,8 @@ from tacit.task import Goal, Updates
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tacit.record import Round
+    from tacit.reports.blocks import Figure
     from tacit.survival.fits import CoxFit
 
 Array = NDArray[np.float64]
@@ -243,14 +245,24 @@ class Cox(Summed):
         )
 
     def findings(self, state: "Tensor") -> list[str]:
-        """Whether the fit is done, and how many rounds were in vain."""
+        """That the fit is done, once it is."""
+        climb = self._shape.climb(state)
+        return [f"settled in {climb.asked} rounds"] if climb.settled else []
+
+    def shortcomings(self, state: "Tensor") -> list[str]:
+        """That the fit is not done, and how many rounds were in vain."""
         climb, missed = self._shape.climb(state), self._shape.missed(state)
-        done = (
-            f"settled in {climb.asked} rounds"
-            if climb.settled
-            else f"NOT SETTLED in {climb.asked} rounds: coefficients still move; give it more rounds"
-        )
-        return [done, *([f"{missed} rounds were left out: somebody was missing"] if missed else [])]
+        moving = f"NOT SETTLED in {climb.asked} rounds: coefficients still move; give it more rounds"
+        in_vain = f"{missed} rounds were left out: somebody was missing"
+        return [moving] * (not climb.settled) + [in_vain] * bool(missed)
+
+    def pictures(
+        self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
+    ) -> "list[Figure]":
+        """The figure of a report: hazard ratios with their intervals."""
+        from tacit.survival.pictures import pictures
+
+        return pictures(self, state, rounds, read)
 
     @property
     def _shape(self) -> "Shape":

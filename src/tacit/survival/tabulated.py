@@ -5,7 +5,7 @@ What follows from the counts of all sites, curves and their bands, incidences an
 `tacit.survival.statistics` and costs nothing more. Features play no part in it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -29,6 +29,8 @@ from tacit.task import Goal, Updates
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tacit.record import Round
+    from tacit.reports.blocks import Figure
     from tacit.survival.restricted import RestrictedMean
     from tacit.survival.summaries import Estimate
 
@@ -263,15 +265,26 @@ class KaplanMeier(Summed):
         return Tabulated(self.tabulated(state), self.level)
 
     def findings(self, state: "Tensor") -> list[str]:
-        """The curve in a sentence, and who is not in it."""
-        found, came = self.model(state).survival, self._came(state)
+        """The curve in a sentence."""
+        found = self.model(state).survival
         last = found.table.iloc[-1]
-        told = (
+        return [
             f"median {found.median:g}; at {float(found.table.index[-1]):g} survival is "
             f"{last['survival']:.3f}, between {last['lower']:.3f} and {last['upper']:.3f}"
-        )
-        missing = [name for name in self.known.sites if name not in came]
-        return [told, *([f"not counted: {', '.join(missing)}"] if missing else [])]
+        ]
+
+    def shortcomings(self, state: "Tensor") -> list[str]:
+        """Who is not in the curve."""
+        missing = [name for name in self.known.sites if name not in self._came(state)]
+        return [f"not counted: {', '.join(missing)}"] if missing else []
+
+    def pictures(
+        self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
+    ) -> "list[Figure]":
+        """The figures of a report: the curve with its band, and incidences."""
+        from tacit.survival.pictures import pictures
+
+        return pictures(self, state, rounds, read)
 
     def tabulated(self, state: "Tensor") -> LifeTable:
         """The exits of all sites that came; with noise, in intervals that stand out of it."""

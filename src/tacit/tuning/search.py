@@ -30,10 +30,10 @@ from tacit.task import Goal
 from tacit.tuning.choosing import Trained
 from tacit.tuning.grid import Candidate, Grid
 from tacit.tuning.stage import Stage, prepared, releases
+from tacit.watching import Retold, tell
 
 if TYPE_CHECKING:
-    from tacit.loop import Callback
-    from tacit.record import Round
+    from tacit.watching import Callback
 
 RESULT = "tuning.json"
 
@@ -86,6 +86,11 @@ class Tuned:
             **{name: told[name] for name in ("run", "rounds", "scores", "privacy")},
         }
 
+    def _repr_html_(self) -> str:
+        from tacit.reports.notebook import tuned_html
+
+        return tuned_html(self.as_dict(), self.run.as_dict(), self.run.privacy.sentences())
+
 
 def tune(
     grid: Grid,
@@ -109,6 +114,7 @@ def tune(
         promise; what the ledger cannot bear is refused before anything is trained.
     """
     directory = Directory(out)
+    tell(callbacks, "opening the data and pricing all candidates")
     # What cannot be done is refused before anything is written.
     stage = prepared(grid) if directory.read(RESULT) is None else None
     with directory.claimed(grid.document, resume=resume):
@@ -147,6 +153,7 @@ def _search(
             _pay_the_rest(candidate, stage, directory, key)
     if not runs:
         raise InvalidValue(f"no candidate could be trained: {next(iter(failed.values()))}")
+    tell(callbacks, "choosing among the candidates")
     choice, trained = stage.choice, {name: Trained(run.task, run.state) for name, run in runs.items()}
     with Ledger(directory.file(LEDGER)) as ledger:
         scores = choice.scores(trained, ledger, key / "tune")
@@ -226,11 +233,7 @@ def _run(
         (place / LEDGER).symlink_to(Path("..") / LEDGER)
     # What is spent is spent by all candidates so far, and so is what may be.
     budget = None if isinstance(privacy, Open) else privacy.epsilon
-
-    def told(entry: "Round") -> None:
-        for callback in callbacks:
-            callback(replace(entry, budget=budget))
-
+    told = Retold(callbacks, lambda entry: replace(entry, budget=budget))
     name = f"{candidate.experiment.name}-{candidate.number}"
     made = replace(candidate.experiment, name=name, data=Opened(federation))
     return made.run(place, resume=True, callbacks=[told])

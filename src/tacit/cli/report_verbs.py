@@ -1,0 +1,78 @@
+"""The verbs of what is shown and handed on: reports, sweeps and exports."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tacit.cli import output
+from tacit.cli.options import Changes, Debug, Json, Quiet
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Directories of runs; several are compared.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Where to write: .html, .md or .json; in the run by default."),
+    ] = None,
+    dpia: Annotated[
+        bool, typer.Option("--dpia", help="Write a data-protection summary, for an officer to file.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """One file to look at, to mail, to print: what was promised, what left, what came of it."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import reporting
+
+        written = reporting.report(runs, out=out, dpia=dpia)
+        output.document({"report": str(written)}) if json else print(written)
+
+
+def sweep(
+    file: Annotated[
+        Path, typer.Argument(help="An experiment file, or the directory of a sweep to go on with.")
+    ],
+    changes: Changes = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds each value is run with; 3 if not said.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="How many processes share the work.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The directory of the sweep; under runs/ by default.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what was cut off, as it does anyway.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """What privacy costs: an experiment at several values (--set privacy.epsilon=1,3,inf)."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import sweeping
+
+        done = sweeping.sweep(file, changes=changes or [], seeds=seeds, workers=workers, out=out, quiet=quiet)
+        output.document(done.as_dict()) if json else sweeping.show_sweep(done)
+        output.talk(f"saved {done.path}", quiet=quiet)
+        if done.futile:
+            raise SystemExit(output.BAD_USAGE)
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="The directory of a run.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The folder to write to; export in the run by default.")
+    ] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Write the network as ONNX as well.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """The model for other programs: its weights, a card that says what they mean, and a card for people."""
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import exporting
+
+        written = exporting.export(run, out, onnx)
+        output.document({"files": [str(path) for path in written]}) if json else output.paths(written)

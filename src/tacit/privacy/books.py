@@ -1,0 +1,122 @@
+"""A ledger as people read it: every release, and what everything had cost up to there.
+
+Reading changes nothing and needs no data; whoever has the file can do it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, groupby
+from pathlib import Path
+from typing import Any
+
+from tacit.errors import LedgerTampered
+from tacit.privacy.accounting import epsilon
+from tacit.privacy.ledger import Ledger, verify
+from tacit.privacy.release import Release, by_subject, from_dict, in_any_round
+
+Row = dict[str, Any]
+# So many running prices are computed, spread evenly.
+RUNNING_PRICES = 40
+# What tells a release from others that are alike at other sites, or in other rounds.
+OWN = ("number", "at", "hash", "ticket", "subject", "party", "kind", "purpose", "running_epsilon")
+# What they have in common and is told.
+TOLD = ("law", "scale", "sensitivity", "relation", "rate", "count", "unit")
+# More lines than these are read by programs.
+MOST_LINES = 400
+
+
+def account(path: Path, delta: float | None = None) -> dict[str, Any]:
+    """A ledger row by row, with what everything cost up to there.
+
+    Args:
+        path: The file.
+        delta: The probability at which it is priced; that of its budgets if not said.
+    """
+    with Ledger(path, mode="read") as ledger:
+        return _account(ledger, delta)
+
+
+def _account(ledger: Ledger, delta: float | None) -> dict[str, Any]:
+    budgets = {name: vars(budget) for name, budget in ledger.budgets().items()}
+    rows = [entry for entry in ledger.entries() if entry["kind"] == "release"]
+    prices = priced(rows, ledger.usual_delta() if delta is None else delta)
+    return {"path": str(ledger.path), **prices, "budgets": budgets, "head": ledger.head, "releases": rows}
+
+
+def priced(rows: Sequence[Row], delta: float) -> dict[str, Any]:
+    """What rows of a ledger cost together and by subject; those that end a line get the price up to there."""
+    fields = Release.__dataclass_fields__
+    releases = [from_dict({key: row[key] for key in fields}) for row in rows]
+    ends = [0, *accumulate(len(group) for group in _grouped(rows))]
+    some = {ends[round(place * (len(ends) - 1) / RUNNING_PRICES)] for place in range(RUNNING_PRICES + 1)}
+    for count, row in enumerate(rows, start=1):
+        row["running_epsilon"] = epsilon(releases[:count], delta) if count in some else None
+    subjects = {name: epsilon(group, delta) for name, group in by_subject(releases).items()}
+    return {
+        "events": len(rows),
+        "valid": True,
+        "epsilon": max(subjects.values(), default=0.0),
+        "delta": delta,
+        "subjects": subjects,
+    }
+
+
+def told(path: Path | None, releases: Iterable[Release], delta: float | None) -> dict[str, Any]:
+    """The ledger of a run for its report: whether it is whole, and its releases, alike ones in one line.
+
+    Args:
+        path: The file; without one, nothing but the releases is known.
+        releases: What was charged, where there is no file.
+        delta: The probability at which it is priced; None in an open run, which was charged for nothing.
+    """
+    if path is None:
+        rows = [{"number": place, **row.as_dict()} for place, row in enumerate(releases, start=1)]
+        whole: dict[str, Any] = {"valid": None, "problems": [], "head": None, "budgets": {}}
+        return {**priced(rows, delta or 0.0), **whole, "releases": lines(rows)}
+    try:
+        with Ledger(path, mode="read") as ledger:
+            found = ledger.verify(delta)
+            if found.valid:
+                read = _account(ledger, delta)
+                return {**read, "problems": [], "releases": lines(read["releases"])}
+    except LedgerTampered:
+        found = verify(path, delta)
+    plain = {**vars(found), "problems": list(found.problems)}
+    return {**plain, "epsilon": None, "subjects": {}, "budgets": {}, "releases": []}
+
+
+def lines(rows: Sequence[Row]) -> list[Row]:
+    """Releases that follow each other and are alike but for whom they are about, in one line each.
+
+    Where that leaves too many lines, rounds that are alike are put together as well.
+    """
+    return [_line(group) for group in _grouped(rows)]
+
+
+def _grouped(rows: Sequence[Row]) -> list[list[Row]]:
+    found = [list(group) for _, group in groupby(rows, key=lambda row: _alike(row, row["purpose"]))]
+    if len(found) > MOST_LINES:
+        whole = groupby(rows, key=lambda row: _alike(row, in_any_round(row["purpose"])))
+        found = [list(group) for _, group in whole]
+    return found
+
+
+def _alike(row: Mapping[str, Any], purpose: str) -> tuple[Any, ...]:
+    return (purpose, *(value for name, value in row.items() if name not in OWN))
+
+
+def _line(rows: Sequence[Row]) -> Row:
+    """Several alike rows as one: from where to where, about whom, and the price after the last."""
+    first, last = rows[0], rows[-1]
+    subjects = list(dict.fromkeys(row["subject"] for row in rows))
+    purposes = list(dict.fromkeys(row["purpose"] for row in rows))
+    known = [row["running_epsilon"] for row in rows if row["running_epsilon"] is not None]
+    return {
+        **{name: first[name] for name in TOLD},
+        "first": first["number"],
+        "last": last["number"],
+        "at": last.get("at"),
+        "subject": subjects[0] if len(subjects) == 1 else f"{len(subjects)} subjects",
+        "subjects": subjects,
+        "purpose": purposes[0] if len(purposes) == 1 else f"{purposes[0]} to {purposes[-1]}",
+        "running_epsilon": known[-1] if known else None,
+    }

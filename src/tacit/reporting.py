@@ -1,0 +1,120 @@
+"""The report of whatever a directory remembers: a run, over or under way; several; trials, studies, sweeps.
+
+Nothing is trained, no record is read, and nothing in the directory changes.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tacit import experiment, studies, sweeps, trials
+from tacit.directory import ENVIRONMENT, EXPERIMENT, LEDGER, Directory, environment
+from tacit.errors import InvalidValue
+from tacit.experiment import Experiment
+from tacit.privacy.books import told
+from tacit.privacy.work import layout_of
+from tacit.record import Record
+from tacit.reports.blocks import Code, Page, Section
+from tacit.reports.document import Told
+from tacit.run import Run, is_over
+
+
+def page(paths: Sequence[Path]) -> Page:
+    """The report of a directory, or of several runs side by side.
+
+    Args:
+        paths: The directories.
+
+    Raises:
+        InvalidFile: One of them remembers nothing.
+        InvalidValue: Several, and one of them is not a single run.
+    """
+    if len(paths) == 1:
+        found = loaded(paths[0])
+        return found if isinstance(found, Page) else found.page()
+    runs: dict[str, Told] = {}
+    for name, path in _apart(paths).items():
+        found = loaded(path)
+        if not isinstance(found, Run):
+            raise InvalidValue(f"{path} is not allowed beside others: it must be a single run that is over")
+        runs[name] = found.told()
+    from tacit.reports.comparison import comparison
+
+    return comparison(runs)
+
+
+def loaded(path: Path) -> "Run | Page":
+    """The run that a directory remembers, or the report of what else there is."""
+    for kind in (sweeps, studies, trials):
+        found: Any = kind.load(path)
+        if found is not None:
+            return found.page() if hasattr(found, "page") else _plain(found)
+    directory = Directory(path)
+    if directory.read(EXPERIMENT) is not None and not is_over(directory):
+        return under_way(experiment.read(path), path)
+    return experiment.load(path)
+
+
+def data_protection(path: Path) -> Page:
+    """The summary of a run that a data-protection officer can file."""
+    from tacit.reports.dpia import summary
+
+    found = loaded(path)
+    document = found.document if isinstance(found, Page) else found.document()
+    if document.get("kind") != "run":
+        raise InvalidValue(f"{path} is not allowed here: a data-protection summary is about a single run")
+    return summary(document)
+
+
+def now(asked: Experiment, path: Path) -> Page:
+    """The report of a run as it stands: under way, or over."""
+    return experiment.load(path).page() if is_over(Directory(path)) else under_way(asked, path)
+
+
+def under_way(asked: Experiment, path: Path) -> Page:
+    """The report of a run that goes on, or was cut off: what it promises, and what it has come to so far.
+
+    Args:
+        asked: What is run.
+        path: Its directory; it may not be there yet.
+    """
+    from tacit.reports.run_page import page as run_page
+
+    directory, planned = Directory(path), asked.plan()
+    books, delta = directory.file(LEDGER), planned.statement.delta
+    kept = books if books is not None and books.exists() else None
+    rounds = directory.rounds()
+    return run_page(
+        Told(
+            name=asked.name,
+            task=asked.task.kind,
+            layout=layout_of(asked.task),
+            goal=asked.task.goal,
+            record=Record(rounds=tuple(rounds), chosen=len(rounds), sites=tuple(asked.sites.names)),
+            statement=planned.statement,
+            ledger=told(kept, (), delta),
+            text=(directory.read(EXPERIMENT) or b"").decode(),
+            environment=directory.read_json(ENVIRONMENT) or environment(),
+            path=str(path),
+            under_way=True,
+        )
+    )
+
+
+def _plain(found: Any) -> Page:  # noqa: ANN401
+    """What has no page of its own, as its summary."""
+    return Page(
+        title=found.name,
+        lead=f"What came of {found.name}.",
+        sections=(Section("Result", (Code(found.summary()),)),),
+        document={"schema": 1, "kind": type(found).__name__.lower(), **found.as_dict()},
+    )
+
+
+def _apart(paths: Sequence[Path]) -> dict[str, Path]:
+    """The directories by names that tell them apart: their own, or as they were given."""
+    short = [path.name for path in paths]
+    names = short if len(set(short)) == len(paths) else [str(path) for path in paths]
+    if len(set(names)) < len(paths):
+        raise InvalidValue(f"runs = {', '.join(names)} is not allowed: each may be named once")
+    return dict(zip(names, paths, strict=True))

@@ -1,0 +1,311 @@
+"""A data-protection summary of a run, for an officer to complete and file (Article 35 of the GDPR).
+
+What the run knows is filled in, from the document of its report. What only people know is left blank, and
+says so. Nothing here is legal advice.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tacit.reports.assessed import (
+    BLANK,
+    chosen,
+    conclusions,
+    measures,
+    placement,
+    promised,
+    risks,
+    share,
+)
+from tacit.reports.blocks import Block, Code, Facts, Folded, Grid, Items, Page, Section, Text
+
+# Where a factor is too large to mean anything.
+MOST = 20.0
+LINE = "____________________"
+# Longer lists are folded.
+LONG = 12
+NOBODY = "This run protects nobody. Do not file it as evidence that personal data were protected."
+HELD = {
+    "rows": "records, one for each person or case, at the site where they arose",
+    "columns": "curves of the same people, each kind of curve at one party",
+    "environments": "worlds that agents act in; no table of people",
+}
+NEIGHBOURS = {
+    "add-remove": "with any one {unit} as without it, or without it as with it",
+    "replace": "with any one {unit} as with any other in its place",
+}
+PROVENANCE = {
+    "released": ("released", "under the promise: with noise, and paid for in the ledger"),
+    "public": ("public", "agreed on, simulated or published: it tells nobody's secret"),
+    "bare": ("bare", "without any protection"),
+}
+# What the server sees, and what it is trusted with, by who adds the noise.
+SERVERS = {
+    "site": ("what each site sends, with its noise", "nothing: the promise holds against it"),
+    "server": ("what each site sends, without noise", "keeping that to itself, and adding the noise"),
+    "secure": ("sums over sites alone, with noise", "not working together with too many sites"),
+    None: ("what each site sends, as it is", "everything: nothing is protected against it"),
+}
+SITES = {
+    "site": "clipping, adding noise, following the protocol",
+    "server": "clipping, following the protocol",
+    "secure": "clipping, adding a share of the noise, following the protocol",
+    None: "following the protocol",
+}
+
+
+def summary(document: Mapping[str, Any]) -> Page:
+    """The data-protection summary of a run.
+
+    Args:
+        document: The run, as `tacit.reports.document` has it.
+    """
+    stops = _stops(document)
+    return Page(
+        title=f"Data-protection summary: {document['name']}",
+        lead=_lead(document),
+        alerts=(
+            *(Text(words, "stop") for words in stops),
+            *(Text(alert["words"], alert["tone"]) for alert in document["alerts"]),
+        ),
+        sections=(
+            Section("1. What is processed, and why", tuple(_processing(document))),
+            Section("2. Who takes part, and who is trusted", tuple(_roles(document))),
+            Section("3. What leaves a site", tuple(_leaving(document["left"]))),
+            Section("4. What is guaranteed", tuple(_guarantee(document["promise"]))),
+            Section("5. Measures", (Items("What was done", tuple(measures(document))),)),
+            Section("6. Residual risks", tuple(_risks(document))),
+            Section("7. Decision and signatures", tuple(_decision())),
+            Section("Annex A. Ledger", tuple(_ledger(document["ledger"]))),
+            Section("Annex B. The experiment", tuple(_experiment(document["reproduce"]))),
+        ),
+        document=_plain(document, stops),
+    )
+
+
+def _plain(document: Mapping[str, Any], stops: list[str]) -> dict[str, Any]:
+    """The same as plain data."""
+    kept = ("promise", "left", "ledger", "reproduce")
+    return {
+        "schema": 1,
+        "kind": "data-protection summary",
+        "name": document["name"],
+        "protects": not stops,
+        "alerts": [*({"tone": "stop", "words": words} for words in stops), *document["alerts"]],
+        "conclusions": [
+            {"prior": prior, "at_most": most} for prior, most in conclusions(document["promise"])
+        ],
+        "measures": list(measures(document)),
+        "risks": list(risks(document)),
+        **{name: document[name] for name in kept},
+    }
+
+
+def _stops(document: Mapping[str, Any]) -> list[str]:
+    """What forbids to rely on this."""
+    found = [] if promised(document["promise"]) else [NOBODY]
+    if document["ledger"].get("valid") is False:
+        found.append("The ledger does not verify: nothing that is said here of the price is proven.")
+    if document.get("under_way"):
+        found.append("The run is not over: what is said here was planned, or is so for now.")
+    return found
+
+
+def _lead(document: Mapping[str, Any]) -> str:
+    promise, many = document["promise"], len(document["sites"])
+    who = "parties" if document["layout"] == "columns" else "sites"
+    learnt = f"{many or 'Several'} {who} train a {document['task']} model together"
+    if promise["unit"] is None:
+        return f"{learnt}, without any protection."
+    price = "not proven" if promise["epsilon"] is None else f"{promise['epsilon']:.4g}"
+    end = f"any one {promise['unit']} at epsilon {price}"
+    return f"{learnt}, " + (
+        f"as a rehearsal of protecting {end}." if promise["rehearsal"] else f"protecting {end}."
+    )
+
+
+def _processing(document: Mapping[str, Any]) -> Iterator[Block]:
+    rounds, task, result = len(document["rounds"]), chosen(document, "task"), document["result"]
+    columns = [str(name) for name in task.get("columns") or task.get("predictors") or ()]
+    many = f"{rounds} round{'s' * (rounds != 1)}"
+    yield Facts(
+        (
+            ("Processing", f"training of a {document['task']} model across sites, in {many}"),
+            ("What sites hold", HELD.get(document["layout"], HELD["rows"])),
+            ("Columns", f"{len(columns)}, below" if columns else BLANK),
+            ("What comes of it", f"a model, judged by {result['goal'][0]}"),
+            ("Purpose", BLANK),
+            ("Legal basis (Art. 6, Art. 9)", BLANK),
+            ("Whose data, how many people", BLANK),
+            ("Special categories, children", BLANK),
+            ("Necessity, proportionality", BLANK),
+            ("Retention, deletion", BLANK),
+            ("How people are told, and object", BLANK),
+        )
+    )
+    if columns:
+        yield _listed(f"The {len(columns)} columns", columns)
+
+
+def _roles(document: Mapping[str, Any]) -> Iterator[Block]:
+    noise, promise = placement(document), document["promise"]
+    sees, trusted = SERVERS[noise]
+    who = "Parties" if document["layout"] == "columns" else "Sites"
+    others = "nothing: the promise holds against them"
+    if not promised(promise):
+        # Noise that can be repeated, or that proves nothing, hides nothing.
+        trusted = others = "everything: nothing is protected against them"
+    yield Grid(
+        "Roles",
+        ("role", "sees", "is trusted with"),
+        (
+            (who, "their own data; the model", SITES[noise]),
+            ("Coordinator, that is, the server", sees, trusted),
+            ("Other sites, whoever gets the model", "the model; what is published", others),
+        ),
+    )
+    yield Items("Trusted, as the promise says it", tuple(promise["trusted"]) or ("nobody",))
+    names = [str(site["name"]) for site in document["sites"]]
+    if names:
+        yield _listed(f"The {len(names)} {who.lower()}", names)
+    yield Facts(
+        (
+            ("Controller, joint controllers (Art. 26)", BLANK),
+            ("Processors, their contracts (Art. 28)", BLANK),
+            ("Transfers to third countries", BLANK),
+        )
+    )
+
+
+def _listed(title: str, lines: list[str]) -> Block:
+    found = Items(title, tuple(lines))
+    return found if len(lines) <= LONG else Folded(title, (found,))
+
+
+def _leaving(left: Mapping[str, Any]) -> Iterator[Block]:
+    for kind, (word, meaning) in PROVENANCE.items():
+        yield Items(f"{word.capitalize()}, {meaning}", tuple(left[kind]) or ("nothing",))
+
+
+def _guarantee(promise: Mapping[str, Any]) -> Iterator[Block]:
+    if promise["unit"] is None:
+        yield Text("Nothing: the run is open, and what leaves the sites is not protected.", "stop")
+        return
+    if promise["rehearsal"]:
+        yield Text(
+            "Nothing: the noise repeats with a seed, so that whoever knows it can take it away. What follows "
+            "is what the run would promise if it were not a rehearsal.",
+            "stop",
+        )
+    elif not promised(promise):
+        yield Text("Nothing: no bound could be proven.", "stop")
+    but = "".join(f", but for {part}" for part in promise["but"])
+    rest = f"; but for a part of probability {promise['delta']:g}" if promise["delta"] else ""
+    differs = NEIGHBOURS[promise["relation"]].format(unit=promise["unit"])
+    yield Text(
+        f"Whatever others see is {_times(promise['epsilon'])} as likely {differs}{but}{rest}. That holds "
+        "whatever else they know, now or later, and whatever they work out."
+    )
+    yield Facts(
+        (
+            ("Epsilon", "not proven" if promise["epsilon"] is None else f"{promise['epsilon']:.4g}"),
+            ("Delta", f"{promise['delta']:g}"),
+            ("Protected", f"any one {promise['unit']}; neighbours: {promise['relation']}"),
+            ("Holds against", ", ".join(promise["against"]) or "nobody"),
+        )
+    )
+    yield from _conclusions(promise)
+    yield Items("What the guarantee does not cover", tuple(_uncovered(promise)))
+
+
+def _times(epsilon: float | None) -> str:
+    """By how much one unit changes how likely anything is, never rounded down."""
+    if epsilon is None or epsilon > MOST:
+        return "any number of times"
+    return f"at most {math.ceil(100 * math.exp(epsilon)) / 100:,.2f} times"
+
+
+def _conclusions(promise: Mapping[str, Any]) -> Iterator[Block]:
+    found = conclusions(promise)
+    if not found:
+        return
+    unit, delta = promise["unit"], promise["delta"]
+    what = (
+        f"a {unit} took part" if promise["relation"] == "add-remove" else f"a {unit} is a certain one of two"
+    )
+    rows = tuple((f"{100 * prior:g} %", share(most)) for prior, most in found)
+    yield Grid(f"How sure somebody may become that {what}", ("before", "after, at most"), rows)
+    if delta:
+        yield Text(
+            f"That is all if delta is 0. With delta {delta:g}, what leaves is as if drawn from something "
+            f"that keeps to the table, but for a part of probability {delta:g} in which nothing is promised."
+        )
+    yield Text("It is a bound on what the worst of attackers may conclude, not a forecast of what any will.")
+
+
+def _uncovered(promise: Mapping[str, Any]) -> Iterator[str]:
+    yield from promise["not_protected"]
+    yield "what is true of people because it is true of others like them: a model that works tells that"
+    if promise["unit"] == "record":
+        yield "several records of one person at once, or a whole site"
+    yield "new people whom the model is used on, and what is decided about them"
+
+
+def _risks(document: Mapping[str, Any]) -> Iterator[Block]:
+    yield Items("What remains", tuple(risks(document)))
+    yield Facts(
+        (
+            ("How likely, how severe for people", BLANK),
+            ("Wrong or unfair predictions", BLANK),
+            ("Decisions by the model (Art. 22)", BLANK),
+            ("Further measures", BLANK),
+        )
+    )
+
+
+def _decision() -> Iterator[Block]:
+    yield Facts(
+        (
+            ("Advice of the officer (Art. 35(2))", BLANK),
+            ("Views of people concerned (Art. 35(9))", BLANK),
+            ("Prior consultation (Art. 36)", BLANK),
+            ("Decision", BLANK),
+            ("To be reviewed by", BLANK),
+        )
+    )
+    roles = ("Controller", "Data-protection officer")
+    rows = tuple((role, LINE, LINE, LINE) for role in roles)
+    yield Grid("Signatures", ("role", "name", "date", "signature"), rows)
+
+
+def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
+    rows = tuple(
+        (
+            _rows(row), str(row["subject"]), str(row["purpose"]), str(row["law"]), f"{row['scale']:.4g}",
+            f"{row['sensitivity']:.4g}", f"{row['rate']:g}", str(row["count"]),
+            "-" if row["running_epsilon"] is None else f"{row['running_epsilon']:.4g}",
+        )
+        for row in ledger.get("releases", ())
+    )  # fmt: skip
+    if not rows:
+        yield Text("Nothing was charged: no release was made under a promise.")
+        return
+    header = ("rows", "about", "for", "law", "noise", "sensitivity", "rate", "count", "epsilon so far")
+    yield Grid("Every release", header, rows)
+
+
+def _rows(row: Mapping[str, Any]) -> str:
+    """Which rows of the ledger a line is of."""
+    first, last = row.get("first", row.get("number")), row.get("last", row.get("number"))
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
+def _experiment(reproduce: Mapping[str, Any]) -> Iterator[Block]:
+    if not reproduce.get("experiment"):
+        yield Text(f"The run did not keep its choices: {BLANK}.")
+        return
+    yield Code(str(reproduce["experiment"]))
+    if reproduce.get("environment"):
+        made = ", ".join(f"{name} {value}" for name, value in reproduce["environment"].items())
+        yield Text(f"Made with {made}.")

@@ -1,0 +1,203 @@
+"""What the documentation says is there: links, pages, commands, files and code."""
+
+import ast
+import contextlib
+import importlib
+import io
+import itertools
+import re
+import shlex
+import tomllib
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import typer.core
+import typer.main
+
+import tacit
+from printed import difference
+from tacit import experiment
+from tacit.cli.app import app
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = {str(page.relative_to(ROOT)): page.read_text() for page in sorted(DOCS.rglob("*.md"))}
+PAGES["README.md"] = (ROOT / "README.md").read_text()
+SITE = (ROOT / "mkdocs.yml").read_text()
+FENCE = re.compile(r"^(<!-- runs -->\n)?```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+VERBS = typer.main.get_command(app)
+
+
+class Block(NamedTuple):
+    page: str
+    runs: bool
+    language: str
+    text: str
+    # What it prints, where the next block has no language and follows at once.
+    printed: str | None
+
+
+def blocks(page: str) -> list[Block]:
+    found = list(FENCE.finditer(PAGES[page]))
+    answers = {}
+    for one, following in itertools.pairwise(found):
+        between = PAGES[page][one.end() : following.start()].strip()
+        if not following[2] and not between:
+            answers[one.start()] = following[3]
+    return [Block(page, bool(one[1]), one[2], one[3], answers.get(one.start())) for one in found]
+
+
+def of(language: str) -> list[Block]:
+    return [block for page in PAGES for block in blocks(page) if block.language == language]
+
+
+def prose(page: str) -> str:
+    """A page without code."""
+    return re.sub(r"`[^`]+`", "code", FENCE.sub("", PAGES[page]))
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of its headings, as Python-Markdown makes them."""
+    titles = re.findall(r"^#+ (.*)$", FENCE.sub("", PAGES[page]), re.MULTILINE)
+    plain = [re.sub(r"[^\w\s-]", "", title).strip().lower() for title in titles]
+    return {re.sub(r"[-\s]+", "-", title) for title in plain}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_pages_and_headings_that_are_there(page):
+    wrong = []
+    for link in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        there = target.resolve().relative_to(ROOT)
+        inside = page == "README.md" or there.parts[0] == "docs"
+        known = str(there) not in PAGES or not anchor or anchor in anchors(str(there))
+        if not (target.exists() and inside and known):
+            wrong.append(link)
+    assert not wrong
+
+
+def test_every_page_is_in_the_navigation_once():
+    listed = re.findall(r"[\w/-]+\.md", SITE)
+    assert sorted(listed) == sorted(page.removeprefix("docs/") for page in PAGES if page != "README.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_has_one_title_and_knows_no_machine(page):
+    assert len(re.findall(r"^# ", FENCE.sub("", PAGES[page]), re.MULTILINE)) == 1
+    assert not re.search(r"/root/|/home/\w|/work/|/tmp/\w", PAGES[page])
+
+
+@pytest.mark.parametrize("block", of("console"), ids=lambda block: block.page)
+def test_commands_are_understood(block):
+    asked = [line for line in block.text.splitlines() if line.startswith("$ ")]
+    assert asked
+    for line in asked:
+        program, *words = shlex.split(line.removeprefix("$ "), comments=True)
+        if program == "tacit":
+            command, arguments = verb(words)
+            # Parsed and checked by the command itself, and not run.
+            command.make_context(program, arguments)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_in_sentences_name_verbs_and_options_that_are_there(page):
+    for said in re.findall(r"`tacit ([a-z][^`]*)`", FENCE.sub("", PAGES[page])):
+        command, arguments = verb(said.replace("|", " ").split())
+        options = {option for parameter in command.params for option in parameter.opts}
+        asked = {word.partition("=")[0] for word in arguments if word.startswith("--")}
+        assert asked <= options | {"--help"}, said
+
+
+def verb(words: list[str]) -> tuple[typer.core.TyperCommand, list[str]]:
+    """The command that these words call, and what is left for it."""
+    command, left = VERBS, list(words)
+    while hasattr(command, "commands") and left:
+        command = command.commands[left.pop(0)]
+    return command, left
+
+
+def test_make_knows_what_it_is_asked_for():
+    made = re.findall(r"^([\w-]+)[:%]", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    asked = {target for page in PAGES for target in re.findall(r"(?:\$ |`)make ([\w-]+)", PAGES[page])}
+    assert {target for target in asked if target not in made and not target.startswith("bench-")} == set()
+    benches = {target.removeprefix("bench-") for target in asked if target.startswith("bench-")}
+    assert {name for name in benches if not (ROOT / "bench" / f"{name}.py").exists()} == set()
+
+
+@pytest.mark.parametrize("block", of("toml"), ids=lambda block: block.page)
+def test_experiments_are_read(block):
+    document = tomllib.loads(block.text)
+    if "task" in document and not {"tune", "study"} & set(document):
+        experiment.construct_experiment(document, ROOT)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_is_python(page):
+    for block in blocks(page):
+        if block.language == "python":
+            ast.parse(block.text, filename=page)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(block.runs for block in blocks(page))])
+def test_code_that_is_meant_to_run_prints_what_the_page_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(page):
+        if not block.runs:
+            continue
+        printed = io.StringIO()
+        # Other packages warn of what is theirs.
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(block.text, names)
+        if block.printed is not None:
+            assert difference(printed.getvalue(), block.printed, 0.02) is None
+
+
+REFERENCE = re.findall(r"^::: ([\w.]+)$", "\n".join(PAGES.values()), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", REFERENCE)
+def test_the_reference_is_of_what_there_is(name):
+    module, _, attribute = name.rpartition(".")
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        assert getattr(importlib.import_module(module), attribute).__doc__
+
+
+def test_nothing_is_in_the_reference_twice():
+    assert sorted(REFERENCE) == sorted(set(REFERENCE))
+
+
+def test_whatever_a_user_may_name_is_in_the_reference():
+    named = [getattr(tacit, name) for name in tacit.__all__]
+    named += [kind for kinds in experiment.KINDS.values() for kind in kinds.values()]
+    homes = {(kind.__module__, kind.__qualname__) for kind in named}
+    missing = {name for module, name in homes if not {module, f"{module}.{name}"} & set(REFERENCE)}
+    assert not missing
+
+
+def test_every_verb_and_option_is_on_the_page_of_commands():
+    page = PAGES["docs/reference/commands.md"]
+    for verb, command in VERBS.commands.items():
+        for name, part in getattr(command, "commands", {"": command}).items():
+            title = f"tacit {verb} {name}".strip()
+            assert f"## `{title}" in page, title
+            section = page.partition(f"## `{title}")[2].partition("\n## ")[0]
+            options = [opt for param in part.params for opt in param.opts if opt.startswith("--")]
+            shared = {"--json", "--quiet", "--debug"}
+            assert not [opt for opt in options if opt not in shared and f"`{opt}" not in section], title
+
+
+def test_every_exception_is_on_the_page_of_errors():
+    errors = importlib.import_module("tacit.errors")
+    assert "::: tacit.errors" in PAGES["docs/reference/errors.md"]
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, tacit.TacitError):
+            assert name in (errors.__doc__ or ""), name
