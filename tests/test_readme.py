@@ -1,7 +1,11 @@
 """What the README shows is what happens."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from tacit import experiment
 
@@ -16,15 +20,28 @@ def test_the_demo_prints_the_scores_of_the_readme():
     assert table in README
 
 
-def test_the_code_of_the_readme_runs(tmp_path, capsys):
-    code = next(
-        block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "tacit.fit(" in block
-    )
-    names: dict = {}
-    exec(code.replace("runs/mine", str(tmp_path / "mine")).replace("rounds=40", "rounds=2"), names)
-    assert "epsilon" in capsys.readouterr().out
-    assert len(names["run"].history) == 2
-    assert (tmp_path / "mine" / "ledger.db").exists()
+SHOWN = re.findall(r"```python\n# examples/(\w+)\.py\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL)
+
+
+def test_each_workload_is_shown():
+    assert [name for name, _, _ in SHOWN] == ["survival_api", "functional_api", "control_api"]
+
+
+@pytest.mark.parametrize(("name", "code", "printed"), SHOWN, ids=[name for name, _, _ in SHOWN])
+def test_what_is_shown_is_taken_from_a_script_that_is_run(name, code, printed):
+    """The scripts and what they print are checked by test_example_scripts.py."""
+    script = (ROOT / "examples" / f"{name}.py").read_text()
+    output = (ROOT / "examples" / "output" / f"{name}.txt").read_text()
+    assert in_order(code, script)
+    assert in_order(printed, output)
+    known = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "-"]
+    assert subprocess.run(known, input=code, text=True, capture_output=True).returncode == 0
+
+
+def in_order(part: str, whole: str) -> bool:
+    """Whether the lines of one are among those of the other, in the same order."""
+    left = iter(whole.splitlines())
+    return all(line in left for line in part.splitlines() if line.strip())
 
 
 def test_the_template_is_the_example():

@@ -53,7 +53,10 @@ def bars(axes):
 def test_every_model_is_a_dot_with_its_interval_in_the_panel_of_its_score():
     figure = results(RESULT, provenance="released: epsilon 3")
     first, second = figure.axes
-    assert [axes.get_xlabel() for axes in figure.axes] == ["C-index (higher is better)", "IBS"]
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        "C-index (higher is better)",
+        "IBS (lower is better)",
+    ]
     assert dots(first) == {2: 0.632, 1: 0.598, 0: 0.633}
     assert dots(second) == {2: 0.181, 1: 0.203, 0: 0.18}
     assert bars(first) == {2: (0.601, 0.66), 1: (0.561, 0.63), 0: (0.603, 0.661)}
@@ -79,7 +82,10 @@ def test_the_title_says_what_the_score_that_counts_comes_to_and_the_note_where_i
     assert title(results(RESULT, title="Three of a kind")) == "Three of a kind"
     lower = results({**RESULT, "goal": ["ibs", "min"]})
     assert title(lower).startswith("IBS: together 0.181")
-    assert [axes.get_xlabel() for axes in lower.axes] == ["IBS (lower is better)", "C-index"]
+    assert [axes.get_xlabel() for axes in lower.axes] == [
+        "IBS (lower is better)",
+        "C-index (higher is better)",
+    ]
     assert title(results({"models": RESULT["models"]})).startswith("IBS")
 
 

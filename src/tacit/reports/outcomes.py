@@ -18,6 +18,8 @@ from tacit.reports.text import BROKEN
 
 TOGETHER = "federated"
 BETTER = {"max": "higher is better", "min": "lower is better"}
+# Which way is good, of scores that everybody knows.
+WAYS = {"c_index": "max", "ibs": "min", "r2": "max", "ril2": "min"}
 # So many panels stand side by side, below which so many letters fit; a row of one is so high, in inches, and
 # so much is around the rows.
 ACROSS, LETTERS, HIGH, AROUND = 3, 18, 0.33, 0.62
@@ -66,14 +68,19 @@ def results(result: Mapping[str, Any], *, title: str | None = None, provenance: 
     scores.sort(key=lambda name: name != goal)
     barred = any(name in row.intervals for row in rows for name in scores)
     note = [provenance] + [str(result.get("how") or "intervals of the scores")] * barred
-    note = [("", "Bars: ")[place] + words.rstrip(".") + "." for place, words in enumerate(note) if words]
+    note = [
+        ("", "Bars: ")[place] + words.removeprefix("Intervals: ").rstrip(".") + "."
+        for place, words in enumerate(note)
+        if words
+    ]
     across = min(ACROSS, len(scores))
     down = -(-len(scores) // across)
     height = down * (AROUND + HIGH * len(rows))
     figure = picture(height, title or _compared(rows, scores[0]), " ".join(note))
     panels = figure.subplots(down, across, squeeze=False).ravel().tolist()
     for axes, score in zip(panels, scores, strict=False):
-        _panel(axes, rows, score, BETTER.get(str(way), "") if score == goal else "")
+        good = way if score == goal else WAYS.get(score)
+        _panel(axes, rows, score, BETTER.get(str(good), ""))
         _name_rows(axes, rows if axes in panels[::across] else [])
     for axes in panels[len(scores) :]:
         axes.set_visible(False)

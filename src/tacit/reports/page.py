@@ -1,8 +1,8 @@
 """A report as HTML: one file that needs nothing else, or a part for a notebook.
 
 Nothing in it is fetched: styles, script and figures are inside, and a policy in its head forbids the rest.
-All of it is there without the script, which only sorts tables, opens what is folded before it is printed, and
-renews the page of a run that goes on.
+All of it is there without the script, which only sorts tables, enlarges figures on a phone, opens what is
+folded before it is printed, and renews the page of a run that goes on.
 """
 
 import base64

@@ -106,7 +106,7 @@ def mean_auc(
 class Calibration(NamedTuple):
     """A test of calibration.
 
-    Args:
+    Attributes:
         statistic: Pearson's chi-square of the shares against equal ones.
         p_value: The probability of a statistic at least as large if the predictions are calibrated.
         shares: Of the records, by how likely they were to survive their own time, lowest first (bins,).

@@ -1,5 +1,6 @@
 "use strict";
-// What the page can do beside being read: sort tables, print what is folded, renew itself while a run goes on.
+// What the page can do beside being read: sort tables, enlarge figures on a phone, print what is folded, renew
+// itself while a run goes on.
 (() => {
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const ORDERS = { 1: "ascending", [-1]: "descending" };
@@ -40,7 +41,23 @@
     return last !== column || order === 0 ? 1 : order === 1 ? -1 : 0;
   };
 
+  // On a phone a figure is seen as a whole, and read when it is as wide as on a desk.
+  const enlarge = (figure) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "enlarge";
+    const show = (large) => {
+      figure.classList.toggle("large", large);
+      button.textContent = large ? "Show the whole figure" : "Enlarge the figure";
+      button.setAttribute("aria-pressed", large);
+    };
+    show(false);
+    button.addEventListener("click", () => show(!figure.classList.contains("large")));
+    figure.querySelector("figcaption").before(button);
+  };
+
   const equip = () => {
+    all("figure").forEach(enlarge);
     for (const table of all("table[data-sortable]")) {
       table.written = [...table.tBodies[0].rows];
       table.order = [0, 0];
