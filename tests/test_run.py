@@ -23,6 +23,7 @@ from tacit.survival.sources import Simulated
 TASK = LogisticHazard(hidden=(4,), cuts=5, steps=2, sample=0.3, lr=0.3)
 REHEARSAL = Privacy(unit="record", epsilon=3.0, delta=1e-4, clip=1.0, rehearsal=True)
 FILES = {"environment.json", "experiment.toml", "ledger.db", "rounds.jsonl", "state.safetensors"} | {
+    "provenance.json",
     "statement.json",
     "summary.json",
 }

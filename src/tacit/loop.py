@@ -21,7 +21,7 @@ from tacit.aggregation.screening import LONGEST, Screen, unnamed
 from tacit.aggregation.server import Plain, ServerStep
 from tacit.apart import idle, over_sites, trained_apart, watched
 from tacit.combining import Combined, Combining, whole
-from tacit.directory import LEDGER, Checkpoint, Directory
+from tacit.directory import LEDGER, PROVENANCE, Checkpoint, Directory
 from tacit.engines.base import Engine
 from tacit.engines.local import Local
 from tacit.engines.packed import Packed
@@ -151,6 +151,9 @@ def _ran(
         loop = replace(loop, federation=training, watch=paid)
     if loop.augment is not None or opening_of(loop.task) is not None:
         tell(callbacks, "asking the sites before the first round")
+    # A run that is resumed reads from its own files what it took from records before.
+    provenance.recall(directory.read_json(PROVENANCE) or {})
+    directory.write_json(PROVENANCE, {"public": provenance.public, "bare": provenance.bare})
     loop, point = loop.prepared(directory, ledger, key, data)
     point, record = loop.run(point, directory, ledger, key, callbacks)
     chosen = record.rounds[record.chosen - 1].clusters if record.chosen else {}

@@ -4,14 +4,19 @@ Nothing is trained, no record is read, and nothing in the directory changes.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tacit import experiment, studies, sweeps, trials
-from tacit.directory import ENVIRONMENT, EXPERIMENT, LEDGER, Directory, environment
-from tacit.errors import InvalidValue
+from tacit.directory import ENVIRONMENT, EXPERIMENT, LEDGER, PROVENANCE, Directory, environment
+from tacit.errors import InvalidFile, InvalidValue, LedgerError
 from tacit.experiment import Experiment
 from tacit.privacy.books import told
+from tacit.privacy.ledger import Ledger
+from tacit.privacy.release import Release
+from tacit.privacy.statement import released_in_words
 from tacit.privacy.work import layout_of
 from tacit.record import Record
 from tacit.reports.blocks import Code, Page, Section
@@ -45,6 +50,8 @@ def page(paths: Sequence[Path]) -> Page:
 
 def loaded(path: Path) -> "Run | Page":
     """The run that a directory remembers, or the report of what else there is."""
+    if not path.is_dir():
+        raise InvalidFile(f"{path} is not the directory of a run")
     for kind in (sweeps, studies, trials):
         found: Any = kind.load(path)
         if found is not None:
@@ -80,25 +87,41 @@ def under_way(asked: Experiment, path: Path) -> Page:
     """
     from tacit.reports.run_page import page as run_page
 
-    directory, planned = Directory(path), asked.plan()
-    books, delta = directory.file(LEDGER), planned.statement.delta
+    directory, planned = Directory(path), asked.plan().statement
+    books = directory.file(LEDGER)
     kept = books if books is not None and books.exists() else None
     rounds = directory.rounds()
+    known = directory.read_json(PROVENANCE) or {}
+    statement = replace(
+        planned,
+        released=tuple(released_in_words(_released(kept))),
+        public=(*planned.public, *known.get("public", ())),
+        bare=(*planned.bare, *known.get("bare", ())),
+    )
     return run_page(
         Told(
             name=asked.name,
             task=asked.task.kind,
             layout=layout_of(asked.task),
             goal=asked.task.goal,
-            record=Record(rounds=tuple(rounds), chosen=len(rounds), sites=tuple(asked.sites.names)),
-            statement=planned.statement,
-            ledger=told(kept, (), delta),
+            record=Record(rounds=tuple(rounds), chosen=len(rounds), sites=tuple(asked.sites.names or ())),
+            statement=statement,
+            ledger=told(kept, (), planned.delta),
             text=(directory.read(EXPERIMENT) or b"").decode(),
             environment=directory.read_json(ENVIRONMENT) or environment(),
             path=str(path),
             under_way=True,
         )
     )
+
+
+def _released(books: Path | None) -> list[Release]:
+    """What a ledger was charged for; nothing, if it is not there or cannot be read."""
+    if books is None:
+        return []
+    with suppress(LedgerError), Ledger(books, mode="read") as ledger:
+        return ledger.releases()
+    return []
 
 
 def _plain(found: Any) -> Page:  # noqa: ANN401

@@ -168,7 +168,8 @@ class Run:
         from tacit.reports.document import Told
 
         directory = Directory(self.path)
-        text = (directory.read(EXPERIMENT) or b"").decode()
+        text, point = (directory.read(EXPERIMENT) or b"").decode(), directory.checkpoint()
+        head = None if point is None else point.ledger_head
         return Told(
             name=self.name,
             task=self.task.kind,
@@ -176,7 +177,7 @@ class Run:
             goal=self.task.goal,
             record=self.record,
             statement=self.privacy,
-            ledger=told(directory.file(LEDGER), self.charged, self.privacy.delta),
+            ledger=told(directory.file(LEDGER), self.charged, self.privacy.delta, head),
             text=text,
             environment=directory.read_json(ENVIRONMENT) or environment(),
             path=None if self.path is None else str(self.path),

@@ -71,7 +71,7 @@ def test_the_fingerprint_in_the_card_is_that_of_the_file(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("privacy", "words"),
-    [(tacit.Open(), "open run"), (replace(PROMISE, rehearsal=True), "protects nobody")],
+    [(tacit.Open(), "Open run"), (replace(PROMISE, rehearsal=True), "protects nobody")],
 )
 def test_who_is_protected_by_nothing_is_told_first(privacy, words, patients, tmp_path):
     export(fit(TASK, patients, privacy=privacy, rounds=1), tmp_path)
@@ -152,8 +152,8 @@ def test_a_damaged_experiment_file_is_explained(run, patients, tmp_path):
 
 
 def test_names_that_look_like_markup_are_shown_as_they_are(patients, tmp_path):
-    run = fit(TASK, patients, privacy=PROMISE, rounds=1, name="<script>alert(1)</script> `x` | *y*")
-    export(run, tmp_path)
+    run = fit(TASK, patients, privacy=PROMISE, rounds=1)
+    export(replace(run, name="<script>alert(1)</script> `x` | *y*"), tmp_path)
     card, text = read(tmp_path)
     assert card["name"].startswith("<script>")
     assert "<script>" not in text

@@ -76,11 +76,30 @@ def test_a_choice_is_told_from_a_sum():
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "share"), [(math.log(3), "75.0 %"), (3.0, "95.3 %"), (50.0, "practically certain")]
+    ("epsilon", "share"),
+    [
+        (math.log(3), "at most 75.0 %"),
+        (1.0, "at most 73.2 %"),
+        (3.0, "at most 95.3 %"),
+        (50.0, "become practically certain"),
+    ],
 )
 def test_the_price_says_how_sure_somebody_can_become(epsilon: float, share: str):
-    assert f"at most {share}" in price_in_words(epsilon, 1e-5)
+    assert share in price_in_words(epsilon, 1e-5, "record", "add-remove")
+
+
+@pytest.mark.parametrize(
+    ("unit", "relation", "what"),
+    [
+        ("record", "add-remove", "that it took part"),
+        ("site", "add-remove", "that its data were in it"),
+        ("record", "replace", "to either of two that it may be"),
+    ],
+)
+def test_the_price_is_of_what_the_promise_is_about(unit, relation, what):
+    assert f"even odds {what} can become" in price_in_words(1.0, 0.0, unit, relation)
+    assert "probability" not in price_in_words(1.0, 0.0, unit, relation)
 
 
 def test_an_unbounded_price_is_not_dressed_up():
-    assert price_in_words(math.inf, 1e-5) == "not bounded; nothing can be proven."
+    assert price_in_words(math.inf, 1e-5, "record", "add-remove") == "not bounded; nothing can be proven."

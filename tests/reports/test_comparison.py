@@ -25,7 +25,7 @@ def test_the_best_is_named_with_its_price():
 
 def test_a_line_for_each_with_scores_and_promise():
     rows = {row[0]: row for row in grids(comparison(two()))[0].rows}
-    assert rows["private"][3:6] == (f"{private().statement.epsilon:.4g}", "1e-05", "record")
+    assert rows["private"][3:6] == (f"{private().statement.epsilon:.4g}*", "1e-05", "record")
     assert rows["open"][3:6] == ("open", "-", "-")
     assert rows["open"][-1] == "0.1800"
 

@@ -73,7 +73,7 @@ def test_every_round_and_what_came_of_them_can_be_read_back(patients, store, tmp
     assert found.data.tags["privacy.rehearsal"] == "true"
     assert "REHEARSAL" in found.data.tags["mlflow.note.content"]
     kept = {entry.path for entry in known.list_artifacts(tracker.run_id)}
-    assert {"report.html", "statement.json", "experiment.toml", "summary.txt", "model"} == kept
+    assert {"report.html", "statement.json", "summary.txt", "model"} == kept
     model = {entry.path for entry in known.list_artifacts(tracker.run_id, "model")}
     assert model == {"model/card.json", "model/card.md", "model/model.safetensors"}
 

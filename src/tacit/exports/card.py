@@ -5,30 +5,17 @@ It is made from a run, which holds nothing private. What only people know is lef
 
 import hashlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tacit.directory import ENVIRONMENT, EXPERIMENT, Directory, environment
 from tacit.errors import RunUnusable
 from tacit.exports.anatomy import Anatomy
-from tacit.privacy.statement import Statement
 from tacit.privacy.work import layout_of
 from tacit.run import Run
 
 SCHEMA = 1
 AUTHOR = "(to be filled in by the author)"
-OPEN = (
-    "This model was trained in an open run: what left the sites was not protected, and the model promises "
-    "nothing to anybody whose records it is of."
-)
-PUBLIC = (
-    "This model was trained in an open run on simulated or published data: it promises nothing to anybody."
-)
-REHEARSAL = (
-    "This model is from a rehearsal: its noise repeats with the seed, so it protects nobody. Do not publish "
-    "it if its records are somebody's secret."
-)
-UNPROVEN = "No epsilon could be proven for the run of this model: take it as unprotected."
 
 
 def card(run: Run, anatomy: Anatomy, files: list[dict[str, Any]]) -> dict[str, Any]:
@@ -39,10 +26,13 @@ def card(run: Run, anatomy: Anatomy, files: list[dict[str, Any]]) -> dict[str, A
         anatomy: What its models are made of; of several, of the first.
         files: One entry for each model: its file, the fingerprint of that, and the sites that it is of.
     """
+    # First, for it says what is wrong with a file of choices that was damaged.
+    training, told = _training(run), run.document()
+    left = {name: told["left"][name] for name in ("released", "public", "bare")}
     return {
         "schema": SCHEMA,
         "kind": "model card",
-        "alerts": alerts(run.privacy),
+        "alerts": [alert["words"] for alert in told["alerts"]],
         "name": run.name,
         "task": {"kind": run.task.kind, "layout": layout_of(run.task)},
         "models": files,
@@ -52,22 +42,14 @@ def card(run: Run, anatomy: Anatomy, files: list[dict[str, Any]]) -> dict[str, A
         "architecture": dict(anatomy.architecture),
         "tensors": {name: list(values.shape) for name, values in anatomy.tensors.items()},
         "how": list(anatomy.steps),
-        "training": _training(run),
-        "privacy": {**run.privacy.as_dict(), "sentences": run.privacy.sentences()},
+        "training": training,
+        "privacy": {**told["promise"], **left},
         "evaluation": _evaluation(run),
-        "limitations": limitations(run),
+        "limitations": limitations(run, [alert["words"] for alert in told["alerts"]]),
         "versions": _versions(run),
         "licence": AUTHOR,
         "run": fingerprint(run),
     }
-
-
-def alerts(privacy: Statement) -> list[str]:
-    """What has to be known before anything else; nothing where a promise holds."""
-    if privacy.unit is None:
-        return [PUBLIC if any(words.startswith("all ") for words in privacy.public) else OPEN]
-    found = [REHEARSAL] if privacy.rehearsal else []
-    return found if privacy.as_dict()["proven"] else [*found, UNPROVEN]
 
 
 def fingerprint(run: Run) -> str:
@@ -78,9 +60,9 @@ def fingerprint(run: Run) -> str:
     return found.hexdigest()
 
 
-def limitations(run: Run) -> list[str]:
+def limitations(run: Run, alerts: Sequence[str]) -> list[str]:
     """What the facts of a run say against relying on its model."""
-    found = alerts(run.privacy)
+    found = list(alerts)
     if not run.scores:
         found.append("It was not scored: no records were held out that anybody may look at.")
     elif not any(_evaluation(run)["intervals"].values()):

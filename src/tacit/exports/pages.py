@@ -7,6 +7,7 @@ from tacit.exports.anatomy import Anatomy
 from tacit.exports.card import AUTHOR
 from tacit.exports.recipes import source
 from tacit.reports.blocks import Block, Code, Facts, Grid, Items, Page, Section, Text
+from tacit.reports.run_page import price
 
 LABELS = {"federated": "this model", "alone": "sites alone", "pooled": "pooled records"}
 # How many names a sentence holds.
@@ -21,11 +22,9 @@ def page(card: Mapping[str, Any], anatomy: Anatomy) -> str:
 
 
 def _page(card: Mapping[str, Any], anatomy: Anatomy) -> Page:
-    spent = card["privacy"]["epsilon"]
-    promise = "no promise" if spent is None else f"epsilon {spent:.4g} at delta {card['privacy']['delta']:g}"
     return Page(
         title=f"Model card: {card['name']}",
-        lead=f"A model of kind {card['task']['kind']}, learnt across sites; {promise}.",
+        lead=f"A model of kind {card['task']['kind']}, learnt across sites, {price(card['privacy'])}.",
         alerts=tuple(Text(words, "stop") for words in card["alerts"]),
         sections=(
             Section("Model details", _details(card)),

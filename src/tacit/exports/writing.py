@@ -12,7 +12,7 @@ from tacit.directory import Directory
 from tacit.errors import InvalidValue, RunUnusable
 from tacit.exports import agents, curve_models, own_modules, survival_models
 from tacit.exports.anatomy import Anatomy
-from tacit.exports.card import alerts, card, fingerprint
+from tacit.exports.card import card, fingerprint
 from tacit.exports.graphs import encoded, require_onnx
 from tacit.exports.pages import page
 from tacit.run import Run
@@ -83,7 +83,8 @@ def _files(run: Run, part: Anatomy, stem: str, *, onnx: bool) -> dict[str, bytes
     # One note alone: several come in another order each time, and the same model would be another file.
     made = {f"{stem}.safetensors": save(apart, metadata={"format": "pt"})}
     if onnx and part.drawn is not None:
-        words = " ".join([*alerts(run.privacy), f"See {CARD} for inputs, outputs and the privacy promise."])
+        said = [alert["words"] for alert in run.document()["alerts"]]
+        words = " ".join([*said, f"See {CARD} for inputs, outputs and the privacy promise."])
         made[f"{stem}.onnx"] = encoded(part.drawn(), run.task.kind, words, {"run": fingerprint(run)})
     return made
 

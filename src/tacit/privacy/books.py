@@ -8,7 +8,7 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import LedgerTampered
+from tacit.errors import LedgerError
 from tacit.privacy.accounting import epsilon
 from tacit.privacy.ledger import Ledger, verify
 from tacit.privacy.release import Release, by_subject, from_dict, in_any_round
@@ -20,6 +20,7 @@ RUNNING_PRICES = 40
 OWN = ("number", "at", "hash", "ticket", "subject", "party", "kind", "purpose", "running_epsilon")
 # What they have in common and is told.
 TOLD = ("law", "scale", "sensitivity", "relation", "rate", "count", "unit")
+OTHER = "it is not the one that this run was charged on, or an older state of it"
 # More lines than these are read by programs.
 MOST_LINES = 400
 
@@ -32,14 +33,12 @@ def account(path: Path, delta: float | None = None) -> dict[str, Any]:
         delta: The probability at which it is priced; that of its budgets if not said.
     """
     with Ledger(path, mode="read") as ledger:
-        return _account(ledger, delta)
-
-
-def _account(ledger: Ledger, delta: float | None) -> dict[str, Any]:
-    budgets = {name: vars(budget) for name, budget in ledger.budgets().items()}
-    rows = [entry for entry in ledger.entries() if entry["kind"] == "release"]
-    prices = priced(rows, ledger.usual_delta() if delta is None else delta)
-    return {"path": str(ledger.path), **prices, "budgets": budgets, "head": ledger.head, "releases": rows}
+        entries, head = ledger.entries(), ledger.head
+        budgets = {name: vars(budget) for name, budget in ledger.budgets().items()}
+        chosen = ledger.usual_delta() if delta is None else delta
+    # Nobody waits for this: the file is let go of before anything is priced.
+    rows = [entry for entry in entries if entry["kind"] == "release"]
+    return {"path": str(path), **priced(rows, chosen), "budgets": budgets, "head": head, "releases": rows}
 
 
 def priced(rows: Sequence[Row], delta: float) -> dict[str, Any]:
@@ -60,28 +59,41 @@ def priced(rows: Sequence[Row], delta: float) -> dict[str, Any]:
     }
 
 
-def told(path: Path | None, releases: Iterable[Release], delta: float | None) -> dict[str, Any]:
+def told(
+    path: Path | None, releases: Iterable[Release], delta: float | None, head: str | None = None
+) -> dict[str, Any]:
     """The ledger of a run for its report: whether it is whole, and its releases, alike ones in one line.
+
+    When each was charged is left out: where it is secret who was drawn, the time between two would tell.
 
     Args:
         path: The file; without one, nothing but the releases is known.
         releases: What was charged, where there is no file.
         delta: The probability at which it is priced; None in an open run, which was charged for nothing.
+        head: The hash of a row that must be in it, if that is known.
     """
     if path is None:
         rows = [{"number": place, **row.as_dict()} for place, row in enumerate(releases, start=1)]
         whole: dict[str, Any] = {"valid": None, "problems": [], "head": None, "budgets": {}}
         return {**priced(rows, delta or 0.0), **whole, "releases": lines(rows)}
     try:
-        with Ledger(path, mode="read") as ledger:
-            found = ledger.verify(delta)
-            if found.valid:
-                read = _account(ledger, delta)
-                return {**read, "problems": [], "releases": lines(read["releases"])}
-    except LedgerTampered:
         found = verify(path, delta)
-    plain = {**vars(found), "problems": list(found.problems)}
-    return {**plain, "epsilon": None, "subjects": {}, "budgets": {}, "releases": []}
+        problems = list(found.problems)
+        if found.valid:
+            read = account(path, delta)
+            problems = [] if head is None or _holds(path, head) else [OTHER]
+            if not problems:
+                return {**read, "problems": problems, "releases": lines(read["releases"])}
+    except LedgerError as error:
+        problems = [str(error)]
+    nothing: dict[str, Any] = {"events": 0, "epsilon": None, "subjects": {}, "budgets": {}, "releases": []}
+    return {"path": str(path), "valid": False, "problems": problems, "delta": delta, "head": None, **nothing}
+
+
+def _holds(path: Path, head: str) -> bool:
+    """Whether a row has this hash, and with it everything that was charged before."""
+    with Ledger(path, mode="read") as ledger:
+        return any(entry["hash"] == head for entry in ledger.entries())
 
 
 def lines(rows: Sequence[Row]) -> list[Row]:
@@ -114,7 +126,6 @@ def _line(rows: Sequence[Row]) -> Row:
         **{name: first[name] for name in TOLD},
         "first": first["number"],
         "last": last["number"],
-        "at": last.get("at"),
         "subject": subjects[0] if len(subjects) == 1 else f"{len(subjects)} subjects",
         "subjects": subjects,
         "purpose": purposes[0] if len(purposes) == 1 else f"{purposes[0]} to {purposes[-1]}",

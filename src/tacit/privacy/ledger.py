@@ -209,8 +209,10 @@ class Ledger:
             events = sum(entry["kind"] == "release" for entry in self._entries())
             problems = tuple(self._damage())
             chosen = self._account.usual_delta() if delta is None else delta
-            epsilon = math.inf if problems else self._spent(chosen)
-            return Verification(events, not problems, epsilon, chosen, self._account.head.hex(), problems)
+            releases, head = self._account.releases(), self._account.head.hex()
+        # Nobody who charges waits for this.
+        epsilon = math.inf if problems else _priced(releases, chosen)
+        return Verification(events, not problems, epsilon, chosen, head, problems)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -223,9 +225,7 @@ class Ledger:
         self.close()
 
     def _spent(self, delta: float, subject: str | None = None) -> float:
-        groups = by_subject(self._account.releases(), also=[subject] if subject else [])
-        chosen = groups.values() if subject is None else [groups[subject]]
-        return max((accounting.epsilon(rows, delta) for rows in chosen), default=0.0)
+        return _priced(self._account.releases(), delta, subject)
 
     def _entries(self) -> list[dict[str, Any]]:
         fresh, entries = Account(), list[dict[str, Any]]()
@@ -328,6 +328,13 @@ class Ledger:
             self._connection.execute(statement)
         # Two ledgers never share a hash, however alike their charges.
         self._append({"kind": "opened", "format": FORMAT, "id": secrets.token_hex(16)})
+
+
+def _priced(releases: list[Release], delta: float, subject: str | None = None) -> float:
+    """What releases cost a subject, or the subject that they cost most."""
+    groups = by_subject(releases, also=[subject] if subject else [])
+    chosen = groups.values() if subject is None else [groups[subject]]
+    return max((accounting.epsilon(rows, delta) for rows in chosen), default=0.0)
 
 
 def verify(path: str | os.PathLike[str], delta: float | None = None) -> Verification:

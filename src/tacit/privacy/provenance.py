@@ -3,10 +3,17 @@
 Whoever wants to look at private records without paying asks here first. In a private run the answer is no.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tacit.errors import Refused
 from tacit.privacy.policy import Open, Privacy
+
+PUBLISHED = "they are simulated or published"
+
+
+def nobodys_secret(public: Iterable[str]) -> bool:
+    """Whether what a statement calls public says so of everything that sites hold."""
+    return any(words.endswith(PUBLISHED) for words in public)
 
 
 class Provenance:
@@ -21,7 +28,7 @@ class Provenance:
     def __init__(self, privacy: Privacy | Open, *, public: bool, what: str = "records") -> None:
         self.allowed = public or isinstance(privacy, Open) or privacy.rehearsal
         self._records_are_public = public
-        self.public: list[str] = [f"all {what}: they are simulated or published"] if public else []
+        self.public: list[str] = [f"all {what}: {PUBLISHED}"] if public else []
         self.bare: list[str] = []
 
     def look(self, what: str, *, instead: str) -> None:
@@ -38,6 +45,11 @@ class Provenance:
             raise Refused(f"{what} would leave the sites unprotected: {instead}")
         if not self._records_are_public:
             self.bare.append(what)
+
+    def recall(self, known: Mapping[str, Sequence[str]]) -> None:
+        """Take in what was public, and what was let out bare, before a run was cut off."""
+        self.public = list(dict.fromkeys([*known.get("public", ()), *self.public]))
+        self.bare = list(dict.fromkeys([*known.get("bare", ()), *self.bare]))
 
     def agreed(self, what: Sequence[str]) -> None:
         """Note what is public by agreement."""

@@ -27,6 +27,8 @@ NOT_PROTECTED = (
 PUBLIC = ("the experiment file: model, rounds, sampling rates, clip bound, noise scale",)
 EXCHANGED = {"add-remove": "is there or not", "replace": "is exchanged for any other"}
 NORMS: dict[Law, str] = {"gaussian": "L2", "laplace": "L1", "selection": "score", "discrete": "L2"}
+CERTAIN = "practically certain"
+ROUNDING = 1e-9
 VIEWS: dict[View, str] = {"server": "the server", "sites": "the other sites", "public": "the public"}
 
 
@@ -80,6 +82,12 @@ class Statement:
         ]
         return [*self._promise(), *(f"{title}: {'; '.join(items)}." for title, items in lists if items)]
 
+    def price(self) -> str:
+        """What it cost, and what that means; nothing where nothing is promised."""
+        if self.unit is None or self.relation is None:
+            return ""
+        return price_in_words(self.epsilon, self.delta, self.unit, self.relation)
+
     def _repr_html_(self) -> str:
         told = (sentence.partition(": ") for sentence in self.sentences())
         return facts("What is promised", [(title, words) for title, _, words in told])
@@ -91,10 +99,10 @@ class Statement:
         promise = [
             f"Protected: any one {self.unit}{but}. Whether it {change}, what others see changes little.",
             f"Against: {', '.join(self.against)}, and anyone they tell.",
-            f"Price: {price_in_words(self.epsilon, self.delta)}",
+            f"Price: {self.price()}",
         ]
         if self.trusted:
-            promise.append(f"Trusted: {', '.join(self.trusted)}.")
+            promise.append(f"Trusted: {'; '.join(self.trusted)}.")
         if self.rehearsal:
             promise.insert(0, "REHEARSAL: the noise repeats with the seed, so it protects nobody.")
         return promise
@@ -191,17 +199,31 @@ def _in_words(release: Release, counts: Counter[str]) -> str:
     return f"{times} {sums}{aim} about {about} {noise}"
 
 
-def price_in_words(epsilon: float | None, delta: float | None) -> str:
-    """The price, and what it means for one person."""
+def price_in_words(epsilon: float | None, delta: float | None, unit: Unit, relation: Relation) -> str:
+    """The price, and what it means for one person or one site."""
     if epsilon is None or delta is None or not math.isfinite(epsilon):
         return "not bounded; nothing can be proven."
-    sure = 1 / (1 + math.exp(-min(epsilon, 700)))
-    share = f"{100 * sure:.1f} %" if sure < 0.9995 else "practically certain"
-    except_for = f", except with probability {delta:g}" if delta else ""
-    return (
-        f"epsilon {epsilon:.4g} at delta {delta:g}. Somebody who gives even odds that it took part can "
-        f"become at most {share} sure of the truth{except_for}."
-    ).replace("practically certain sure", "practically certain")
+    there = "that it took part" if unit == "record" else "that its data were in it"
+    what = there if relation == "add-remove" else "to either of two that it may be"
+    # The mechanism is a mixture: all but a part of probability delta keeps to epsilon alone. It does not
+    # follow that a posterior exceeds the bound with probability delta at most.
+    rest = f", but for a part of probability {delta:g} in which nothing is promised" if delta else ""
+    sure = share(at_most(0.5, epsilon))
+    end = sure if sure == CERTAIN else f"at most {sure} sure of the truth"
+    price = f"epsilon {epsilon:.4g} at delta {delta:g}"
+    return f"{price}. Somebody who gives even odds {what} can become {end}{rest}."
+
+
+def at_most(prior: float, epsilon: float) -> float:
+    """How sure somebody may become at most, who gave this chance before, under a pure epsilon."""
+    # Odds grow by e^epsilon at most; written so that a large epsilon does not overflow.
+    return 0.0 if prior == 0 else prior / (prior + (1 - prior) * math.exp(-epsilon))
+
+
+def share(chance: float) -> str:
+    """A chance in per cent, never rounded down."""
+    tenths = math.ceil(1000 * chance - ROUNDING)
+    return f"{tenths / 10:.1f} %" if tenths < 1000 else CERTAIN
 
 
 def _open(public: Sequence[str], bare: Sequence[str]) -> Statement:

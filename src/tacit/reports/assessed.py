@@ -9,6 +9,9 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from tacit.privacy.provenance import nobodys_secret
+from tacit.privacy.statement import at_most, share
+
 BLANK = "(to be filled in by the controller)"
 PRIORS = (0.01, 0.1, 0.5)
 # Up to here a price is called small, moderate, large.
@@ -20,22 +23,11 @@ ADDED = {
 }
 
 
-def at_most(prior: float, epsilon: float) -> float:
-    """How sure somebody may become at most, who gave this chance before, under a pure epsilon."""
-    # Odds grow by e^epsilon at most; written so that a large epsilon does not overflow.
-    return 0.0 if prior == 0 else prior / (prior + (1 - prior) * math.exp(-epsilon))
-
-
 def conclusions(promise: Mapping[str, Any]) -> list[tuple[float, float]]:
     """For a few chances given before, what they may become at most; nothing where nothing is promised."""
     if not promised(promise):
         return []
     return [(prior, at_most(prior, float(promise["epsilon"]))) for prior in PRIORS]
-
-
-def share(value: float) -> str:
-    """A chance, never rounded down."""
-    return f"{math.ceil(1000 * value) / 10:.1f} %" if value < 0.9995 else "practically certain"
 
 
 def promised(promise: Mapping[str, Any]) -> bool:
@@ -63,27 +55,39 @@ def placement(document: Mapping[str, Any]) -> str | None:
     return "server" if "without noise" in words else "secure" if "sums alone" in words else "site"
 
 
+def engine(document: Mapping[str, Any]) -> str | None:
+    """Where sites worked, if that is known."""
+    return chosen(document, "engine").get("kind")
+
+
+def on_one_machine(document: Mapping[str, Any]) -> bool:
+    """Whether data that are somebody's all lay where the run was made."""
+    return engine(document) == "local" and not nobodys_secret(document["left"]["public"])
+
+
 def measures(document: Mapping[str, Any]) -> Iterator[str]:
     """What was done, as far as the run knows."""
     promise, ledger = document["promise"], document["ledger"]
-    if promise["unit"] is None:
+    broken = ledger.get("valid") is False
+    if on_one_machine(document):
+        yield "Sites were kept apart by the program alone: all data lay on the machine that ran it."
+    elif promise["unit"] is None:
         yield "Raw data were not sent. What was worked out from them was, without protection."
-    else:
-        clip = chosen(document, "privacy").get("clip")
-        bound = f" to {clip:g}" if isinstance(clip, int | float) else ""
-        yield f"What any one {promise['unit']} adds was clipped{bound} before it was added up."
+    if promise["unit"] is not None:
+        yield f"What any one {promise['unit']} can change of what is added up was bounded before."
         laws = sorted({str(row["law"]) for row in ledger.get("releases", ())})
         which = f" ({', '.join(laws)})" if laws else ""
         yield f"Noise{which} was added {ADDED[placement(document) or 'site']}."
-        yield "Every release was charged to the ledger before it was made: a crash wastes budget, at worst."
+        if not broken:
+            yield "Every release was charged to the ledger before it was made: a crash can only waste budget."
     if ledger.get("events"):
         state = {True: "verified: every hash fits", False: "NOT valid", None: "not verified: it was not kept"}
         head = f"; its head is {ledger['head']}" if ledger.get("head") else ""
         yield f"The ledger is a chain of hashes, {state[ledger.get('valid')]}{head}."
-    if promise.get("budget") is not None:
+    if promise.get("budget") is not None and (promise["epsilon"] or math.inf) <= promise["budget"]:
         yield f"The run had a budget of epsilon {promise['budget']:g}; what would exceed it is refused."
     yield f"What sites sent was combined by {document['robustness']['rule']}."
-    if promised(promise) and not document.get("under_way"):
+    if promised(promise) and engine(document) == "local" and not document.get("under_way"):
         yield "The secret that noise was drawn from was deleted when the run was over."
 
 
@@ -103,7 +107,8 @@ def risks(document: Mapping[str, Any]) -> Iterator[str]:
     if promised(promise) and promise["unit"] == "record":
         yield "Somebody with k records is protected at k times this epsilon only, and at a larger delta."
     yield "That a site takes part, and its name, are not protected; a site of one person is that person."
-    yield _adding_up(document["ledger"])
+    if document["ledger"].get("valid") is not False:
+        yield _adding_up(document)
     for trouble in document["robustness"].get("trouble", ()):
         yield f"On the way: {trouble}."
 
@@ -123,7 +128,8 @@ def _size(promise: Mapping[str, Any]) -> str:
         words = "moderate: much is hidden, not everything"
     elif epsilon <= LARGE:
         words = "large: as a bound it is weak"
-    return f"Epsilon {epsilon:.4g} is {words}. Even odds may become {share(at_most(0.5, epsilon))}."
+    rest = ", but for the part of delta" if promise["delta"] else ""
+    return f"Epsilon {epsilon:.4g} is {words}. Even odds may become {share(at_most(0.5, epsilon))}{rest}."
 
 
 def _failure(document: Mapping[str, Any]) -> str:
@@ -136,6 +142,8 @@ def _failure(document: Mapping[str, Any]) -> str:
     if many is None:
         said = f"It has to be far below one over the number of {unit}s, which this run does not tell"
         return f"{fails}. {said}: {BLANK}."
+    if unit == "site":
+        return f"{fails}, for each of {many:,} sites: one that it fails for shows all its people."
     verdict = "which is far below one"
     if delta * many >= 1:
         verdict = "which is too much to be called protection"
@@ -162,16 +170,23 @@ def _trusting(document: Mapping[str, Any]) -> Iterator[str]:
     if noise == "secure":
         many = chosen(document, "privacy").get("colluders", 1)
         yield f"If more than {many} of the sites tell the server what they know, nothing is proven any more."
+    if promised(document["promise"]) and engine(document) == "flower":
+        yield "Sites keep the keys that their noise is drawn from: whoever gets one can take that noise away."
     if promised(document["promise"]):
         yield "A site that does not follow the protocol breaks the promise to its own people at least."
 
 
-def _adding_up(ledger: Mapping[str, Any]) -> str:
+def _adding_up(document: Mapping[str, Any]) -> str:
+    """What other runs on the same people come to."""
+    ledger, own = document["ledger"], document["promise"].get("budget")
     budgets = cast("Mapping[str, Mapping[str, float]]", ledger.get("budgets") or {})
     limits = ", ".join(
         f"epsilon {budget['epsilon']:g} for {'everybody' if name == '*' else name}"
         for name, budget in budgets.items()
     )
-    if limits:
+    if limits and not (set(budgets) == {"*"} and budgets["*"]["epsilon"] == own):
         return f"Runs on the same people add up. This ledger bears {limits}, over all that is charged to it."
-    return "Runs on the same people add up. No lifetime budget is set in this ledger: only people stop them."
+    return (
+        "Runs on the same people add up. This ledger has no budget but that of this run: others have ledgers "
+        "of their own, and nobody adds them up here."
+    )

@@ -8,6 +8,11 @@ from tacit.reports.document import SCHEMA, Told, document, score_name
 from tacit.reports.overlays import frontier, overlay
 from tacit.reports.run_page import price, with_ends
 
+ADDED = (
+    "Each run has a price of its own, as if there were no other. Runs on the same people add up, and so does "
+    "choosing the best of them: to choose within one promise, use tacit tune."
+)
+
 
 def comparison(runs: Mapping[str, Told]) -> Page:
     """The report of several runs.
@@ -20,7 +25,7 @@ def comparison(runs: Mapping[str, Told]) -> Page:
         Text(f"{name}: {alert['words']}", alert["tone"])
         for name, each in told.items()
         for alert in each["alerts"]
-        if alert["tone"] == "stop"
+        if alert["tone"] == "stop" or each["promise"]["unit"] is not None
     )
     sections = (
         Section("Result", tuple(_result(told))),
@@ -75,6 +80,8 @@ def _result(told: Mapping[str, Mapping[str, Any]]) -> Iterator[Block]:
             )
             yield Figure("frontier", drawn, f"{score_name(score)} against epsilon: {points}.")
     header = ("run", "task", "rounds", "epsilon", "delta", "unit", *(score_name(name) for name in shown))
+    if any(each["promise"]["rehearsal"] for each in told.values()):
+        yield Text("* A rehearsal: the noise repeats with the seed, so it protects nobody.")
     yield Grid(
         "Runs side by side", header, tuple(_row(name, told[name], shown) for name in told), sortable=True
     )
@@ -87,7 +94,7 @@ def _row(name: str, told: Mapping[str, Any], scores: Sequence[str]) -> tuple[str
         name,
         told["task"],
         str(len(told["rounds"])),
-        epsilon if promise["epsilon"] is None else f"{promise['epsilon']:.4g}",
+        epsilon if promise["epsilon"] is None else f"{promise['epsilon']:.4g}{'*' * promise['rehearsal']}",
         "-" if promise["delta"] is None else f"{promise['delta']:g}",
         promise["unit"] or "-",
         *(with_ends(model, score) for score in scores),
@@ -104,6 +111,8 @@ def _rounds(runs: Mapping[str, Told]) -> Iterator[Block]:
 
 
 def _promises(told: Mapping[str, Mapping[str, Any]]) -> Iterator[Block]:
+    if sum(each["promise"]["unit"] is not None for each in told.values()) > 1:
+        yield Text(ADDED)
     header = ("run", "trusted", "bare", "ledger")
     yield Grid(
         "Whom each promise trusts, and what it leaves out",

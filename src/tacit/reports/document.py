@@ -4,22 +4,31 @@ Everything in it has left the sites already, or is public. It reads no records a
 """
 
 import math
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tacit.privacy.statement import Statement, price_in_words
+from tacit.privacy.provenance import nobodys_secret
+from tacit.privacy.statement import Statement
 from tacit.record import Record, Round
 from tacit.reports.text import NAMES
 
 SCHEMA = 1
 # Above this, what one unit did can all but be read off; few would call that private.
 LARGE = 10.0
+# Two prices are the same but for rounding.
+CLOSE = 1e-6
 LABELS = {"federated": "together", "alone": "each site alone", "pooled": "pooled"}
 PARTIES = {**LABELS, "alone": "active party alone"}
 LOW, HIGH = "_low", "_high"
+AGAIN = (
+    "The noise was secret: another run gives other numbers, and costs its epsilon again, on top of this one."
+)
+# Where data lie on a machine is nobody's business but that of whoever ran it.
+ELSEWHERE = re.compile(r'"(?:[A-Za-z]:[\\/]+|/)(?:[^"\n/\\]*[\\/]+)*([^"\n/\\]+)(?=")')
 JACKKNIFE = (
     "Intervals: 95 %, by leaving out a twentieth of the held-out records at a time; models are not trained "
     "again, so how far they depend on their own records and draws is not in them."
@@ -65,10 +74,11 @@ class Told:
 
 def document(run: Told) -> dict[str, Any]:
     """The document of a run."""
-    promise = {**run.statement.as_dict(), "sentences": run.statement.sentences()}
+    statement = replace(run.statement, epsilon=charged(run))
+    promise = {**statement.as_dict(), "sentences": statement.sentences()}
     left = {name: list(promise.pop(name)) for name in ("released", "public", "bare")}
     budget = run.record.rounds[-1].budget if run.record.rounds else None
-    price = "" if run.statement.unit is None else price_in_words(run.statement.epsilon, run.statement.delta)
+    planned = run.statement.as_dict()["epsilon"]
     return {
         "schema": SCHEMA,
         "kind": "run",
@@ -78,7 +88,7 @@ def document(run: Told) -> dict[str, Any]:
         "run": run.path,
         "under_way": run.under_way,
         "alerts": alerts(run),
-        "promise": {**promise, "budget": budget, "intuition": price},
+        "promise": {**promise, "budget": budget, "planned": planned, "intuition": statement.price()},
         "left": left,
         "result": _result(run),
         "rounds": [_round(entry) for entry in run.record.rounds],
@@ -89,16 +99,49 @@ def document(run: Told) -> dict[str, Any]:
     }
 
 
+def charged(run: Told) -> float | None:
+    """What can be proven of the price: by the statement, or by the ledger if that was charged for more.
+
+    A ledger that does not verify proves nothing.
+    """
+    if run.statement.unit is None or run.statement.epsilon is None:
+        return None
+    if run.ledger.get("valid") is False:
+        return math.inf
+    # While a run goes on its statement is that of its plan, which the ledger comes to in the end.
+    return max(run.statement.epsilon, run.ledger.get("epsilon") or 0.0)
+
+
 def alerts(run: Told) -> list[dict[str, str]]:
     """What has to be known before anything else is read."""
-    found = [*_about_the_promise(run.statement)]
-    if run.ledger.get("valid") is False:
-        found.append(("stop", f"The ledger does not verify: {'; '.join(run.ledger['problems'])}."))
+    found = [*_about_the_promise(replace(run.statement, epsilon=charged(run))), *_about_the_ledger(run)]
     if run.record.stopped:
         found.append(("mind", f"Ended early, after {len(run.record.rounds)} rounds: {run.record.stopped}."))
+    if run.under_way:
+        done = len(run.record.rounds)
+        found.append(("mind", f"Not over: {done} rounds are, and what is said here is so for now."))
     found += [("mind", f"Trouble: {line}.") for line in run.record.trouble()]
     found += [("mind", note if note.endswith(".") else f"{note}.") for note in run.record.notes]
     return [{"tone": tone, "words": words} for tone, words in found]
+
+
+def _about_the_ledger(run: Told) -> Iterator[tuple[str, str]]:
+    stated, found = run.statement.epsilon, run.ledger.get("epsilon")
+    if run.ledger.get("valid") is False:
+        yield "stop", f"The ledger does not verify: {'; '.join(run.ledger['problems'])}."
+    elif run.statement.unit is not None and stated is not None and found is not None:
+        if found > stated * (1 + CLOSE):
+            yield (
+                "mind",
+                f"The ledger was charged for more than this run states: epsilon {found:.4g} in all, where "
+                f"the run ended at {stated:.4g}.",
+            )
+        elif not run.under_way and found < stated * (1 - CLOSE):
+            yield (
+                "stop",
+                f"The ledger was charged for less than this run states: epsilon {found:.4g}, where the run "
+                f"ended at {stated:.4g}. It is not the ledger of this run.",
+            )
 
 
 def _about_the_promise(statement: Statement) -> Iterator[tuple[str, str]]:
@@ -110,7 +153,7 @@ def _about_the_promise(statement: Statement) -> Iterator[tuple[str, str]]:
         )
     if statement.unit is None:
         # Who holds nothing secret needs no promise.
-        known = any(words.startswith("all ") for words in statement.public)
+        known = nobodys_secret(statement.public)
         told = "Open run: what left the sites is not protected, and no promise is made."
         yield (
             ("mind", "Open run on simulated or published data: no promise is made.")
@@ -216,7 +259,14 @@ def _robustness(run: Told) -> dict[str, Any]:
 def _reproduce(run: Told) -> dict[str, Any]:
     place = "RUN" if run.path is None else run.path
     own = f"tacit run {place}/experiment.toml" if run.text else ""
-    return {"command": own, "experiment": run.text, "environment": dict(run.environment)}
+    text = ELSEWHERE.sub(r'"\1', run.text)
+    private = run.statement.unit is not None and not run.statement.rehearsal
+    return {
+        "command": own,
+        "caution": AGAIN if private else "",
+        "experiment": text,
+        "environment": dict(run.environment),
+    }
 
 
 def score_name(name: str) -> str:

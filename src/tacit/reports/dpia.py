@@ -8,15 +8,16 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tacit.privacy.statement import share
 from tacit.reports.assessed import (
     BLANK,
     chosen,
     conclusions,
     measures,
+    on_one_machine,
     placement,
     promised,
     risks,
-    share,
 )
 from tacit.reports.blocks import Block, Code, Facts, Folded, Grid, Items, Page, Section, Text
 
@@ -27,10 +28,11 @@ LINE = "____________________"
 LONG = 12
 NOBODY = "This run protects nobody. Do not file it as evidence that personal data were protected."
 HELD = {
-    "rows": "records, one for each person or case, at the site where they arose",
+    "rows": "records, one for each person or case",
     "columns": "curves of the same people, each kind of curve at one party",
     "environments": "worlds that agents act in; no table of people",
 }
+TOGETHER = "all on the machine that ran this: whoever ran it could see all of it"
 NEIGHBOURS = {
     "add-remove": "with any one {unit} as without it, or without it as with it",
     "replace": "with any one {unit} as with any other in its place",
@@ -133,6 +135,7 @@ def _processing(document: Mapping[str, Any]) -> Iterator[Block]:
         (
             ("Processing", f"training of a {document['task']} model across sites, in {many}"),
             ("What sites hold", HELD.get(document["layout"], HELD["rows"])),
+            *([("Where it lay", TOGETHER)] if on_one_machine(document) else []),
             ("Columns", f"{len(columns)}, below" if columns else BLANK),
             ("What comes of it", f"a model, judged by {result['goal'][0]}"),
             ("Purpose", BLANK),
@@ -156,6 +159,8 @@ def _roles(document: Mapping[str, Any]) -> Iterator[Block]:
     if not promised(promise):
         # Noise that can be repeated, or that proves nothing, hides nothing.
         trusted = others = "everything: nothing is protected against them"
+    if on_one_machine(document):
+        sees, trusted = "everything: all data lay on its machine", "everything"
     yield Grid(
         "Roles",
         ("role", "sees", "is trusted with"),
@@ -288,6 +293,9 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
         )
         for row in ledger.get("releases", ())
     )  # fmt: skip
+    if ledger.get("valid") is False:
+        yield Text("The ledger does not verify: what was charged cannot be told from it.", "stop")
+        return
     if not rows:
         yield Text("Nothing was charged: no release was made under a promise.")
         return

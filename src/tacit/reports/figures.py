@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require
+from tacit.privacy.provenance import nobodys_secret
 from tacit.privacy.statement import Statement
 from tacit.record import Record
 from tacit.reports.style import (
@@ -208,8 +209,7 @@ def _kept(history: "pd.DataFrame", record: Record | None) -> str:
 def stated(statement: Statement) -> str:
     """The promise of a run in one line."""
     if statement.unit is None:
-        everybody = any(words.startswith("all records") for words in statement.public)
-        return PUBLIC if everybody else f"bare: {'; '.join(statement.bare)}"
+        return PUBLIC if nobodys_secret(statement.public) else f"bare: {'; '.join(statement.bare)}"
     spent = (
         f"released: epsilon {statement.epsilon:.4g} at delta {statement.delta:g} for any one {statement.unit}"
     )

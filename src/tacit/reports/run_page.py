@@ -48,7 +48,7 @@ def page(run: Told, pictures: Sequence[Figure] = ()) -> Page:
     told = document(run)
     sections = [
         Section("The promise", tuple(_promise(told["promise"]))),
-        Section("What left the sites", tuple(_left(told["left"]))),
+        Section("What left the sites", tuple(_left(told["left"], under_way=run.under_way))),
         Section("Result", tuple(_result(told["result"], run))),
         Section("Rounds", tuple(_rounds(told["rounds"], run))),
         Section("Sites", tuple(_sites(told["sites"], run.record))),
@@ -82,11 +82,11 @@ def lead(told: Mapping[str, Any]) -> str:
 
 def _so_far(told: Mapping[str, Any]) -> str:
     """What a run that goes on has cost, of what it will cost."""
-    promise, rounds = told["promise"], told["rounds"]
-    spent = rounds[-1]["epsilon"] if rounds else 0.0
+    promise, spent = told["promise"], told["ledger"].get("epsilon")
     if promise["epsilon"] is None or spent is None:
         return price(promise)
-    return f"epsilon {spent:.3g} of {promise['epsilon']:.3g} spent"
+    rehearsed = " in rehearsal" * promise["rehearsal"]
+    return f"epsilon {spent:.3g} of {promise['planned']:.3g} spent{rehearsed}"
 
 
 def price(promise: Mapping[str, Any]) -> str:
@@ -104,6 +104,8 @@ def _promise(promise: Mapping[str, Any]) -> Iterator[Block]:
         yield Text("No promise: this run is open, and what leaves the sites is not protected.")
     else:
         but = "".join(f", but for {part}" for part in promise["but"])
+        if promise["rehearsal"]:
+            yield Text("This is what it would promise, if it were not a rehearsal:")
         yield Text(
             f"Protected is any one {promise['unit']}{but}: whether it {WORDS[promise['relation']]}, what "
             "others see changes little."
@@ -116,14 +118,20 @@ def _promise(promise: Mapping[str, Any]) -> Iterator[Block]:
                 *([] if budget is None else [("Budget", f"{budget:g}")]),
                 ("Delta", f"{promise['delta']:g}"),
                 ("Unit", f"any one {promise['unit']}; neighbours: {promise['relation']}"),
-                ("Holds against", f"{', '.join(promise['against'])}, and anyone they tell"),
+                ("Holds against", "nobody: it is a rehearsal" if promise["rehearsal"] else _against(promise)),
                 ("Trusted", "; ".join(promise["trusted"]) or "nobody"),
             )
         )
     yield Items("Not protected", tuple(promise["not_protected"]))
 
 
-def _left(left: Mapping[str, Sequence[str]]) -> Iterator[Block]:
+def _against(promise: Mapping[str, Any]) -> str:
+    return f"{', '.join(promise['against'])}, and anyone they tell"
+
+
+def _left(left: Mapping[str, Sequence[str]], *, under_way: bool) -> Iterator[Block]:
+    if under_way:
+        yield Text("So far as it is planned or known: the whole list is made when the run is over.", "mind")
     for name, (title, nothing) in LEFT.items():
         yield Items(title, tuple(left[name])) if left[name] else Text(f"{title}: {nothing}")
 
@@ -245,12 +253,13 @@ def _robustness(robustness: Mapping[str, Any], record: Record) -> Iterator[Block
 
 
 def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
+    if ledger.get("valid") is False:
+        yield Text("The ledger does not verify: what was charged cannot be told from it.", "stop")
+        return
     if not ledger.get("events"):
         yield Text("Nothing was charged: no release was made under a promise.")
         return
-    state = {True: "every hash fits", False: "it does not verify", None: "kept in memory alone"}[
-        ledger["valid"]
-    ]
+    state = "every hash fits" if ledger["valid"] else "kept in memory alone"
     yield Facts(
         (
             ("Releases", f"{ledger['events']:,}; {state}"),
@@ -290,6 +299,8 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
 def _reproduce(reproduce: Mapping[str, Any]) -> Iterator[Block]:
     if reproduce["command"]:
         yield Code(reproduce["command"])
+    if reproduce["caution"]:
+        yield Text(reproduce["caution"])
     environment = tuple((name, str(value)) for name, value in reproduce["environment"].items())
     if environment:
         yield Facts(environment)

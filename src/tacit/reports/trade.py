@@ -186,12 +186,17 @@ def mark(axes: Axes, epsilons: Array, claimed: "Sequence[float] | pd.Series[floa
     span = max(np.log(high / low), 1e-9)
     kept: list[float] = []
     for epsilon in epsilons.tolist():
-        letters = len(plain(epsilon)) + len(plain(kept[-1])) if kept else 0
+        letters = len(_short(epsilon)) + len(_short(kept[-1])) if kept else 0
         if not kept or np.log(epsilon / kept[-1]) > span * (letters / 2 + 1) / LETTERS:
             kept.append(epsilon)
     edge = (high / low) ** 0.04 if high > low else 2.0
     # What was claimed is written to the left of its cross.
     axes.set_xlim(low / edge ** (1 if low == epsilons[0] else 4), high * edge)
     axes.set_xticks(kept)
-    axes.xaxis.set_major_formatter(FuncFormatter(plain))
+    axes.xaxis.set_major_formatter(FuncFormatter(_short))
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _short(epsilon: float, place: int | None = None) -> str:
+    """An epsilon in three digits: what was spent is a little less than what was allowed."""
+    return plain(float(f"{epsilon:.3g}"))

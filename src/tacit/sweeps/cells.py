@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tacit.experiment import Experiment
 from tacit.privacy.policy import Open
+from tacit.privacy.provenance import nobodys_secret
 from tacit.studies.contract import Row
 from tacit.sweeps.values import in_words
 
@@ -52,6 +53,7 @@ def trained(experiment: Experiment) -> Row:
         "unit": promise.unit,
         "delta": promise.delta,
         "spent": _finite(promise.epsilon),
+        "bare": [] if nobodys_secret(promise.public) else list(promise.bare),
         "rounds": len(run.record.rounds),
         "seconds": None if secret else took,
         "scores": _scores(run.scores),

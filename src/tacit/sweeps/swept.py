@@ -158,7 +158,13 @@ class Swept(Studied[Cell]):
             f"{seeds} seed{'s' * (seeds > 1)}: {apart}. More tell more (--seeds).": seeds < ENOUGH,
             REHEARSED: getattr(self.study.example.privacy, "rehearsal", False),
         }
-        return [{"tone": "mind", "words": words} for words, holds in told.items() if holds]
+        bare = list(dict.fromkeys(what for row in self.rows.values() for what in row.get("bare") or ()))
+        stops = [f"Left without protection, in every run: {'; '.join(bare)}."] if bare else []
+        minds = [words for words, holds in told.items() if holds]
+        return [
+            *({"tone": "stop", "words": words} for words in stops),
+            *({"tone": "mind", "words": words} for words in minds),
+        ]
 
     def summary(self) -> str:
         """The sweep for people: what was run, the means with their intervals, and what failed."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from tacit.run import Run
 
 # What of a run's directory is for readers.
-SHOWN = ("report.html", "experiment.toml", "statement.json")
+SHOWN = ("report.html", "statement.json")
 # How long a tag may be.
 LONGEST = 5000
 
@@ -44,12 +45,14 @@ class MLflow:
         found = known.experiment_id if known is not None else None
         found = found or self._client.create_experiment(experiment, artifact_location=place)
         self.run_id: str = self._client.create_run(found).info.run_id
-        self._over = False
+        self._over, self._began = False, int(1000 * time.time())
 
     def __call__(self, entry: Round) -> None:
         """Log a round."""
+        # Where it is secret who was drawn, the time that a round took would tell how many.
+        now = self._began if entry.seconds is None else int(1000 * time.time())
         for name, value in numbers(entry).items():
-            self._client.log_metric(self.run_id, _name(name), value, step=entry.number)
+            self._client.log_metric(self.run_id, _name(name), value, timestamp=now, step=entry.number)
         if entry.skipped is not None:
             self._client.set_tag(self.run_id, f"skipped.{entry.number}", entry.skipped[:LONGEST])
 

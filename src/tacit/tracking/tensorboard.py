@@ -1,6 +1,7 @@
 """A run in TensorBoard: scores, epsilon and sites round by round, and at its end the promise in words."""
 
 import os
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -28,14 +29,16 @@ class TensorBoard:
             raise InvalidValue(
                 f"TensorBoard needs {error.name}, which is not installed: pip install 'tacit[tensorboard]'"
             ) from error
-        self._writer = SummaryWriter(os.fspath(folder))
+        self._writer, self._began = SummaryWriter(os.fspath(folder)), time.time()
 
     def __call__(self, entry: Round) -> None:
         """Write down a round."""
+        # Where it is secret who was drawn, the time that a round took would tell how many.
+        now = self._began if entry.seconds is None else time.time()
         for name, value in numbers(entry).items():
-            self._writer.add_scalar(name, value, entry.number)
+            self._writer.add_scalar(name, value, entry.number, walltime=now)
         if entry.skipped is not None:
-            self._writer.add_text("round/why skipped", _plain(entry.skipped), entry.number)
+            self._writer.add_text("round/why skipped", _plain(entry.skipped), entry.number, walltime=now)
         # Whoever watches wants to see it now.
         self._writer.flush()
 
