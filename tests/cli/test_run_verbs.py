@@ -5,11 +5,13 @@ import os
 import pty
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tacit import Ledger, experiment
@@ -225,3 +227,71 @@ def everything(screen):
             return seen.decode()
         if not piece:
             return seen.decode()
+
+
+def test_to_go_on_with_nothing_is_refused_and_nothing_is_begun(folder):
+    answer = tacit(folder, "run", "trial.toml", "--set", "rounds=2", "--resume")
+    assert answer.returncode == 2
+    assert "no run of this experiment" in answer.stderr
+    assert "round 1" not in answer.stderr
+
+
+def test_a_wrong_word_is_a_document_too(folder):
+    answer = tacit(folder, "new", "survvival", "--json")
+    assert answer.returncode == json.loads(answer.stdout)["error"]["exit_code"] == 2
+    assert "survvival" in answer.stderr
+
+
+def test_without_colours_a_terminal_still_shows_one_line(folder):
+    screen, stderr = pty.openpty()
+    words = [
+        TACIT,
+        "run",
+        "trial.toml",
+        "--set",
+        "rounds=2",
+        "--set",
+        "baselines=false",
+        "--set",
+        "name=plain",
+    ]
+    environment = {**os.environ, "COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}
+    with subprocess.Popen(
+        words, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=stderr
+    ) as process:
+        os.close(stderr)
+        seen = everything(screen)
+    os.close(screen)
+    assert process.returncode == 0
+    assert "round 2/2" in seen
+    assert "\x1b[36m" not in seen
+    assert (
+        max(len(line) for line in re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", seen).replace("\r", "\n").split("\n"))
+        <= 80
+    )
+
+
+def test_a_run_whose_ledger_was_changed_is_shown_and_ends_with_4(folder, done):
+    place = shutil.copytree(folder / "whole", folder / "harmed")
+    (place / "ledger.db").write_bytes((place / "ledger.db").read_bytes().replace(b"round 3", b"round 4", 1))
+    for verb in ("show", "report", "export"):
+        answer = tacit(folder, verb, "harmed")
+        assert answer.returncode == 4, verb
+        assert "does not verify" in answer.stderr
+        assert answer.stdout
+
+
+def test_a_private_experiment_that_was_run_before_says_what_that_costs(folder):
+    draws = np.random.default_rng(0)
+    numbers = (draws.normal(size=60), draws.exponential(2, 60), draws.integers(0, 2, 60), ["a", "b"] * 30)
+    rows = [",".join(map(str, row)) for row in zip(*numbers, strict=True)]
+    (folder / "own.csv").write_text("\n".join(["x,days,death,where", *rows]))
+    (folder / "own.toml").write_text(
+        'name = "own"\nrounds = 1\n[data]\nkind = "csv"\npath = "own.csv"\ntime = "days"\nevent = "death"\n'
+        '[sites]\nkind = "by-column"\ncolumn = "where"\n'
+        '[task]\nkind = "poisson-ph"\nhorizon = 4.0\nsteps = 1\n'
+        '[privacy]\nunit = "record"\nepsilon = 1.0\ndelta = 1e-5\nclip = 1.0\n'
+    )
+    first, second = (tacit(folder, "run", "own.toml") for _ in range(2))
+    assert "was run before" not in first.stderr
+    assert "warning: this was run before: each run on the same records costs" in second.stderr

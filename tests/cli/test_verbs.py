@@ -165,7 +165,7 @@ def test_a_changed_ledger_exits_with_4(ledger: Path):
     code, out, _ = tacit("ledger", str(ledger), "--verify", "--json")
     assert code == 4
     assert json.loads(out)["valid"] is False
-    assert tacit("ledger", str(ledger))[0] == 2
+    assert tacit("ledger", str(ledger))[0] == 4
 
 
 @pytest.mark.parametrize("content", [b"this is not a ledger, and has never been one", b""])

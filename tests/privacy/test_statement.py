@@ -72,7 +72,7 @@ def test_what_is_alike_at_several_sites_is_said_once():
 
 def test_a_choice_is_told_from_a_sum():
     choice = Release(law="selection", scale=2.0, sensitivity=1.0)
-    assert released_in_words([choice]) == ["1 private choices at epsilon 0.5 about records"]
+    assert released_in_words([choice]) == ["1 private choice at epsilon 0.5 about records"]
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 `tacit --help` imports neither torch nor scipy; what a verb needs is loaded in `commands` once it runs.
 """
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
 import typer.core
 
@@ -93,7 +95,10 @@ def privacy(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """The calculator: noise from epsilon, or epsilon from noise, beside other composition theorems."""
+    """Noise from epsilon, or epsilon from noise.
+
+    Beside it stands what other composition theorems would say.
+    """
     with output.guarded(json=json, debug=debug):
         from tacit.cli import commands
 
@@ -117,7 +122,10 @@ def plan(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """What an experiment promises and costs, and why it may be refused; touches no data."""
+    """What an experiment promises and costs.
+
+    And why it would be refused. Touches no data.
+    """
     with output.guarded(json=json, debug=debug):
         from tacit.cli import planning
 
@@ -133,7 +141,10 @@ def new(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Write a commented experiment file that runs as it is; never overwrites."""
+    """Write a commented file that runs as it is.
+
+    Never overwrites.
+    """
     with output.guarded(json=json, debug=debug):
         from tacit.cli import commands
 
@@ -193,7 +204,10 @@ def tune(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Choose among a few candidates; all of them and the choice within one promise."""
+    """Choose among candidates within one promise.
+
+    All of them, and the choice, are paid for together.
+    """
     with output.guarded(json=json, debug=debug):
         from tacit.cli import running
 
@@ -215,6 +229,7 @@ def show(
 
         found, text = commands.show(runs)
         output.document({"runs": found}) if json else print(text)
+        commands.require_sound(runs)
 
 
 @app.command("list")
@@ -234,7 +249,7 @@ def list_choices(
 
 @app.command()
 def ledger(
-    path: Annotated[Path, typer.Argument(help="A ledger file.")],
+    path: Annotated[Path, typer.Argument(help="A ledger file, or the directory of a run.")],
     verify: Annotated[
         bool, typer.Option("--verify", help="Check the file, every hash and the price.")
     ] = False,
@@ -249,6 +264,7 @@ def ledger(
     with output.guarded(json=json, debug=debug):
         from tacit.cli import commands
 
+        path = path / "ledger.db" if path.is_dir() else path
         if not verify:
             from tacit.privacy.books import account
 
@@ -270,5 +286,13 @@ app.add_typer(deploy_verbs.site, name="site")
 
 
 def main() -> None:
-    """Run the command."""
-    app()
+    """Run the command; with `--json`, a wrong word is answered by a document as well."""
+    try:
+        raise SystemExit(app(standalone_mode=False))
+    except click.ClickException as error:
+        if "--json" in sys.argv:
+            output.failure("UsageError", error.format_message(), error.exit_code)
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    except click.Abort:
+        raise SystemExit(output.INTERRUPTED) from None

@@ -1,6 +1,6 @@
 """What the verbs do. Heavy imports happen here, after a verb was chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,10 @@ def price(
     from tacit.privacy import accounting
 
     if (epsilon is None) == (noise_multiplier is None):
-        given = f"--epsilon {epsilon} and --noise-multiplier {noise_multiplier}"
-        raise InvalidValue(f"{given} is not allowed: give exactly one of them, the other is the answer")
+        given = "neither was given" if epsilon is None else "both were given"
+        raise InvalidValue(
+            f"--epsilon and --noise-multiplier: {given}; give exactly one of them, the other is the answer"
+        )
     accounting.require_delta(delta, mechanism)
     require_count("steps", steps)
     require_rate("rate", rate)
@@ -61,7 +63,7 @@ def show_price(answer: dict[str, Any]) -> None:
     output.lines([
         ("noise", f"{answer['noise_multiplier']:.4f} times the clip bound ({answer['mechanism']})"),
         ("epsilon", f"{output.number(answer['epsilon'])} at delta {answer['delta']:g}"),
-        ("for", f"{answer['steps']:,} releases{per_step}; neighbours: {answer['relation']}"),
+        ("for", f"{output.counted(answer['steps'], 'release')}{per_step}; neighbours: {answer['relation']}"),
     ])  # fmt: skip
     print()
     rows = [("what we claim", output.number(answer["epsilon"]))]
@@ -83,8 +85,8 @@ def show_verification(found: dict[str, Any]) -> None:
         output.lines([("damaged", problem) for problem in found["problems"]])
         return
     output.lines([
-        ("valid", f"{found['events']} releases, every hash fits"),
-        ("epsilon", f"{output.number(found['epsilon'])} at delta {found['delta']:g}"),
+        ("valid", f"{output.counted(found['events'], 'release')}, every hash fits"),
+        _spent(found),
         ("head", found["head"]),
     ])  # fmt: skip
 
@@ -110,10 +112,16 @@ def show_account(found: dict[str, Any]) -> None:
     )
     print()
     budgets = [
-        (f"budget {name}", f"{b['epsilon']:g} at delta {b['delta']:g}")
+        (f"budget of {'everybody' if name == '*' else name}", f"{b['epsilon']:g} at delta {b['delta']:g}")
         for name, b in found["budgets"].items()
     ]
-    output.lines([("epsilon", f"{output.number(found['epsilon'])} at delta {found['delta']:g}"), *budgets])
+    output.lines([_spent(found), *budgets])
+
+
+def _spent(found: dict[str, Any]) -> tuple[str, str]:
+    if not found["events"]:
+        return "epsilon", "nothing was charged: what an open run lets out is not on its ledger"
+    return "epsilon", f"{output.number(found['epsilon'])} at delta {found['delta']:g}"
 
 
 def new(workload: str) -> Path:
@@ -145,9 +153,29 @@ def show(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], str]:
         for path in paths
     ]
     found = [each.as_dict() for each in done]
-    if len(done) > 1 and not any(isinstance(each, trials.Tried | studies.Studied) for each in done):
-        return found, side_by_side(found)
-    return found, "\n\n".join(each.summary() for each in done)
+    runs = [each for each in done if not isinstance(each, trials.Tried | studies.Studied)]
+    beside = [side_by_side([run.as_dict() for run in runs])] if len(runs) > 1 else []
+    alone = [each.summary() for each in done if not beside or each not in runs]
+    return found, "\n\n".join([*beside, *alone])
+
+
+def require_sound(paths: Iterable[Path]) -> None:
+    """Say which runs have a ledger that does not verify, and end with the exit code of that."""
+    from tacit.directory import LEDGER
+    from tacit.errors import LedgerError
+    from tacit.privacy.ledger import verify as verified
+
+    unsound = False
+    for path in (path / LEDGER for path in paths if path.is_dir()):
+        try:
+            problems = verified(path).problems if path.exists() else ()
+        except LedgerError as error:
+            problems = (str(error),)
+        for problem in problems:
+            unsound = True
+            output.talk(f"tacit: ledger {path} does not verify: {problem}", quiet=False)
+    if unsound:
+        raise SystemExit(output.VERIFICATION_FAILED)
 
 
 def listing(what: str) -> dict[str, str]:

@@ -29,7 +29,10 @@ def deploy(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Make a real federation of an experiment: a folder for the coordinator, and one for each site."""
+    """Make a real federation of an experiment.
+
+    A folder for the coordinator, and one for each site.
+    """
     with output.guarded(json=json, debug=debug):
         from tacit.cli import deploying
 

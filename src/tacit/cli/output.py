@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tacit.errors import BudgetExhausted, TacitError
+from tacit.errors import BudgetExhausted, LedgerTampered, TacitError
+from tacit.reports.lines import folded
 from tacit.reports.plain import finite
 from tacit.reports.text import aligned, labelled
 
@@ -27,7 +28,8 @@ def guarded(*, json: bool, debug: bool) -> Generator[None]:
     except KeyboardInterrupt:
         _fail("Interrupted", "interrupted", INTERRUPTED, json=json, debug=debug)
     except TacitError as error:
-        code = BUDGET_REFUSED if isinstance(error, BudgetExhausted) else BAD_USAGE
+        refused = BUDGET_REFUSED if isinstance(error, BudgetExhausted) else BAD_USAGE
+        code = VERIFICATION_FAILED if isinstance(error, LedgerTampered) else refused
         _fail(type(error).__name__, str(error), code, json=json, debug=debug)
     except Exception as error:
         message = f"a bug of ours, {type(error).__name__}: {error}; run again with --debug and tell us"
@@ -41,10 +43,14 @@ def document(content: dict[str, Any]) -> None:
     print(msgspec.json.format(msgspec.json.encode(finite(content)), indent=2).decode())
 
 
+def failure(kind: str, message: str, code: int) -> None:
+    """Print the document of something that went wrong."""
+    document({"error": {"kind": kind, "message": message, "exit_code": code}})
+
+
 def lines(rows: Sequence[tuple[str, str]]) -> None:
     """Print labelled lines, the labels in one column; folded for a terminal, one line each in a pipe."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    print(labelled(rows, width=width))
+    print(labelled(rows, width=_width() if sys.stdout.isatty() else sys.maxsize))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -63,6 +69,17 @@ def talk(message: str, *, quiet: bool) -> None:
         print(message, file=sys.stderr)
 
 
+def sentences(told: Iterable[str]) -> None:
+    """Print sentences; folded for a terminal, one line each in a pipe."""
+    for words in told:
+        print(folded(words, width=_width(), indent="  ") if sys.stdout.isatty() else words)
+
+
+def counted(number: int, what: str) -> str:
+    """So many of something."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def number(value: float | None) -> str:
     """A price for people: three decimals, or a dash where a theorem is silent."""
     if value is None:
@@ -74,6 +91,13 @@ def _fail(kind: str, message: str, code: int, *, json: bool, debug: bool) -> Non
     if debug:
         traceback.print_exc()
     if json:
-        document({"error": {"kind": kind, "message": message, "exit_code": code}})
-    print(f"tacit: {message}", file=sys.stderr)
+        failure(kind, message, code)
+    # Where to go on was said before.
+    if kind != "Interrupted" or json:
+        said = f"tacit: {message}"
+        print(folded(said, width=_width(), whole=True) if sys.stderr.isatty() else said, file=sys.stderr)
     raise SystemExit(code)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns

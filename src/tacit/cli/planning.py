@@ -35,8 +35,7 @@ def show_plan(made: dict[str, Any], sentences: list[str]) -> None:
         told.append(("study", f"{made['study']['runs']} runs: {made['study']['of']}; this is one of them"))
     output.lines(told + [("warning", warning) for warning in made["warnings"]])
     print()
-    for sentence in sentences:
-        print(sentence)
+    output.sentences(sentences)
 
 
 def _promise(made: dict[str, Any]) -> list[tuple[str, str]]:

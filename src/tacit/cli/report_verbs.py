@@ -22,12 +22,16 @@ def report(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """One file to look at, to mail, to print: what was promised, what left, what came of it."""
+    """One file to look at, to mail, to print.
+
+    What was promised, what left the sites, what came of it.
+    """
     with output.guarded(json=json, debug=debug):
-        from tacit.cli import reporting
+        from tacit.cli import commands, reporting
 
         written = reporting.report(runs, out=out, dpia=dpia)
         output.document({"report": str(written)}) if json else print(written)
+        commands.require_sound(runs)
 
 
 def sweep(
@@ -49,7 +53,10 @@ def sweep(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """What privacy costs: an experiment at several values (--set privacy.epsilon=1,3,inf)."""
+    """What privacy costs, at several values.
+
+    Such as --set privacy.epsilon=1,3,inf, each with several seeds.
+    """
     with output.guarded(json=json, debug=debug):
         from tacit.cli import sweeping
 
@@ -70,9 +77,13 @@ def export(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """The model for other programs: its weights, a card that says what they mean, and a card for people."""
+    """The model for other programs.
+
+    Its weights, a card that says what they mean, and a card for people.
+    """
     with output.guarded(json=json, debug=debug):
-        from tacit.cli import exporting
+        from tacit.cli import commands, exporting
 
         written = exporting.export(run, out, onnx)
         output.document({"files": [str(path) for path in written]}) if json else output.paths(written)
+        commands.require_sound([run])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tacit.cli import output
-from tacit.errors import InvalidValue
+from tacit.errors import InvalidFile, InvalidValue
 
 if TYPE_CHECKING:
     from tacit.experiment import Experiment
@@ -24,6 +24,8 @@ def report(runs: Sequence[Path], *, out: Path | None, dpia: bool) -> Path:
         raise InvalidValue("--dpia is about one run: name it alone")
     usual = Path(COMPARISON) if len(runs) > 1 else runs[0] / (DPIA if dpia else REPORT)
     place = out or usual
+    if out is None and not place.parent.is_dir():
+        raise InvalidFile(f"{runs[0]} is not the directory of a run")
     require_place(place)
     page = reporting.data_protection(runs[0]) if dpia else reporting.page(runs)
     return write(page, place)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tacit.tuning import Candidate, Tuned
 
 
+BEFORE = "this was run before: each run on the same records costs its epsilon, on top of the others"
+
+
 def run(
     file: Path,
     *,
@@ -87,6 +90,7 @@ def _single(
 ) -> "Run":
     from tacit import experiment
     from tacit.cli.reporting import watched
+    from tacit.privacy.policy import Privacy
     from tacit.reports.text import progress
 
     read = experiment.read(file, changes)
@@ -98,6 +102,9 @@ def _single(
     for caution in read.cautions():
         output.talk(f"warning: {caution}", quiet=quiet)
     place = out or _place(file, read.name, repr(read), resume=resume)
+    private = isinstance(read.privacy, Privacy) and not read.privacy.rehearsal
+    if private and place.name[-2:-1] == "-" and not place.exists():
+        output.talk(f"warning: {BEFORE}", quiet=quiet)
     served = nullcontext() if watch is None else watched(read, place, port=watch, quiet=quiet)
     with _resumable("run", place), served:
         with progress(quiet=quiet) as watcher:
@@ -181,4 +188,9 @@ def _place(file: Path, name: str, read: str, *, resume: bool) -> Path:
     if file.is_dir():
         return file
     choices = hashlib.sha256(read.encode()).hexdigest()[:6]
-    return place_for(Path("runs") / f"{name}-{choices}", resume=resume)
+    place = place_for(Path("runs") / f"{name}-{choices}", resume=resume)
+    if resume and not place.is_dir():
+        raise InvalidValue(
+            "--resume: there is no run of this experiment to go on with; leave it out to begin"
+        )
+    return place

@@ -186,7 +186,8 @@ def _in_words(release: Release, counts: Counter[str]) -> str:
     what = release.unit if release.sampled == "unit" else "group"
     draw = f", each {what} drawn with probability {release.rate:g}" if release.rate < 1 else ""
     if release.law == "selection":
-        return f"{times} private choices at epsilon {1 / release.multiplier:g} about {about}{draw}"
+        choices = f"{times} private choice{'s' * (most != 1)}"
+        return f"{choices} at epsilon {1 / release.multiplier:g} about {about}{draw}"
     if release.purpose.startswith("column "):
         # Every record leaves in it, not their sum.
         noise = f"noise of scale {release.scale:.4g}, no record longer than {release.sensitivity / 2:.4g}"

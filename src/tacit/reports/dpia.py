@@ -20,6 +20,8 @@ from tacit.reports.assessed import (
     risks,
 )
 from tacit.reports.blocks import Block, Code, Facts, Folded, Grid, Items, Page, Section, Text
+from tacit.reports.document import score_name
+from tacit.reports.run_page import releases
 
 # Where a factor is too large to mean anything.
 MOST = 20.0
@@ -137,7 +139,7 @@ def _processing(document: Mapping[str, Any]) -> Iterator[Block]:
             ("What sites hold", HELD.get(document["layout"], HELD["rows"])),
             *([("Where it lay", TOGETHER)] if on_one_machine(document) else []),
             ("Columns", f"{len(columns)}, below" if columns else BLANK),
-            ("What comes of it", f"a model, judged by {result['goal'][0]}"),
+            ("What comes of it", f"a model, judged by {score_name(result['goal'][0])}"),
             ("Purpose", BLANK),
             ("Legal basis (Art. 6, Art. 9)", BLANK),
             ("Whose data, how many people", BLANK),
@@ -285,28 +287,12 @@ def _decision() -> Iterator[Block]:
 
 
 def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
-    rows = tuple(
-        (
-            _rows(row), str(row["subject"]), str(row["purpose"]), str(row["law"]), f"{row['scale']:.4g}",
-            f"{row['sensitivity']:.4g}", f"{row['rate']:g}", str(row["count"]),
-            "-" if row["running_epsilon"] is None else f"{row['running_epsilon']:.4g}",
-        )
-        for row in ledger.get("releases", ())
-    )  # fmt: skip
     if ledger.get("valid") is False:
         yield Text("The ledger does not verify: what was charged cannot be told from it.", "stop")
-        return
-    if not rows:
+    elif not ledger.get("releases"):
         yield Text("Nothing was charged: no release was made under a promise.")
-        return
-    header = ("rows", "about", "for", "law", "noise", "sensitivity", "rate", "count", "epsilon so far")
-    yield Grid("Every release", header, rows)
-
-
-def _rows(row: Mapping[str, Any]) -> str:
-    """Which rows of the ledger a line is of."""
-    first, last = row.get("first", row.get("number")), row.get("last", row.get("number"))
-    return f"{first}" if first == last else f"{first} to {last}"
+    else:
+        yield releases("Every release", ledger)
 
 
 def _experiment(reproduce: Mapping[str, Any]) -> Iterator[Block]:

@@ -278,12 +278,17 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
             *([] if ledger["head"] is None else [("Head", ledger["head"])]),
         )
     )
+    yield releases("Every release, alike ones in one line", ledger, sortable=True)
+
+
+def releases(caption: str, ledger: Mapping[str, Any], *, sortable: bool = False) -> Grid:
+    """What a ledger was charged for, line by line."""
     rows = tuple(
         (
             str(row["first"]) if row["first"] == row["last"] else f"{row['first']} to {row['last']}",
-            row["subject"],
-            row["purpose"],
-            row["law"],
+            str(row["subject"]),
+            str(row["purpose"]),
+            str(row["law"]),
             f"{row['scale']:.4g}",
             f"{row['sensitivity']:.4g}",
             f"{row['rate']:g}",
@@ -293,7 +298,7 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
         for row in ledger["releases"]
     )
     header = ("rows", "about", "for", "law", "noise", "sensitivity", "rate", "count", "epsilon so far")
-    yield Grid("Every release, alike ones in one line", header, rows, sortable=True)
+    return Grid(caption, header, rows, sortable=sortable)
 
 
 def _reproduce(reproduce: Mapping[str, Any]) -> Iterator[Block]:

@@ -28,7 +28,7 @@ def watching(stream: TextIO) -> Generator[Watcher | None]:
     from rich.live import Live
 
     console = Console(file=stream, highlight=False)
-    if not console.is_terminal or console.is_dumb_terminal or console.no_color or console.width < NARROW:
+    if not console.is_terminal or console.is_dumb_terminal or console.width < NARROW:
         yield None
         return
     shown = LiveLine(console)

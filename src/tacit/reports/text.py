@@ -168,7 +168,7 @@ def number(value: float | None, name: str, *, fewer: int = 0) -> str:
 def progress(stream: TextIO | None = None, *, quiet: bool = False) -> Generator[Watcher]:
     """Show what goes on, on stderr: one live line on a terminal, a line for each round in a pipe.
 
-    A terminal that is narrow, or wants no colours, is treated like a pipe.
+    A terminal that is narrow is treated like a pipe.
     """
     shown = stream or sys.stderr
     with ExitStack() as stack:

@@ -14,13 +14,13 @@ CELLS = "cells.jsonl"
 
 
 def rows_of(study: Study[CellKind], directory: Directory) -> dict[CellKind, Row]:
-    """What a directory knows of each cell; a line that was cut off by a crash does not count."""
+    """What a directory knows of each cell; a line that cannot be read does not count."""
     found: dict[CellKind, Row] = {}
     for line in (directory.read(CELLS) or b"").splitlines():
         try:
             row = msgspec.json.decode(line, type=dict[str, Any])
         except msgspec.MsgspecError:
-            break
+            continue
         found[study.cell_of(row)] = row
     return found
 

@@ -149,7 +149,10 @@ def headline(swept: Swept) -> str:
     bounded = [price for price in prices if price < math.inf]
     ends = list(dict.fromkeys([*bounded[:1], *bounded[-1:], *prices[-1:]]))
     reached = {price: best(row["score"] for row in rows if row["value"] == price) for price in ends}
-    return f"{score} {', '.join(f'{form.format(found)} {_at(price)}' for price, found in reached.items())}"
+    # Of several lines that share an epsilon, the best.
+    most = "" if len({row["method"] for row in rows}) == 1 else "at best "
+    told = ", ".join(f"{form.format(found)} {_at(price)}" for price, found in reached.items())
+    return f"{score} {most}{told}"
 
 
 def _at(price: float) -> str:
