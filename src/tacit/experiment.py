@@ -281,9 +281,7 @@ def load(path: str | Path, task: Any = None) -> "Run":  # noqa: ANN401
 def construct_experiment(document: Table, folder: Path) -> Experiment:
     """The experiment that a document says, its files beside `folder`."""
     if "tune" in document:
-        raise InvalidFile(
-            "it has a table [tune]: choose among its candidates with tacit tune; each has a folder in it"
-        )
+        raise InvalidFile("it has a table [tune]: choose among its candidates with tacit tune")
     if "sweep" in document:
         raise InvalidFile("it has a table [sweep], which asks for many runs: use tacit sweep, show or report")
     if "study" in document:

@@ -99,7 +99,7 @@ def test_what_a_local_release_does_not_protect_is_said_first():
     assert "Protected: any one record, but for its response (y)" in "\n".join(told.sentences())
     assert told.not_protected[0].startswith("its response (y)")
     whole = fit(Boosting(protect="all", **QUICK), federation(), privacy=promise(), seed=1).privacy
-    assert "but for" not in "\n".join(whole.sentences())
+    assert "record, but for" not in "\n".join(whole.sentences())
 
 
 def test_the_total_epsilon_is_what_is_stated_whatever_the_number_of_parties():

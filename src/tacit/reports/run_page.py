@@ -190,6 +190,8 @@ def _rounds(rounds: Sequence[Mapping[str, Any]], run: Told) -> Iterator[Block]:
             for name in scores
         )
         yield Figure("rounds", drawn, f"Round by round: {told}.")
+    if scores and run.layout == "environments":
+        yield Text("Rounds are judged by other episodes than the result, often fewer: they differ a little.")
     header = ("round", "sites", *(score_name(name) for name in scores), "epsilon", "seconds", "left out", "")
     rows = tuple(
         (
