@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
-from matplotlib.text import Text
 from scipy.stats import t as student
 from sklearn.metrics import adjusted_rand_score
 
+from looking import require_legible, texts
 from tacit.control import figures
 from tacit.control.tables import short_steps
 from tacit.errors import InvalidValue
@@ -94,34 +94,6 @@ GALLERY = {
     "drift": lambda: figures.drift(norms(), provenance="public: simulated"),
     "one drift": lambda: figures.drift(norms()[:30].drop(columns="regime")),
 }
-
-
-def texts(figure):
-    """Every text that is seen."""
-    seen = [figure._suptitle, figure._supxlabel, *figure.texts]
-    for axes in figure.axes:
-        if axes.get_visible():
-            seen += [*axes.texts, axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label]
-            for axis in (axes.xaxis, axes.yaxis):
-                low, high = sorted(axis.get_view_interval())
-                ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-                seen += [label for tick in ticks for label in (tick.label1, tick.label2)]
-    kept = [text for text in dict.fromkeys(seen) if text is not None and text.get_visible()]
-    return [text for text in kept if text.get_text().strip()]
-
-
-def require_legible(figure):
-    figure.draw_without_rendering()
-    found = {text: Text.get_window_extent(text) for text in texts(figure)}
-    width, height = figure.get_size_inches() * figure.dpi
-    for text, box in found.items():
-        inside = box.x0 >= -0.5 and box.y0 >= -0.5 and box.x1 <= width + 0.5 and box.y1 <= height + 0.5
-        assert inside, f"{text.get_text()!r} leaves the figure: {box}"
-        assert text.get_fontsize() >= style.SMALL
-    for (one, first), (other, second) in itertools.combinations(found.items(), 2):
-        across = min(first.x1, second.x1) - max(first.x0, second.x0)
-        up = min(first.y1, second.y1) - max(first.y0, second.y0)
-        assert across < 1 or up < 2.5, f"{one.get_text()!r} is on {other.get_text()!r}"
 
 
 def words(figure):

@@ -1,18 +1,16 @@
 """Figures of curves show the numbers they are given, say what they are, and stay legible."""
 
 import inspect
-import itertools
 import sys
 
 import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.text import Text
 
+from looking import require_legible, texts
 from tacit.errors import InvalidValue
 from tacit.functional import figures
-from tacit.reports import style
 
 S, T = np.linspace(0, 100, 21), np.linspace(0, 50, 26)
 EPSILONS = [1.0, 4.0, 10.0, 40.0, 100.0]
@@ -83,37 +81,6 @@ GALLERY = {
     "selection": lambda: figures.selection(FOUND),
     "selection by epsilon": lambda: figures.selection(FOUND, by="epsilon", provenance="public: simulated"),
 }
-
-
-def texts(figure):
-    """Every text that is seen."""
-    seen = [figure._suptitle, figure._supxlabel, figure._supylabel, *figure.texts]
-    for axes in figure.axes:
-        if axes.get_visible():
-            seen += [*axes.texts, axes.title, axes._left_title, axes.xaxis.label, axes.yaxis.label]
-            for axis in (axes.xaxis, axes.yaxis):
-                low, high = sorted(axis.get_view_interval())
-                slack = 1e-9 * (high - low)
-                ticks = [
-                    tick for tick in axis.get_major_ticks() if low - slack <= tick.get_loc() <= high + slack
-                ]
-                seen += [label for tick in ticks for label in (tick.label1, tick.label2)]
-    kept = [text for text in dict.fromkeys(seen) if text is not None and text.get_visible()]
-    return [text for text in kept if text.get_text().strip()]
-
-
-def require_legible(figure):
-    figure.draw_without_rendering()
-    found = {text: Text.get_window_extent(text) for text in texts(figure)}
-    width, height = figure.get_size_inches() * figure.dpi
-    for text, box in found.items():
-        inside = box.x0 >= -0.5 and box.y0 >= -0.5 and box.x1 <= width + 0.5 and box.y1 <= height + 0.5
-        assert inside, f"{text.get_text()!r} leaves the figure: {box}"
-        assert text.get_fontsize() >= style.SMALL
-    for (one, first), (other, second) in itertools.combinations(found.items(), 2):
-        across = min(first.x1, second.x1) - max(first.x0, second.x0)
-        up = min(first.y1, second.y1) - max(first.y0, second.y0)
-        assert across < 1 or up < 2.5, f"{one.get_text()!r} is on {other.get_text()!r}"
 
 
 def words(figure):

@@ -23,16 +23,20 @@ HOSTILE = [
 
 def texts(figure):
     """Every text that is seen."""
-    seen = [figure._suptitle, figure._supxlabel, *figure.texts]
+    seen = [figure._suptitle, figure._supxlabel, figure._supylabel, *figure.texts]
     for axes in figure.axes:
         if axes.get_visible():
-            seen += [*axes.texts, axes.xaxis.label, axes.yaxis.label]
-            seen += [axes.title, axes._left_title, axes._right_title]
+            seen += [*axes.texts, axes.title, axes._left_title, axes._right_title]
+            seen += [axes.xaxis.label, axes.yaxis.label]
             for axis in (axes.xaxis, axes.yaxis):
                 low, high = sorted(axis.get_view_interval())
-                ticks = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
-                seen += [tick.label1 for tick in ticks if tick.label1.get_visible()]
-    return [text for text in seen if text.get_visible() and text.get_text().strip()]
+                slack = 1e-9 * (high - low)
+                ticks = [
+                    tick for tick in axis.get_major_ticks() if low - slack <= tick.get_loc() <= high + slack
+                ]
+                seen += [label for tick in ticks for label in (tick.label1, tick.label2)]
+    kept = [text for text in dict.fromkeys(seen) if text is not None and text.get_visible()]
+    return [text for text in kept if text.get_text().strip()]
 
 
 def words(figure):
