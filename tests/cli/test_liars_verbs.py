@@ -338,7 +338,7 @@ def folder(tmp_path_factory):
 def test_a_run_with_secret_sums_warns_on_the_standard_error_and_remembers_it(folder):
     code, out, err = in_process("run", folder / "secret.toml", "--out", folder / "secret")
     assert code == 0, err
-    warning, *rounds, report, saved = err.splitlines()
+    warning, *rounds, saved, report = err.splitlines()
     assert warning.startswith("warning: nobody sees the update of a single site: one that lies spoils")
     assert len(rounds) == 3
     assert report == f"report {folder / 'secret' / 'report.html'}"

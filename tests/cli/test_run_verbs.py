@@ -107,7 +107,7 @@ def test_a_run_prints_its_summary_and_its_promise(done):
 
 def test_progress_goes_to_the_standard_error_alone(done):
     said = done.stderr.splitlines()
-    *rounds, report, saved = said
+    *rounds, saved, report = said
     assert len(rounds) == ROUNDS
     for number, line in enumerate(rounds, start=1):
         assert re.fullmatch(

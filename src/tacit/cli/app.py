@@ -184,8 +184,10 @@ def run(
         chosen = [*(changes or []), *([] if engine is None else [f"engine.kind={engine}"])]
         page = port if watch else None
         done = running.run(file, changes=chosen, out=out, resume=resume, quiet=quiet, watch=page)
-        output.document(done.as_dict()) if json else print(done.summary())
+        output.document(done.as_dict()) if json else print(done.summary(), flush=True)
         output.talk(f"saved {done.path}", quiet=quiet)
+        if done.path is not None and (report := done.path / "report.html").is_file():
+            output.talk(f"report {report}", quiet=quiet)
         if getattr(done, "futile", False):
             raise SystemExit(output.BAD_USAGE)
 

@@ -109,8 +109,7 @@ def _single(
     with _resumable("run", place), served:
         with progress(quiet=quiet) as watcher:
             done = read.run(place, resume=resume, callbacks=[watcher])
-        report = done.report()
-    output.talk(f"report {report}", quiet=quiet)
+        _ = done.report()
     return done
 
 
