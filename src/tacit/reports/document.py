@@ -19,8 +19,8 @@ from tacit.reports.text import NAMES
 SCHEMA = 1
 # Above this, what one unit did can all but be read off; few would call that private.
 LARGE = 10.0
-# Two prices are the same but for rounding.
-CLOSE = 1e-6
+# Two prices are the same, but for the grids that they were computed on.
+CLOSE = 1e-3
 LABELS = {"federated": "together", "alone": "each site alone", "pooled": "pooled"}
 PARTIES = {**LABELS, "alone": "active party alone"}
 LOW, HIGH = "_low", "_high"
@@ -121,7 +121,7 @@ def alerts(run: Told) -> list[dict[str, str]]:
         done = len(run.record.rounds)
         found.append(("mind", f"Not over: {done} rounds are, and what is said here is so for now."))
     found += [("mind", f"Trouble: {line}.") for line in run.record.trouble()]
-    found += [("mind", note if note.endswith(".") else f"{note}.") for note in run.record.notes]
+    found += [("mind", f"{note[:1].upper()}{note[1:].rstrip('.')}.") for note in run.record.notes]
     return [{"tone": tone, "words": words} for tone, words in found]
 
 
