@@ -10,12 +10,12 @@ from typing import Any
 
 from tacit.errors import LedgerError
 from tacit.privacy.accounting import epsilon
-from tacit.privacy.ledger import Ledger, verify
+from tacit.privacy.ledger import Ledger
 from tacit.privacy.release import Release, by_subject, from_dict, in_any_round
 
 Row = dict[str, Any]
 # So many running prices are computed, spread evenly.
-RUNNING_PRICES = 40
+RUNNING_PRICES = 30
 # What tells a release from others that are alike at other sites, or in other rounds.
 OWN = ("number", "at", "hash", "ticket", "subject", "party", "kind", "purpose", "running_epsilon")
 # What they have in common and is told.
@@ -33,12 +33,15 @@ def account(path: Path, delta: float | None = None) -> dict[str, Any]:
         delta: The probability at which it is priced; that of its budgets if not said.
     """
     with Ledger(path, mode="read") as ledger:
-        entries, head = ledger.entries(), ledger.head
-        budgets = {name: vars(budget) for name, budget in ledger.budgets().items()}
-        chosen = ledger.usual_delta() if delta is None else delta
-    # Nobody waits for this: the file is let go of before anything is priced.
+        return _account(ledger, ledger.entries(), delta)
+
+
+def _account(ledger: Ledger, entries: Sequence[Row], delta: float | None) -> dict[str, Any]:
+    budgets = {name: vars(budget) for name, budget in ledger.budgets().items()}
     rows = [entry for entry in entries if entry["kind"] == "release"]
-    return {"path": str(path), **priced(rows, chosen), "budgets": budgets, "head": head, "releases": rows}
+    # Nobody who charges waits for this: the file is read, and not held.
+    prices = priced(rows, ledger.usual_delta() if delta is None else delta)
+    return {"path": str(ledger.path), **prices, "budgets": budgets, "head": ledger.head, "releases": rows}
 
 
 def priced(rows: Sequence[Row], delta: float) -> dict[str, Any]:
@@ -77,23 +80,17 @@ def told(
         whole: dict[str, Any] = {"valid": None, "problems": [], "head": None, "budgets": {}}
         return {**priced(rows, delta or 0.0), **whole, "releases": lines(rows)}
     try:
-        found = verify(path, delta)
-        problems = list(found.problems)
-        if found.valid:
-            read = account(path, delta)
-            problems = [] if head is None or _holds(path, head) else [OTHER]
+        with Ledger(path, mode="read") as ledger:
+            problems, entries = list(ledger.verify(delta).problems), ledger.entries()
+            if head is not None and all(entry["hash"] != head for entry in entries):
+                problems.append(OTHER)
             if not problems:
+                read = _account(ledger, entries, delta)
                 return {**read, "problems": problems, "releases": lines(read["releases"])}
     except LedgerError as error:
         problems = [str(error)]
     nothing: dict[str, Any] = {"events": 0, "epsilon": None, "subjects": {}, "budgets": {}, "releases": []}
     return {"path": str(path), "valid": False, "problems": problems, "delta": delta, "head": None, **nothing}
-
-
-def _holds(path: Path, head: str) -> bool:
-    """Whether a row has this hash, and with it everything that was charged before."""
-    with Ledger(path, mode="read") as ledger:
-        return any(entry["hash"] == head for entry in ledger.entries())
 
 
 def lines(rows: Sequence[Row]) -> list[Row]:
