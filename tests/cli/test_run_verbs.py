@@ -281,6 +281,34 @@ def test_a_run_whose_ledger_was_changed_is_shown_and_ends_with_4(folder, done):
         assert answer.stdout
 
 
+def test_a_run_whose_ledger_is_gone_or_anothers_is_shown_and_ends_with_4(folder, done):
+    place = shutil.copytree(folder / "whole", folder / "robbed")
+    (place / "ledger.db").unlink()
+    assert tacit(folder, "show", "robbed").returncode == 4
+    with Ledger(place / "ledger.db") as ledger:
+        ledger.allow(epsilon=3.0, delta=1e-4)
+    answer = tacit(folder, "report", "robbed", "--json")
+    assert answer.returncode == 4
+    assert "not the one that this run was charged on" in answer.stderr
+    assert json.loads(answer.stdout) == {"report": "robbed/report.html"}
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (["report", "whole", "-o", "whole.md"], {"report"}),
+        (["report", "whole", "--dpia"], {"report"}),
+        (["export", "whole", "--out", "exported"], {"files"}),
+        (["show", "whole"], {"runs"}),
+        (["ledger", "whole"], {"events", "valid", "epsilon"}),
+    ],
+)
+def test_whatever_is_shown_of_a_run_is_one_document_when_asked(folder, done, words, keys):
+    answer = tacit(folder, *words, "--json")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert keys <= set(json.loads(answer.stdout))
+
+
 def test_a_private_experiment_that_was_run_before_says_what_that_costs(folder):
     draws = np.random.default_rng(0)
     numbers = (draws.normal(size=60), draws.exponential(2, 60), draws.integers(0, 2, 60), ["a", "b"] * 30)

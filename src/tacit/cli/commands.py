@@ -161,20 +161,12 @@ def show(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], str]:
 
 def require_sound(paths: Iterable[Path]) -> None:
     """Say which runs have a ledger that does not verify, and end with the exit code of that."""
-    from tacit.directory import LEDGER
-    from tacit.errors import LedgerError
-    from tacit.privacy.ledger import verify as verified
+    from tacit.reporting import unsound
 
-    unsound = False
-    for path in (path / LEDGER for path in paths if path.is_dir()):
-        try:
-            problems = verified(path).problems if path.exists() else ()
-        except LedgerError as error:
-            problems = (str(error),)
-        for problem in problems:
-            unsound = True
-            output.talk(f"tacit: ledger {path} does not verify: {problem}", quiet=False)
-    if unsound:
+    found = [(path, problem) for path in paths for problem in unsound(path)]
+    for path, problem in found:
+        output.talk(f"tacit: the ledger of {path} does not verify: {problem}", quiet=False)
+    if found:
         raise SystemExit(output.VERIFICATION_FAILED)
 
 

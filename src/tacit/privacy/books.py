@@ -81,16 +81,34 @@ def told(
         return {**priced(rows, delta or 0.0), **whole, "releases": lines(rows)}
     try:
         with Ledger(path, mode="read") as ledger:
-            problems, entries = list(ledger.verify(delta).problems), ledger.entries()
-            if head is not None and all(entry["hash"] != head for entry in entries):
-                problems.append(OTHER)
-            if not problems:
+            entries = ledger.entries()
+            found = _wrong(ledger, entries, delta, head)
+            if not found:
                 read = _account(ledger, entries, delta)
-                return {**read, "problems": problems, "releases": lines(read["releases"])}
+                return {**read, "problems": found, "releases": lines(read["releases"])}
     except LedgerError as error:
-        problems = [str(error)]
+        found = [str(error)]
     nothing: dict[str, Any] = {"events": 0, "epsilon": None, "subjects": {}, "budgets": {}, "releases": []}
-    return {"path": str(path), "valid": False, "problems": problems, "delta": delta, "head": None, **nothing}
+    return {"path": str(path), "valid": False, "problems": found, "delta": delta, "head": None, **nothing}
+
+
+def problems(path: Path, head: str | None = None) -> list[str]:
+    """What is wrong with the ledger of a run; nothing where it verifies and holds what the run knew of it.
+
+    Args:
+        path: The file.
+        head: The hash of a row that must be in it, if that is known.
+    """
+    try:
+        with Ledger(path, mode="read") as ledger:
+            return _wrong(ledger, ledger.entries(), None, head)
+    except LedgerError as error:
+        return [str(error)]
+
+
+def _wrong(ledger: Ledger, entries: Sequence[Row], delta: float | None, head: str | None) -> list[str]:
+    lost = head is not None and all(entry["hash"] != head for entry in entries)
+    return [*ledger.verify(delta).problems, *([OTHER] if lost else [])]
 
 
 def lines(rows: Sequence[Row]) -> list[Row]:
