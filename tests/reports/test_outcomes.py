@@ -1,9 +1,9 @@
 """Results are drawn as they are: a dot for each model and score, with its interval."""
 
 import pytest
-from looking import HOSTILE, note, require_legible, texts, title, words
 from matplotlib.colors import same_color
 
+from looking import HOSTILE, note, require_legible, texts, title, words
 from tacit.reports import style
 from tacit.reports.outcomes import results
 

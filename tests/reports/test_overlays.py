@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from looking import HOSTILE, note, require_legible, texts, title, words
 
+from looking import HOSTILE, note, require_legible, texts, title, words
 from tacit.record import Record, Round
 from tacit.reports import style
 from tacit.reports.overlays import frontier, overlay

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from looking import HOSTILE, require_legible, words
 
+from looking import HOSTILE, require_legible, words
 from tacit import Federation
 from tacit.control.figures import drift
 from tacit.reports.figures import privacy_utility, training

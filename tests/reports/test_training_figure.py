@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
-from looking import require_legible, title, words
 
+from looking import require_legible, title, words
 from tacit import Open, Privacy
 from tacit.errors import InvalidValue
 from tacit.privacy.statement import state

@@ -5,9 +5,9 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from looking import HOSTILE, note, require_legible, title, words
 from matplotlib.colors import same_color, to_rgba
 
+from looking import HOSTILE, note, require_legible, title, words
 from tacit.record import Decision, Fault, Record, Round, Standing
 from tacit.reports import style, watchfulness
 from tacit.reports.watchfulness import suspicions, taking_part
