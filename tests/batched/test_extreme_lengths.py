@@ -184,3 +184,22 @@ def test_one_wild_record_leaves_the_lengths_of_others_as_they_are():
 
 def test_the_shortest_bound_is_far_above_what_lengths_may_lack():
     assert Fraction(1 / LONGEST) > VANISHING * 10**40
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_a_group_of_one_is_as_long_whether_or_not_another_group_has_two(norm):
+    draws = np.random.default_rng(5)
+    inputs, signals = draws.normal(size=(1, 3, 2)), draws.normal(size=(1, 3, 1))
+    layer = (Layer(2, 1, True, "identity", 0),)
+
+    def lengths(entering, back, units):
+        return Products(layer, [entering], [back], units).lengths(norm)[0]
+
+    alone = lengths(inputs[:, :2], signals[:, :2], 2)
+    # The second group gets a member; the first one is padded, as a batch has it.
+    blank = np.zeros((1, 1, 1))
+    joined_in = np.concatenate([inputs[:, :1], np.zeros((1, 1, 2)), inputs[:, 1:]], axis=1)
+    joined_back = np.concatenate([signals[:, :1], blank, signals[:, 1:]], axis=1)
+    beside = lengths(joined_in, joined_back, 2)
+    assert beside[0] == pytest.approx(alone[0], rel=1e-14)
+    assert beside[1] != pytest.approx(alone[1], rel=1e-3)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from tacit.errors import InvalidValue
-from tacit.privacy import accounting, gaussian, theorems
+from tacit.privacy import accounting, gaussian, pld, theorems
 from tacit.privacy.accounting import affordable, calibrate, clipped_release, compare, counted, epsilon
 from tacit.privacy.release import Release
 
@@ -321,7 +321,7 @@ def honest():
 @pytest.mark.usefixtures("fresh_cache")
 @pytest.mark.parametrize("answer", NONSENSE, ids=repr)
 def test_nonsense_from_the_library_never_lowers_the_claim(monkeypatch, honest, answer):
-    monkeypatch.setattr(accounting, "_pld", lambda *_: Broken(answer))
+    monkeypatch.setattr(pld, "single", lambda *_: Broken(answer))
     for rows, true in honest:
         assert epsilon(rows, DELTA) >= true
         assert not affordable(rows, true * (1 - 1e-6), DELTA)
@@ -333,7 +333,7 @@ def test_a_library_that_fails_never_lowers_the_claim(monkeypatch, honest, error)
     def fail(*_):
         raise error("out of order")
 
-    monkeypatch.setattr(accounting, "_pld", fail)
+    monkeypatch.setattr(pld, "single", fail)
     for rows, true in honest:
         assert epsilon(rows, DELTA) >= true
 
@@ -344,7 +344,7 @@ def test_where_every_bound_fails_the_claim_is_infinite(monkeypatch, answer):
     def fail(*_):
         raise ArithmeticError("out of order")
 
-    monkeypatch.setattr(accounting, "_pld", lambda *_: Broken(answer))
+    monkeypatch.setattr(pld, "single", lambda *_: Broken(answer))
     monkeypatch.setattr(gaussian, "epsilon_of", fail)
     assert epsilon([SAMPLED], DELTA) == math.inf
     assert epsilon([GAUSSIAN], DELTA) == math.inf
@@ -423,7 +423,7 @@ def test_extreme_releases_have_a_price(law, multiplier, rate, relation, count, a
 @pytest.mark.parametrize("law", ["gaussian", "laplace", "selection"])
 @pytest.mark.parametrize("multiplier", [1e-160, 1e-30, 1e-9, 1e9, 1e30, 1e160])
 def test_absurd_noise_gives_a_price_and_no_error(monkeypatch, law, multiplier):
-    finest, honest = [0.0], accounting._pld
+    finest, honest = [0.0], pld.single
 
     def measured(kind, grid):
         loss = 0.5 * kind.multiplier**-2 + 10 / kind.multiplier if kind.law == "gaussian" else kind.pure
@@ -432,7 +432,7 @@ def test_absurd_noise_gives_a_price_and_no_error(monkeypatch, law, multiplier):
             raise MemoryError(f"{loss / grid} points")
         return honest(kind, grid)
 
-    monkeypatch.setattr(accounting, "_pld", measured)
+    monkeypatch.setattr(pld, "single", measured)
     for rate in (1.0, 0.1):
         assert epsilon([Release(law=law, scale=multiplier, sensitivity=1.0, rate=rate)], DELTA) > 0
     assert max(finest) <= FINEST_GRID

@@ -5,7 +5,6 @@ huge features, extreme or tied times and enormous weights. What is compared are 
 with the mechanism that the promise solves for, against the sensitivity that its release declares.
 """
 
-import dataclasses
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -24,6 +23,7 @@ from tacit.privacy.provenance import Provenance
 from tacit.sites.tables import Table, from_arrays, joined
 from tacit.survival.tasks import TASKS
 from tacit.survival.timegrid import EDGES, TimeGrid
+from tacit.testing.steps import Listening, distance
 
 ENDS = (0.5, 1.0, 2.5, 4.0)
 SEPARABLE = ("logistic-hazard", "pc-hazard", "poisson-ph", "deep-hit")
@@ -33,28 +33,9 @@ LAWS = ("gaussian", "laplace")
 SLACK = 1 + 1e-8
 
 
-class Silent(ProtectedRecords):
-    """The mechanism of a promise, telling its sums before noise."""
-
-    def noisy_sums(self, contributions, keys, step):
-        totals = _before_noise(self, contributions)
-        assert np.isfinite(totals).all()
-        self.heard.append(totals.copy())
-        return totals
-
-
 def _before_noise(mechanism: ProtectedRecords, contributions) -> np.ndarray:
-    """`noisy_sums` up to its noise: it is asked with a noise that is too small to see."""
-    from tacit.privacy.mechanism import clip_factors
-
-    return contributions.total(clip_factors(contributions.lengths(NORMS[mechanism.law]), mechanism.clip))
-
-
-def silent(mechanism: ProtectedRecords) -> Silent:
-    fields = {entry.name: getattr(mechanism, entry.name) for entry in dataclasses.fields(mechanism)}
-    made = Silent(**fields)
-    object.__setattr__(made, "heard", [])
-    return made
+    """`noisy_sums` up to its noise."""
+    return Listening(**vars(mechanism)).noisy_sums(contributions, [Key(0)], 0)
 
 
 def test_the_sums_compared_here_are_those_that_noise_is_added_to(monkeypatch):
@@ -160,8 +141,7 @@ def promised(kind: str, grouped: bool, law: str, clip: float) -> tuple[Protected
 
 
 def moved(law: str, one: np.ndarray, other: np.ndarray) -> float:
-    difference = (one - other).ravel()
-    return float(np.linalg.norm(difference) if law == "gaussian" else np.abs(difference).sum())
+    return distance(one, other, NORMS[law])
 
 
 @dataclass(frozen=True)
@@ -295,7 +275,7 @@ def test_the_step_that_a_site_takes_is_bounded_by_its_release(kind, grouped, law
         tables = [joined([plain(20, seed), other]), plain(20, seed)]
         sums = []
         for table in tables:
-            told, key = silent(mechanism), Key(seed, rehearsal=True)
+            told, key = Listening(**vars(mechanism)), Key(seed, rehearsal=True)
             cohort = Federation({"oslo": table}).cohort(["oslo"])
             descend(task, task.program(2), start(task)[None], cohort, told, [key / "oslo"])
             sums.append(told.heard[0])
@@ -316,7 +296,7 @@ def asked(question, state: torch.Tensor, table: Table, law: str) -> tuple[np.nda
     assert price.rate == 1
     assert price.scale == pytest.approx(mechanism.multiplier * mechanism.clip)
     assert price.sensitivity == mechanism.clip == question.reach(NORMS[law])
-    told = silent(mechanism)
+    told = Listening(**vars(mechanism))
     with np.errstate(all="ignore"):
         question.train(state, Federation({"oslo": table}).cohort(["oslo"]), told, Key(0, rehearsal=True))
     return told.heard[0], price.sensitivity

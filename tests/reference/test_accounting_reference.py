@@ -14,6 +14,7 @@ from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld import privacy_loss_distribution as pld
 
 from tacit.privacy import accounting, gaussian
+from tacit.privacy import pld as distributions
 from tacit.privacy.accounting import calibrate, compare, epsilon
 from tacit.privacy.release import Release
 
@@ -273,9 +274,9 @@ def test_the_inverse_closed_form_agrees_with_the_library(target, delta):
     ("multiplier", "rate"), [(1.0, 0.01), (0.5, 0.001), (2.0, 0.3), (0.4, 1e-6), (10.0, 0.9), (40.0, 0.1)]
 )
 def test_a_distribution_built_without_the_loop_is_the_one_of_the_library(multiplier, rate, grid):
-    options = {"value_discretization_interval": grid, "log_mass_truncation_bound": accounting.CUT}
+    options = {"value_discretization_interval": grid, "log_mass_truncation_bound": distributions.CUT}
     theirs = pld.from_gaussian_mechanism(multiplier, sampling_prob=rate, **options)
-    ours = accounting._pld(accounting.Kind("gaussian", multiplier, rate, False), grid)
+    ours = distributions.single(accounting.Kind("gaussian", multiplier, rate, False), grid)
     for target in (1e-3, 1e-6, 1e-9):
         exact, found = (once.self_compose(100).get_epsilon_for_delta(target) for once in (theirs, ours))
         # Fourier rounding alone moves the smallest delta by a millionth.

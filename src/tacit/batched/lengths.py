@@ -58,7 +58,7 @@ def _by_sums(parts: Sequence[Part], units: int) -> Array:
         if bias:
             written += np.abs(back.sum(axis=2)).sum(axis=2)
         # As in `_of_groups`.
-        found += written + ROUNDING * single.reshape(*found.shape, -1).sum(axis=2)
+        found += written + ROUNDING * _besides(single.reshape(*found.shape, -1))
     return found
 
 
@@ -103,7 +103,16 @@ def _of_groups(entering: Array, back: Array, bias: bool, single: Array) -> Array
     likeness = entering @ entering.swapaxes(-1, -2) + bias
     found = (likeness * (back @ back.swapaxes(-1, -2))).sum(axis=(-1, -2))
     each = np.sqrt(single).reshape(*found.shape, -1)
-    return np.maximum(found, 0.0) + (ROUNDING * each.sum(axis=-1)) ** 2
+    return np.maximum(found, 0.0) + (ROUNDING * _besides(each)) ** 2
+
+
+def _besides(sizes: Array) -> Array:
+    """What there is beside the largest member of each unit (..., members).
+
+    One by itself cancels nothing. Its length must not change because another group of the batch has two
+    members: one record would then move the contributions of groups that it is not in.
+    """
+    return sizes.sum(axis=-1) - sizes.max(axis=-1)
 
 
 def _scaled(parts: Sequence[Part]) -> Array:

@@ -17,39 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import require
 from tacit.functional.metrics import quadrature
+from tacit.privacy.attacks import ALARMS, Attack, attack
 
 __all__ = ["Attack", "Membership", "attack", "judge", "membership"]
 
 Array = NDArray[np.float64]
 Score = Literal["loss", "confidence"]
-
-# The share of false alarms at which an attack is read.
-ALARMS = 0.1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Attack:
-    """How well one score tells members from others.
-
-    Args:
-        auc: How often a member has the higher score than another subject; ties count one half. 1/2 is a coin.
-        advantage: The largest difference, over thresholds, of the share of members found and of others.
-        found: The share of members found by the best threshold that takes at most `alarms` of the others.
-        alarms: That share.
-        members: How many members were scored.
-        others: How many others.
-    """
-
-    auc: float
-    advantage: float
-    found: float
-    alarms: float
-    members: int
-    others: int
-
-    def as_dict(self) -> dict[str, float | int]:
-        """Plain data."""
-        return dict(vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,42 +85,3 @@ def judge(true: ArrayLike, predicted: ArrayLike, times: ArrayLike | None = None)
     # A curve with holes is judged by what is known of it, as if the rest were alike.
     loss = (weights * residual**2).sum(axis=1) * (rule.sum() / known)
     return {"loss": -loss, "confidence": (rule * told**2).sum(axis=1)}
-
-
-def attack(members: ArrayLike, others: ArrayLike, *, alarms: float = ALARMS) -> Attack:
-    """Judge a score by all its thresholds.
-
-    Args:
-        members: The scores of members (subjects,).
-        others: The scores of others.
-        alarms: The share of others that may be taken for members.
-    """
-    inside, outside = _scores("members", members), _scores("others", others)
-    require(0 <= alarms <= 1, "alarms", alarms, "from 0 to 1")
-    false, true = _roc(inside, outside)
-    return Attack(
-        auc=float(np.sum(np.diff(false) * (true[1:] + true[:-1])) / 2),
-        advantage=float((true - false).max()),
-        found=float(true[false <= alarms].max()),
-        alarms=float(alarms),
-        members=len(inside),
-        others=len(outside),
-    )
-
-
-def _scores(field: str, given: ArrayLike) -> Array:
-    found = np.asarray(given, dtype=np.float64)
-    require(found.ndim == 1 and len(found) > 0, field, f"shape {found.shape}", "one score for each subject")
-    require(bool(np.isfinite(found).all()), field, "NaN or infinity", "finite scores")
-    return found
-
-
-def _roc(members: Array, others: Array) -> tuple[Array, Array]:
-    """The shares of others and of members at or above each threshold, from none to all; ties go together."""
-    thresholds = np.unique(np.concatenate([members, others]))[::-1]
-    return _at_least(others, thresholds), _at_least(members, thresholds)
-
-
-def _at_least(scores: Array, thresholds: Array) -> Array:
-    counts = len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
-    return np.concatenate([[0.0], counts / len(scores)])

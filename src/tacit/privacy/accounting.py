@@ -1,24 +1,22 @@
 """What releases cost together: the only place where an epsilon comes from.
 
 Unsampled Gaussians compose exactly in closed form; pure releases add up; everything else goes through privacy
-loss distributions (PLD) of the `dp-accounting` library, for which this module is the only door. Every number
-is an upper bound, and the claim is the smallest of them. A bound that fails in any way (an exception, NaN,
-infinity, zero, a negative number) counts as infinite: an epsilon that is too small is the worst bug there is.
+loss distributions. Every number is an upper bound, and the claim is the smallest of them. A bound that fails
+in any way (an exception, NaN, infinity, zero, a negative number) counts as infinite: an epsilon that is too
+small is the worst bug there is.
 """
 
-import contextlib
-import logging
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.errors import require, require_count, require_positive, require_rate, require_word
-from tacit.privacy import gaussian, pure, theorems
+from tacit.privacy import gaussian, pld, pure, theorems
 from tacit.privacy.falling import Price, meet
 from tacit.privacy.kinds import Counts, Kind, counted, reach, variance
 from tacit.privacy.release import (
@@ -33,10 +31,6 @@ from tacit.privacy.release import (
     require_delta,
 )
 
-if TYPE_CHECKING:
-    from dp_accounting.pld.pld_pmf import PLDPmf
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
 # The error of a grid is quadratic in it, so a grid is fine enough when the one before, four times as coarse,
 # differs by less than fifteen times this share.
 ACCURACY = 1e-3
@@ -44,10 +38,6 @@ ACCURACY = 1e-3
 ROUNDING, TRUNCATION = 2e-15, 1e-13
 # An epsilon that is proven to be below the first, or that may be above the second, needs no better proof.
 NEGLIGIBLE, ABSURD = 1e-6, 1e9
-# So many releases are composed on one coarse grid: a finer one would only gather more rounding.
-MANY = 1_000_000
-# The logarithm of the tail of a single release that is given up, and counted as lost.
-CUT = -40
 # Grid points of one release; beyond them the grid stays coarse, which overstates.
 MOST_POINTS = 100_000
 
@@ -150,6 +140,27 @@ def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None
     }
 
 
+def deltas(releases: Iterable[Release], epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The delta that these releases of one subject keep together, at each epsilon.
+
+    Guarantee:
+        At least the truth; 1 where nothing can be proven.
+    """
+    (group,) = by_subject(releases).values()
+    counts = counted(group)
+    if all(kind.law == "gaussian" and kind.rate == 1 for kind, _ in counts):
+        noise = sum(times / kind.multiplier**2 for kind, times in counts) ** -0.5
+        return np.array([gaussian.delta_of(noise, value) for value in epsilons])
+    guess = _valid(lambda: _guess(counts, 1e-5))
+    grid = max(_coarsest(counts, guess), _finest(counts, guess))
+    hidden = ROUNDING * sum(times for _, times in counts) + TRUNCATION
+    try:
+        found = pld.deltas(counts, epsilons, grid) + hidden
+    except Exception:
+        return np.ones_like(epsilons)
+    return np.where(np.isfinite(found), np.clip(found, 0.0, 1.0), 1.0)
+
+
 cost = epsilon  # `calibrate` has an argument of that name
 
 
@@ -226,10 +237,10 @@ def _example(kind: Kind, times: int) -> Release:
 def _numeric(counts: Counts, delta: float, ceiling: float) -> Iterator[float]:
     """Bounds by privacy loss distributions on finer and finer grids, until they settle."""
     guess = _valid(lambda: _guess(counts, delta))
-    many = sum(times for _, times in counts) > MANY
+    many = sum(times for _, times in counts) > pld.MANY
     grid, previous = max(_coarsest(counts, guess), _finest(counts, min(guess, ceiling))), math.inf
     while True:
-        bound = _valid(partial(_pld_epsilon, counts, delta, grid))
+        bound = _valid(partial(pld.epsilon, counts, delta, grid))
         yield bound
         finest = grid if many else _finest(counts, bound)
         if grid <= finest or (bound < ceiling and previous - bound <= 15 * ACCURACY * bound):
@@ -271,123 +282,13 @@ def _unamplified(epsilon: float, rate: float) -> float:
     return math.log1p(math.expm1(epsilon) / rate) if epsilon < 30 else epsilon - math.log(rate)
 
 
-def _pld_epsilon(counts: Counts, delta: float, grid: float) -> float:
-    whole: PrivacyLossDistribution | None = None
-    with np.errstate(all="ignore"):
-        for kind, times in _merged(counts):
-            part = _repeated(kind, grid, times)
-            whole = part if whole is None else whole.compose(part)
-        return math.inf if whole is None else whole.get_epsilon_for_delta(delta)
-
-
-def _repeated(kind: Kind, grid: float, times: int) -> "PrivacyLossDistribution":
-    single = _pld(kind, grid)
-    if times < 10_000 or (times <= MANY and reach(kind) > 2_000 * grid):
-        return single.self_compose(times)
-    # The library computes size ** times while a distribution is sparse, which takes minutes for such `times`;
-    # four together are dense.
-    fours, rest = divmod(times, 4)
-    most = single.self_compose(4, tail_mass_truncation=0).self_compose(fours)
-    return most.compose(single.self_compose(rest)) if rest else most
-
-
-def _merged(counts: Counts) -> Iterator[tuple[Kind, int]]:
-    """The same kinds, with all unsampled Gaussians as the one Gaussian that they are."""
-    plain = {kind: times for kind, times in counts if kind.law == "gaussian" and kind.rate == 1}
-    if plain:
-        precision = sum(times / kind.multiplier**2 for kind, times in plain.items())
-        yield Kind("gaussian", precision**-0.5, 1.0, False), 1
-    yield from ((kind, times) for kind, times in counts if kind not in plain)
-
-
-@lru_cache(maxsize=32)
-def _pld(kind: Kind, grid: float) -> "PrivacyLossDistribution":
-    from dp_accounting import NeighboringRelation
-    from dp_accounting.pld import common
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    if kind.law == "gaussian" and kind.rate < 1 and not kind.two_sided:
-        return pld.PrivacyLossDistribution(_drawn(kind, grid, "REMOVE"), _drawn(kind, grid, "ADD"))
-    if kind.law == "gaussian":
-        # The library's exchange takes the bound of one contribution, half of our sensitivity.
-        two_sided, one_sided = NeighboringRelation.REPLACE_ONE, NeighboringRelation.ADD_OR_REMOVE_ONE
-        return pld.from_gaussian_mechanism(
-            kind.multiplier,
-            sensitivity=0.5 if kind.two_sided else 1.0,
-            value_discretization_interval=grid,
-            log_mass_truncation_bound=CUT,
-            sampling_prob=kind.rate,
-            neighboring_relation=two_sided if kind.two_sided else one_sided,
-        )
-    if not kind.generic:
-        return pld.from_laplace_mechanism(
-            kind.multiplier, value_discretization_interval=grid, sampling_prob=kind.rate
-        )
-    parameters = common.DifferentialPrivacyParameters(kind.pure, 0.0)
-    return pld.from_privacy_parameters(parameters, value_discretization_interval=grid)
-
-
-def _drawn(kind: Kind, grid: float, side: Literal["REMOVE", "ADD"]) -> "PLDPmf":
-    """What the library builds for a drawn Gaussian, without its loop over the points of the grid."""
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld import privacy_loss_mechanism as library
-
-    pair = library.GaussianPrivacyLoss(
-        kind.multiplier,
-        sampling_prob=kind.rate,
-        adjacency_type=library.AdjacencyType[side],
-        log_mass_truncation_bound=CUT,
-    )
-    bounds = pair.connect_dots_bounds()
-    low = math.floor(cast(float, bounds.epsilon_lower) / grid)
-    high = math.ceil(cast(float, bounds.epsilon_upper) / grid)
-    epsilons = np.arange(low, high + 1) * grid
-    # A drawn loss of epsilon is an undrawn one of log(1 + (e^epsilon - 1) / q), at one place of the noise.
-    sign = 1 if side == "REMOVE" else -1
-    deltas = -np.expm1(epsilons) if side == "REMOVE" else np.zeros_like(epsilons)
-    possible = sign * epsilons > math.log1p(-kind.rate)
-    losses = sign * np.log1p(np.expm1(sign * epsilons[possible]) / kind.rate)
-    places = -sign * 0.5 - losses * kind.multiplier**2
-    deltas[possible] = pair.mu_upper_cdf(places) - np.exp(epsilons[possible] + pair.mu_lower_log_cdf(places))
-    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, low, high, np.clip(deltas, 0, 1))
-
-
 def _rdp(releases: Sequence[Release], delta: float) -> float | None:
     """Renyi privacy (Mironov 2017), by the library where draws are involved."""
     if delta == 0 or any(release.two_sided for release in releases):
         return None
     if all(release.rate == 1 for release in releases):
         return theorems.rdp_epsilon(sum(release.count * theorems.rho(release) for release in releases), delta)
-    return _rdp_of_library(releases, delta)
-
-
-def _rdp_of_library(releases: Sequence[Release], delta: float) -> float | None:
-    from dp_accounting import dp_event
-    from dp_accounting.rdp import RdpAccountant
-
-    accountant = RdpAccountant()
-    with _silenced("absl"):
-        for release in releases:
-            if release.law == "gaussian":
-                event = dp_event.GaussianDpEvent(release.multiplier)
-            elif release.rate == 1:
-                event = dp_event.ZCDpEvent(theorems.rho(release))
-            else:
-                return None
-            drawn = dp_event.PoissonSampledDpEvent(release.rate, event) if release.rate < 1 else event
-            accountant.compose(drawn, release.count)
-        return float(accountant.get_epsilon(delta))
-
-
-@contextlib.contextmanager
-def _silenced(name: str) -> Generator[None]:
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+    return pld.rdp(releases, delta)
 
 
 def _reported(bound: theorems.Theorem, releases: Sequence[Release], delta: float) -> float | None:

@@ -1,0 +1,304 @@
+"""Who played this? Attacks on the membership of episodes in the training of agents.
+
+A site plays a pool of episodes with the policy that everybody starts from, and learns from a random half of
+it, again and again, each time from another half: by heart, in many small steps, which makes the attack easy.
+The attacker sees what the site sends after one round, knows what all others sent, and has the episodes. What
+is promised to whole sites covers each episode of theirs. The promise is spent on that one round.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.aggregation.averaging import Mean
+from tacit.audits.membership import SHADOWS, Membership, Setting, setting
+from tacit.control.judging import SERIES
+from tacit.control.networks import Shape
+from tacit.control.rollout import Array, Floats, Rollout, Whole
+from tacit.control.tasks import PPO
+from tacit.errors import InvalidValue, Refused, require
+from tacit.experiment import Experiment
+from tacit.keys import Key
+from tacit.privacy.attacks import FEW_ALARMS, FEWEST_MODELS, attack, lira
+from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.provenance import Provenance
+from tacit.privacy.statement import state
+from tacit.sites.envs import World, Worlds
+from tacit.sites.site import Federation
+from tacit.threads import one_thread
+from tacit.watching import Tell, nobody
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.control.policy import Policy
+
+Marks = NDArray[np.bool_]
+
+# How many sites are attacked, and how many episodes each has.
+SITES, POOL = 3, 20
+# To learn by heart: how many steps of Adam at least, from how many steps of a world each at the most, and how
+# far each goes at least. So many take about as long in any world.
+TAKEN, BATCH, PACE = 2500, 32, 3e-3
+# Fewer episodes are no pool; who has not ended so many after so many steps plays endless ones.
+FEWEST, MOST = 8, 20_000
+# How many steps are played in each environment before anybody counts episodes.
+STRETCH = 128
+TAPE = (*SERIES, "values")
+# By what an episode is told, and what that is in words.
+CRITIC, ACTOR = "critic", "actor"
+WORDS = {CRITIC: "how well the critic foresees it", ACTOR: "how much likelier its better actions became"}
+WHO = "training episodes"
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Episodes of one site, one after another.
+
+    Args:
+        rollout: What was played, as in a single environment (steps, 1).
+        owner: Which episode each step is of (steps,).
+    """
+
+    rollout: Rollout
+    owner: Whole
+
+    def __len__(self) -> int:
+        return int(self.owner[-1]) + 1
+
+    def part(self, marks: Marks) -> Rollout:
+        """The episodes that are marked, and no others."""
+        kept = marks[self.owner]
+        return replace(self.rollout, **{name: getattr(self.rollout, name)[kept] for name in TAPE})
+
+    def means(self, values: NDArray[np.floating]) -> Array:
+        """The mean over the steps of each episode, of one number for each step."""
+        return np.bincount(self.owner, weights=values) / np.bincount(self.owner)
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """What there is of one site.
+
+    Args:
+        name: The site.
+        pool: What it played.
+        present: Whether each model was trained on each episode (models, episodes).
+        updates: How far each model moved, before anything is done to protect it (models, coordinates).
+    """
+
+    name: str
+    pool: Pool
+    present: Marks
+    updates: "Tensor"
+
+
+@dataclass(frozen=True, eq=False)
+class Again:
+    """A stage on which what was played is played again (`tacit.control.stages.Stage`)."""
+
+    rollout: Rollout
+    envs: int = 1
+
+    def play(self, weights: Floats, shape: Shape, steps: int, gamma: float, reward_scale: float) -> Rollout:
+        """The same as ever, whoever plays."""
+        return self.rollout
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def episodes(
+    experiment: Experiment,
+    federation: Federation,
+    *,
+    shadows: int = SHADOWS,
+    seed: int = 0,
+    tell: Tell = nobody,
+) -> Membership:
+    """Attack what sites send after one round of an experiment: in the open, and under its promise, if any.
+
+    Args:
+        experiment: Its task, made to learn by heart, and its promise; of its sites the first ones.
+        federation: Its sites, opened.
+        shadows: How many models the attacker trains to compare with.
+        seed: What repeats: episodes, halves, batches; the noise too, in a rehearsal.
+        tell: Told how far it is.
+
+    Raises:
+        Refused: What is found would tell about episodes that are promised protection.
+        InvalidValue: The episodes of a site do not end.
+    """
+    require(shadows + 1 >= FEWEST_MODELS, "shadows", shadows, f"at least {FEWEST_MODELS - 1}")
+    task, worlds = _attackable(experiment, federation)
+    key = Key(seed, rehearsal=getattr(experiment.privacy, "rehearsal", True)) / "episodes"
+    start, names, sites = task.start(worlds, key / "start"), list(worlds)[:SITES], list[Attacked]()
+    for place, name in enumerate(names):
+        tell("training agents to attack", place / len(names))
+        with one_thread():
+            pool = played(worlds.holdings[name], task.model(start), task, key / name / "pool", name)
+            sites.append(_trained(task, start, name, pool, shadows + 1, key / name))
+    present = np.concatenate([site.present for site in sites], axis=1)
+    many = int(present.sum())
+    return Membership(
+        unit="episode", models=len(present), records=present.shape[1], members=many,
+        others=present.size - many, who=WHO,
+        settings=tuple(_settings(task, start, sites, present, experiment.privacy, key / "noise")),
+    )  # fmt: skip
+
+
+def played(worlds: Sequence[World], policy: "Policy", task: PPO, key: Key, name: str) -> Pool:
+    """Episodes that a policy plays in the worlds of a site, up to `POOL` of them, each from start to end.
+
+    Args:
+        worlds: The worlds.
+        policy: Who plays.
+        task: How rewards are counted, and in how many environments.
+        key: What repeats.
+        name: The site.
+
+    Raises:
+        InvalidValue: Too few of them end.
+    """
+    from tacit.control.stages import open_stage
+
+    parts, weights, ended, made = list[Rollout](), policy.weights.astype(np.float32), 0, 0
+    with open_stage(
+        worlds, task.envs * len(worlds), generator=key.generator(), center=policy.center, scale=policy.scale,
+        place=f"site {name}",
+    ) as stage:  # fmt: skip
+        while ended < POOL and made < MOST:
+            parts.append(stage.play(weights, policy.shape, STRETCH, task.gamma, task.reward_scale))
+            ended, made = ended + int(parts[-1].ended.sum()), made + parts[-1].ended.size
+    if ended < FEWEST:
+        raise InvalidValue(
+            f"site {name} ended {ended} episodes in {made} steps: at least {FEWEST} are needed to tell one "
+            "from another; give its worlds a shorter time limit"
+        )
+    return _cut({part: np.concatenate([getattr(one, part) for one in parts]) for part in TAPE})
+
+
+def _attackable(experiment: Experiment, federation: Federation) -> tuple[PPO, Worlds]:
+    """The task, settled, and the worlds; nothing that is promised protection."""
+    task = experiment.task
+    fits = isinstance(task, PPO) and isinstance(federation, Worlds)
+    require(fits, "[task] kind", getattr(task, "kind", type(task).__name__), f'"{PPO.kind}", in worlds')
+    assert isinstance(task, PPO)
+    assert isinstance(federation, Worlds)
+    if federation.distant:
+        raise Refused("the worlds are at their sites, where nobody can attack them: open them in one place")
+    provenance = Provenance(experiment.privacy, public=federation.public, what="worlds")
+    way_out = "attack an experiment in simulated worlds, or declare a rehearsal"
+    provenance.look("how well models do on single episodes", instead=way_out)
+    return task.promised(experiment.privacy).settle(federation, provenance), federation
+
+
+def _cut(tape: Mapping[str, NDArray[np.generic]]) -> Pool:
+    """The first episodes of a tape (steps, environments) that ended, environment after environment."""
+    turned = {name: values.swapaxes(0, 1) for name, values in tape.items()}
+    ended = turned["ended"].astype(np.int64)
+    whole = ended.sum(axis=1, keepdims=True)
+    number = np.cumsum(ended, axis=1) - ended
+    owner = number + np.cumsum(whole)[:, None] - whole
+    kept = (number < whole) & (owner < POOL)
+    steps = {name: values[kept][:, None] for name, values in turned.items()}
+    blank = Rollout.blank(0, 1, steps["observations"].shape[-1])
+    # Nothing is expected after the last step: all episodes are over.
+    return Pool(replace(blank, **steps, last_values=np.zeros(1, dtype=np.float32)), owner[kept])
+
+
+def _trained(task: PPO, start: "Tensor", name: str, pool: Pool, models: int, key: Key) -> Attacked:
+    """Models that have learnt from random halves of a pool, by the task's own algorithm."""
+    import torch
+
+    from tacit.control.ppo import learn
+
+    policy, many = task.model(start), len(pool)
+    draws = (key / "half").generator()
+    present = np.stack([draws.permutation(many) < many // 2 for _ in range(models)])
+    updates: list[Array] = []
+    for number, marks in enumerate(present):
+        part = pool.part(marks)
+        after, _ = learn(
+            policy.weights, policy.shape, Again(part), _by_heart(task, len(part.rewards)),
+            steps=len(part.rewards), rollout=len(part.rewards),
+            generator=(key / "batches" / number).generator(), judge_first=task.share == "actor",
+        )  # fmt: skip
+        updates.append((after - policy.weights)[: task.width])
+    return Attacked(name, pool, present, torch.from_numpy(np.stack(updates)))
+
+
+def _by_heart(task: PPO, steps: int) -> PPO:
+    """The task as it learns so many steps of a world by heart."""
+    batch = min(task.batch, BATCH)
+    passes = math.ceil(TAKEN * batch / steps)
+    # No divergence stops it, whatever the experiment says.
+    return replace(task, batch=batch, epochs=max(task.epochs, passes), lr=max(task.lr, PACE), target_kl=None)
+
+
+def _settings(
+    task: PPO, start: "Tensor", sites: Sequence[Attacked], present: Marks, privacy: Privacy | Open, key: Key
+) -> list[Setting]:
+    """What is found in the open, and under the promise, by the score that tells most in the open."""
+    promises: dict[str, Privacy | Open] = {"open": Open()}
+    if isinstance(privacy, Privacy):
+        promises["private"] = _alone(privacy)
+    found, by = list[Setting](), ""
+    for name, promise in promises.items():
+        mechanism = promise.solve(task, ["site"], Mean(), 1)
+        parts = [_scored(task, start, site, mechanism, key / site.name) for site in sites]
+        scores = {kind: np.concatenate([part[kind] for part in parts], axis=1) for kind in WORDS}
+        by = by or max(WORDS, key=lambda kind: _strength(scores[kind], present))
+        releases = mechanism.release(1, ["site"])
+        told, goal = state(promise, releases), (task.goal[0], None)
+        delta = None if told.epsilon is None else told.delta
+        entry = setting(name, told.epsilon, delta, goal, scores[by], present, releases)
+        found.append({**entry, "by": WORDS[by]})
+    return found
+
+
+def _alone(privacy: Privacy) -> Privacy:
+    """The promise as it is kept towards somebody who knows what all other sites did.
+
+    Noise that a server adds, or that sites add together, is then noise on the update of one site, which is
+    there for certain. Bounds that follow are where they begin.
+    """
+    where = "site" if privacy.noise == "site" else "server"
+    return replace(privacy, noise=where, participation=1.0, clip_quantile=None)
+
+
+def _scored(task: PPO, start: "Tensor", site: Attacked, mechanism: Mechanism, key: Key) -> dict[str, Array]:
+    """How each model does on each episode of its site, high for members (models, episodes), by each score."""
+    from tacit.control.ppo import remembered
+
+    memory = remembered(site.pool.rollout, task)
+    rows: dict[str, list[Array]] = {kind: [] for kind in WORDS}
+    for number, update in enumerate(site.updates):
+        sent = mechanism.at_site(update, key / number / "site")
+        policy = task.model(start + mechanism.at_server(sent, key / number / "server"))
+        wrong = policy.shape.values(policy.weights, memory.observations) - memory.returns
+        # Errors differ by orders of magnitude: their logarithms are nearer to a normal law.
+        rows[CRITIC].append(-np.log(site.pool.means(wrong**2) + np.finfo(np.float64).tiny))
+        logits = policy.shape.logits(policy.weights, memory.observations)
+        chosen = np.take_along_axis(logits, memory.actions[:, None], axis=1)[:, 0]
+        likelier = chosen - np.logaddexp.reduce(logits, axis=1) - memory.log_probs
+        better = np.sign(memory.advantages - memory.advantages.mean())
+        rows[ACTOR].append(site.pool.means(likelier * better))
+    return {kind: np.stack(values) for kind, values in rows.items()}
+
+
+def _strength(scores: Array, present: Marks) -> float:
+    """The share of members that likelihood ratios of a score find, at few false alarms."""
+    ratios = lira(scores, present)
+    return attack(ratios[present], ratios[~present], alarms=FEW_ALARMS).found

@@ -1,0 +1,304 @@
+"""Who was in the study? Attacks on membership, in the open and under the promise, beside what is proven.
+
+The experiment is repeated many times, each time with a random half of its records, so that it is known who
+was in the training of which model. An attacker who has a model sees how well it does on somebody, and
+compares that with models of which it is known whether they saw that person. The attacker is strong: it has
+the record, and others like it to train models of its own. It sees the last model alone; what is proven holds
+for whoever saw all releases.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidValue, Refused, require
+from tacit.experiment import Experiment
+from tacit.functional.membership import judge
+from tacit.functional.tasks import Boosting
+from tacit.keys import Key
+from tacit.privacy.attacks import FEW_ALARMS, FEWEST_MODELS, attack, lira, named, roc
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.provenance import Provenance
+from tacit.privacy.release import Release
+from tacit.privacy.tradeoff import power
+from tacit.privacy.work import layout_of
+from tacit.sites.columns import Columns, Subjects
+from tacit.sites.site import Federation
+from tacit.watching import Tell, nobody
+
+if TYPE_CHECKING:
+    from tacit.run import Run
+
+Array = NDArray[np.float64]
+Marks = NDArray[np.bool_]
+Setting = dict[str, Any]
+
+SHADOWS = 16
+# Half of a site's records must be enough to train on, however the coins fall.
+FEWEST = 16
+# Where the curve of what is proven is looked up.
+POINTS = 101
+PEOPLE = "people in the study"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """What attacks on membership found.
+
+    Args:
+        unit: Whose membership: `record`, or `episode`.
+        models: How many models were trained in each setting; each is the target once, the others its shadows.
+        records: How many records, or episodes, there are.
+        members: How often somebody was in the training of a model, over all models.
+        others: How often not.
+        settings: What was found in the open and under the promise, as `setting` tells it.
+        who: Whom it is about, in words.
+    """
+
+    unit: str
+    models: int
+    records: int
+    members: int
+    others: int
+    settings: tuple[Setting, ...]
+    who: str = PEOPLE
+
+    @property
+    def sentence(self) -> str:
+        """What was found, for anybody."""
+        return sentence(self.settings, self.who)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        found = {name: value for name, value in vars(self).items() if name != "settings"}
+        return {
+            "kind": "membership", **found, "settings": list(self.settings), "sentence": self.sentence
+        }  # fmt: skip
+
+
+def membership(
+    experiment: Experiment,
+    federation: Federation,
+    *,
+    shadows: int = SHADOWS,
+    seed: int = 0,
+    tell: Tell = nobody,
+) -> Membership:
+    """Attack the models of an experiment: in the open, and under its promise if it makes one.
+
+    Args:
+        experiment: What is repeated: its task, its rounds, its promise. It neither stops early nor adds
+            records, nobody lies in it, and nothing is compared.
+        federation: Its sites, opened.
+        shadows: How many models the attacker trains to compare with.
+        seed: Who is in which half, and what repeats of each model.
+        tell: Told how far it is.
+
+    Raises:
+        Refused: What is found would tell about records that are promised protection, or cannot be found.
+        InvalidValue: A site is too small to train on half of it.
+    """
+    require(shadows + 1 >= FEWEST_MODELS, "shadows", shadows, f"at least {FEWEST_MODELS - 1}")
+    _require_attackable(experiment, federation)
+    key = Key(seed) / "membership"
+    drawn = [_half(federation, key / "half" / number) for number in range(shadows + 1)]
+    present = np.stack([marks for marks, _ in drawn])
+    promises: dict[str, Privacy | Open] = {"open": Open(participation=experiment.privacy.participation)}
+    if isinstance(experiment.privacy, Privacy):
+        promises["private"] = experiment.privacy
+    parts = [part for _, part in drawn]
+    found: list[Setting] = []
+    for name, promise in promises.items():
+        asked = replace(experiment, privacy=promise, stop=None, augment=None, attack=None, baselines=False)
+        runs, scores = _trained(asked, federation, parts, key, partial(tell, f"training {name} models"))
+        found.append(_told(name, runs, scores, present))
+    many = int(present.sum())
+    return Membership(
+        unit="record", models=len(present), records=present.shape[1], members=many,
+        others=present.size - many, settings=tuple(found),
+    )  # fmt: skip
+
+
+def setting(
+    name: str,
+    epsilon: float | None,
+    delta: float | None,
+    score: tuple[str, float | None],
+    scores: Array,
+    present: Marks,
+    releases: Sequence[Release],
+) -> Setting:
+    """What attacks find in one setting, as plain data.
+
+    Args:
+        name: What to call it: `open`, `private`.
+        epsilon: What was promised, if anything was.
+        delta: With what probability that may fail.
+        score: Which score counts, and how good the models are by it, where that is known.
+        scores: How well each model does on each record, high for members (models, records).
+        present: Whether the model was trained on it, alike.
+        releases: What one model cost; none if nothing was promised.
+    """
+    return {
+        "name": name,
+        "epsilon": epsilon,
+        "delta": delta,
+        "score": list(score),
+        "attacks": {"lira": _attacked(lira(scores, present), present), "loss": _attacked(scores, present)},
+        "ceiling": _ceiling(releases),
+    }
+
+
+def sentence(settings: Sequence[Setting], who: str = PEOPLE) -> str:
+    """What was found, for anybody: by the better attack in each setting.
+
+    Args:
+        settings: As `setting` tells them.
+        who: Whom they are about, in words.
+    """
+    found = [(each["name"], most_named(each)) for each in settings]
+    (first, many), *others = found
+    rest = "".join(f", and {number} from the {name} one" for name, number in others)
+    alarm = f"at one false alarm in {round(1 / FEW_ALARMS)} others"
+    told = f"Of 100 {who} an attacker would name {many} from the {first} model{rest}, {alarm}"
+    kept = next((each for each in settings if each["ceiling"] is not None), None)
+    if kept is None:
+        return f"{told}; nothing is promised, so a better attacker may name more."
+    most = kept["ceiling"]["named"]
+    if max(each["low"] for each in kept["attacks"].values()) > most:
+        return f"{told}; no attacker was to name more than {most}: the promise is broken, or it was chance."
+    proven = "proven, were the noise no rehearsal" if kept["ceiling"]["rehearsal"] else "proven"
+    return f"{told}; {proven}: no attacker, however good, names more than {most}."
+
+
+def most_named(found: Mapping[str, Any]) -> int:
+    """How many of 100 the better attack of a setting names."""
+    return max(each["named"] for each in found["attacks"].values())
+
+
+def _require_attackable(experiment: Experiment, federation: Federation) -> None:
+    """Refuse to look at what is promised protection, or is not here; and what has no single records."""
+    provenance = Provenance(experiment.privacy, public=federation.public)
+    way_out = "attack an experiment on simulated or published data, or declare a rehearsal"
+    provenance.look("how well models do on single records", instead=way_out)
+    if federation.distant:
+        raise Refused("the records are at their sites, where nobody can attack them: open them in one place")
+    if layout_of(experiment.task) == "environments":
+        raise Refused(f"{experiment.task.kind} learns from episodes, not from records: attack its episodes")
+    if experiment.clusters is not None:
+        raise Refused("[clusters] makes several models, and an attack is on one: leave it out")
+    if isinstance(federation, Columns):
+        return
+    sizes = federation.cohort(list(federation)).sizes
+    for name, size in zip(federation, sizes.tolist(), strict=True):
+        if size < FEWEST:
+            raise InvalidValue(
+                f"site {name} holds {size} records, and half of them are trained on: it must hold at least "
+                f"{FEWEST}; take fewer sites, or more records"
+            )
+
+
+def _half(federation: Federation, key: Key) -> tuple[Marks, Federation]:
+    """A random half of the records: who is in it, and the sites with nothing else."""
+    draws = key.generator()
+    if not isinstance(federation, Columns):
+        # A coin for each, since the promise is about one record more or less.
+        marks = draws.random(len(federation.store)) < 0.5
+        return marks, federation.parted(marks, 0.5)[1]
+    # How many subjects there are is public, and the promise is about one in the place of another.
+    count = len(federation.subjects)
+    marks = draws.permutation(count) < count // 2
+    taken = federation.subjects.take(np.flatnonzero(marks))
+    part = Columns(
+        {party: {name: taken[name] for name in held} for party, held in federation.holdings.items()},
+        held_out=cast(Subjects | None, federation.held_out),
+        held_out_public=federation.held_out_public,
+        public=federation.public,
+        origin=federation.origin,
+        order=list(taken.columns),
+        taken=federation.taken,
+    )
+    return marks, part
+
+
+def _trained(
+    experiment: Experiment,
+    federation: Federation,
+    parts: Sequence[Federation],
+    key: Key,
+    tell: Callable[[float], None],
+) -> "tuple[list[Run], Array]":
+    """A run on each part, and how well its model does on everybody (models, records)."""
+    runs: list[Run] = []
+    scores: list[Array] = []
+    for number, part in enumerate(parts):
+        tell(number / len(parts))
+        runs.append(replace(experiment, seed=_seed(key / "seed" / number)).trained(part, None))
+        scores.append(_scored(runs[-1], federation))
+    return runs, np.stack(scores)
+
+
+def _seed(key: Key) -> int:
+    """A seed of its own for a model, or all would have the same noise."""
+    return int(key.generator().integers(2**31))
+
+
+def _scored(run: "Run", federation: Federation) -> Array:
+    """How well a model does on each record, or subject: minus its loss."""
+    task = cast(Any, run.task)
+    if isinstance(federation, Columns):
+        curves: Boosting = task
+        columns = federation.subjects.columns
+        seen = curves.prepared(curves.response, federation.subjects[curves.response])
+        return judge(seen, run.model.coordinates(columns))["loss"]
+    losses: Array = task.losses(run.state, federation.store)
+    if losses.shape != (len(federation.store),):
+        raise Refused(
+            f"{task.kind} has no loss of a single record to attack by: it couples every record at risk. "
+            "Attack logistic-hazard, or poisson-ph, whose losses are sums over records"
+        )
+    return -losses
+
+
+def _told(name: str, runs: "Sequence[Run]", scores: Array, present: Marks) -> Setting:
+    """One setting: the models of all runs attacked, beside the price of the dearest."""
+    goal = runs[0].task.goal[0]
+    known = [run.scores[goal] for run in runs if goal in run.scores]
+    dearest = max(runs, key=lambda run: run.privacy.epsilon or 0.0)
+    statement = dearest.privacy
+    return setting(
+        name,
+        statement.epsilon,
+        None if statement.epsilon is None else statement.delta,
+        (goal, float(np.mean(known)) if known else None),
+        scores,
+        present,
+        dearest.charged,
+    )
+
+
+def _attacked(scores: Array, present: Marks) -> dict[str, Any]:
+    inside, outside = scores[present], scores[~present]
+    found = attack(inside, outside, alarms=FEW_ALARMS)
+    return {"auc": found.auc, **named(scores, present).as_dict(), "roc": roc(inside, outside)}
+
+
+def _ceiling(releases: Sequence[Release]) -> dict[str, Any] | None:
+    """What is proven of any attack on one record; None if nothing was released under a promise."""
+    if not releases:
+        return None
+    # A record more or less makes one site another: whoever protects whole sites has promised about that.
+    about = [each.under_replacement() if each.unit == "site" else each for each in releases]
+    false = np.concatenate([np.logspace(-4, 0, POINTS), [FEW_ALARMS]])
+    true = power(about, false)
+    return {
+        "false": false[:-1].tolist(),
+        "true": true[:-1].tolist(),
+        "named": math.ceil(100 * float(true[-1])),
+        "rehearsal": any(each.rehearsal for each in releases),
+    }

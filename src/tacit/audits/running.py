@@ -1,0 +1,133 @@
+"""An audit of a real run: canaries train with it, through the same code, and say how much was given away."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Literal, cast
+
+from tacit.aggregation.base import Aggregator
+from tacit.audits.canaries import Canaries, canaried
+from tacit.errors import Refused
+from tacit.keys import Key
+from tacit.privacy import accounting
+from tacit.privacy.audit import Bounds, bounds
+from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.policy import Privacy
+from tacit.privacy.release import Release, by_subject
+from tacit.privacy.work import Combiner, Question, Work
+from tacit.record import Round
+from tacit.watching import Tell, nobody
+
+if TYPE_CHECKING:
+    from tacit.experiment import Experiment
+    from tacit.run import Run
+    from tacit.sites.site import Federation
+
+# Each canary in a sum that is taken in secret costs a sum of its own: fewer have to do.
+IN_SECRET = 1000
+
+
+class Aviary:
+    """The canaries of one run; there are none before its sites are known."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        self.count, self.seed = count, seed
+        self.canaries: Canaries | None = None
+
+    def peopled(self, names: Sequence[str]) -> Canaries:
+        """The canaries of a federation, the same ones whoever asks."""
+        if self.canaries is None:
+            self.canaries = Canaries(self.count, names, Key(self.seed) / "canaries")
+        return self.canaries
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audited(Privacy):
+    """A promise whose mechanisms have canaries in them; everything else about it is the same.
+
+    Args:
+        aviary: Where the canaries are.
+    """
+
+    aviary: Aviary
+
+    def solve(
+        self,
+        task: Work,
+        federation: Collection[str],
+        aggregation: Combiner,
+        rounds: int,
+        *,
+        sampling: Literal["poisson", "fixed"] = "poisson",
+        records: int | None = None,
+        questions: Sequence[Question] = (),
+        watched: bool = False,
+    ) -> Mechanism:
+        """The mechanism that keeps this promise, with canaries."""
+        canaries = self.aviary.peopled(list(federation))
+        found = super().solve(
+            task, federation, aggregation, rounds, sampling=sampling, records=records, questions=questions,
+            watched=watched,
+        )  # fmt: skip
+        return canaried(found, canaries, aggregation=cast(Aggregator, aggregation), sites=len(federation))
+
+    def asking(self, question: Question, mechanism: Mechanism) -> Mechanism:
+        """The mechanism of a question, with the same canaries."""
+        found = super().asking(question, mechanism)
+        if found is mechanism or self.aviary.canaries is None:
+            return found
+        return canaried(found, self.aviary.canaries)
+
+
+def audit_run(
+    experiment: "Experiment",
+    *,
+    federation: "Federation | None" = None,
+    canaries: int = 5000,
+    confidence: float = 0.95,
+    seed: int = 0,
+    tell: Tell = nobody,
+) -> Bounds:
+    """Train once more, with canaries, and bound epsilon from below.
+
+    The records train as ever, and nothing of the result is kept. What canaries tell depends on no record.
+
+    Args:
+        experiment: What is run.
+        federation: Its sites, if they are open already.
+        canaries: How many.
+        confidence: With which probability each bound is to hold.
+        seed: What the coins of the canaries are tossed by.
+        tell: Told how far it is. What rounds come to is told to nobody: it is not paid for.
+
+    Raises:
+        Refused: There is no promise to be put to the test.
+    """
+    promise = experiment.privacy
+    if not isinstance(promise, Privacy):
+        raise Refused("an open run makes no promise that could be audited: give it a table [privacy]")
+    aviary = Aviary(canaries if promise.noise != "secure" else min(canaries, IN_SECRET), seed)
+    given = {entry.name: getattr(promise, entry.name) for entry in fields(promise)}
+    audited = replace(experiment, privacy=Audited(**given, aviary=aviary), baselines=False)
+    run = audited.trained(
+        federation or experiment.opened(), None, callbacks=[_Counter(tell, experiment.rounds)]
+    )
+    assert aviary.canaries is not None
+    return bounds(
+        aviary.canaries.evidence(), costliest(run, promise.delta), promise.delta, confidence=confidence
+    )
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """Counts rounds, and does not look at them."""
+
+    tell: Tell
+    rounds: int
+
+    def __call__(self, entry: Round) -> None:
+        self.tell("training with canaries", entry.number / self.rounds)
+
+
+def costliest(run: "Run", delta: float) -> Sequence[Release]:
+    """What was charged for the subject that is protected least."""
+    return max(by_subject(run.charged).values(), key=lambda group: accounting.epsilon(group, delta))

@@ -1,0 +1,245 @@
+"""What attacks on membership find: ROC curves, likelihood ratios, and how many of 100 people are named.
+
+An attack is a score that is to be higher for members: for people who were in the training. Scores are all
+that is known here: where they come from is for those who have models and records. An attack that fails proves
+nothing; one that succeeds shows a leak.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import require
+
+__all__ = ["ALARMS", "Attack", "Named", "attack", "lira", "named", "roc"]
+
+Array = NDArray[np.float64]
+Marks = NDArray[np.bool_]
+
+# The share of false alarms at which an attack is read, where nothing else is asked for.
+ALARMS = 0.1
+# One false alarm among 100 others: an attack that accuses half of the town is no attack.
+FEW_ALARMS = 0.01
+# How many points of an ROC curve a report keeps.
+POINTS = 200
+RESAMPLES = 400
+LEVEL = 0.95
+# Fewer models leave a record without others to compare with.
+FEWEST_MODELS = 3
+# A record with fewer scores than these has the variance of all, which is better known (Carlini et al. 2022).
+ENOUGH = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """How well one score tells members from others.
+
+    Args:
+        auc: How often a member has the higher score than another subject; ties count one half. 1/2 is a coin.
+        advantage: The largest difference, over thresholds, of the share of members found and of others.
+        found: The share of members found by the best threshold that takes at most `alarms` of the others.
+        alarms: That share.
+        members: How many members were scored.
+        others: How many others.
+    """
+
+    auc: float
+    advantage: float
+    found: float
+    alarms: float
+    members: int
+    others: int
+
+    def as_dict(self) -> dict[str, float | int]:
+        """Plain data."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """How many of 100 members an attack names, at so many false alarms.
+
+    Args:
+        found: The share of members that is named.
+        low: Where that share may begin, with other models and other people.
+        high: Where it may end.
+        alarms: The share of others that is taken for members, at the most.
+    """
+
+    found: float
+    low: float
+    high: float
+    alarms: float
+
+    def as_dict(self) -> dict[str, float | int]:
+        """Plain data: the share that is found, and the others in people of 100."""
+        low, high = round(100 * self.low), round(100 * self.high)
+        return {
+            "found": self.found, "alarms": self.alarms, "named": self.of_hundred, "low": low, "high": high
+        }  # fmt: skip
+
+    @property
+    def of_hundred(self) -> int:
+        """How many of 100 members are named."""
+        return round(100 * self.found)
+
+
+def attack(members: ArrayLike, others: ArrayLike, *, alarms: float = ALARMS) -> Attack:
+    """Judge a score by all its thresholds.
+
+    Args:
+        members: The scores of members (subjects,).
+        others: The scores of others.
+        alarms: The share of others that may be taken for members.
+    """
+    inside, outside = _scores("members", members), _scores("others", others)
+    _require_share(alarms)
+    false, true = _roc(inside, outside)
+    return Attack(
+        auc=float(np.sum(np.diff(false) * (true[1:] + true[:-1])) / 2),
+        advantage=float((true - false).max()),
+        found=float(true[false <= alarms].max()),
+        alarms=float(alarms),
+        members=len(inside),
+        others=len(outside),
+    )
+
+
+def roc(members: ArrayLike, others: ArrayLike) -> dict[str, list[float]]:
+    """The ROC curve of a score for a report: shares of `false` alarms, and of members that are `true` finds.
+
+    Every point is one of the exact curve, from none to all. At most `POINTS` are kept, evenly spread over the
+    logarithm of false alarms: few of them matter most.
+    """
+    false, true = _roc(_scores("members", members), _scores("others", others))
+    wanted: Array = np.geomspace(float(false[false > 0].min()), 1.0, POINTS - 2)
+    # Of equally many false alarms the last has found the most.
+    kept = np.unique([0, *(np.searchsorted(false, np.append(0.0, wanted), side="right") - 1)])
+    return {"false": false[kept].tolist(), "true": true[kept].tolist()}
+
+
+def lira(scores: ArrayLike, present: ArrayLike) -> Array:
+    """How much likelier a record's score is if the model saw it than if not: the logarithm of that ratio.
+
+    Each model in turn is the target, and all others are its shadows: those that saw the record say what
+    scores it has then, the others what it has otherwise, as two normal laws (Carlini et al. 2022). With few
+    shadows the variances are those of all records together.
+
+    Args:
+        scores: Of each record under each model, high for members (models, records).
+        present: Whether the model was trained on the record, alike.
+
+    Returns:
+        Ratios (models, records), each found without looking at its own entry of `present`.
+    """
+    given, inside = _matrices(scores, present)
+    require(
+        len(given) >= FEWEST_MODELS, "models", len(given), f"at least {FEWEST_MODELS}: all but one shadow"
+    )
+    shadows = [_shadows(given, inside, target) for target in range(len(given))]
+    return np.stack([_log_ratio(row, *seen) for row, seen in zip(given, shadows, strict=True)])
+
+
+def named(scores: ArrayLike, present: ArrayLike, *, alarms: float = FEW_ALARMS) -> Named:
+    """How many of 100 members an attack names, with a 95 % interval; all models have one threshold.
+
+    Scores of one model, and those of one record, hang together: a binomial interval would be too short.
+    Models and records are both drawn again, and every score counts as often as its model and its record were
+    drawn (Owen 2007), which errs towards long intervals.
+
+    Args:
+        scores: Of each record under each model, high for members (models, records).
+        present: Whether the model was trained on the record, alike.
+        alarms: The share of others that may be taken for members.
+    """
+    given, inside = _matrices(scores, present)
+    _require_share(alarms)
+    draws = np.random.default_rng(0)
+    again = [
+        np.outer(*(draws.multinomial(size, np.full(size, 1 / size)) for size in given.shape))
+        for _ in range(RESAMPLES)
+    ]
+    found = _found(given, inside, [np.ones(given.shape, dtype=np.int64), *again], alarms)
+    low, high = np.nanquantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Named(found=float(found[0]), low=float(low), high=float(high), alarms=float(alarms))
+
+
+def _shadows(given: Array, inside: Marks, target: int) -> tuple[Array, Array, Array, Array]:
+    """Means and variances of each record's scores in all models but the target: without it, and with it."""
+    others, seen = np.delete(given, target, axis=0), np.delete(inside, target, axis=0)
+    (mean_out, own_out), (mean_in, own_in) = (_moments(others, marks) for marks in (~seen, seen))
+    # A record that all shadows saw, or none, is taken to gain as much as others do.
+    gains = (mean_in - mean_out)[np.isfinite(mean_in - mean_out)]
+    gain = float(gains.mean()) if len(gains) else 0.0
+    known_out = np.where(np.isnan(mean_out), mean_in - gain, mean_out)
+    known_in = np.where(np.isnan(mean_in), mean_out + gain, mean_in)
+    return known_out, own_out, known_in, own_in
+
+
+def _moments(given: Array, marks: Marks) -> tuple[Array, Array]:
+    """The mean of each record's marked scores, NaN where there are none, and their variance."""
+    count = marks.sum(axis=0)
+    mean = np.divide(
+        np.where(marks, given, 0.0).sum(axis=0), count, out=np.full(len(count), np.nan), where=count > 0
+    )
+    squares = (np.where(marks, given - mean, 0.0) ** 2).sum(axis=0)
+    free = np.maximum(count - 1, 0)
+    together = float(squares.sum()) / max(int(free.sum()), 1)
+    own = np.where(count >= ENOUGH, squares / np.maximum(free, 1), np.full(len(count), together))
+    # Scores that never change tell with certainty, but nobody divides by zero.
+    return mean, np.maximum(own, np.finfo(np.float64).eps ** 2)
+
+
+def _log_ratio(row: Array, mean_out: Array, own_out: Array, mean_in: Array, own_in: Array) -> Array:
+    without, having = (row - mean_out) ** 2 / own_out, (row - mean_in) ** 2 / own_in
+    return (without - having + np.log(own_out / own_in)) / 2
+
+
+def _found(given: Array, inside: Marks, weights: list[NDArray[np.int64]], alarms: float) -> Array:
+    """The share of members found at these false alarms, by each weighting; NaN if that has no member."""
+    order = np.argsort(-given, axis=None)
+    falling, members = given.ravel()[order], inside.ravel()[order]
+    # Ties go together: a threshold lies behind the last of them.
+    last = np.append(np.flatnonzero(np.diff(falling)), len(falling) - 1)
+    shares: list[float] = []
+    for each in weights:
+        weight = each.ravel()[order]
+        true, false = (np.cumsum(np.where(marks, weight, 0)) for marks in (members, ~members))
+        allowed = false[last] <= alarms * false[-1]
+        best = true[last][allowed].max(initial=0.0)
+        shares.append(best / true[-1] if true[-1] > 0 and false[-1] > 0 else np.nan)
+    return np.array(shares)
+
+
+def _matrices(scores: ArrayLike, present: ArrayLike) -> tuple[Array, Marks]:
+    given, inside = np.asarray(scores, dtype=np.float64), np.asarray(present)
+    fits = given.ndim == 2 and given.shape == inside.shape and inside.dtype == np.bool_
+    shapes = f"shapes {given.shape} and {inside.shape} of {inside.dtype}"
+    require(fits, "scores and present", shapes, "two matrices, models by records, the second of truth values")
+    require(bool(np.isfinite(given).all()), "scores", "NaN or infinity", "finite")
+    both = bool(inside.any()) and not bool(inside.all())
+    require(both, "present", f"{int(inside.sum())} of {inside.size}", "some, and not all")
+    return given, inside
+
+
+def _require_share(alarms: float) -> None:
+    require(0 <= alarms <= 1, "alarms", alarms, "from 0 to 1")
+
+
+def _scores(field: str, given: ArrayLike) -> Array:
+    found = np.asarray(given, dtype=np.float64)
+    require(found.ndim == 1 and len(found) > 0, field, f"shape {found.shape}", "one score for each subject")
+    require(bool(np.isfinite(found).all()), field, "NaN or infinity", "finite scores")
+    return found
+
+
+def _roc(members: Array, others: Array) -> tuple[Array, Array]:
+    """The shares of others and of members at or above each threshold, from none to all; ties go together."""
+    thresholds = np.unique(np.concatenate([members, others]))[::-1]
+    return _at_least(others, thresholds), _at_least(members, thresholds)
+
+
+def _at_least(scores: Array, thresholds: Array) -> Array:
+    counts = len(scores) - np.searchsorted(np.sort(scores), thresholds, side="left")
+    return np.concatenate([[0.0], counts / len(scores)])

@@ -1,0 +1,12 @@
+"""IS IT TRUE: tools for those who bring their own losses, tasks and statistics.
+
+sensitivity   how far one record moves what is let out, against what is claimed
+neighbours    data sets that differ in one record, drawn and made worse
+records       tables as rows of numbers, and back
+steps         the training step of a task, its clipped sums without noise
+"""
+
+from tacit.testing.neighbours import Movement
+from tacit.testing.sensitivity import Pair, Sensitivity, SensitivityExceeded, check_sensitivity
+
+__all__ = ["Movement", "Pair", "Sensitivity", "SensitivityExceeded", "check_sensitivity"]
