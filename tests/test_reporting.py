@@ -58,7 +58,7 @@ def test_a_run_on_disk_has_the_report_of_the_run_itself(folder):
     assert page.document == experiment.load(folder / "one").document()
     assert sections(page) == [
         "The promise", "What left the sites", "Result", "Rounds", "Sites", "Robustness", "The model",
-        "Ledger", "Reproduce",
+        "Was the promise kept?", "Ledger", "Reproduce",
     ]  # fmt: skip
 
 

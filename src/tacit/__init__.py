@@ -13,6 +13,8 @@ The map of the package, in the order in which data flows:
     loop          the only round loop, `fit`; run: the directory that remembers
     experiment    experiment files: every table is a constructor call
     reports       WHAT IS SHOWN
+    audits        WAS IT KEPT          attacks on our own promise: lower bounds, membership, inversion
+    testing       IS IT TRUE           how far one record moves what you bring
     compat        names that others know, on this core
     cli           the `tacit` command
 
@@ -82,7 +84,8 @@ __all__ = [
 ]
 
 _FOLDERS = (
-    "aggregation", "compat", "control", "experiment", "functional", "privacy", "sites", "survival", "tuning",
+    "aggregation", "audits", "compat", "control", "experiment", "functional", "privacy", "sites", "survival",
+    "testing", "tuning",
 )  # fmt: skip
 
 

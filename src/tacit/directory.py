@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EXPERIMENT, ROUNDS, LEDGER, STATE = "experiment.toml", "rounds.jsonl", "ledger.db", "state.safetensors"
 OPENED, WEIGHTS, REPORT = "opened.json", "weights", "report.html"
 STATEMENT, ENVIRONMENT, SUMMARY, SECRET = "statement.json", "environment.json", "summary.json", "secret.key"
-PROVENANCE = "provenance.json"
+PROVENANCE, AUDIT = "provenance.json", "audit.json"
 MATHEMATICS = ("OPENBLAS", "MKL", "OMP", "BLIS", "NPY", "ATEN", "NUMBA")
 PACKAGES = ("tacit", "torch", "numpy", "scipy", "dp-accounting")
 # What worlds and their agents are computed by, where that is installed.

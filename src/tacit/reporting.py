@@ -1,4 +1,4 @@
-"""The report of whatever a directory remembers: a run, over or under way; several; trials, studies, sweeps.
+"""The report of what a directory remembers: a run, over or not; several; trials, studies, sweeps, audits.
 
 Nothing is trained, no record is read, and nothing in the directory changes.
 """
@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tacit import experiment, studies, sweeps, trials
+from tacit import audits, experiment, studies, sweeps, trials
 from tacit.directory import ENVIRONMENT, EXPERIMENT, LEDGER, PROVENANCE, Directory, environment
 from tacit.errors import InvalidFile, InvalidValue, LedgerError
 from tacit.experiment import Experiment
@@ -52,7 +52,7 @@ def loaded(path: Path) -> "Run | Page":
     """The run that a directory remembers, or the report of what else there is."""
     if not path.is_dir():
         raise InvalidFile(f"{path} is not the directory of a run")
-    for kind in (sweeps, studies, trials):
+    for kind in (sweeps, studies, trials, audits):
         found: Any = kind.load(path)
         if found is not None:
             return found.page() if hasattr(found, "page") else _plain(found)

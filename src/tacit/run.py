@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from tacit.directory import (
+    AUDIT,
     ENVIRONMENT,
     EXPERIMENT,
     LEDGER,
@@ -181,6 +182,7 @@ class Run:
             text=text,
             environment=directory.read_json(ENVIRONMENT) or environment(),
             path=None if self.path is None else str(self.path),
+            audit=directory.read_json(AUDIT),
         )
 
     def _pictures(self) -> "list[Figure]":

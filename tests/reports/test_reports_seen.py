@@ -11,6 +11,7 @@ from made_up import private, record, troubled
 
 from browsing import opened, require_readable, size
 from tacit import Federation, experiment, fit, reporting
+from tacit.audits import audit, primitives
 from tacit.reports.blocks import Figure
 from tacit.reports.run_page import page
 from tacit.reports.writing import write
@@ -80,6 +81,15 @@ DRAWN = {
     "survival": ["result", "rounds", "survival-curves", "feature-effects"],
     "functional": ["result", "surfaces", "selection-path", "stopping"],
     "control": ["result", "rounds", "returns-by-round", "training-returns", "returns-by-world"],
+    "audited": [
+        "result",
+        "rounds",
+        "survival-curves",
+        "feature-effects",
+        "bounds",
+        "membership",
+        "inversion",
+    ],
 }
 
 
@@ -93,19 +103,33 @@ def reports(tmp_path_factory) -> dict[str, Path]:
     experiment.read(place / "survival.toml", ["privacy.epsilon=1.0"]).run(place / "other")
     both = [place / "survival", place / "other"]
     found["several"] = write(reporting.page(both), place / "several.html")
+    found["audited"] = _audited(place)
     found["officer"] = write(reporting.data_protection(both[0]), place / "officer.html")
     return found
+
+
+def _audited(place: Path) -> Path:
+    """The report of a run that was attacked in every way."""
+    read = experiment.read(place / "survival.toml")
+    read.run(place / "audited")
+    few = dict(list(primitives.PRIMITIVES.items())[:4])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(primitives, "PRIMITIVES", few)
+        audit(read, canaries=1000, shadows=3).write(place / "audited")
+    return write(reporting.page([place / "audited"]), place / "audited" / "report.html")
 
 
 @pytest.mark.parametrize(
     ("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
 )
-@pytest.mark.parametrize("name", [*FILES, "several", "officer"])
+@pytest.mark.parametrize("name", [*FILES, "several", "audited", "officer"])
 def test_a_report_is_whole_on_a_desk_and_on_a_phone_by_day_and_by_night(
     chromium, reports, name, width, scheme
 ):
     assert reports[name].stat().st_size < SMALL
     with opened(chromium, reports[name].as_uri(), color_scheme=scheme, **size(width)) as tab:
+        # What is folded is looked at as well, where there is something to see.
+        tab.evaluate("document.querySelectorAll('details:has(figure)').forEach(part => part.open = true)")
         require_readable(tab, width)
         for figure in tab.locator("figure svg").all():
             assert figure.get_attribute("role") == "img"
@@ -115,8 +139,8 @@ def test_a_report_is_whole_on_a_desk_and_on_a_phone_by_day_and_by_night(
         )
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_the_figures_of_a_workload_are_there(reports, name):
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_figures_of_a_report_are_there(reports, name):
     made = reporting.page([reports[name].parent])
     found = [block.name for section in made.sections for block in section.blocks if isinstance(block, Figure)]
     assert found == DRAWN[name]

@@ -1,1 +1,22 @@
-"""Attacks on our own promise: what an adversary can prove or learn, beside what was claimed."""
+"""Attacks on our own promise: what an adversary can prove or learn, beside what was claimed.
+
+`audit` does all of it for an experiment; each part can be had by itself.
+"""
+
+from tacit.audits.auditing import Audit, audit, load
+from tacit.audits.episodes import episodes
+from tacit.audits.inversion import demonstrate
+from tacit.audits.membership import membership
+from tacit.audits.primitives import audit_mechanisms
+from tacit.audits.running import audit_run
+
+__all__ = [
+    "Audit",
+    "audit",
+    "audit_mechanisms",
+    "audit_run",
+    "demonstrate",
+    "episodes",
+    "load",
+    "membership",
+]

@@ -263,6 +263,7 @@ PRIMITIVES: Mapping[str, Callable[[], Primitive]] = {
     "update of a site, Laplace": lambda: _updates(1.0, where="site", law="laplace"),
     "update of a site, Laplace, spread": _spread,
     "mean of updates": lambda: _updates(1.0, where="server", reach=CLIP / SITES),
+    "mean of updates, Laplace": lambda: _updates(0.5, where="server", reach=CLIP / SITES, law="laplace"),
     "mean of updates, sites drawn": lambda: _updates(0.5, where="server", reach=CLIP / SITES / 0.5, rate=0.5),
     "sum in secret": _sum_in_secret,
     **{f"curves, direction {number + 1}": lambda number=number: _curves(number) for number in range(4)},

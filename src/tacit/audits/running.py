@@ -9,7 +9,7 @@ from tacit.audits.canaries import Canaries, canaried
 from tacit.errors import Refused
 from tacit.keys import Key
 from tacit.privacy import accounting
-from tacit.privacy.audit import Bounds, bounds
+from tacit.privacy.audit import FEWEST, Bounds, bounds
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Privacy
 from tacit.privacy.release import Release, by_subject
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from tacit.run import Run
     from tacit.sites.site import Federation
 
-# Each canary in a sum that is taken in secret costs a sum of its own: fewer have to do.
-IN_SECRET = 1000
+# How many canaries if nobody says; and how many in all rounds together where sums are taken in secret: each
+# then costs a sum of its own.
+CANARIES, IN_SECRET = 20_000, 30_000
 
 
 class Aviary:
@@ -82,7 +83,7 @@ def audit_run(
     experiment: "Experiment",
     *,
     federation: "Federation | None" = None,
-    canaries: int = 5000,
+    canaries: int = CANARIES,
     confidence: float = 0.95,
     seed: int = 0,
     tell: Tell = nobody,
@@ -95,7 +96,7 @@ def audit_run(
         experiment: What is run.
         federation: Its sites, if they are open already.
         canaries: How many.
-        confidence: With which probability each bound is to hold.
+        confidence: With which probability all bounds are to hold.
         seed: What the coins of the canaries are tossed by.
         tell: Told how far it is. What rounds come to is told to nobody: it is not paid for.
 
@@ -105,7 +106,7 @@ def audit_run(
     promise = experiment.privacy
     if not isinstance(promise, Privacy):
         raise Refused("an open run makes no promise that could be audited: give it a table [privacy]")
-    aviary = Aviary(canaries if promise.noise != "secure" else min(canaries, IN_SECRET), seed)
+    aviary = Aviary(affordable(canaries, promise, experiment.rounds), seed)
     given = {entry.name: getattr(promise, entry.name) for entry in fields(promise)}
     audited = replace(experiment, privacy=Audited(**given, aviary=aviary), baselines=False)
     run = audited.trained(
@@ -115,6 +116,11 @@ def audit_run(
     return bounds(
         aviary.canaries.evidence(), costliest(run, promise.delta), promise.delta, confidence=confidence
     )
+
+
+def affordable(canaries: int, promise: Privacy, rounds: int) -> int:
+    """So many canaries, or fewer, if a run with them would take too long."""
+    return min(canaries, max(IN_SECRET // rounds, FEWEST)) if promise.noise == "secure" else canaries
 
 
 @dataclass(frozen=True)

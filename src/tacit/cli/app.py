@@ -282,6 +282,7 @@ def ledger(
 
 app.command()(report_verbs.report)
 app.command()(report_verbs.sweep)
+app.command()(report_verbs.audit)
 app.command()(report_verbs.export)
 app.command()(deploy_verbs.deploy)
 app.add_typer(deploy_verbs.site, name="site")

@@ -145,15 +145,19 @@ def show(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], str]:
 
     What every attack did to every rule, or a study, has a table of its own, and is shown as that.
     """
-    from tacit import experiment, studies, sweeps, trials
+    from tacit import audits, experiment, studies, sweeps, trials
     from tacit.reports.text import side_by_side
 
     done = [
-        sweeps.load(path) or studies.load(path) or trials.load(path) or experiment.load(path)
+        sweeps.load(path)
+        or studies.load(path)
+        or trials.load(path)
+        or audits.load(path)
+        or experiment.load(path)
         for path in paths
     ]
     found = [each.as_dict() for each in done]
-    runs = [each for each in done if not isinstance(each, trials.Tried | studies.Studied)]
+    runs = [each for each in done if not isinstance(each, trials.Tried | studies.Studied | audits.Audit)]
     beside = [side_by_side([run.as_dict() for run in runs])] if len(runs) > 1 else []
     alone = [each.summary() for each in done if not beside or each not in runs]
     return found, "\n\n".join([*beside, *alone])

@@ -1,5 +1,6 @@
-"""The verbs of what is shown and handed on: reports, sweeps and exports."""
+"""The verbs of what is shown, put to the test and handed on: reports, sweeps, audits and exports."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -65,6 +66,48 @@ def sweep(
         output.talk(f"saved {done.path}", quiet=quiet)
         if done.futile:
             raise SystemExit(output.BAD_USAGE)
+
+
+class Part(StrEnum):
+    """What an audit consists of."""
+
+    MECHANISMS = "mechanisms"
+    RUN = "run"
+    ATTACKS = "attacks"
+
+
+def audit(
+    file: Annotated[Path, typer.Argument(help="An experiment file, or the directory of a run.")],
+    changes: Changes = None,
+    canaries: Annotated[int | None, typer.Option(help="How many are put into the run.")] = None,
+    shadows: Annotated[
+        int | None, typer.Option(help="How many models an attacker trains to compare with.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="With which all bounds together are to hold.")] = 0.95,
+    skip: Annotated[list[Part] | None, typer.Option(help="What to leave out; may be repeated.")] = None,
+    seed: Annotated[int, typer.Option(help="What repeats.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="The directory of the audit; the run, or under runs/ by default.")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Attack our own promise: a lower bound beside the claim.
+
+    Exits with 4 if a bound exceeds what is claimed.
+    """
+    with output.guarded(json=json, debug=debug):
+        from tacit.cli import auditing
+
+        wanted = {"canaries": canaries, "shadows": shadows, "confidence": confidence, "seed": seed}
+        chosen = {name: value for name, value in wanted.items() if value is not None}
+        left_out = [part.value for part in skip or []]
+        done = auditing.audit(file, changes or [], out, {**chosen, "skip": left_out}, quiet=quiet)
+        output.document(done.as_dict()) if json else auditing.show_audit(done)
+        output.talk(f"report {done.path}/report.html", quiet=quiet)
+        if not done.kept:
+            raise SystemExit(output.VERIFICATION_FAILED)
 
 
 def export(

@@ -66,7 +66,7 @@ def _study(
     from tacit import studies
 
     study = studies.read(file, changes)
-    place = out or _place(file, f"{study.experiment.name}-study", repr(study), resume=resume)
+    place = out or under_runs(file, f"{study.experiment.name}-study", repr(study), resume=resume)
     with _resumable("run", place):
         done = study.run(place, resume=resume, announce=lambda line: output.talk(line, quiet=quiet))
     for drawn in done.draw(place, announce=lambda line: output.talk(line, quiet=quiet)).values():
@@ -78,7 +78,7 @@ def _trials(file: Path, changes: Sequence[str], out: Path | None, *, resume: boo
     from tacit import trials
 
     asked = trials.read(file, changes)
-    place = out or _place(file, f"{asked.experiment.name}-attacks", repr(asked), resume=resume)
+    place = out or under_runs(file, f"{asked.experiment.name}-attacks", repr(asked), resume=resume)
     with _resumable("run", place):
         return trials.attempt(
             asked, place, resume=resume, announce=lambda line: output.talk(line, quiet=quiet)
@@ -101,7 +101,7 @@ def _single(
         )
     for caution in read.cautions():
         output.talk(f"warning: {caution}", quiet=quiet)
-    place = out or _place(file, read.name, repr(read), resume=resume)
+    place = out or under_runs(file, read.name, repr(read), resume=resume)
     private = isinstance(read.privacy, Privacy) and not read.privacy.rehearsal
     if private and place.name[-2:-1] == "-" and not place.exists():
         output.talk(f"warning: {BEFORE}", quiet=quiet)
@@ -120,7 +120,7 @@ def tune(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, 
 
     grid = tuning.read(file, changes)
     name, many = f"{grid.common.name}-tuning", len(grid.candidates)
-    place = out or _place(file, name, repr(grid), resume=resume)
+    place = out or under_runs(file, name, repr(grid), resume=resume)
 
     def announce(candidate: "Candidate") -> None:
         output.talk(f"{candidate.name} of {many}: {_in_words(candidate.changes)}", quiet=quiet)
@@ -177,7 +177,7 @@ def _in_words(changes: dict[str, Any]) -> str:
     return ", ".join(f"{key} = {value}" for key, value in changes.items())
 
 
-def _place(file: Path, name: str, read: str, *, resume: bool) -> Path:
+def under_runs(file: Path, name: str, read: str, *, resume: bool) -> Path:
     """Where a run lies: under `runs` here, by its name and a fingerprint of its choices.
 
     The same experiment twice gives two directories; to resume is to go on with the last one.

@@ -3,8 +3,8 @@
 from importlib import import_module
 
 _MODULES = {
-    "accounting", "adaptive", "clip", "ledger", "mechanism", "noise",
-    "plan", "policy", "release", "selection", "statement", "theorems",
+    "accounting", "adaptive", "attacks", "audit", "clip", "ledger", "mechanism", "noise",
+    "plan", "policy", "release", "selection", "statement", "theorems", "tradeoff",
 }  # fmt: skip
 
 

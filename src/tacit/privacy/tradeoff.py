@@ -5,6 +5,7 @@ it has disproved the promise.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,9 @@ from tacit.privacy.release import Release, by_subject
 
 Array = NDArray[np.float64]
 # At how many epsilons a curve that has no closed form is looked up.
-POINTS = 256
+POINTS = 400
+# Events that are rarer than this need not be bounded well.
+RAREST = 1e-9
 
 
 def power(releases: Sequence[Release], alarms: Array) -> Array:
@@ -39,8 +42,7 @@ def missed(releases: Sequence[Release], alarms: Array) -> Array:
     mu = shift(releases)
     if mu is not None:
         return ndtr(ndtri(1 - alarms) - mu)
-    epsilons = np.linspace(0.0, _largest(releases), POINTS)
-    kept = 1 - accounting.deltas(releases, epsilons)
+    epsilons, kept = _kept(tuple(releases))
     # Each epsilon and its delta forbid what is below two lines, one the mirror image of the other.
     lines = np.maximum(
         kept - np.exp(epsilons) * alarms[..., None], np.exp(-epsilons) * (kept - alarms[..., None])
@@ -56,6 +58,13 @@ def shift(releases: Sequence[Release]) -> float | None:
     return float(sum(times / kind.multiplier**2 for kind, times in counts)) ** 0.5
 
 
+@lru_cache(maxsize=1024)
+def _kept(releases: tuple[Release, ...]) -> tuple[Array, Array]:
+    """Some epsilons, and one minus the delta of each."""
+    epsilons = np.linspace(0.0, _largest(releases), POINTS)
+    return epsilons, 1 - accounting.deltas(releases, epsilons)
+
+
 def _largest(releases: Sequence[Release]) -> float:
-    """An epsilon beyond which curves have nothing to add at shares of a thousandth or more."""
-    return min(accounting.epsilon(releases, 1e-4), 40.0)
+    """An epsilon beyond which curves have nothing to add, but at the rarest events."""
+    return min(accounting.epsilon(releases, RAREST), 60.0)

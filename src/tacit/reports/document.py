@@ -3,6 +3,7 @@
 Everything in it has left the sites already, or is public. It reads no records and needs no model.
 """
 
+import hashlib
 import math
 import re
 import tomllib
@@ -14,6 +15,7 @@ from typing import Any
 from tacit.privacy.provenance import nobodys_secret
 from tacit.privacy.statement import Statement
 from tacit.record import Record, Round
+from tacit.reports.audited import verdict
 from tacit.reports.text import NAMES
 
 SCHEMA = 1
@@ -52,6 +54,7 @@ class Told:
         environment: What it ran on.
         path: Where it lies.
         under_way: Whether it goes on; then its statement is that of its plan.
+        audit: What attacks on it found, if there were any.
     """
 
     name: str
@@ -65,6 +68,7 @@ class Told:
     environment: Mapping[str, Any] = field(default_factory=dict[str, Any])
     path: str | None = None
     under_way: bool = False
+    audit: Mapping[str, Any] | None = None
 
     @property
     def experiment(self) -> dict[str, Any]:
@@ -94,6 +98,7 @@ def document(run: Told) -> dict[str, Any]:
         "rounds": [_round(entry) for entry in run.record.rounds],
         "sites": _sites(run),
         "robustness": _robustness(run),
+        "audit": audit(run),
         "ledger": dict(run.ledger),
         "reproduce": _reproduce(run),
     }
@@ -115,6 +120,7 @@ def charged(run: Told) -> float | None:
 def alerts(run: Told) -> list[dict[str, str]]:
     """What has to be known before anything else is read."""
     found = [*_about_the_promise(replace(run.statement, epsilon=charged(run))), *_about_the_ledger(run)]
+    found += _about_the_audit(run)
     if run.record.stopped:
         found.append(("mind", f"Ended early, after {len(run.record.rounds)} rounds: {run.record.stopped}."))
     if run.under_way:
@@ -142,6 +148,25 @@ def _about_the_ledger(run: Told) -> Iterator[tuple[str, str]]:
                 f"The ledger was charged for less than this run states: epsilon {found:.4g}, where the run "
                 f"ended at {stated:.4g}. It is not the ledger of this run.",
             )
+
+
+def audit(run: Told) -> dict[str, Any] | None:
+    """What attacks on this very run found."""
+    found = run.audit
+    return None if found is None or found.get("experiment") != fingerprint(run.text) else dict(found)
+
+
+def fingerprint(text: str) -> str:
+    """What tells an experiment file from any other."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _about_the_audit(run: Told) -> Iterator[tuple[str, str]]:
+    found = audit(run)
+    if found is not None and verdict(found)[0] == "stop":
+        yield "stop", f"An audit found the promise broken. {verdict(found)[1]}"
+    elif found is None and run.audit is not None:
+        yield "mind", "The audit beside this run is of another experiment, and is left out."
 
 
 def _about_the_promise(statement: Statement) -> Iterator[tuple[str, str]]:

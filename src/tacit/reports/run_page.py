@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tacit.record import Record
+from tacit.reports import audited
 from tacit.reports.blocks import (
     Block,
     Code,
@@ -54,6 +55,7 @@ def page(run: Told, pictures: Sequence[Figure] = ()) -> Page:
         Section("Sites", tuple(_sites(told["sites"], run.record))),
         Section("Robustness", tuple(_robustness(told["robustness"], run.record))),
         *([Section("The model", tuple(pictures))] if pictures else []),
+        *_audit(told),
         Section("Ledger", tuple(_ledger(told["ledger"]))),
         Section("Reproduce", tuple(_reproduce(told["reproduce"]))),
     ]
@@ -252,6 +254,15 @@ def _robustness(robustness: Mapping[str, Any], record: Record) -> Iterator[Block
         if rows:
             cells = tuple(tuple(str(value) for value in row.values()) for row in rows)
             yield _foldable(title, Grid(title, tuple(rows[0]), cells, sortable=True))
+
+
+def _audit(told: Mapping[str, Any]) -> Iterator[Section]:
+    """What attacks found, or how to attack; nothing of runs that promise nothing, or go on."""
+    if told["audit"] is not None:
+        yield Section(audited.HEADING, tuple(audited.blocks(told["audit"])))
+    elif told["promise"]["unit"] is not None and told["run"] is not None and not told["under_way"]:
+        words = "Nobody has tried to break it. This attacks it with canaries, and adds here what was found:"
+        yield Section(audited.HEADING, (Text(words), Code(f"tacit audit {told['run']}")))
 
 
 def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:

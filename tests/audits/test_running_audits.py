@@ -1,0 +1,184 @@
+"""Canaries in real runs: through the real loop and mechanisms, near to the claim, and beyond it if broken."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tacit import experiment
+from tacit.audits.canaries import CANARIED
+from tacit.audits.running import IN_SECRET, affordable, audit_run
+from tacit.errors import Refused
+from tacit.privacy import blind, blind_products, columns, discrete, mechanism, whole
+from tacit.privacy.audit import FEWEST
+from tacit.privacy.mechanism import noised
+from tacit.privacy.policy import Open, Privacy
+
+SURVIVAL = """
+name = "audited"
+rounds = 3
+seed = 5
+[data]
+kind = "simulated"
+design = "weibull"
+records = 200
+features = 3
+[sites]
+kind = "iid"
+count = 4
+[task]
+kind = "poisson-ph"
+cuts = 3
+sample = 1.0
+[privacy]
+unit = "record"
+epsilon = 8.0
+delta = 1e-5
+clip = 1.0
+rehearsal = true
+"""
+CURVES = """
+name = "curves"
+[data]
+kind = "simulated-curves"
+design = "smooth"
+records = 60
+[sites]
+kind = "columns"
+count = 3
+[task]
+kind = "functional-boosting"
+release = "local"
+[privacy]
+unit = "record"
+epsilon = 8.0
+delta = 1e-5
+clip = 5.0
+rehearsal = true
+"""
+SITES = ['privacy.unit="site"']
+RUNS = {
+    "records": (SURVIVAL, []),
+    "records, drawn": (SURVIVAL, ["task.sample=0.3"]),
+    "records, laplace": (SURVIVAL, ['privacy.mechanism="laplace"']),
+    "risk groups": (SURVIVAL, ['task.kind="cox-ph"', "task.groups_per_site=8"]),
+    "noise at the sites": (SURVIVAL, SITES),
+    "noise at the server": (SURVIVAL, [*SITES, 'privacy.noise="server"']),
+    "noise at the server, sites drawn": (
+        SURVIVAL,
+        [*SITES, 'privacy.noise="server"', "privacy.participation=0.5"],
+    ),
+    "in secret": (SURVIVAL, [*SITES, 'privacy.noise="secure"']),
+    "curves, each": (CURVES, []),
+    "curves, products": (CURVES, ['task.release="moments"', 'privacy.noise="server"']),
+    "curves, products in secret": (CURVES, ['task.release="moments"', 'privacy.noise="secure"']),
+    "curves, lengths bought": (CURVES, ['task.radius="private"']),
+}
+
+
+@pytest.fixture
+def asked(tmp_path):
+    def read(text: str, changes=()):
+        (tmp_path / "file.toml").write_text(text)
+        return experiment.read(tmp_path / "file.toml", changes)
+
+    return read
+
+
+def halve(monkeypatch):
+    """Half the noise in everything, behind the back of whoever names the price."""
+
+    def quieter(values, law, scale, key, rehearsal):
+        return noised(values, law, scale / 2, key, rehearsal)
+
+    for module in (mechanism, whole, columns):
+        monkeypatch.setattr(module, "noised", quieter)
+    for module in (blind, blind_products):
+        monkeypatch.setattr(
+            module, "discrete_gaussian", lambda spread, *rest: discrete.discrete_gaussian(spread / 2, *rest)
+        )
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_keeps_its_promise_and_one_with_half_the_noise_is_found_out(asked, monkeypatch, name):
+    text, changes = RUNS[name]
+    read, count = asked(text, changes), 1000 if "secret" in name else 3000
+    honest = audit_run(read, canaries=count)
+    assert honest.kept
+    assert honest.claim == pytest.approx(8.0, rel=0.01)
+    assert honest.fitted > 4.0
+    halve(monkeypatch)
+    broken = audit_run(read, canaries=count)
+    assert not broken.kept
+    assert broken.claim == honest.claim
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 8.0])
+def test_of_a_full_batch_the_audit_reaches_most_of_the_truth(asked, epsilon):
+    found = audit_run(asked(SURVIVAL, [f"privacy.epsilon={epsilon}"]))
+    assert found.claim == pytest.approx(epsilon, rel=1e-3)
+    assert 0.7 * epsilon <= found.fitted <= epsilon
+    assert found.one_run > 0.4 * epsilon
+
+
+def test_a_step_more_than_was_paid_for_is_found_out(asked, monkeypatch):
+    once = mechanism.ProtectedRecords.release
+
+    def cheaper(self, number, names):
+        return tuple(replace(part, count=1) for part in once(self, number, names))
+
+    read = asked(SURVIVAL, ["task.steps=5"])
+    monkeypatch.setattr(mechanism.ProtectedRecords, "release", cheaper)
+    # What is solved for is five steps, so one is cheap; but five were taken.
+    assert not audit_run(read, canaries=3000).kept
+
+
+def test_records_that_are_not_clipped_are_found_out(asked, monkeypatch):
+    monkeypatch.setattr(mechanism, "clip_factors", lambda lengths, bound: np.ones_like(lengths))
+    assert not audit_run(asked(SURVIVAL), canaries=3000).kept
+
+
+def test_canaries_leave_the_training_alone(asked, monkeypatch):
+    # So little noise that what is learnt shows.
+    promise = Privacy(unit="record", delta=1e-5, clip=1.0, noise_multiplier=1e-7, rehearsal=True)
+    read, runs = replace(asked(SURVIVAL), privacy=promise), []
+    plain = read.trained(read.opened(), None).state.numpy()
+    trained = type(read).trained
+    monkeypatch.setattr(
+        type(read),
+        "trained",
+        lambda self, *given, **more: runs.append(trained(self, *given, **more)) or runs[-1],
+    )
+    audit_run(read, canaries=400)
+    assert runs[0].state.numpy() == pytest.approx(plain, rel=1e-3, abs=1e-5)
+
+
+def test_an_open_run_makes_no_promise_to_be_audited(asked):
+    with pytest.raises(Refused, match="no promise"):
+        audit_run(replace(asked(SURVIVAL), privacy=Open()))
+
+
+def test_what_rounds_come_to_is_told_to_nobody(asked):
+    told = []
+    audit_run(asked(SURVIVAL), canaries=400, tell=lambda words, share: told.append((words, share)))
+    assert told == [("training with canaries", number / 3) for number in (1, 2, 3)]
+
+
+def test_every_mechanism_of_a_promise_has_canaries():
+    from tacit.privacy.mechanism import Unprotected
+
+    made = {kind for kind in all_kinds(Unprotected) if kind.__module__.startswith("tacit.privacy")}
+    # Those that stand for no promise of their own.
+    assert made - set(CANARIED) == {columns.Bounded, blind_products.BlindProducts}
+
+
+def all_kinds(kind):
+    return {kind}.union(*(all_kinds(one) for one in kind.__subclasses__())) - {mechanism.Unprotected}
+
+
+def test_sums_in_secret_have_as_many_canaries_as_there_is_time_for(asked):
+    promise = asked(SURVIVAL, [*SITES, 'privacy.noise="secure"']).privacy
+    assert affordable(20_000, promise, 100) == IN_SECRET // 100
+    assert affordable(20_000, promise, 1) == 20_000
+    assert affordable(20_000, promise, 10**9) == FEWEST
+    assert affordable(20_000, replace(promise, noise="server"), 100) == 20_000

@@ -1,0 +1,134 @@
+"""The verb `audit`: what it prints, where it keeps it, and its exit code when a promise is broken."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from tacit.audits import primitives
+from tacit.cli.app import app
+from tacit.privacy import mechanism
+from tacit.privacy.mechanism import noised
+
+FILE = """
+name = "study"
+rounds = 2
+[data]
+kind = "simulated"
+design = "weibull"
+records = 200
+features = 3
+[sites]
+kind = "iid"
+count = 3
+[task]
+kind = "logistic-hazard"
+cuts = 4
+sample = 1.0
+[privacy]
+unit = "record"
+epsilon = 4.0
+delta = 1e-5
+clip = 1.0
+rehearsal = true
+"""
+QUICK = ["--canaries", "1000", "--shadows", "3"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.toml").write_text(FILE)
+    # Every mechanism by itself is tried elsewhere.
+    few = {name: primitives.PRIMITIVES[name] for name in ("a training step", "histogram")}
+    monkeypatch.setattr(primitives, "PRIMITIVES", few)
+    return tmp_path
+
+
+def run(*words):
+    return CliRunner().invoke(app, list(words))
+
+
+def halve(monkeypatch):
+    def quieter(values, law, scale, key, rehearsal):
+        return noised(values, law, scale / 2, key, rehearsal)
+
+    monkeypatch.setattr(mechanism, "noised", quieter)
+
+
+def test_a_file_is_audited_into_a_directory_of_its_own(folder):
+    done = run("audit", "study.toml", *QUICK)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("kept?     As far as attacks can tell")
+    assert "epsilon 4 at delta 1e-05" in done.stdout
+    (place,) = (folder / "runs").iterdir()
+    assert place.name.startswith("study-audit-")
+    assert sorted(path.name for path in place.iterdir()) == ["audit.json", "report.html"]
+    assert f"report runs/{place.name}/report.html" in done.stderr
+    # It is shown again, and its report made again, like anything else that a directory remembers.
+    assert run("show", str(place)).stdout == done.stdout
+    assert run("report", str(place)).exit_code == 0
+
+
+def test_with_json_it_prints_one_document(folder):
+    done = run("audit", "study.toml", *QUICK, "--json", "--skip", "attacks", "--confidence", "0.9", "-q")
+    found = json.loads(done.stdout)
+    assert done.stderr == ""
+    assert found["kind"] == "audit"
+    assert found["kept"] is True
+    assert found["confidence"] == 0.9
+    assert found["run"]["kept"] is True
+    assert [each["name"] for each in found["mechanisms"]] == ["a training step", "histogram"]
+    assert found["membership"] is None
+    assert found["notes"] == ["attacks, as was asked"]
+
+
+def test_the_audit_of_a_run_is_kept_with_it_and_in_its_report(folder):
+    assert run("run", "study.toml", "--out", "done", "-q").exit_code == 0
+    assert "Nobody has tried to break it" in (folder / "done" / "report.html").read_text()
+    done = run("audit", "done", *QUICK, "--skip", "attacks")
+    assert done.exit_code == 0, done.output
+    assert (folder / "done" / "audit.json").is_file()
+    assert "As far as attacks can tell" in (folder / "done" / "report.html").read_text()
+    assert not (folder / "runs").exists()
+
+
+def test_a_promise_that_is_broken_ends_with_4_and_everything_is_kept(folder, monkeypatch):
+    halve(monkeypatch)
+    done = run("audit", "study.toml", *QUICK, "--skip", "attacks", "--json")
+    assert done.exit_code == 4
+    found = json.loads(done.stdout)
+    assert found["kept"] is False
+    assert found["run"]["fitted"] > found["run"]["claim"]
+    assert [each["name"] for each in found["mechanisms"] if not each["kept"]] == ["a training step"]
+    (place,) = (folder / "runs").iterdir()
+    assert "Do not rely on this promise" in (place / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["study.toml", "--canaries", "3"], "canaries = 3"),
+        (["study.toml", "--confidence", "1"], "confidence = 1.0"),
+        (["study.toml", "--shadows", "0"], "shadows = 0"),
+        (["nothing.toml"], "nothing.toml"),
+        (["study.toml", "--set", "privacy.epsilon=-1"], "epsilon"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_nothing_is_kept(folder, words, told):
+    done = run("audit", *words)
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert not (folder / "runs").exists()
+
+
+def test_a_changed_experiment_is_not_the_audit_of_a_run(folder):
+    assert run("run", "study.toml", "--out", "done", "-q").exit_code == 0
+    done = run("audit", "done", "--set", "privacy.epsilon=1", *QUICK)
+    assert done.exit_code == 2
+    assert "--out" in done.stderr
+    again = run("audit", "done", "--set", "privacy.epsilon=1", *QUICK, "--out", "other", "--skip", "attacks")
+    assert again.exit_code == 0, again.output
+    assert (folder / "other" / "audit.json").is_file()
+    assert not (folder / "done" / "audit.json").exists()
+    assert run("audit", "study.toml", *QUICK, "--out", "done").exit_code == 2
