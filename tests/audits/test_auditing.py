@@ -150,7 +150,7 @@ def test_an_open_experiment_promises_nothing_and_its_models_are_attacked(read):
     assert found.found["membership"]["settings"][0]["name"] == "open"
     assert any("makes no promise" in note for note in found.found["notes"])
     assert verdict(found.found)[0] == "mind"
-    assert found.kept
+    assert found.kept is None
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,21 @@
 """Episodes that an agent learnt by heart are named from what its site sends, but not under a promise."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tacit import Key, Open, Worlds
-from tacit.audits import episodes as audit
 from tacit.audits.episodes import Again, episodes, played
 from tacit.control.ppo import learn
 from tacit.errors import InvalidValue, Refused
 from tacit.experiment import construct_experiment
 from tacit.privacy.provenance import Provenance
+
+# The package has a function of the same name.
+audit = import_module("tacit.audits.episodes")
 
 LANDER = {"kind": "gymnasium", "env": "LunarLander-v3", "world": "fast-lander"}
 TASK = {"kind": "ppo", "hidden": [32, 32], "envs": 4, "steps": 512, "reward_scale": 0.01}

@@ -141,7 +141,8 @@ def test_the_sentence_takes_the_better_attack_and_says_what_a_rehearsal_is_worth
     kept["attacks"] = {"lira": {"named": 1, "low": 0}, "loss": {"named": 0, "low": 0}}
     assert sentence([bare, kept]) == (
         "Of 100 people in the study an attacker would name 22 from the open model, and 1 from the private "
-        "one, at one false alarm in 100 others; proven: no attacker, however good, names more than 2."
+        "one, at one false alarm in 100 others, where guessing names 1; proven: no attacker, however good, "
+        "names more than 2."
     )
     again = {**kept, "ceiling": toy([gaussian(rehearsal=True)])["ceiling"]}
     assert "; proven, were the noise no rehearsal: " in sentence([bare, again], "episodes")

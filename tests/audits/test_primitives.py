@@ -10,29 +10,32 @@ import pytest
 from scipy import stats
 
 from tacit.audits.primitives import PRIMITIVES, audit_mechanisms
+from tacit.batched import batches
 from tacit.keys import Key
+from tacit.privacy import mechanism, whole
 from tacit.privacy.audit import bounds
-from tacit.privacy.clip import clip_rows
+from tacit.privacy.blind_products import BlindProducts
 from tacit.privacy.columns import ColumnsApart, clipped
-from tacit.privacy.mechanism import array_of, noised, tensor_like
-from tacit.privacy.whole import ProtectedSites
+from tacit.privacy.mechanism import noised
 
 # An even spread shows the wrong norm, and hides the size of the noise.
-SPREAD = "update of a site, Laplace, spread"
-TELLING = [name for name in PRIMITIVES if name != SPREAD]
+SPREAD = ("update of a site, spread, Laplace", "training steps, spread, Laplace")
+TELLING = [name for name in PRIMITIVES if name not in SPREAD]
 CURVES = [name for name in PRIMITIVES if name.startswith("curves")]
 
 
-def same(kind, mechanism):
+def same(kind, honest):
     """Another kind of mechanism with the same fields."""
-    return kind(**{entry.name: getattr(mechanism, entry.name) for entry in fields(mechanism)})
+    return kind(**{entry.name: getattr(honest, entry.name) for entry in fields(honest)})
 
 
-def halved(mechanism):
+def halved(honest):
     """The same mechanism with half the noise; a choice at twice the price."""
-    known = {entry.name for entry in fields(mechanism)}
+    known = {entry.name for entry in fields(honest)}
+    if getattr(honest, "counts", None) is not None:
+        return replace(honest, counts=replace(honest.counts, scale=honest.counts.scale / 2))
     name = next(name for name in ("multiplier", "noise", "epsilon") if name in known)
-    return replace(mechanism, **{name: getattr(mechanism, name) * (2 if name == "epsilon" else 0.5)})
+    return replace(honest, **{name: getattr(honest, name) * (2 if name == "epsilon" else 0.5)})
 
 
 @pytest.mark.parametrize("name", TELLING)
@@ -58,20 +61,42 @@ def test_a_sensitivity_that_is_half_of_the_true_one_is_found_out(name):
     assert not replace(primitive, price=claimed).audit().kept
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClippedInTheOtherNorm(ProtectedSites):
-    """Laplace noise on updates whose L2 length is bounded."""
-
-    def at_site(self, update, key):
-        short = clip_rows(update, self.clip, norm="l2")
-        scale = self.multiplier * self.clip
-        return tensor_like(noised(array_of(short), self.law, scale, key, self.rehearsal), update)
-
-
-def test_laplace_noise_after_an_l2_clip_is_found_out():
-    primitive = PRIMITIVES[SPREAD]()
+@pytest.mark.parametrize("name", SPREAD)
+def test_laplace_noise_after_an_l2_clip_is_found_out(monkeypatch, name):
+    primitive = PRIMITIVES[name]()
     assert primitive.audit().kept
-    assert not primitive.audit(mechanism=same(ClippedInTheOtherNorm, primitive.mechanism)).kept
+    monkeypatch.setitem(mechanism.NORMS, "laplace", "l2")
+    assert not primitive.audit().kept
+
+
+BROKEN_UPDATES = {
+    "each number is bounded, and not all of them together": lambda update, law, bound: update.clamp(
+        -bound, bound
+    ),
+    "nothing is bounded": lambda update, law, bound: update,
+}
+
+
+@pytest.mark.parametrize("how", BROKEN_UPDATES)
+@pytest.mark.parametrize("name", ["update of a site, spread", SPREAD[0]])
+def test_an_update_that_is_not_bounded_as_a_whole_is_found_out(monkeypatch, name, how):
+    monkeypatch.setattr(whole, "clipped", BROKEN_UPDATES[how])
+    assert not PRIMITIVES[name]().audit().kept
+
+
+def test_records_that_are_drawn_twice_as_often_are_found_out(monkeypatch):
+    honest = batches.poisson
+
+    def eager(cohort, steps, rate, keys, *, coupled):
+        return honest(cohort, steps, 2 * rate, keys, coupled=coupled)
+
+    monkeypatch.setattr(batches, "poisson", eager)
+    assert not PRIMITIVES["local work, records drawn"]().audit().kept
+
+
+def test_columns_that_are_multiplied_in_secret_without_a_bound_are_found_out(monkeypatch):
+    monkeypatch.setattr(BlindProducts, "bounded", lambda self, party, rows: rows)
+    assert not PRIMITIVES["products in secret"]().audit().kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +119,7 @@ def test_noise_on_curves_in_the_shape_of_their_basis_is_found_out_where_it_is_th
 
 # If each of 100 audits wrongs a right mechanism with probability 5 %, more than 13 do so once in 1,700.
 MOST = int(stats.binom.isf(1e-3, 100, 0.05))
-QUICK = ("a training step", "risk groups", "update of a site", "mean of updates", CURVES[0], SPREAD)
+QUICK = ("a training step", "risk groups", "update of a site", "mean of updates", CURVES[0])
 
 
 def accused(name: str) -> int:

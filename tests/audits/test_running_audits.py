@@ -1,14 +1,17 @@
 """Canaries in real runs: through the real loop and mechanisms, near to the claim, and beyond it if broken."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tacit import experiment
-from tacit.audits.canaries import CANARIED
+from tacit.audits.planting import CANARIED
 from tacit.audits.running import IN_SECRET, affordable, audit_run
+from tacit.batched import descent
 from tacit.errors import Refused
+from tacit.keys import Key
 from tacit.privacy import blind, blind_products, columns, discrete, mechanism, whole
 from tacit.privacy.audit import FEWEST
 from tacit.privacy.mechanism import noised
@@ -151,6 +154,94 @@ def test_canaries_leave_the_training_alone(asked, monkeypatch):
     )
     audit_run(read, canaries=400)
     assert runs[0].state.numpy() == pytest.approx(plain, rel=1e-3, abs=1e-5)
+
+
+def walking(monkeypatch, change):
+    """Another mechanism for each step of local work."""
+    honest = descent._walk
+
+    def walk(work, program, start, cohort, guard, keys):
+        return honest(work, program, start, cohort, change(guard), keys)
+
+    monkeypatch.setattr(descent, "_walk", walk)
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A mechanism whose training steps are another's."""
+
+    guard: Any
+    noisy_sums: Any
+
+
+def test_work_that_goes_round_the_mechanism_is_found_out(asked, monkeypatch):
+    def bare(contributions, keys, step):
+        return contributions.total(None)
+
+    walking(monkeypatch, lambda guard: Changed(guard, bare))
+    found = audit_run(asked(SURVIVAL), canaries=1000)
+    assert (found.heard, found.charged) == (0, 30)
+    assert found.largest <= found.claim
+    assert not found.kept
+
+
+def test_work_that_goes_round_the_mechanism_after_its_first_step_is_found_out(asked, monkeypatch):
+    def first_alone(guard):
+        def sums(contributions, keys, step):
+            return contributions.total(None) if step else guard.noisy_sums(contributions, keys, step)
+
+        return Changed(guard, sums)
+
+    walking(monkeypatch, first_alone)
+    found = audit_run(asked(SURVIVAL, ["task.steps=5"]), canaries=1000)
+    assert (found.heard, found.charged) == (3, 15)
+    assert not found.kept
+
+
+@pytest.mark.parametrize("name", ["records", "noise at the sites", "noise at the server", "in secret"])
+def test_noise_that_is_used_again_in_every_round_is_found_out(asked, monkeypatch, name):
+    text, changes = RUNS[name]
+    honest = Key.secret
+    # The number of the round is what tells its noise from that of others.
+    monkeypatch.setattr(
+        Key, "secret", lambda self, *inputs: honest(replace(self, path=self.path[1:]), *inputs)
+    )
+    found = audit_run(asked(text, changes), canaries=1000)
+    assert found.echo > 6
+    assert not found.kept
+    assert not found.fresh
+
+
+def test_noise_that_is_the_same_at_all_sites_is_found_out(asked, monkeypatch):
+    monkeypatch.setattr(
+        mechanism, "noised", lambda values, law, scale, key, rehearsal: noised(
+            values, law, scale, Key(0, rehearsal=True) / key.path[0] / "noise", rehearsal
+        )
+    )  # fmt: skip
+    assert not audit_run(asked(SURVIVAL), canaries=1000).fresh
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_answer_that_was_charged_was_heard(asked, name):
+    text, changes = RUNS[name]
+    found = audit_run(asked(text, changes), canaries=400)
+    assert found.heard >= found.charged > 0
+    assert abs(found.echo) < 6 or found.echo < 0
+
+
+def test_nobody_stops_early_by_what_is_not_paid_for(asked):
+    told = []
+    read = asked(SURVIVAL, ["rounds=6", "stop.patience=1"])
+    audit_run(read, canaries=400, tell=lambda words, share: told.append(share))
+    assert told[-1] == 1.0
+    assert len(told) == 6
+
+
+def test_what_watching_costs_is_left_out_of_what_is_audited(asked):
+    read = asked(SURVIVAL, ["stop.patience=2", "stop.epsilon=2.0", "stop.bound=4.0"])
+    found = audit_run(read, canaries=1000)
+    assert found.kept
+    assert found.claim < 6.1
 
 
 def test_an_open_run_makes_no_promise_to_be_audited(asked):

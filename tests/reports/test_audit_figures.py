@@ -15,7 +15,8 @@ def of(claim=4.0, fitted=3.3, one_run=2.1, steinke=1.6, **others):
     kept = max(fitted, one_run, steinke) <= claim
     return {
         "claim": claim, "delta": 1e-5, "confidence": 0.975, "canaries": 20_000, "fitted": fitted,
-        "noise": 1.2, "one_run": one_run, "steinke": steinke, "kept": kept, **others,
+        "noise": 1.2, "one_run": one_run, "steinke": steinke, "kept": kept, "charged": 9, "heard": 9,
+        "echo": 0.1, "fresh": True, **others,
     }  # fmt: skip
 
 
@@ -84,7 +85,9 @@ def test_colours_are_those_of_the_page(figure):
         (whole(of(fitted=5.0)), "stop", "at least 5, with 95 % confidence, where 4 is claimed"),
         (whole(of(), [of(name="histogram", one_run=6.0)]), "stop", "of: histogram"),
         (whole(None, [of(name="histogram")]), "mind", "the run itself was not attacked"),
-        (whole(), "mind", "nothing was tried"),
+        (whole(), "mind", "the run itself was not attacked."),
+        (whole(of(kept=False, heard=3)), "stop", "in 3 answers where 9 were charged"),
+        (whole(of(kept=False, fresh=False)), "stop", "used more than once"),
     ],
 )
 def test_a_verdict_is_a_sentence_with_its_numbers(found, tone, words):

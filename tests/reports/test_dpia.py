@@ -315,3 +315,31 @@ def test_a_real_run_can_be_summed_up(tmp_path):
     )
     assert "x1\nx2\nx3" in words(page, "What is processed")
     assert "for 120 records" in risks_of(run.document())
+
+
+@pytest.mark.parametrize(("least", "kept"), [(0.7, True), (1.4, False)])
+def test_an_audit_is_a_measure_and_a_promise_that_it_broke_protects_nobody(least, kept):
+    run = {
+        "claim": 1.0,
+        "fitted": least,
+        "one_run": 0.5,
+        "steinke": 0.3,
+        "kept": kept,
+        "heard": 9,
+        "charged": 9,
+        "fresh": True,
+    }
+    found = {
+        "run": run,
+        "mechanisms": [],
+        "confidence": 0.95,
+        "membership": None,
+        "inversion": None,
+        "notes": [],
+    }
+    page = summary({**deepcopy(PRIVATE), "audit": found})
+    assert any(
+        "put to the test" in line and f"at least {least:g}" in line for line in page.document["measures"]
+    )
+    assert page.document["protects"] is kept
+    assert any("found the promise broken" in alert.words for alert in page.alerts) is not kept

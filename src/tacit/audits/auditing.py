@@ -49,9 +49,9 @@ class Audit:
         return self.found["name"]
 
     @property
-    def kept(self) -> bool:
-        """Whether no bound exceeds a claim."""
-        return audited.verdict(self.found)[0] != "stop"
+    def kept(self) -> bool | None:
+        """Whether no bound exceeds a claim; None if the run itself was not attacked."""
+        return {"good": True, "mind": None, "stop": False}[audited.verdict(self.found)[0]]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""

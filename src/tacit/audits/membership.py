@@ -164,7 +164,8 @@ def sentence(settings: Sequence[Setting], who: str = PEOPLE) -> str:
     found = [(each["name"], most_named(each)) for each in settings]
     (first, many), *others = found
     rest = "".join(f", and {number} from the {name} one" for name, number in others)
-    alarm = f"at one false alarm in {round(1 / FEW_ALARMS)} others"
+    # A threshold that anybody passes so rarely finds as many members by chance.
+    alarm = f"at one false alarm in {round(1 / FEW_ALARMS)} others, where guessing names 1"
     told = f"Of 100 {who} an attacker would name {many} from the {first} model{rest}, {alarm}"
     kept = next((each for each in settings if each["ceiling"] is not None), None)
     if kept is None:
@@ -172,7 +173,7 @@ def sentence(settings: Sequence[Setting], who: str = PEOPLE) -> str:
     most = kept["ceiling"]["named"]
     if max(each["low"] for each in kept["attacks"].values()) > most:
         return f"{told}; no attacker was to name more than {most}: the promise is broken, or it was chance."
-    proven = "proven, were the noise no rehearsal" if kept["ceiling"]["rehearsal"] else "proven"
+    proven = "proven, if it were no rehearsal" if kept["ceiling"]["rehearsal"] else "proven"
     return f"{told}; {proven}: no attacker, however good, names more than {most}."
 
 

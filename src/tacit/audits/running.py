@@ -2,10 +2,11 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tacit.aggregation.base import Aggregator
-from tacit.audits.canaries import Canaries, canaried
+from tacit.audits.canaries import Canaries
+from tacit.audits.planting import canaried
 from tacit.errors import Refused
 from tacit.keys import Key
 from tacit.privacy import accounting
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 # How many canaries if nobody says; and how many in all rounds together where sums are taken in secret: each
 # then costs a sum of its own.
 CANARIES, IN_SECRET = 20_000, 30_000
+# The number of records is one number for everybody, in which there is no room for canaries.
+UNHEARD = "number of records"
+# Noise that is used once resembles other noise by chance: by more than so many deviations once in a billion.
+ECHO = 6.0
 
 
 class Aviary:
@@ -39,6 +44,35 @@ class Aviary:
         if self.canaries is None:
             self.canaries = Canaries(self.count, names, Key(self.seed) / "canaries")
         return self.canaries
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunBounds(Bounds):
+    """What canaries in a run prove.
+
+    Args:
+        charged: How many answers were charged for one subject.
+        heard: How many answers canaries were in: what leaves by another way has none.
+        echo: By how many deviations noise resembles other noise; that of right code is about 0.
+    """
+
+    charged: int
+    heard: int
+    echo: float
+
+    @property
+    def kept(self) -> bool:
+        """Whether no bound exceeds the claim, every answer went through the mechanism, with fresh noise."""
+        return super().kept and self.heard >= self.charged and self.fresh
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no noise was used twice, as far as canaries tell."""
+        return self.echo <= ECHO
+
+    def as_dict(self) -> dict[str, float | int | bool | None]:
+        """Plain data."""
+        return {**super().as_dict(), "fresh": self.fresh}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +121,11 @@ def audit_run(
     confidence: float = 0.95,
     seed: int = 0,
     tell: Tell = nobody,
-) -> Bounds:
+) -> "RunBounds":
     """Train once more, with canaries, and bound epsilon from below.
 
-    The records train as ever, and nothing of the result is kept. What canaries tell depends on no record.
+    The records train as ever, and nothing of the result is kept. What canaries tell depends on no record:
+    nobody stops early or watches the sites meanwhile, which would have to be paid for.
 
     Args:
         experiment: What is run.
@@ -106,16 +141,39 @@ def audit_run(
     promise = experiment.privacy
     if not isinstance(promise, Privacy):
         raise Refused("an open run makes no promise that could be audited: give it a table [privacy]")
+    sites = federation or experiment.opened()
+    if hasattr(experiment.task, "over") and not (sites.public or promise.rehearsal):
+        raise Refused(
+            f"{experiment.task.kind} ends when its results say so, and those of an audit are not paid for: "
+            "audit it on simulated or published data, or in a rehearsal"
+        )
     aviary = Aviary(affordable(canaries, promise, experiment.rounds), seed)
-    given = {entry.name: getattr(promise, entry.name) for entry in fields(promise)}
-    audited = replace(experiment, privacy=Audited(**given, aviary=aviary), baselines=False)
-    run = audited.trained(
-        federation or experiment.opened(), None, callbacks=[_Counter(tell, experiment.rounds)]
+    run = _alone(experiment, promise, aviary).trained(
+        sites, None, callbacks=[_Counter(tell, experiment.rounds)]
     )
     assert aviary.canaries is not None
-    return bounds(
-        aviary.canaries.evidence(), costliest(run, promise.delta), promise.delta, confidence=confidence
-    )
+    releases = costliest(run, promise.delta)
+    found = bounds(aviary.canaries.evidence(), releases, promise.delta, confidence=confidence)
+    # Of a run that ended by itself, the rounds that it did not take are paid for as well.
+    taken = run.record.stopped is None
+    charged = sum(part.count for part in releases if part.purpose != UNHEARD) if taken else 0
+    return RunBounds(**vars(found), charged=charged, heard=aviary.canaries.times, echo=aviary.canaries.echo)
+
+
+def _alone(experiment: "Experiment", promise: Privacy, aviary: Aviary) -> "Experiment":
+    """The training alone, with its part of the promise, and canaries in it.
+
+    Whoever stops early, watches sites or makes up records decides by what this training comes to, and nobody
+    has paid for that: what canaries tell would depend on it.
+    """
+    left: Any = promise
+    for part in (experiment.augment, experiment.stop):
+        left = left if part is None else part.reserve(left)
+    given = {entry.name: getattr(left, entry.name) for entry in fields(left)}
+    return replace(
+        experiment, privacy=Audited(**given, aviary=aviary), stop=None, augment=None, quarantine=None,
+        attack=None, baselines=False,
+    )  # fmt: skip
 
 
 def affordable(canaries: int, promise: Privacy, rounds: int) -> int:

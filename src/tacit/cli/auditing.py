@@ -32,6 +32,8 @@ def audit(
     from tacit.reports.text import progress
     from tacit.reports.writing import write
 
+    if file.is_dir() and audits.load(file) is not None:
+        raise InvalidValue(f"{file} is an audit itself: name the experiment, or the run, that it is of")
     read = experiment.read(file, changes)
     of_run = file.is_dir() and not changes
     if file.is_dir() and changes and out is None:

@@ -79,13 +79,15 @@ class Part(StrEnum):
 def audit(
     file: Annotated[Path, typer.Argument(help="An experiment file, or the directory of a run.")],
     changes: Changes = None,
-    canaries: Annotated[int | None, typer.Option(help="How many are put into the run.")] = None,
+    canaries: Annotated[
+        int | None, typer.Option(help="How many canaries are put into the run; 20,000 if not said.")
+    ] = None,
     shadows: Annotated[
-        int | None, typer.Option(help="How many models an attacker trains to compare with.")
+        int | None, typer.Option(help="How many models an attacker trains to compare with; 16 if not said.")
     ] = None,
     confidence: Annotated[float, typer.Option(help="With which all bounds together are to hold.")] = 0.95,
     skip: Annotated[list[Part] | None, typer.Option(help="What to leave out; may be repeated.")] = None,
-    seed: Annotated[int, typer.Option(help="What repeats.")] = 0,
+    seed: Annotated[int, typer.Option(help="What canaries and halves are drawn by.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="The directory of the audit; the run, or under runs/ by default.")
     ] = None,
@@ -106,7 +108,7 @@ def audit(
         done = auditing.audit(file, changes or [], out, {**chosen, "skip": left_out}, quiet=quiet)
         output.document(done.as_dict()) if json else auditing.show_audit(done)
         output.talk(f"report {done.path}/report.html", quiet=quiet)
-        if not done.kept:
+        if done.kept is False:
             raise SystemExit(output.VERIFICATION_FAILED)
 
 

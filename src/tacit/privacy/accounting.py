@@ -146,8 +146,7 @@ def deltas(releases: Iterable[Release], epsilons: NDArray[np.float64]) -> NDArra
     Guarantee:
         At least the truth; 1 where nothing can be proven.
     """
-    (group,) = by_subject(releases).values()
-    counts = counted(group)
+    counts = counted(releases)
     if all(kind.law == "gaussian" and kind.rate == 1 for kind, _ in counts):
         noise = sum(times / kind.multiplier**2 for kind, times in counts) ** -0.5
         return np.array([gaussian.delta_of(noise, value) for value in epsilons])
@@ -157,8 +156,15 @@ def deltas(releases: Iterable[Release], epsilons: NDArray[np.float64]) -> NDArra
     try:
         found = pld.deltas(counts, epsilons, grid) + hidden
     except Exception:
-        return np.ones_like(epsilons)
+        found = np.ones_like(epsilons)
+    # What is pure together keeps its epsilon for certain.
+    found = np.where(epsilons >= added(releases), 0.0, found)
     return np.where(np.isfinite(found), np.clip(found, 0.0, 1.0), 1.0)
+
+
+def added(releases: Iterable[Release]) -> float:
+    """The epsilon of these releases of one subject at delta 0; infinite where one of them has none."""
+    return sum(times * kind.pure for kind, times in counted(releases)) * (1 + 1e-12)
 
 
 cost = epsilon  # `calibrate` has an argument of that name

@@ -5,10 +5,10 @@ answers and tells heads from tails too often has disproved the claim. Three boun
 
 - family fit: takes the claimed mechanism for granted but for the size of its noise, and finds how much there
   can be at the most (Nasr and others 2023, for any composed release). Needs canaries that do not touch each
-  other. Close to the truth.
-- one run: any curve of what attacks can achieve, from one run in which all canaries may touch each other
-  (Mahloujifar and others 2025).
-- Steinke: the same for an epsilon and a delta alone (Steinke and others 2023). Assumes least, proves least.
+  other. With many of them it is close to the truth.
+- one run: the same family, but canaries may touch each other (Mahloujifar and others 2025).
+- Steinke: an epsilon and a delta alone, and canaries may touch each other (Steinke and others 2023). Takes
+  least for granted.
 """
 
 import math
@@ -31,7 +31,7 @@ Marks = NDArray[np.bool_]
 # that each bound is above the claim or below it.
 LEVELS = tuple(2 ** ((step + 0.5) / 32) for step in range(-128, 128))
 # Shares of the canaries that are guessed, those with the clearest answers; the others are passed over.
-GUESSED = (0.1, 0.25, 0.5)
+GUESSED = (0.02, 0.1, 0.25, 0.5)
 # Where to look for a threshold: at these shares of the scores.
 THRESHOLDS = np.concatenate([[0.002, 0.005], np.linspace(0.01, 0.99, 41), [0.995, 0.998]])
 FEWEST = 100

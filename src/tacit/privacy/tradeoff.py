@@ -4,6 +4,7 @@ The whole curve says more than one epsilon at one delta (Dong, Roth and Su 2022)
 it has disproved the promise.
 """
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -61,7 +62,8 @@ def shift(releases: Sequence[Release]) -> float | None:
 @lru_cache(maxsize=1024)
 def _kept(releases: tuple[Release, ...]) -> tuple[Array, Array]:
     """Some epsilons, and one minus the delta of each."""
-    epsilons = np.linspace(0.0, _largest(releases), POINTS)
+    epsilons, pure = np.linspace(0.0, _largest(releases), POINTS), accounting.added(releases)
+    epsilons = np.append(epsilons, pure) if math.isfinite(pure) else epsilons
     return epsilons, 1 - accounting.deltas(releases, epsilons)
 
 

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from tacit.privacy.provenance import nobodys_secret
 from tacit.privacy.statement import at_most, share
+from tacit.reports.audited import verdict
 
 BLANK = "(to be filled in by the controller)"
 PRIORS = (0.01, 0.1, 0.5)
@@ -86,9 +87,16 @@ def measures(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"The ledger is a chain of hashes, {state[ledger.get('valid')]}{head}."
     if promise.get("budget") is not None and (promise["epsilon"] or math.inf) <= promise["budget"]:
         yield f"The run had a budget of epsilon {promise['budget']:g}; what would exceed it is refused."
+    yield from _tested(document.get("audit"))
     yield f"What sites sent was combined by {document['robustness']['rule']}."
     if promised(promise) and engine(document) == "local" and not document.get("under_way"):
         yield "The secret that noise was drawn from was deleted when the run was over."
+
+
+def _tested(audit: Mapping[str, Any] | None) -> Iterator[str]:
+    """What an audit found, if there was one."""
+    if audit is not None:
+        yield f"The promise was put to the test by attacks on it. Was it kept? {verdict(audit)[1]}"
 
 
 def risks(document: Mapping[str, Any]) -> Iterator[str]:

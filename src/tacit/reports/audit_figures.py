@@ -26,9 +26,9 @@ from tacit.reports.style import (
 
 # The bounds of a run, and what each takes for granted.
 BOUNDS = {
-    "fitted": "family fit: the claimed noise, of unknown size",
-    "one_run": "one run: any noise, canaries may touch",
-    "steinke": "Steinke: nothing but epsilon and delta",
+    "fitted": "family fit: the law of the noise, canaries apart",
+    "one_run": "one run: the law of the noise",
+    "steinke": "Steinke: nothing",
 }
 
 

@@ -12,27 +12,32 @@ METHODS = {"fitted": "family fit", "one_run": "one run", "steinke": "Steinke"}
 def verdict(found: Mapping[str, Any]) -> tuple[Literal["stop", "mind", "good"], str]:
     """What to make of an audit, in a sentence, and how it is meant."""
     run, sure = found["run"], f"with {100 * found['confidence']:.4g} % confidence"
-    broken = [each["name"] for each in found["mechanisms"] if not each["kept"]]
     if run is not None and not run["kept"]:
-        return "stop", (
-            f"No: epsilon is at least {proven(run):.3g}, {sure}, where {run['claim']:.3g} is claimed. Do not "
-            "rely on this promise."
-        )
+        return "stop", f"No: {_why(run, sure)}. Do not rely on this promise."
+    broken = [each["name"] for each in found["mechanisms"] if not each["kept"]]
     if broken:
         return "stop", f"No: attacks proved more than is claimed, {sure}, of: {'; '.join(broken)}."
     attacked = f"{len(found['mechanisms'])} mechanisms" if found["mechanisms"] else ""
     if run is None:
-        what = (
-            f"no attack on {attacked} proved more than is claimed, {sure}"
-            if attacked
-            else "nothing was tried"
-        )
-        return "mind", f"Not known: the run itself was not attacked; {what}."
+        but = f"; no attack on {attacked} proved more than is claimed, {sure}" if attacked else ""
+        return "mind", f"Not known: the run itself was not attacked{but}."
     also = f", nor any on {attacked}" if attacked else ""
     return "good", (
         f"As far as attacks can tell: none on the run proved more than is claimed{also}, {sure}. They proved "
         f"that epsilon is at least {proven(run):.3g}; claimed is {run['claim']:.3g}."
     )
+
+
+def _why(run: Mapping[str, Any], sure: str) -> str:
+    """What is wrong with a run."""
+    if run["heard"] < run["charged"]:
+        return (
+            f"canaries were in {run['heard']:,} answers where {run['charged']:,} were charged, so something "
+            "leaves by another way than the one that is protected"
+        )
+    if not run["fresh"]:
+        return "noise was used more than once, so that it can be taken away"
+    return f"epsilon is at least {proven(run):.3g}, {sure}, where {run['claim']:.3g} is claimed"
 
 
 def proven(bounds: Mapping[str, Any]) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tacit.privacy.statement import share
+from tacit.reports import audited
 from tacit.reports.assessed import (
     BLANK,
     chosen,
@@ -111,6 +112,8 @@ def _stops(document: Mapping[str, Any]) -> list[str]:
     found = [] if promised(document["promise"]) else [NOBODY]
     if document["ledger"].get("valid") is False:
         found.append("The ledger does not verify: nothing that is said here of the price is proven.")
+    if document.get("audit") is not None and audited.verdict(document["audit"])[0] == "stop":
+        found.append("An audit found the promise broken: nobody may count on it.")
     if document.get("under_way"):
         found.append("The run is not over: what is said here was planned, or is so for now.")
     return found
