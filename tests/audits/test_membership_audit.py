@@ -145,7 +145,7 @@ def test_the_sentence_takes_the_better_attack_and_says_what_a_rehearsal_is_worth
         "names more than 2."
     )
     again = {**kept, "ceiling": toy([gaussian(rehearsal=True)])["ceiling"]}
-    assert "; proven, were the noise no rehearsal: " in sentence([bare, again], "episodes")
+    assert "; proven, if it were no rehearsal: " in sentence([bare, again], "episodes")
     assert sentence([bare, again], "episodes").startswith("Of 100 episodes ")
 
 

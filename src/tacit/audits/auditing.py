@@ -1,6 +1,5 @@
 """The whole audit of an experiment: its mechanisms, its run, and its models."""
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -127,7 +126,7 @@ def audit(
     require(shadows + 1 >= FEWEST_MODELS, "shadows", shadows, f"at least {FEWEST_MODELS - 1}")
     require(0.5 <= confidence < 1, "confidence", confidence, "from 0.5 to below 1")
     experiment.check()
-    began, say, notes = time.perf_counter(), partial(tell, callbacks), list[str]()
+    say, notes = partial(tell, callbacks), list[str]()
     federation = _opened(experiment)
     # Two verdicts share the doubt.
     sure = 1 - (1 - confidence) / 2
@@ -147,7 +146,6 @@ def audit(
         "confidence": confidence, "seed": seed, "mechanisms": mechanisms, "run": run,
         "membership": attacks.get("membership"), "inversion": attacks.get("inversion"),
         "notes": [*notes, *(f"{part}, as was asked" for part in PARTS if part in skip)],
-        "seconds": time.perf_counter() - began,
     }  # fmt: skip
     return Audit(found)
 
