@@ -192,6 +192,8 @@ def _tried(asked: Callable[[], Any], what: str, notes: list[str]) -> Any:  # noq
 
 def load(path: Path) -> Audit | None:
     """The audit that a directory remembers by itself; None if it is that of a run, or of anything else."""
+    if not path.is_dir():
+        return None
     directory = Directory(path)
     found = None if directory.read(EXPERIMENT) is not None else directory.read_json(AUDIT)
     return None if found is None else Audit(found, path)
