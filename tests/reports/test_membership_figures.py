@@ -120,3 +120,9 @@ def test_other_documents_are_refused():
     broken["settings"][0]["attacks"]["lira"]["roc"]["true"].pop()
     with pytest.raises(InvalidValue, match="roc = 'shapes"):
         membership(broken)
+
+
+def test_where_little_is_impossible_no_words_stand_in_it():
+    thin = {**CEILING, "true": [0.5, 0.9, 1.0], "named": 90}
+    assert "impossible" in words(membership(BOTH))
+    assert "impossible" not in words(membership(found(setting("open", 98), setting("private", 1, thin))))

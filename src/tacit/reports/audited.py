@@ -70,7 +70,6 @@ def blocks(found: Mapping[str, Any]) -> Iterator[Block]:
         from tacit.reports.inversion_figure import inversion
 
         told = found["inversion"]
-        yield Text(told["sentence"])
         yield Figure("inversion", inversion(told), told["sentence"])
     for note in found["notes"]:
         yield Text(f"Not attacked: {note}.", "mind")
@@ -120,7 +119,6 @@ def _mechanisms(found: Mapping[str, Any]) -> Iterator[Block]:
 def _membership(found: Mapping[str, Any]) -> Iterator[Block]:
     from tacit.reports.membership_figures import membership
 
-    yield Text(found["sentence"])
     yield Figure("membership", membership(found), found["sentence"])
     yield Text(
         "What these attacks found was computed from the records themselves, without noise: no promise covers "
