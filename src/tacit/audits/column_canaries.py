@@ -1,6 +1,6 @@
 """Canaries that are further records in every column: apart, multiplied, counted."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,9 +54,13 @@ class CanariedProducts(ColumnsTogether):
         import torch
 
         (price,) = self.release(0, ())
-        pair = _opposites(len(self.radii), lambda rows: super(CanariedProducts, self).noisy_rows(
-            rows * self._longest, self._widest, Key(0)
-        ))  # fmt: skip
+        rows = LONG * _directions(len(self.radii))
+        pair = _joined(
+            [
+                super(CanariedProducts, self).noisy_rows(rows * self.radii[name], name, key)
+                for name in self.radii
+            ]
+        )
         exact = [torch.from_numpy(_triangle(row)) for row in pair]
         noisy = [
             super(CanariedProducts, self)
@@ -68,14 +72,6 @@ class CanariedProducts(ColumnsTogether):
         answers = _along(np.array(noisy), *pair) * price.sensitivity
         self.canaries.heard(price, answers, exact, {None: key.path})
         return super().at_server(combined, key)
-
-    @property
-    def _widest(self) -> str:
-        return max(self.radii, key=lambda name: self.radii[name])
-
-    @property
-    def _longest(self) -> float:
-        return self.radii[self._widest]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +86,8 @@ class CanariedSecretly(ColumnsBlind):
     def at_site(self, update: "Tensor", key: Key) -> "Tensor":
         """The rows and the noise of a party; the canaries with it are multiplied by themselves."""
         (here,), (price,) = self.canaries.places([key]), self.release(0, ())
-        pair = _opposites(self.blocks - 1, lambda rows: rows / LONG)
+        columns = self.blocks - 1
+        pair = _joined([_directions(columns)] * columns)
         small = BlindProducts(
             multiplier=self.multiplier, widths=tuple((2,) * len(blocks) for blocks in self.widths), records=1,
             colluders=self.colluders, rehearsal=self.rehearsal,
@@ -134,11 +131,16 @@ def _multiplied(small: BlindProducts, row: Array, key: Key) -> Array:
     return small.decoded(total)
 
 
-def _opposites(columns: int, bounded: Callable[[Array], Array]) -> tuple[Array, Array]:
-    """Two records at a right angle, as long as any may be: 1, and two numbers in each column."""
+def _directions(columns: int) -> Array:
+    """Two directions (2, 2): with a 1 before, and one of them in each column, two records are furthest apart."""
     angles = np.pi / 4 + np.array([0.0, np.arccos(-1 / columns)])
-    first, second = bounded(LONG * np.stack([np.cos(angles), np.sin(angles)], axis=1))
-    return np.concatenate([[1.0], *[first] * columns]), np.concatenate([[1.0], *[second] * columns])
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def _joined(parts: Sequence[Array]) -> tuple[Array, Array]:
+    """Two records, of what they have in each column (2, numbers), and a 1 before."""
+    first, second = np.concatenate([np.ones((2, 1)), *parts], axis=1)
+    return first, second
 
 
 def _triangle(row: Array) -> Array:
