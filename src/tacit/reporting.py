@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tacit import audits, experiment, studies, sweeps, trials
-from tacit.directory import ENVIRONMENT, EXPERIMENT, LEDGER, PROVENANCE, Directory, environment
+from tacit import experiment, studies, sweeps, trials
+from tacit.directory import AUDIT, ENVIRONMENT, EXPERIMENT, LEDGER, PROVENANCE, Directory, environment
 from tacit.errors import InvalidFile, InvalidValue, LedgerError
 from tacit.experiment import Experiment
 from tacit.privacy.books import problems, told
@@ -19,6 +19,7 @@ from tacit.privacy.release import Release
 from tacit.privacy.statement import released_in_words
 from tacit.privacy.work import layout_of
 from tacit.record import Record
+from tacit.reports import audited
 from tacit.reports.blocks import Code, Page, Section
 from tacit.reports.document import Told
 from tacit.run import Run, is_over
@@ -52,11 +53,18 @@ def loaded(path: Path) -> "Run | Page":
     """The run that a directory remembers, or the report of what else there is."""
     if not path.is_dir():
         raise InvalidFile(f"{path} is not the directory of a run")
-    for kind in (sweeps, studies, trials, audits):
+    for kind in (sweeps, studies, trials):
         found: Any = kind.load(path)
         if found is not None:
             return found.page() if hasattr(found, "page") else _plain(found)
     directory = Directory(path)
+    if directory.read(EXPERIMENT) is None and directory.read(AUDIT) is not None:
+        # Few directories are audits, and what they are made by takes a while to load.
+        from tacit.audits import load
+
+        alone = load(path)
+        assert alone is not None
+        return alone.page()
     if directory.read(EXPERIMENT) is not None and not is_over(directory):
         return under_way(experiment.read(path), path)
     return experiment.load(path)
@@ -120,6 +128,7 @@ def under_way(asked: Experiment, path: Path) -> Page:
             environment=directory.read_json(ENVIRONMENT) or environment(),
             path=str(path),
             under_way=True,
+            audit=audited.read(directory.read_json(AUDIT), path),
         )
     )
 

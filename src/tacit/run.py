@@ -26,6 +26,7 @@ from tacit.privacy.release import Release
 from tacit.privacy.statement import Statement, from_dict
 from tacit.privacy.work import layout_of
 from tacit.record import ALSO, Record
+from tacit.reports import audited
 from tacit.task import Task
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class Run:
             text=text,
             environment=directory.read_json(ENVIRONMENT) or environment(),
             path=None if self.path is None else str(self.path),
-            audit=directory.read_json(AUDIT),
+            audit=audited.read(directory.read_json(AUDIT), self.path),
         )
 
     def _pictures(self) -> "list[Figure]":

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tacit import audits, experiment, reporting
-from tacit.audits import Audit, audit, primitives
+from tacit.audits import Audit, audit, audit_run, primitives
 from tacit.directory import AUDIT
 from tacit.errors import InvalidValue
 from tacit.privacy.policy import Open
@@ -105,6 +105,35 @@ def test_a_run_that_was_found_out_says_so_before_anything_else(read, done, tmp_p
     assert any(alert.tone == "stop" and "at least 9" in alert.words for alert in page.alerts)
 
 
+def test_it_is_not_kept_with_the_run_of_another_experiment(read, done, tmp_path):
+    replace(read, rounds=1).run(tmp_path / "run")
+    with pytest.raises(InvalidValue, match="another experiment"):
+        done.write(tmp_path / "run")
+    assert not (tmp_path / "run" / AUDIT).exists()
+
+
+def test_a_run_that_is_not_over_shows_its_audit(read, done, tmp_path):
+    read.run(tmp_path / "run")
+    done.write(tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    page = reporting.under_way(read, tmp_path / "run")
+    assert HEADING in [section.title for section in page.sections]
+
+
+def test_why_a_training_on_private_records_failed_is_not_told(read, monkeypatch):
+    def failed(self, *given, **more):
+        raise InvalidValue("training diverged in round 2")
+
+    monkeypatch.setattr(type(read), "trained", failed)
+    with pytest.raises(InvalidValue, match="diverged"):
+        audit_run(read)
+    private, secret = replace(read, privacy=replace(read.privacy, rehearsal=False)), read.opened()
+    secret.public = False
+    with pytest.raises(InvalidValue, match="why is not said") as caught:
+        audit_run(private, federation=secret)
+    assert "diverged" not in str(caught.value)
+
+
 def test_by_itself_it_is_loaded_and_has_a_page(done, tmp_path):
     kept = done.write(tmp_path / "audit")
     again = audits.load(tmp_path / "audit")
@@ -118,7 +147,7 @@ def test_records_that_are_promised_protection_are_not_attacked_and_nothing_is_ch
     federation = private.opened()
     secret = Federation({name: federation[name].table for name in federation}, public=False, records=200)
     kept = replace(private, data=Held(secret), task=replace(private.task, cuts=(0.5, 1.0, 2.0)))
-    found = audit(kept, canaries=1000, skip=["mechanisms"])
+    found = audit(kept, federation=secret, canaries=1000, skip=["mechanisms"])
     assert found.kept
     assert found.found["run"] is not None
     assert found.found["membership"] is None

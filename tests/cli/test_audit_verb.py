@@ -2,13 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tacit import Federation, Privacy, fit
 from tacit.audits import primitives
 from tacit.cli.app import app
 from tacit.privacy import mechanism
 from tacit.privacy.mechanism import noised
+from tacit.sites.tables import from_arrays
+from tacit.survival import PoissonPH
 
 FILE = """
 name = "study"
@@ -59,7 +63,8 @@ def halve(monkeypatch):
 def test_a_file_is_audited_into_a_directory_of_its_own(folder):
     done = run("audit", "study.toml", *QUICK)
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("kept?     As far as attacks can tell")
+    assert done.stdout.startswith("kept?     A rehearsal, which protects nobody")
+    assert "As far as attacks can tell" in " ".join(done.stdout.split())
     assert "epsilon 4 at delta 1e-05" in done.stdout
     (place,) = (folder / "runs").iterdir()
     assert place.name.startswith("study-audit-")
@@ -120,6 +125,48 @@ def test_what_makes_no_sense_is_refused_and_nothing_is_kept(folder, words, told)
     assert done.exit_code == 2
     assert told in done.stderr
     assert not (folder / "runs").exists()
+
+
+def test_what_was_found_broken_once_stays_so_and_is_shown(folder, monkeypatch):
+    assert run("run", "study.toml", "--out", "done", "-q").exit_code == 0
+    with monkeypatch.context() as patched:
+        halve(patched)
+        assert run("audit", "done", *QUICK, "--skip", "attacks", "--skip", "mechanisms").exit_code == 4
+    again = run("audit", "done", *QUICK, "--skip", "attacks", "--seed", "1")
+    assert again.exit_code == 4
+    assert "seed 0 found it broken" in again.stdout
+    assert "audit of study: An audit with seed 0" in run("show", "done").stdout
+    assert "seed 0 found it broken" in (folder / "done" / "report.html").read_text()
+
+
+def test_a_run_that_was_made_in_python_is_not_mistaken_for_another(folder):
+    data = {name: from_arrays(np.ones((20, 2)), time=np.arange(1.0, 21), event=np.ones(20)) for name in "ab"}
+    promise = Privacy(unit="record", epsilon=1.0, delta=1e-5, clip=1.0, rehearsal=True)
+    task = PoissonPH(cuts=(5.0, 10.0), sample=1.0)
+    fit(task, Federation(data, public=True), privacy=promise, rounds=1, out=folder / "made")
+    done = run("audit", "made", *QUICK)
+    assert done.exit_code == 2
+    assert "made in Python" in done.stderr
+    assert run("report", "made").exit_code == 0
+    assert "tacit audit" not in (folder / "made" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("place", ["study.toml", "study.toml/x", "full"])
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(folder, place):
+    (folder / "full" / "report.html").mkdir(parents=True)
+    done = run("audit", "study.toml", *QUICK, "--out", place)
+    assert done.exit_code == 2
+    assert "cannot be written" in done.stderr
+    assert "training" not in done.stderr
+
+
+def test_a_damaged_audit_is_told_in_one_sentence(folder):
+    assert run("run", "study.toml", "--out", "done", "-q").exit_code == 0
+    (folder / "done" / "audit.json").write_text("{}")
+    for verb in ("report", "show"):
+        done = run(verb, "done")
+        assert done.exit_code == 2
+        assert "delete audit.json" in done.stderr
 
 
 def test_a_changed_experiment_is_not_the_audit_of_a_run(folder):

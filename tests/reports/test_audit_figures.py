@@ -5,9 +5,9 @@ import re
 import pytest
 
 from looking import HOSTILE, note, require_legible, title, words
-from tacit.errors import InvalidValue
+from tacit.errors import InvalidValue, RunUnusable
 from tacit.reports.audit_figures import BOUNDS, attacked, bounded
-from tacit.reports.audited import METHODS, blocks, page, proven, verdict
+from tacit.reports.audited import METHODS, blocks, kept, page, proven, read, verdict
 from tacit.reports.drawn import inline
 
 
@@ -27,6 +27,7 @@ def whole(run=None, mechanisms=(), **others):
         "confidence": 0.95,
         "run": run,
         "mechanisms": list(mechanisms),
+        "rehearsal": False,
         **empty,
         **others,
     }
@@ -88,6 +89,12 @@ def test_colours_are_those_of_the_page(figure):
         (whole(), "mind", "the run itself was not attacked."),
         (whole(of(kept=False, heard=3)), "stop", "in 3 answers where 9 were charged"),
         (whole(of(kept=False, fresh=False)), "stop", "used more than once"),
+        (whole(of(), rehearsal=True), "mind", "which protects nobody"),
+        (
+            whole(of(), earlier=[{"seed": 4, "kept": False, "words": "It leaks."}]),
+            "stop",
+            "seed 4 found it broken",
+        ),
     ],
 )
 def test_a_verdict_is_a_sentence_with_its_numbers(found, tone, words):
@@ -98,6 +105,41 @@ def test_a_verdict_is_a_sentence_with_its_numbers(found, tone, words):
 
 def blocks_of(found):
     return list(blocks(found))
+
+
+def test_a_run_that_fails_without_a_bound_beyond_its_claim_has_no_false_title():
+    assert title(bounded(of(kept=False, heard=0))) == "Claimed: epsilon 4; proven: at least 3.3"
+
+
+def file_of(run=None, **others):
+    found = whole(run, [of(name="histogram")], **others)
+    return {"schema": 1, "kind": "audit", "task": "cox-ph", "seed": 0, **found}
+
+
+def test_verdicts_are_worked_out_again_from_the_numbers_of_a_file():
+    found = read(file_of(of(fitted=9.0, kept=True)), "runs/a")
+    assert found["run"]["kept"] is False
+    assert kept(found) is False
+    assert kept(read(file_of(of()), "runs/a")) is True
+    assert kept(read(file_of(), "runs/a")) is None
+    assert read(None, "runs/a") is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"run": {"claim": "one"}},
+        {"run": {**of(), "fitted": None}},
+        {"mechanisms": [{"name": "histogram"}]},
+        {"kind": "run"},
+        {"notes": 3},
+    ],
+)
+def test_a_damaged_audit_is_told_in_one_sentence(damage):
+    with pytest.raises(RunUnusable, match=r"the audit in runs/a cannot be read: .*delete audit.json"):
+        read({**file_of(of()), **damage}, "runs/a")
+    with pytest.raises(RunUnusable):
+        read({}, "runs/a")
 
 
 def test_the_best_bound_is_what_was_proven():

@@ -333,6 +333,7 @@ def test_an_audit_is_a_measure_and_a_promise_that_it_broke_protects_nobody(least
         "run": run,
         "mechanisms": [],
         "confidence": 0.95,
+        "rehearsal": False,
         "membership": None,
         "inversion": None,
         "notes": [],

@@ -1,7 +1,7 @@
 """The whole audit of an experiment: its mechanisms, its run, and its models."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,8 @@ from tacit.audits.membership import SHADOWS
 from tacit.audits.primitives import audit_mechanisms
 from tacit.audits.running import CANARIES, audit_run
 from tacit.directory import AUDIT, EXPERIMENT, Directory
-from tacit.errors import Refused, TacitError, require, require_word
+from tacit.errors import InvalidValue, Refused, TacitError, require, require_word
+from tacit.experiment import read as read_experiment
 from tacit.privacy.attacks import FEWEST_MODELS
 from tacit.privacy.audit import FEWEST
 from tacit.privacy.policy import Privacy
@@ -49,8 +50,8 @@ class Audit:
 
     @property
     def kept(self) -> bool | None:
-        """Whether no bound exceeds a claim; None if the run itself was not attacked."""
-        return {"good": True, "mind": None, "stop": False}[audited.verdict(self.found)[0]]
+        """Whether no attack broke the promise; None if the run itself was not attacked."""
+        return audited.kept(self.found)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -83,19 +84,35 @@ class Audit:
 
         return fragment(self.page())
 
-    def write(self, path: Path) -> "Audit":
-        """Keep it in a directory; in that of a run it becomes a part of its report."""
-        path.mkdir(parents=True, exist_ok=True)
-        directory = Directory(path)
+    def write(self, path: str | Path) -> "Audit":
+        """Keep it in a directory; in that of a run it becomes a part of its report.
+
+        What an earlier audit of the same run said is remembered: to toss the coins again until nothing is
+        found proves nothing.
+
+        Raises:
+            InvalidValue: It is of another experiment than the run is.
+        """
+        place = Path(path)
+        place.mkdir(parents=True, exist_ok=True)
+        directory, found = Directory(place), dict(self.found)
         of = (directory.read(EXPERIMENT) or b"").decode()
-        found = {**self.found, "experiment": fingerprint(of)} if of else dict(self.found)
+        if of:
+            if found["of"] != _identity(read_experiment(place)):
+                raise InvalidValue(f"{place} is the run of another experiment than was audited")
+            found["experiment"] = fingerprint(of)
+        old = audited.read(directory.read_json(AUDIT), place)
+        if old is not None and old.get("of") == found["of"]:
+            past = {"seed": old["seed"], "kept": audited.kept(old), "words": audited.verdict(old)[1]}
+            found["earlier"] = [*old.get("earlier", []), past]
         directory.write_json(AUDIT, finite(found))
-        return Audit(found, path)
+        return Audit(found, place)
 
 
 def audit(
     experiment: "Experiment",
     *,
+    federation: "Federation | None" = None,
     canaries: int = CANARIES,
     shadows: int = SHADOWS,
     confidence: float = 0.95,
@@ -110,6 +127,7 @@ def audit(
 
     Args:
         experiment: What is audited; it is run again, with canaries, and many times over for its models.
+        federation: Its sites, if they are open already.
         canaries: How many are put into the run.
         shadows: How many models an attacker trains to compare with.
         confidence: With which probability all bounds together are to hold.
@@ -127,7 +145,7 @@ def audit(
     require(0.5 <= confidence < 1, "confidence", confidence, "from 0.5 to below 1")
     experiment.check()
     say, notes = partial(tell, callbacks), list[str]()
-    federation = _opened(experiment)
+    sites = _here(experiment.opened() if federation is None else federation)
     # Two verdicts share the doubt.
     sure = 1 - (1 - confidence) / 2
     mechanisms: list[dict[str, Any]] = []
@@ -138,11 +156,12 @@ def audit(
     if not isinstance(experiment.privacy, Privacy):
         notes.append("the run: it is open, and makes no promise that could be broken")
     elif "run" not in skip:
-        asked = partial(audit_run, experiment, federation=federation, canaries=canaries, confidence=sure)
+        asked = partial(audit_run, experiment, federation=sites, canaries=canaries, confidence=sure)
         run = asked(seed=seed, tell=say).as_dict()
-    attacks = {} if "attacks" in skip else _attacks(experiment, federation, shadows, seed, say, notes)
+    attacks = {} if "attacks" in skip else _attacks(experiment, sites, shadows, seed, say, notes)
     found = {
         "schema": 1, "kind": "audit", "name": experiment.name, "task": experiment.task.kind,
+        "of": _identity(experiment), "rehearsal": getattr(experiment.privacy, "rehearsal", False),
         "confidence": confidence, "seed": seed, "mechanisms": mechanisms, "run": run,
         "membership": attacks.get("membership"), "inversion": attacks.get("inversion"),
         "notes": [*notes, *(f"{part}, as was asked" for part in PARTS if part in skip)],
@@ -171,8 +190,15 @@ def _attacks(
     return found
 
 
-def _opened(experiment: "Experiment") -> "Federation":
-    found = experiment.opened()
+def _identity(experiment: "Experiment") -> str:
+    """What tells an experiment from any other; a run has written down what its task found out first."""
+    task: Any = experiment.task
+    told = {entry.name: getattr(experiment, entry.name) for entry in fields(experiment)}
+    told |= {"task": (task.kind, task.steps, task.sample), "baselines": None, "engine": None}
+    return fingerprint(repr(told))
+
+
+def _here(found: "Federation") -> "Federation":
     if found.distant:
         raise Refused(
             "the data are at their sites, and an audit works where it is started: audit the same experiment "
@@ -190,10 +216,12 @@ def _tried(asked: Callable[[], Any], what: str, notes: list[str]) -> Any:  # noq
         return None
 
 
-def load(path: Path) -> Audit | None:
+def load(path: str | Path) -> Audit | None:
     """The audit that a directory remembers by itself; None if it is that of a run, or of anything else."""
-    if not path.is_dir():
+    place = Path(path)
+    if not place.is_dir():
         return None
-    directory = Directory(path)
-    found = None if directory.read(EXPERIMENT) is not None else directory.read_json(AUDIT)
-    return None if found is None else Audit(found, path)
+    directory = Directory(place)
+    kept = None if directory.read(EXPERIMENT) is not None else directory.read_json(AUDIT)
+    found = audited.read(kept, place)
+    return None if found is None else Audit(found, place)

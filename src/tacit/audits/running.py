@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from tacit.aggregation.base import Aggregator
 from tacit.audits.canaries import Canaries
 from tacit.audits.planting import canaried
-from tacit.errors import Refused
+from tacit.errors import InvalidValue, Refused, TacitError, require
 from tacit.keys import Key
 from tacit.privacy import accounting
 from tacit.privacy.audit import FEWEST, Bounds, bounds
@@ -138,6 +138,8 @@ def audit_run(
     Raises:
         Refused: There is no promise to be put to the test.
     """
+    require(canaries >= FEWEST, "canaries", canaries, f"at least {FEWEST}")
+    require(0.5 <= confidence < 1, "confidence", confidence, "from 0.5 to below 1")
     promise = experiment.privacy
     if not isinstance(promise, Privacy):
         raise Refused("an open run makes no promise that could be audited: give it a table [privacy]")
@@ -148,9 +150,7 @@ def audit_run(
             "audit it on simulated or published data, or in a rehearsal"
         )
     aviary = Aviary(affordable(canaries, promise, experiment.rounds), seed)
-    run = _alone(experiment, promise, aviary).trained(
-        sites, None, callbacks=[_Counter(tell, experiment.rounds)]
-    )
+    run = _trained(_alone(experiment, promise, aviary), sites, tell)
     assert aviary.canaries is not None
     releases = costliest(run, promise.delta)
     found = bounds(aviary.canaries.evidence(), releases, promise.delta, confidence=confidence)
@@ -158,6 +158,24 @@ def audit_run(
     taken = run.record.stopped is None
     charged = sum(part.count for part in releases if part.purpose != UNHEARD) if taken else 0
     return RunBounds(**vars(found), charged=charged, heard=aviary.canaries.times, echo=aviary.canaries.echo)
+
+
+def _trained(experiment: "Experiment", sites: "Federation", tell: Tell) -> "Run":
+    """The run; of records that are promised protection, why it failed is not paid for, and not told."""
+    watcher = _Counter(tell, experiment.rounds)
+    if sites.public or getattr(experiment.privacy, "rehearsal", False):
+        return experiment.trained(sites, None, callbacks=[watcher])
+    # What would be refused of any records is said in words.
+    experiment.check()
+    try:
+        return experiment.trained(sites, None, callbacks=[watcher])
+    except Refused:
+        raise
+    except TacitError:
+        raise InvalidValue(
+            "the training with canaries failed, and why is not said, because that is not paid for: see what "
+            "a run of the same experiment says"
+        ) from None
 
 
 def _alone(experiment: "Experiment", promise: Privacy, aviary: Aviary) -> "Experiment":

@@ -1,5 +1,6 @@
 """The verb `audit`. Heavy imports happen here, after a verb was chosen."""
 
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.cli.running import under_runs
+from tacit.directory import EXPERIMENT, REPORT
 from tacit.errors import InvalidValue
 
 if TYPE_CHECKING:
     from tacit.audits import Audit
-
-REPORT = "report.html"
 
 
 def audit(
@@ -28,12 +28,12 @@ def audit(
         quiet: Whether to print results only.
     """
     from tacit import audits, experiment, reporting
-    from tacit.directory import EXPERIMENT
     from tacit.reports.text import progress
     from tacit.reports.writing import write
 
     if file.is_dir() and audits.load(file) is not None:
         raise InvalidValue(f"{file} is an audit itself: name the experiment, or the run, that it is of")
+    _require_data(file)
     read = experiment.read(file, changes)
     of_run = file.is_dir() and not changes
     if file.is_dir() and changes and out is None:
@@ -45,10 +45,31 @@ def audit(
     )
     if out is not None and (out / EXPERIMENT).is_file():
         raise InvalidValue(f"--out {out} holds a run: name the run itself, or another directory")
+    _require_room(place)
     with progress(quiet=quiet) as watcher:
         done = audits.audit(read, **wanted, callbacks=[watcher]).write(place)
     write(reporting.page([place]), place / REPORT)
     return done
+
+
+def _require_data(file: Path) -> None:
+    """Refuse a run whose sites are in no file: what would be audited is something else."""
+    import tomllib
+
+    kept = file / EXPERIMENT
+    if kept.is_file() and "data" not in tomllib.loads(kept.read_text(encoding="utf-8", errors="replace")):
+        raise InvalidValue(
+            f"{file} was made in Python, and its sites are in no file: audit it there, with "
+            "tacit.audits.audit(experiment, federation=...)"
+        )
+
+
+def _require_room(place: Path) -> None:
+    """Refuse a place where nothing can be kept, before hours of work."""
+    near = next(part for part in (place, *place.absolute().parents) if part.exists())
+    room = near.is_dir() and os.access(near, os.W_OK) and not (place / REPORT).is_dir()
+    if not room:
+        raise InvalidValue(f"--out {place} cannot be written: name a directory of yours, or a new one")
 
 
 def show_audit(done: "Audit") -> None:

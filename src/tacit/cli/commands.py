@@ -145,22 +145,39 @@ def show(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], str]:
 
     What every attack did to every rule, or a study, has a table of its own, and is shown as that.
     """
-    from tacit import audits, experiment, studies, sweeps, trials
+    from tacit import experiment, studies, sweeps, trials
+    from tacit.directory import AUDIT
     from tacit.reports.text import side_by_side
 
     done = [
         sweeps.load(path)
         or studies.load(path)
         or trials.load(path)
-        or audits.load(path)
+        or (_audit(path) if (path / AUDIT).is_file() else None)
         or experiment.load(path)
         for path in paths
     ]
     found = [each.as_dict() for each in done]
-    runs = [each for each in done if not isinstance(each, trials.Tried | studies.Studied | audits.Audit)]
+    runs = [each for each in done if hasattr(each, "told")]
     beside = [side_by_side([run.as_dict() for run in runs])] if len(runs) > 1 else []
     alone = [each.summary() for each in done if not beside or each not in runs]
-    return found, "\n\n".join([*beside, *alone])
+    return found, "\n\n".join([*beside, *alone, *_broken(runs)])
+
+
+def _audit(path: Path) -> Any:  # noqa: ANN401
+    """The audit that a directory remembers by itself, if it does."""
+    from tacit.audits import load
+
+    return load(path)
+
+
+def _broken(runs: Iterable[Any]) -> list[str]:
+    """What audits say of runs whose promise they found broken."""
+    from tacit.reports.audited import verdict
+
+    audits = [(run.name, run.told().audit) for run in runs]
+    told = [(name, verdict(found)) for name, found in audits if found is not None]
+    return [f"audit of {name}: {words}" for name, (tone, words) in told if tone == "stop"]
 
 
 def require_sound(paths: Iterable[Path]) -> None:

@@ -97,7 +97,7 @@ def audit(
 ) -> None:
     """Attack our own promise: a lower bound beside the claim.
 
-    Exits with 4 if a bound exceeds what is claimed.
+    Exits with 4 if the promise is found broken.
     """
     with output.guarded(json=json, debug=debug):
         from tacit.cli import auditing

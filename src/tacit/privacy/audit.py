@@ -55,7 +55,7 @@ class Evidence:
         require(
             alike, "scores", f"shape {self.scores.shape}", f"one for each of {self.present.size} canaries"
         )
-        require(self.scores.size >= FEWEST // 2, "canaries", self.scores.size, f"at least {FEWEST}")
+        require(self.scores.size >= FEWEST // 2, "canaries", self.scores.size, f"at least {FEWEST // 2}")
         require(not np.isnan(self.scores).any(), "scores", "NaN", "numbers")
 
 

@@ -96,7 +96,7 @@ def _percent(share: float) -> str:
 
 def _title(found: Mapping[str, Any]) -> str:
     largest = max(found[name] for name in BOUNDS)
-    if found["kept"]:
+    if largest <= found["claim"]:
         return f"Claimed: epsilon {found['claim']:.3g}; proven: at least {largest:.3g}"
     return f"The claim is false: epsilon is at least {largest:.3g}, not {found['claim']:.3g}"
 

@@ -3,14 +3,103 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+import msgspec
+
+from tacit.errors import RunUnusable
 from tacit.reports.blocks import Block, Figure, Folded, Grid, Page, Section, Text
 
 HEADING = "Was the promise kept?"
 METHODS = {"fitted": "family fit", "one_run": "one run", "steinke": "Steinke"}
+REHEARSED = "A rehearsal, which protects nobody: this is about what it would promise otherwise."
+
+
+class Bounded(msgspec.Struct, kw_only=True):
+    """Bounds as `audit.json` has them."""
+
+    claim: float
+    delta: float
+    confidence: float
+    canaries: int
+    fitted: float
+    one_run: float
+    steinke: float
+    noise: float | None
+    name: str = ""
+    charged: int = 0
+    heard: int = 0
+    fresh: bool = True
+
+
+class Earlier(msgspec.Struct, kw_only=True):
+    """What an audit said that was replaced by another."""
+
+    seed: int
+    kept: bool | None
+    words: str
+
+
+class Document(msgspec.Struct, kw_only=True):
+    """What has to be in `audit.json`."""
+
+    kind: Literal["audit"]
+    name: str
+    confidence: float
+    seed: int
+    rehearsal: bool
+    mechanisms: list[Bounded]
+    run: Bounded | None
+    membership: dict[str, Any] | None
+    inversion: dict[str, Any] | None
+    notes: list[str]
+    earlier: list[Earlier] = []
+
+
+def read(found: Mapping[str, Any] | None, path: object) -> dict[str, Any] | None:
+    """An audit as a file has it, its verdicts worked out again from its numbers.
+
+    Raises:
+        RunUnusable: It is damaged.
+    """
+    if found is None:
+        return None
+    try:
+        known = msgspec.convert(found, Document)
+    except msgspec.ValidationError as error:
+        raise RunUnusable(
+            f"the audit in {path} cannot be read: {error}; audit again, or delete audit.json"
+        ) from error
+    run = None if known.run is None else {**found["run"], "kept": _holds(known.run)}
+    each = [
+        {**row, "kept": _holds(told)} for row, told in zip(found["mechanisms"], known.mechanisms, strict=True)
+    ]
+    return {**found, "run": run, "mechanisms": each}
+
+
+def _holds(told: Bounded) -> bool:
+    most = max(told.fitted, told.one_run, told.steinke)
+    return most <= told.claim and told.heard >= told.charged and told.fresh
+
+
+def kept(found: Mapping[str, Any]) -> bool | None:
+    """Whether no attack broke the promise; None if the run itself was not attacked."""
+    if verdict(found)[0] == "stop":
+        return False
+    return None if found["run"] is None else True
 
 
 def verdict(found: Mapping[str, Any]) -> tuple[Literal["stop", "mind", "good"], str]:
     """What to make of an audit, in a sentence, and how it is meant."""
+    tone, words = _verdict(found)
+    before = next((past for past in found.get("earlier", ()) if past["kept"] is False), None)
+    if tone != "stop" and before is not None:
+        return "stop", f"An audit with seed {before['seed']} found it broken. {before['words']}"
+    if found["rehearsal"]:
+        return tone if tone == "stop" else "mind", f"{REHEARSED} {words}"
+    return tone, words
+
+
+def _verdict(found: Mapping[str, Any]) -> tuple[Literal["stop", "mind", "good"], str]:
+    """The same, of this audit alone, and as if it were no rehearsal."""
     run, sure = found["run"], f"with {100 * found['confidence']:.4g} % confidence"
     if run is not None and not run["kept"]:
         return "stop", f"No: {_why(run, sure)}. Do not rely on this promise."
@@ -58,7 +147,7 @@ def blocks(found: Mapping[str, Any]) -> Iterator[Block]:
     yield Text(words, tone)
     yield Text(
         "An audit attacks from below what is proven from above: it can show that a promise is broken, and "
-        "never that it is kept."
+        "never that it is kept. The run and the mechanisms share the doubt."
     )
     if found["run"] is not None:
         yield from _run(found["run"])
@@ -122,7 +211,7 @@ def _membership(found: Mapping[str, Any]) -> Iterator[Block]:
     yield Figure("membership", membership(found), found["sentence"])
     yield Text(
         "What these attacks found was computed from the records themselves, without noise: no promise covers "
-        "it. Only public records, and rehearsals, are attacked in this way."
+        "it. Only public records, rehearsals, and open runs, which promise nothing, are attacked in this way."
     )
 
 

@@ -99,6 +99,7 @@ def document(run: Told) -> dict[str, Any]:
         "sites": _sites(run),
         "robustness": _robustness(run),
         "audit": audit(run),
+        "auditable": _auditable(run),
         "ledger": dict(run.ledger),
         "reproduce": _reproduce(run),
     }
@@ -154,6 +155,13 @@ def audit(run: Told) -> dict[str, Any] | None:
     """What attacks on this very run found."""
     found = run.audit
     return None if found is None or found.get("experiment") != fingerprint(run.text) else dict(found)
+
+
+def _auditable(run: Told) -> bool:
+    """Whether the file of a run says all that it takes to run it again here, with canaries in it."""
+    known = run.experiment
+    here = "data" in known and known.get("engine", {}).get("kind", "local") == "local"
+    return here and run.task != "supervised" and not run.under_way
 
 
 def fingerprint(text: str) -> str:

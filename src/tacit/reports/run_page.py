@@ -260,7 +260,7 @@ def _audit(told: Mapping[str, Any]) -> Iterator[Section]:
     """What attacks found, or how to attack; nothing of runs that promise nothing, or go on."""
     if told["audit"] is not None:
         yield Section(audited.HEADING, tuple(audited.blocks(told["audit"])))
-    elif told["promise"]["unit"] is not None and told["run"] is not None and not told["under_way"]:
+    elif told["promise"]["unit"] is not None and told["run"] is not None and told["auditable"]:
         words = "Nobody has tried to break it. This attacks it with canaries, and adds here what was found:"
         yield Section(audited.HEADING, (Text(words), Code(f"tacit audit {told['run']}")))
 

@@ -37,8 +37,9 @@ SLACK = 1 + 1e-8
 # How many records are drawn where bounds alone say what they are.
 DRAWN = 100
 OTHERWISE = (
-    "no clipping of single contributions bounds that. Look for what one record changes in the others: a "
-    "mean, a rank, a risk set, a number of records. Form such a loss in groups, or claim more"
+    "look for what one record changes in the contributions of others (a mean, a rank, a risk set, a number "
+    "of records), which clipping each of them does not bound: form such a loss in groups. Otherwise bound "
+    "what one record contributes, or claim more"
 )
 
 
@@ -219,7 +220,7 @@ def _looked_task(
 
     known = isinstance(records, Federation | Table)
     require(known, "records", type(records).__name__, "a federation or a table, for a task")
-    require(privacy is not None, "privacy", privacy, "the promise that is made, for a task")
+    require(isinstance(privacy, Privacy), "privacy", privacy, "the promise that is made, for a task")
     found, example = askings(task, cast("Federation | Table", records), cast(Privacy, privacy), seed)
     form = Form(example)
     return [_looked_asking(task.kind, asking, form, relation) for asking in found]
