@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from small_study import FILE
 from tacit import audits, experiment, reporting
 from tacit.audits import Audit, audit, audit_run, primitives
 from tacit.directory import AUDIT
@@ -14,28 +15,6 @@ from tacit.reports.audited import HEADING, verdict
 from tacit.run import Run
 from tacit.sites.site import Federation
 
-FILE = """
-name = "study"
-rounds = 2
-[data]
-kind = "simulated"
-design = "weibull"
-records = 200
-features = 3
-[sites]
-kind = "iid"
-count = 3
-[task]
-kind = "logistic-hazard"
-cuts = 4
-sample = 1.0
-[privacy]
-unit = "record"
-epsilon = 4.0
-delta = 1e-5
-clip = 1.0
-rehearsal = true
-"""
 QUICK = {"canaries": 1000, "shadows": 3}
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from small_study import FILE
 from tacit import Federation, Privacy, fit
 from tacit.audits import primitives
 from tacit.cli.app import app
@@ -14,28 +15,6 @@ from tacit.privacy.mechanism import noised
 from tacit.sites.tables import from_arrays
 from tacit.survival import PoissonPH
 
-FILE = """
-name = "study"
-rounds = 2
-[data]
-kind = "simulated"
-design = "weibull"
-records = 200
-features = 3
-[sites]
-kind = "iid"
-count = 3
-[task]
-kind = "logistic-hazard"
-cuts = 4
-sample = 1.0
-[privacy]
-unit = "record"
-epsilon = 4.0
-delta = 1e-5
-clip = 1.0
-rehearsal = true
-"""
 QUICK = ["--canaries", "1000", "--shadows", "3"]
 
 
@@ -167,6 +146,10 @@ def test_a_damaged_audit_is_told_in_one_sentence(folder):
         done = run(verb, "done")
         assert done.exit_code == 2
         assert "delete audit.json" in done.stderr
+    again = run("audit", "done", *QUICK)
+    assert again.exit_code == 2
+    assert "delete audit.json" in again.stderr
+    assert "training" not in again.stderr
 
 
 def test_a_changed_experiment_is_not_the_audit_of_a_run(folder):

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.audits.membership import SHADOWS
 from tacit.audits.primitives import audit_mechanisms
-from tacit.audits.running import CANARIES, audit_run
+from tacit.audits.running import CANARIES, audit_run, require_sense
 from tacit.directory import AUDIT, EXPERIMENT, Directory
 from tacit.errors import InvalidValue, Refused, TacitError, require, require_word
 from tacit.experiment import read as read_experiment
 from tacit.privacy.attacks import FEWEST_MODELS
-from tacit.privacy.audit import FEWEST
 from tacit.privacy.policy import Privacy
 from tacit.privacy.work import layout_of
 from tacit.reports import audited
@@ -122,8 +121,8 @@ def audit(
 ) -> Audit:
     """Attack an experiment in every way we know, and say what that proved.
 
-    Nothing that was paid for is let out, so nothing is charged: canaries depend on no record, and models of
-    records that are promised protection are not attacked.
+    Nothing is charged, because nothing is let out that would have to be paid for: canaries depend on no
+    record, and models of records that are promised protection are not attacked.
 
     Args:
         experiment: What is audited; it is run again, with canaries, and many times over for its models.
@@ -140,9 +139,8 @@ def audit(
     """
     for part in skip:
         require_word("skip", part, PARTS)
-    require(canaries >= FEWEST, "canaries", canaries, f"at least {FEWEST}")
+    require_sense(canaries, confidence)
     require(shadows + 1 >= FEWEST_MODELS, "shadows", shadows, f"at least {FEWEST_MODELS - 1}")
-    require(0.5 <= confidence < 1, "confidence", confidence, "from 0.5 to below 1")
     experiment.check()
     say, notes = partial(tell, callbacks), list[str]()
     sites = _here(experiment.opened() if federation is None else federation)

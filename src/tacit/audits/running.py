@@ -138,12 +138,11 @@ def audit_run(
     Raises:
         Refused: There is no promise to be put to the test.
     """
-    require(canaries >= FEWEST, "canaries", canaries, f"at least {FEWEST}")
-    require(0.5 <= confidence < 1, "confidence", confidence, "from 0.5 to below 1")
+    require_sense(canaries, confidence)
     promise = experiment.privacy
     if not isinstance(promise, Privacy):
         raise Refused("an open run makes no promise that could be audited: give it a table [privacy]")
-    sites = federation or experiment.opened()
+    sites = experiment.opened() if federation is None else federation
     if hasattr(experiment.task, "over") and not (sites.public or promise.rehearsal):
         raise Refused(
             f"{experiment.task.kind} ends when its results say so, and those of an audit are not paid for: "
@@ -158,6 +157,12 @@ def audit_run(
     taken = run.record.stopped is None
     charged = sum(part.count for part in releases if part.purpose != UNHEARD) if taken else 0
     return RunBounds(**vars(found), charged=charged, heard=aviary.canaries.times, echo=aviary.canaries.echo)
+
+
+def require_sense(canaries: int, confidence: float) -> None:
+    """Refuse what proves nothing, before anything is done."""
+    require(canaries >= FEWEST, "canaries", canaries, f"at least {FEWEST}")
+    require(0.5 <= confidence < 1, "confidence", confidence, "from 0.5 to below 1")
 
 
 def _trained(experiment: "Experiment", sites: "Federation", tell: Tell) -> "Run":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.cli.running import under_runs
-from tacit.directory import EXPERIMENT, REPORT
+from tacit.directory import AUDIT, EXPERIMENT, REPORT, Directory
 from tacit.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def audit(
         quiet: Whether to print results only.
     """
     from tacit import audits, experiment, reporting
+    from tacit.reports import audited
     from tacit.reports.text import progress
     from tacit.reports.writing import write
 
@@ -46,6 +47,8 @@ def audit(
     if out is not None and (out / EXPERIMENT).is_file():
         raise InvalidValue(f"--out {out} holds a run: name the run itself, or another directory")
     _require_room(place)
+    # What was said there before is remembered, if it can be read; better to know that now.
+    audited.read(Directory(place).read_json(AUDIT), place)
     with progress(quiet=quiet) as watcher:
         done = audits.audit(read, **wanted, callbacks=[watcher]).write(place)
     write(reporting.page([place]), place / REPORT)

@@ -66,7 +66,7 @@ def read(found: Mapping[str, Any] | None, path: object) -> dict[str, Any] | None
         known = msgspec.convert(found, Document)
     except msgspec.ValidationError as error:
         raise RunUnusable(
-            f"the audit in {path} cannot be read: {error}; audit again, or delete audit.json"
+            f"the audit in {path} cannot be read: {error}; delete audit.json, and audit again"
         ) from error
     run = None if known.run is None else {**found["run"], "kept": _holds(known.run)}
     each = [

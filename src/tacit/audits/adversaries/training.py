@@ -117,7 +117,7 @@ def local_work() -> Primitive:
 
     def attack(attacked: ProtectedRecords, count: int, key: Key) -> Evidence:
         present = tossed(count, key)
-        ear = Listening(attacked, mechanism.release(1, [SITE])[0], np.zeros(count))
+        ear = Ear(attacked, mechanism.release(1, [SITE])[0], np.zeros(count))
         start = np.zeros((1, count))
         descend(
             cast(Work, work),
@@ -133,7 +133,7 @@ def local_work() -> Primitive:
 
 
 @dataclass(frozen=True, eq=False)
-class Listening:
+class Ear:
     """Keeps the scores of what a mechanism says of coordinates."""
 
     mechanism: ProtectedRecords
@@ -143,7 +143,7 @@ class Listening:
     def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
         """The noisy sums."""
         sums = self.mechanism.noisy_sums(contributions, keys, step)
-        self.scores.__iadd__(ratios(self.price, sums[0]))
+        np.add(self.scores, ratios(self.price, sums[0]), out=self.scores)
         return sums
 
 
