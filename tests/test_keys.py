@@ -1,4 +1,6 @@
 import hashlib
+import hmac
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import InvalidValue
-from tacit.keys import Key, Secret
+from tacit.keys import Key, Secret, tails
 
 ENTROPY = bytes(range(32))
 # Statistical tests below are of fixed draws; this is the share of seeds on which each would raise an alarm.
@@ -179,6 +181,62 @@ def test_a_draw_lies_strictly_inside_even_when_the_stream_is_constant(monkeypatc
     draws = Secret(b"seed").uniform((5,))
     assert (draws > 0).all()
     assert (draws < 1).all()
+
+
+def test_draws_are_those_of_shake_under_the_name():
+    # Written out once more, so that a faster way to the same draws stays one.
+    name = b"".join(len(part).to_bytes(8, "big") + part for part in (b"int:7", b"int:3", b"str:oslo"))
+    seed = hmac.digest(ENTROPY, b"secret" + name + hashlib.sha256().digest(), "sha256")
+    block = hashlib.shake_128(seed + bytes(8)).digest(32)
+    words = [int.from_bytes(block[place : place + 8], "little") for place in range(0, 32, 8)]
+    expected = [((word >> 12) + 0.5) / 2**52 for word in words]
+    assert hidden(Key(7, entropy=ENTROPY) / 3 / "oslo") == expected
+
+
+def test_a_name_is_the_same_whether_it_grew_or_was_given():
+    grown, given = Key(7, entropy=ENTROPY) / 3 / "oslo", Key(7, entropy=ENTROPY, path=(3, "oslo"))
+    assert hidden(grown) == hidden(given)
+    # A name that is exchanged keeps nothing of the one before.
+    assert hidden(replace(grown, path=("bergen",))) == hidden(Key(7, entropy=ENTROPY) / "bergen")
+
+
+def streams(count: int) -> list[Secret]:
+    return [(Key(7, rehearsal=True) / number).secret() for number in range(count)]
+
+
+def test_many_streams_at_once_give_what_each_gives_alone():
+    signs, numbers = tails(streams(5), 12)
+    alone = [tails([stream], 12) for stream in streams(5)]
+    assert np.signbit(signs).tolist() == [np.signbit(sign)[0].tolist() for sign, _ in alone]
+    assert numbers.tolist() == [number[0].tolist() for _, number in alone]
+
+
+class Scripted(Secret):
+    """A stream of these blocks."""
+
+    def __init__(self, *blocks: list[int]) -> None:
+        self.blocks = [np.array(words, dtype="<u8").tobytes() for words in blocks]
+
+    def block(self, length: int) -> bytes:
+        assert len(self.blocks[0]) == length
+        return self.blocks.pop(0)
+
+
+def test_a_number_near_zero_is_drawn_finer_from_its_own_stream_alone():
+    calm, rare = Scripted([2**62, 2**61]), Scripted([2**63 + 5, 2**62], [2**63, 17])
+    signs, numbers = tails([calm, rare], 2)
+    assert np.signbit(signs).tolist() == [[False, False], [True, False]]
+    assert numbers.tolist() == [[0.5, 0.25], [(5 + (2**63 + 0.5) * 2.0**-64) * 2.0**-63, 0.5]]
+    assert not calm.blocks
+    assert not rare.blocks
+
+
+@pytest.mark.parametrize("byte", [b"\x00", b"\x7f", b"\xff"], ids=["zeros", "positive", "ones"])
+def test_a_tail_lies_strictly_inside_even_when_the_stream_is_constant(monkeypatch, byte):
+    monkeypatch.setattr(hashlib, "shake_128", constant_stream(byte))
+    numbers = tails([Secret(b"seed"), Secret(b"seed")], 5)[1]
+    assert (numbers > 0).all()
+    assert (numbers < 1).all()
 
 
 def test_a_key_never_shows_its_entropy():

@@ -1,12 +1,17 @@
-"""How many threads sums are taken by: one, so that they keep one order. And how many cores there are."""
+"""What small sums need: one thread, so that they keep one order, and memory. And how many cores there are."""
 
 import os
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from typing import Any, cast
 
+import numpy as np
 from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
+
+# In bytes: a little less than what the C library still counts.
+LARGEST_KEPT = 2**25 - 2**16
 
 
 @contextmanager
@@ -17,13 +22,29 @@ def one_thread() -> Generator[None]:
     """
     import torch
 
+    _keep_memory()
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with _threads(len(sys.modules)).limit(limits=1):
+    threads = _threads(len(sys.modules))
+    libraries = cast("list[Any]", threads.lib_controllers)
+    alone = before == 1 and all(library.num_threads == 1 for library in libraries)
+    # To set what is so already costs more than a small round's sums.
+    with nullcontext() if alone else threads.limit(limits=1):
+        torch.set_num_threads(1)
+        try:
             yield
-    finally:
-        torch.set_num_threads(before)
+        finally:
+            torch.set_num_threads(before)
+
+
+@lru_cache(maxsize=1)
+def _keep_memory() -> None:
+    """Let the C library keep what arrays give back: else every step asks the system for the same pages again.
+
+    In glibc, blocks go back to the system above a threshold that rises to the largest block ever given back,
+    if that is below 32 MiB (mallopt(3)). This one is never touched, so it takes no memory. Elsewhere, nothing
+    changes.
+    """
+    _ = np.empty(LARGEST_KEPT, dtype=np.uint8)
 
 
 @lru_cache(maxsize=1)

@@ -206,3 +206,26 @@ def test_whatever_comes_is_either_a_finite_row_or_a_named_fault(sent):
     assert kept.matrix.shape == (len(kept.names), 2)
     assert bool(kept.matrix.isfinite().all())
     assert set(kept.names) <= set(NAMES)
+
+
+@given(
+    arrays.arrays(
+        np.float64,
+        (3, 2),
+        elements=st.sampled_from([0.0, 1e-200, -1e-3, 1.0, -2.0, 999.0, 1e4, 1e160, np.nan, np.inf]),
+    ),
+    st.sampled_from([None, (2.0, "l2"), (3.0, "l1")]),
+)
+def test_a_matrix_is_screened_as_its_rows_one_by_one(matrix, limit):
+    asked = screen(limit=limit)
+    whole, faults = asked.rows(Updates(NAMES, torch.from_numpy(matrix)))
+    each, found = asked(reply(name, row) for name, row in zip(NAMES, matrix, strict=True))
+    assert (whole.names, faults) == (each.names, found)
+    assert torch.equal(whole.matrix, each.matrix)
+
+
+def test_what_was_screened_is_a_copy():
+    sent = torch.ones(3, 2, dtype=torch.float64)
+    kept, _ = screen().rows(Updates(NAMES, sent))
+    sent += 1
+    assert bool((kept.matrix == 1).all())

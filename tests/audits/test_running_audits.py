@@ -213,11 +213,11 @@ def test_noise_that_is_used_again_in_every_round_is_found_out(asked, monkeypatch
 
 
 def test_noise_that_is_the_same_at_all_sites_is_found_out(asked, monkeypatch):
-    monkeypatch.setattr(
-        mechanism, "noised", lambda values, law, scale, key, rehearsal: noised(
-            values, law, scale, Key(0, rehearsal=True) / key.path[0] / "noise", rehearsal
-        )
-    )  # fmt: skip
+    def alike(values, law, scale, keys, rehearsal):
+        same = [Key(0, rehearsal=True) / key.path[0] / "noise" for key in keys]
+        return noised(values, law, scale, same, rehearsal)
+
+    monkeypatch.setattr(mechanism, "noised", alike)
     assert not audit_run(asked(SURVIVAL), canaries=1000).fresh
 
 

@@ -210,6 +210,19 @@ def test_every_record_comes_exactly_once_in_each_epoch(sizes, size, epochs, seed
             assert all(len(batch) == size for batch in part[:-1])
 
 
+def test_a_site_is_dealt_the_same_whoever_else_is_there():
+    # Sites of one size are dealt together, and must not see each other.
+    whole = cohort([70, 70, 64, 33, 33])
+    together = list(shuffled(whole, 2, 32, keys(whole), coupled=False))
+    for site in range(len(whole)):
+        own = whole.part(np.array([site]))
+        order = keys(own)[0] / "batches"
+        draws = order.secret().uniform((2, int(own.sizes[0])))
+        dealt = [positions(batch, site) for batch in together if site < len(batch.rows)]
+        assert dealt == [positions(batch, 0) for batch in shuffled(own, 2, 32, keys(own), coupled=False)]
+        assert np.concatenate(dealt).tolist() == (np.argsort(draws, axis=1).ravel() + own.starts[0]).tolist()
+
+
 def test_sites_that_are_done_wait_and_come_last():
     whole = cohort([20, 8, 3])
     working = [len(batch.rows) for batch in shuffled(whole, 1, 4, keys(whole), coupled=False)]

@@ -161,6 +161,22 @@ EVERY_NETWORK = [
 # Gradients
 
 
+@pytest.mark.parametrize("activation", ["identity", "tanh"])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_full_batch_has_the_gradients_that_it_has_beside_absent_records(activation, outputs):
+    # A full batch takes a shorter way. An activation behind the outputs works on the slopes of the loss.
+    layers = [Layer(COLUMNS, 4, True, "relu", 0)]
+    layers.append(Layer(4, outputs, True, activation, layers[0].end))
+    program = Perceptron(layers, NAMED["squared"])
+    weights = np.random.default_rng(3).normal(size=(1, program.size))
+    beside = np.concatenate([PRESENT[:1], np.zeros_like(PRESENT[:1])], axis=1)
+    full, padded = Batch(ROWS[:1], PRESENT[:1]), Batch(np.tile(ROWS[:1], (1, 2, 1)), beside)
+    one, other = (program.contributions(weights, batch, table()) for batch in (full, padded))
+    np.testing.assert_allclose(written(one, 5), written(other, 10)[:, :5], **TOLERANCE)
+    assert not written(other, 10)[:, 5:].any()
+    np.testing.assert_allclose(one.lengths("l2"), other.lengths("l2")[:, :5], **TOLERANCE)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("activation", "hidden", "bias"), EVERY_NETWORK)
 def test_every_gradient_is_that_of_torch_func(activation, hidden, bias, loss):

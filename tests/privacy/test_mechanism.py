@@ -8,6 +8,7 @@ would be accused.
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ from tacit.aggregation.averaging import Mean
 from tacit.errors import InvalidValue, Refused
 from tacit.keys import Key
 from tacit.privacy.clip import clip_rows
-from tacit.privacy.mechanism import ProtectedRecords, Unprotected
+from tacit.privacy.mechanism import ProtectedRecords, Rows, Unprotected
 from tacit.privacy.noise import GRID_BITS
 from tacit.privacy.whole import ProtectedSites
 
@@ -156,6 +157,21 @@ def test_a_sum_is_the_clipped_rows_and_noise_of_the_charged_scale(law):
     rows = torch.randn(5, DRAWS, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     expected = clip_rows(rows, 2.0, norm="l2" if law == "gaussian" else "l1").sum(dim=0)
     assert not accused(mechanism.noisy_sum(rows, REHEARSAL) - expected, law, price(mechanism).scale)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_sites_that_work_side_by_side_get_the_noise_that_each_would_get_alone(law):
+    mechanism, keys = records(law=law), [REHEARSAL / site for site in ("oslo", "bergen", "rome")]
+    rows = torch.randn(3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    together = mechanism.noisy_sums(Rows(rows), keys, 2)
+    alone = [mechanism.noisy_sums(Rows(own[None]), [key], 2)[0] for own, key in zip(rows, keys, strict=True)]
+    assert (together == np.array(alone)).all()
+
+
+def test_noise_of_one_site_that_repeats_is_refused_among_others_that_do_not():
+    mechanism, keys = records(rehearsal=False), [Key(0) / "oslo", REHEARSAL / "bergen"]
+    with pytest.raises(Refused, match="rehearsal"):
+        mechanism.noisy_sums(Rows(torch.zeros(2, 5, 4)), keys, 0)
 
 
 def test_the_noise_of_two_steps_differs():
@@ -348,3 +364,19 @@ def test_a_resumed_run_on_other_values_gets_other_noise():
 def test_noise_that_protects_nobody_is_refused(mechanism, step, multiplier):
     with pytest.raises(InvalidValue, match="multiplier"):
         replace(mechanism, multiplier=multiplier)
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("where", ["site", "server"])
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_updates_that_leave_together_leave_as_they_would_alone(law, where, rehearsal):
+    mechanism = sites(law=law, where=where, rehearsal=rehearsal)
+    rows = 3 * torch.randn(4, 7, dtype=torch.float64, generator=torch.manual_seed(1))
+    rows[2, 3] = torch.nan
+    keys = [Key(5, rehearsal=rehearsal, entropy=bytes(32)) / name / "update" for name in "abcd"]
+    alone = torch.stack([mechanism.at_site(row, key) for row, key in zip(rows, keys, strict=True)])
+    assert torch.equal(mechanism.at_sites(rows, keys), alone)
+    if where == "site":
+        # Nobody's noise is somebody else's.
+        noise = mechanism.at_sites(torch.zeros_like(rows), keys)
+        assert len({tuple(row) for row in noise.tolist()}) == len(rows)

@@ -163,6 +163,21 @@ def test_the_values_are_left_as_they_were():
     assert values.tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("key", [REHEARSAL, Key(7, entropy=ENTROPY)], ids=["rehearsal", "secret"])
+@pytest.mark.parametrize("law", ADD)
+def test_rows_with_a_key_each_get_the_noise_that_they_would_get_alone(law, key):
+    rows = np.linspace(-5, 5, 21).reshape(3, 7)
+    together = ADD[law](rows, 0.7, *(key / site for site in "abc"))
+    alone = [ADD[law](row, 0.7, key / site) for row, site in zip(rows, "abc", strict=True)]
+    assert (together == np.array(alone)).all()
+
+
+@pytest.mark.parametrize("count", [0, 2, 4])
+def test_rows_are_not_shared_out_among_keys_in_any_other_way(count):
+    with pytest.raises(AssertionError, match="one for each row"):
+        noise.gaussian(np.zeros((3, 8)), 1.0, *(REHEARSAL / site for site in range(count)))
+
+
 def test_no_values_stay_no_values():
     assert noise.gaussian(np.zeros(0), 1.0, REHEARSAL).shape == (0,)
 

@@ -1,6 +1,7 @@
 """Synthetic records: who gets them, what they look like, what they cost, and who is left out."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -194,18 +195,20 @@ def test_the_price_is_that_of_what_is_trained(monkeypatch):
         assert price.scale == mechanism.multiplier * 0.3
         assert (price.law, price.relation, price.rehearsal) == ("gaussian", "add-remove", True)
     seen: list[tuple[str, float]] = []
-    gaussian, laplace = noise.gaussian, noise.laplace
-    monkeypatch.setattr(
-        noise, "gaussian", lambda v, scale, key: seen.append(("gaussian", scale)) or gaussian(v, scale, key)
-    )
-    monkeypatch.setattr(
-        noise, "laplace", lambda v, scale, key: seen.append(("laplace", scale)) or laplace(v, scale, key)
-    )
+    for law in ("gaussian", "laplace"):
+        # All sites of a step get their noise in one call, each with a key of its own.
+        add = partial(_noted, getattr(noise, law), law, seen)
+        monkeypatch.setattr(noise, law, add)
     where = federation()
     _ = augment(how, where, PRIVATE)
     assert seen.count(("laplace", counts[0].scale)) == len(where)
     assert seen.count(("gaussian", steps[0].scale)) == 10 * len(where)
     assert len(seen) == 11 * len(where)
+
+
+def _noted(add, law, seen, values, scale, *keys):
+    seen.extend([(law, scale)] * len(keys))
+    return add(values, scale, *keys)
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])

@@ -12,7 +12,7 @@ from tacit.privacy.mechanism import Unprotected
 from tacit.privacy.provenance import Provenance
 from tacit.sites.tables import Table, from_arrays, from_frame
 from tacit.survival import CoxCC, CoxPH, CoxTime, DeepSurv
-from tacit.survival.baseline import Breslow
+from tacit.survival.baseline import LARGEST_RISK, Breslow
 from tacit.survival.data import simulate
 
 ENDS = (0.25, 0.5, 1.0, 2.5, 4.0)
@@ -194,6 +194,16 @@ def test_a_record_of_usual_risk_is_not_clipped(kind):
     assert (np.abs(found).sum(axis=1) <= task.closing.reach("l1")).all()
     # And the bound is not idle.
     assert np.linalg.norm(found, axis=1).max() > 0.5 * task.closing.reach("l2")
+
+
+@pytest.mark.parametrize("kind", RELATIVE, ids=lambda kind: kind.kind)
+def test_sums_are_those_of_what_is_written_out(kind):
+    data = federation(late=True, weighed=True)
+    task, state = settled(kind, data)
+    rows = [task.closing.contributions(state, data.records_of(name), LARGEST_RISK) for name in data]
+    assert sums(task.closing, state, data).numpy() == pytest.approx(
+        np.stack([own.sum(axis=0) for own in rows]), rel=1e-12
+    )
 
 
 def test_the_bound_is_known_before_the_grid_is():

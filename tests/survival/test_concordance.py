@@ -267,15 +267,15 @@ def antolini_by_definition(time, event, survival, times, mode):
 
 
 @settings(max_examples=100)
-@given(tied_records.filter(bool), seeds, st.sampled_from(["half", "pycox", "adjusted"]), counting)
-def test_antolini_is_what_comparing_all_pairs_gives(records, seed, mode, few):
+@given(tied_records.filter(bool), seeds, st.sampled_from(["half", "pycox", "adjusted"]), counting, counting)
+def test_antolini_is_what_comparing_all_pairs_gives(records, seed, mode, few, some):
     time, event, _ = columns(records)
     draw = np.random.default_rng(seed)
     times = np.sort(draw.choice(np.arange(-1, 7, 0.5), size=draw.integers(1, 6), replace=False))
     survival = draw.integers(0, 4, size=(len(time), len(times))) / 3
     expected = antolini_by_definition(time, event, survival, times, mode)
     assume(expected is not None)
-    with patch.object(concordance, "FEW_PAIRS", few):
+    with patch.multiple(concordance, FEW_PAIRS=few, SOME_PAIRS=some):
         assert antolini(time, event, survival, times, ties=mode) == float(expected)
 
 

@@ -1,5 +1,6 @@
 import math
 from fractions import Fraction
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -302,6 +303,15 @@ def test_brier_scores_are_what_their_definition_says(records, seed, rule):
     weigh = curve.before if rule == "left" else curve
     expected = brier_by_definition(time, event, survival, times, weigh, curve)
     assert brier(time, event, survival, times, rule=rule) == pytest.approx(expected, abs=1e-12)
+
+
+@TIES
+def test_many_predictions_are_scored_as_few_are(ties):
+    time, event, risk = sample(10, 400, ties)
+    survival, times = forecast(time, risk, ties)
+    few = brier(time, event, survival, times)
+    with patch("tacit.survival.brier.FEW_PREDICTIONS", 0):
+        assert brier(time, event, survival, times) == pytest.approx(few, abs=1e-14)
 
 
 @TIES

@@ -3,6 +3,7 @@
 averaging     the mean, over a public denominator
 coordinates   median, trimmed mean, mean around the median: each number by itself
 robust        geometric median, centred clipping, the covariance filter; selecting: Krum and its kin
+scores        who has the most others near, found in single precision where that tells
 mixing        steps before a rule: nearest neighbours, buckets
 screening     what is left out before anything is combined
 quarantine    who is watched, and left out for a while

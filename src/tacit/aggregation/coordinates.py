@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import Tensor
 
-# So many numbers are worked on at a time: a few megabytes.
+# So many numbers are worked on at a time: a few megabytes, and less where columns are sorted one by one.
 BLOCK = 1 << 20
+SORTED = 1 << 18
 # Above so many sites the comparisons of a network take longer than a sort.
 NETWORK = 50
 # Numbers whose sums leave the range of doubles are summed at this scale.
@@ -75,7 +76,7 @@ class ByCoordinate(Rule, ABC):
         require(len(rows) <= expected, "sites", sites, f"at least {len(rows)}, which is how many came")
         f = self.standing(expected)
         combined = np.empty(rows.shape[1])
-        width = max(1, BLOCK // expected)
+        width = max(1, (BLOCK if expected <= NETWORK else SORTED) // expected)
         for start in range(0, len(combined), width):
             part = slice(start, start + width)
             block = rows[:, part]
@@ -265,6 +266,10 @@ def _batcher(count: int) -> list[tuple[int, int]]:
 
 
 def _require_finite(block: Rows, order: NDArray[np.intp], updates: object) -> None:
+    # A sum is finite only if all of it is; a sum that is not may only be large.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if math.isfinite(float(block.sum(axis=0).sum())):
+            return
     finite = np.isfinite(block)
     if finite.all():
         return

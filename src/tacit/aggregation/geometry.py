@@ -85,28 +85,35 @@ def gram_of(rows: Rows, order: NDArray[np.intp], updates: object, centre: Centre
     Raises:
         InvalidValue: A row is not finite, or too long to be squared.
     """
-    gram = _products(rows, None)
+    gram = inner_products(rows)
     longest = gram.diagonal().max(initial=0.0)
     if not longest <= LONGEST**2:
         require_usable(rows, order, updates)
     if centre == "zero":
         return gram
-    middles = np.median(squared_distances(gram), axis=1)
-    middle = int(middles.argmin())
-    if longest > FAR * middles[middle]:
-        return _products(rows, middle)
+    middle = nearer_than_zero(gram, FAR)
+    if middle is not None:
+        return inner_products(rows, middle)
     inner = gram.mean(axis=1)
     return gram - inner[:, None] - inner + inner.mean()
 
 
-def _products(rows: Rows, about: int | None) -> Array:
+def nearer_than_zero(gram: Array, times: float) -> int | None:
+    """The row that is nearest to most others, if all are better measured from there than from zero.
+
+    That is, if the longest square exceeds the squared distance in the middle by this factor.
+    """
+    middles = np.median(squared_distances(gram), axis=1)
+    middle = int(middles.argmin())
+    return middle if gram.diagonal().max(initial=0.0) > times * middles[middle] else None
+
+
+def inner_products(rows: Rows, about: int | None = None) -> Array:
+    """Inner products of the rows (sites, sites) about zero or about one of them, in double precision."""
     gram = np.zeros((len(rows), len(rows)))
     # What is not finite is named later, once it has been found.
     with np.errstate(over="ignore", invalid="ignore"):
-        for part in blocks(rows):
-            block = rows[:, part].astype(np.float64)
-            if about is not None:
-                block -= block[about].copy()
+        for _, block in doubles(rows, about):
             gram += block @ block.T
     return gram
 
@@ -148,11 +155,45 @@ def paired_distances(rows: Rows) -> Array:
 def weighted_sum(rows: Rows, weights: Array) -> Array:
     """The sum of the rows, each times its weight (coordinates)."""
     counted = np.flatnonzero(weights)
+    kept = weights[counted]
+    if len(counted) and (kept == kept[0]).all():
+        return kept[0] * _sum_of(rows, counted)
+    total = np.empty(rows.shape[1])
+    for part, block in doubles(rows):
+        total[part] = weights @ block
+    return total
+
+
+def _sum_of(rows: Rows, some: NDArray[np.intp]) -> Array:
+    """The sum of some rows (coordinates), without a product for each number of them."""
+    if len(some) == 1:
+        return rows[some[0]].astype(np.float64)
+    if len(some) == len(rows):
+        return np.add.reduce(rows, axis=0, dtype=np.float64)
     total = np.empty(rows.shape[1])
     for part in blocks(rows):
-        block = rows[:, part] if len(counted) == len(rows) else rows[counted, part]
-        total[part] = weights[counted] @ block.astype(np.float64, copy=False)
+        np.add.reduce(rows[some, part], axis=0, dtype=np.float64, out=total[part])
     return total
+
+
+def doubles(rows: Rows, about: int | None = None) -> Iterator[tuple[slice, Array]]:
+    """The columns, some at a time, in double precision, less one of the rows if that is said.
+
+    A block is gone when the next one comes.
+    """
+    # One space for all: new pages would cost more than the numbers that are written to them.
+    space = np.empty(0)
+    for part in blocks(rows):
+        block = rows[:, part]
+        if about is None and rows.dtype == np.float64:
+            yield part, block.astype(np.float64, copy=False)
+            continue
+        space = space if space.size else np.empty(block.shape)
+        room = space[:, : block.shape[1]]
+        np.copyto(room, block)
+        if about is not None:
+            room -= room[about].copy()
+        yield part, room
 
 
 def blocks(rows: Rows) -> Iterator[slice]:

@@ -18,11 +18,10 @@ from tacit.aggregation.geometry import (
     ROUNDING,
     ByGeometry,
     Centre,
-    blocks,
     require_usable,
     squared_distances,
-    weighted_sum,
 )
+from tacit.aggregation.screening import LONGEST
 from tacit.errors import Refused, TooFewSites, between, require, require_count
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.work import Fragility, Norm, Parties
@@ -101,13 +100,16 @@ class CenteredClip(ByGeometry):
         rows, order = rows_of(updates)
         if sites is None:
             self.standing(len(rows))
-        require_usable(rows, order, updates)
-        squares = np.zeros(len(rows))
-        for part in blocks(rows):
-            block = rows[:, part].astype(np.float64, copy=False)
-            squares += np.vecdot(block, block)
-        whole = len(rows) if sites is None else sites
-        return tensor_of(weighted_sum(rows, _kept(squares, self.radius) / whole))
+        squares, total, space = np.empty(len(rows)), np.zeros(rows.shape[1]), np.empty(rows.shape[1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            for place, row in enumerate(rows):
+                np.copyto(space, row)
+                squares[place] = space @ space
+                space *= _kept(squares[place], self.radius)
+                total += space
+        if not squares.max(initial=0.0) <= LONGEST**2:
+            require_usable(rows, order, updates)
+        return tensor_of(total / (len(rows) if sites is None else sites))
 
     def weighed(self, gram: Array, f: int) -> Array:
         """What is left of each update after shortening; less than all of it, where the start is zero."""
@@ -340,10 +342,10 @@ def _length(gram: Array, weights: Array) -> float:
     return math.sqrt(max(float(weights @ gram @ weights), 0.0))
 
 
-def _kept(squares: Array, radius: float) -> Array:
+def _kept(squares: Array | np.float64, radius: float) -> Array:
     """How much of vectors is left when they are shortened to the radius."""
     lengths = np.sqrt(squares)
-    return np.divide(radius, lengths, out=np.ones(len(lengths)), where=lengths > radius)
+    return np.divide(radius, lengths, out=np.ones(lengths.shape), where=lengths > radius)
 
 
 def _top(gram: Array, parts: Array) -> tuple[float, Array]:

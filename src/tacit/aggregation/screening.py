@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 ABSURD = 1e3
 # Longer vectors have no squares in double precision.
 LONGEST = 1e150
+# Numbers that updates may be of.
+REALS = ("float32", "float64")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -83,8 +85,25 @@ class Screen:
 
     def rows(self, updates: Updates) -> tuple[Updates, tuple[Fault, ...]]:
         """The same for updates that are a matrix already."""
-        pairs = zip(updates.names, updates.matrix.detach().numpy(), strict=True)
+        matrix = updates.matrix.detach().numpy()
+        if updates.names == self.names and self._sound(matrix):
+            return self._updates(dict(zip(self.names, matrix, strict=True))), ()
+        pairs = zip(updates.names, matrix, strict=True)
         return self(Reply(site=name, round=self.round, ticket=self.ticket, vector=row) for name, row in pairs)
+
+    def _sound(self, matrix: NDArray[Any]) -> bool:
+        """Whether nothing is wrong with any row, at one glance; in doubt, each is looked at by itself."""
+        fits = matrix.dtype.name in REALS and matrix.shape == (len(self.names), self.width)
+        if not fits or len(matrix) == 0 or not np.isfinite(matrix).all():
+            return False
+        rows = matrix.astype(np.float64, copy=False)
+        bound, norm = (None, "l2") if self.limit is None else self.limit
+        with np.errstate(over="ignore"):
+            lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows)) if norm == "l2" else np.abs(rows).sum(axis=1)
+        middle = float(np.sort(lengths)[(len(lengths) - 1) // 2])
+        limit = min(ABSURD * middle, LONGEST) if bound is None else bound
+        # Squares of shorter vectors may vanish.
+        return middle > 1 / LONGEST and bool((lengths < limit * (1 - 1e-9)).all())
 
     def _fault(self, reply: Reply, kept: Mapping[str, NDArray[np.float64]]) -> Fault | None:
         """What is wrong with a reply by itself, and beside those that came before."""
@@ -128,7 +147,7 @@ class Screen:
 
         names = tuple(name for name in self.names if name in kept)
         rows = [kept[name] for name in names]
-        matrix = np.stack(rows) if rows else np.zeros((0, self.width))
+        matrix = np.stack(rows, dtype=np.float64) if rows else np.zeros((0, self.width))
         return Updates(names, torch.from_numpy(matrix), round=self.round)
 
 
@@ -155,7 +174,7 @@ def _plain(vector: object) -> NDArray[np.floating] | str:
     if not isinstance(vector, np.ndarray):
         return type(vector).__name__
     array = cast("NDArray[Any]", vector)
-    return array if array.dtype.name in ("float32", "float64") else f"an array of {array.dtype}"
+    return array if array.dtype.name in REALS else f"an array of {array.dtype}"
 
 
 def _length(row: NDArray[np.float64], norm: Norm) -> float:

@@ -1,5 +1,6 @@
 """Rules that choose the updates that have the most others near them: Krum and what was made of it."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from tacit.aggregation.base import Array, Rows, Rule, padded, rows_of, tensor_of
 from tacit.aggregation.geometry import ByGeometry, blocks, gram_of, squared_distances
+from tacit.aggregation.scores import lowest, scores
 from tacit.privacy.work import Fragility
 from tacit.task import Updates
 
@@ -16,7 +18,35 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Krum(ByGeometry):
+class ByScore(ByGeometry, ABC):
+    """A rule that averages the updates with the lowest scores of Krum; of equal scores the first by name."""
+
+    @classmethod
+    def fewest(cls, f: int) -> int:
+        """The fewest sites among which f liars can be stood."""
+        return 2 * f + 3 if f else 1
+
+    @abstractmethod
+    def kept(self, sites: int, f: int) -> int:
+        """How many are averaged."""
+        ...
+
+    def weighed(self, gram: Array, f: int) -> Array:
+        """Equal parts of the chosen."""
+        order = scores(squared_distances(gram), f).argsort(kind="stable")
+        return _equal_parts(order[: self.kept(len(gram), f)], len(gram))
+
+    def _weights(self, rows: Rows, order: "NDArray[np.intp]", updates: object, sites: float | None) -> Array:
+        everybody = padded(rows, sites)
+        f = self.standing(len(everybody))
+        chosen = lowest(everybody, f, self.kept(len(everybody), f))
+        if chosen is None:
+            return super()._weights(rows, order, updates, sites)
+        return _equal_parts(chosen, len(everybody))[: len(rows)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Krum(ByScore):
     """The one update with the nearest neighbours (Blanchard and others 2017); meant for comparison.
 
     The score is the sum of squared distances to the n - f - 1 nearest others, as in "Fixing by mixing"
@@ -36,20 +66,13 @@ class Krum(ByGeometry):
         """It breaks; somebody who knows that may still compare it with others."""
         return "suffers" if self.allow_fragile else "breaks"
 
-    @classmethod
-    def fewest(cls, f: int) -> int:
-        """The fewest sites among which f liars can be stood."""
-        return 2 * f + 3 if f else 1
-
-    def weighed(self, gram: Array, f: int) -> Array:
-        """All of the update with the lowest score; of several, the first by name."""
-        weights = np.zeros(len(gram))
-        weights[_scores(squared_distances(gram), f).argmin()] = 1.0
-        return weights
+    def kept(self, sites: int, f: int) -> int:
+        """One, with the lowest score."""
+        return 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiKrum(ByGeometry):
+class MultiKrum(ByScore):
     """The mean of the n - f updates with the lowest scores of Krum (Blanchard and others 2017).
 
     It stands f of at least 2 f + 3 sites, and costs little without liars; honest sites that differ from the
@@ -63,17 +86,9 @@ class MultiKrum(ByGeometry):
         """It averages noise, but over those whom noise has brought together."""
         return "suffers"
 
-    @classmethod
-    def fewest(cls, f: int) -> int:
-        """The fewest sites among which f liars can be stood."""
-        return 2 * f + 3 if f else 1
-
-    def weighed(self, gram: Array, f: int) -> Array:
-        """Equal parts of the chosen."""
-        chosen = _scores(squared_distances(gram), f).argsort(kind="stable")[: len(gram) - f]
-        weights = np.zeros(len(gram))
-        weights[chosen] = 1 / len(chosen)
-        return weights
+    def kept(self, sites: int, f: int) -> int:
+        """All but f."""
+        return sites - f
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +150,10 @@ class Bulyan(Rule):
         return np.take_along_axis(columns, ranks, axis=1).mean(axis=1)
 
 
-def _scores(distances: Array, f: int) -> Array:
-    """The sum of the squared distances to the n - f - 1 nearest others; oneself is at none."""
-    return np.sort(distances, axis=1)[:, : len(distances) - f].sum(axis=1)
+def _equal_parts(chosen: "NDArray[np.intp]", sites: int) -> Array:
+    weights = np.zeros(sites)
+    weights[chosen] = 1 / len(chosen)
+    return weights
 
 
 def _ranked(distances: Array) -> "tuple[Array, NDArray[np.intp], NDArray[np.intp]]":

@@ -18,7 +18,7 @@ from tacit.batched import batches
 from tacit.keys import Key
 from tacit.privacy.audit import Evidence, ratios, sides
 from tacit.privacy.blind import BlindSites
-from tacit.privacy.mechanism import Contributions, Norm, ProtectedRecords
+from tacit.privacy.mechanism import Contributions, Norm, ProtectedRecords, Unprotected
 from tacit.privacy.release import Release
 from tacit.privacy.whole import ProtectedSites
 from tacit.sites.sampling import Poisson
@@ -189,6 +189,9 @@ class CanariedSites(ProtectedSites):
             answers = super().at_site(rows, key / "canaries").numpy()
             self.canaries.heard(price, answers, rows.numpy() / LONG, {None: key.path[:-2]}, places)
         return super().at_site(update, key)
+
+    # Canaries leave with one site after the other.
+    at_sites = Unprotected.at_sites
 
     def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
         """The aggregate as it leaves; so do those of the canaries' federations."""

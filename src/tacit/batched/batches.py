@@ -7,7 +7,6 @@ batch stays empty. Shuffled batches are for work whose price counts on no draw.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,24 +82,11 @@ def poisson(
         keys: One for each site.
         coupled: Whether the records drawn at a site are the members of one unit, instead of a unit each.
     """
-    draws = [
-        (key / "batches").secret().uniform((steps, int(size))) < rate
-        for key, size in zip(keys, cohort.sizes, strict=True)
-    ]
-    sites = np.repeat(np.arange(len(cohort)), cohort.sizes)
-    firsts = np.repeat(cohort.starts - np.cumsum(cohort.sizes) + cohort.sizes, cohort.sizes)
-    positions = np.arange(len(sites)) + firsts
-    step, found = np.nonzero(np.concatenate(draws, axis=1))
-    places = step * len(cohort) + sites[found]
-    # How many each site has in each step, and where a record stands among them.
-    sizes = np.bincount(places, minlength=steps * len(cohort))
-    columns = np.arange(len(found)) - (np.cumsum(sizes) - sizes)[places]
-    ends = np.cumsum(sizes.reshape(steps, -1).sum(axis=1)).tolist()
-    for number, (begin, end) in enumerate(pairwise([0, *ends])):
-        here = sizes[number * len(cohort) : (number + 1) * len(cohort)]
-        rows = np.zeros((len(cohort), max(int(here.max()), 1)), dtype=np.int64)
-        rows[sites[found[begin:end]], columns[begin:end]] = positions[found[begin:end]]
-        yield _batch(rows, np.arange(rows.shape[1]) < here[:, None], coupled=coupled)
+    rows, present = _drawn(cohort, steps, rate, keys)
+    widths = np.maximum(present.sum(axis=2).max(axis=1), 1).tolist()
+    chance = Chance(keys)
+    for number, width in enumerate(widths):
+        yield _batch(rows[number, :, :width], present[number, :, :width], chance, coupled=coupled)
 
 
 def shuffled(
@@ -111,15 +97,22 @@ def shuffled(
     A site with fewer records has fewer steps: a batch holds the sites that still work, which come first as
     long as the cohort has its larger sites first.
     """
-    dealt = [
-        _dealt(int(start), (key / "batches").secret().uniform((epochs, int(records))), size)
-        for start, records, key in zip(cohort.starts, cohort.sizes, keys, strict=True)
-    ]
-    for step in range(max(len(site) for site in dealt)):
-        working = [site[step] for site in dealt if step < len(site)]
-        rows = np.stack(working)
-        present = rows >= 0
-        yield _batch(np.where(present, rows, 0), present, coupled=coupled)
+    chance, counts = Chance(keys), -(-cohort.sizes // size)
+    dealt = np.full((len(cohort), epochs * int(counts.max()), size), -1, dtype=np.int64)
+    for records in np.unique(cohort.sizes).tolist():
+        # Sites of one size are dealt together: a call of numpy costs more than sorting a small site.
+        alike = np.flatnonzero(cohort.sizes == records)
+        streams = [(keys[site] / "batches").secret() for site in alike.tolist()]
+        order = np.argsort(np.stack([stream.uniform((epochs, records)) for stream in streams]), axis=2)
+        steps = -(-records // size)
+        room = np.full((len(alike), epochs, steps * size), -1, dtype=np.int64)
+        room[:, :, :records] = order + cohort.starts[alike, None, None]
+        dealt[alike, : epochs * steps] = room.reshape(len(alike), epochs * steps, size)
+    present = dealt >= 0
+    dealt[~present] = 0
+    for step in range(dealt.shape[1]):
+        working = epochs * counts > step
+        yield _batch(dealt[working, step], present[working, step], chance, coupled=coupled)
 
 
 def grouped(cohort: Cohort, steps: int, rate: float, groups: int, keys: Sequence[Key]) -> Iterator[Batch]:
@@ -137,22 +130,46 @@ def grouped(cohort: Cohort, steps: int, rate: float, groups: int, keys: Sequence
         [np.flatnonzero(site == group) + int(start) for group in range(groups)]
         for site, start in zip(labels, cohort.starts, strict=True)
     ]
+    chance = Chance(keys)
     for step in range(steps):
         chosen = [
             [site[group] for group in np.flatnonzero(drawn[step])]
             for site, drawn in zip(members, draws, strict=True)
         ]
-        yield _padded_groups(chosen)
+        yield _padded_groups(chosen, chance)
 
 
-def _batch(rows: Integers, present: Marks, *, coupled: bool) -> Batch:
+def _drawn(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> tuple[Integers, Marks]:
+    """Positions of who is drawn, and where somebody is (steps, sites, the most that a site draws).
+
+    All steps at once: a call of numpy costs more than what it does for one.
+    """
+    draws = [
+        (key / "batches").secret().uniform((steps, int(size))) < rate
+        for key, size in zip(keys, cohort.sizes, strict=True)
+    ]
+    sites = np.repeat(np.arange(len(cohort)), cohort.sizes)
+    firsts = np.repeat(cohort.starts - np.cumsum(cohort.sizes) + cohort.sizes, cohort.sizes)
+    positions = np.arange(len(sites)) + firsts
+    step, found = np.nonzero(np.concatenate(draws, axis=1))
+    places = step * len(cohort) + sites[found]
+    # How many each site has in each step, and where a record stands among them.
+    sizes = np.bincount(places, minlength=steps * len(cohort))
+    columns = np.arange(len(found)) - (np.cumsum(sizes) - sizes)[places]
+    rows = np.zeros((len(sizes), max(int(sizes.max()), 1)), dtype=np.int64)
+    rows[places, columns] = positions[found]
+    shape = (steps, len(cohort), rows.shape[1])
+    return rows.reshape(shape), (np.arange(rows.shape[1]) < sizes[:, None]).reshape(shape)
+
+
+def _batch(rows: Integers, present: Marks, chance: Chance, *, coupled: bool) -> Batch:
     """A batch of records: units of one member each, or one unit of all."""
     if coupled:
-        return Batch(rows[:, None], present[:, None])
-    return Batch(rows[:, :, None], present[:, :, None])
+        return Batch(rows[:, None], present[:, None], chance)
+    return Batch(rows[:, :, None], present[:, :, None], chance)
 
 
-def _padded_groups(chosen: list[list[Integers]]) -> Batch:
+def _padded_groups(chosen: list[list[Integers]], chance: Chance) -> Batch:
     units = max(1, *(len(site) for site in chosen))
     size = max([1, *(len(group) for site in chosen for group in site)])
     rows = np.zeros((len(chosen), units, size), dtype=np.int64)
@@ -161,13 +178,4 @@ def _padded_groups(chosen: list[list[Integers]]) -> Batch:
         for unit, group in enumerate(groups):
             rows[site, unit, : len(group)] = group
             present[site, unit, : len(group)] = True
-    return Batch(rows, present)
-
-
-def _dealt(start: int, draws: NDArray[np.float64], size: int) -> Integers:
-    """Positions (steps, size) of a site, ordered by its draws; -1 where an epoch ends with a short batch."""
-    epochs, records = draws.shape
-    steps = -(-records // size)
-    dealt = np.full((epochs, steps * size), -1, dtype=np.int64)
-    dealt[:, :records] = np.argsort(draws, axis=1) + start
-    return dealt.reshape(epochs * steps, size)
+    return Batch(rows, present, chance)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial, reduce
 from typing import Literal, Protocol
 
@@ -100,11 +99,10 @@ def _walk(
     weights = start.copy()
     optimizer = OPTIMIZERS[work.optimizer](start.shape, work.lr)
     expected = _expected(work, cohort)
-    noise, chance = [key / "noise" for key in keys], batches.Chance(keys)
+    noise = [key / "noise" for key in keys]
     for step, batch in enumerate(_batches(work, cohort, keys)):
         # Sites that are done with their shuffled batches wait; they are the last ones.
         here = len(batch.rows)
-        batch = replace(batch, chance=chance)
         contributions = Pieces.of(program, weights[:here], batch, cohort.store)
         sums = mechanism.noisy_sums(contributions, noise[:here], step)
         sums /= (batch.counts if expected is None else expected[:here])[:, None]

@@ -6,6 +6,7 @@ and a length of 0 would let a gradient out as it is. Such units are measured aga
 """
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +39,7 @@ def lengths(parts: Sequence[Part], units: int, norm: Norm) -> Array:
         No length is too small by more than a rounding, or by more than 1e-100, whatever numbers are given.
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        found = _by_squares(parts, units) if norm == "l2" else _by_sums(parts, units)
-    found[~np.isfinite(found)] = np.inf
-    return found
+        return _by_squares(parts, units) if norm == "l2" else _by_sums(parts, units)
 
 
 def _by_sums(parts: Sequence[Part], units: int) -> Array:
@@ -59,6 +58,7 @@ def _by_sums(parts: Sequence[Part], units: int) -> Array:
             written += np.abs(back.sum(axis=2)).sum(axis=2)
         # As in `_of_groups`.
         found += written + ROUNDING * _besides(single.reshape(*found.shape, -1))
+    found[~np.isfinite(found)] = np.inf
     return found
 
 
@@ -67,24 +67,25 @@ def _by_squares(parts: Sequence[Part], units: int) -> Array:
     sites, records = parts[0][0].shape[:2]
     # What went in, then what came back, of all layers: few calls, as most batches are small.
     squares = np.empty((2, len(parts), sites, records))
-    for place, (inputs, signals, bias) in enumerate(parts):
+    for place, (inputs, signals, _) in enumerate(parts):
         np.vecdot(inputs, inputs, out=squares[0, place])
         np.vecdot(signals, signals, out=squares[1, place])
-        if bias:
-            squares[0, place] += 1
+    squares[0] += np.array([[[bias]] for *_, bias in parts], dtype=np.float64)
     single = squares[0] * squares[1]
     if records == units:
-        found = single.sum(axis=0)
+        found = reduce(np.add, single[1:], single[0])
     else:
         apart = [(_by_unit(a, units), _by_unit(b, units), c) for a, b, c in parts]
         found = np.sum([_of_groups(*part, each) for part, each in zip(apart, single, strict=True)], axis=0)
     np.sqrt(found, out=found)
     # The usual case first, which costs one look at small arrays; NaN is not in it.
-    if not squares.max(initial=0.0) < MOST:
-        unsure = ~(squares < MOST).reshape(-1, sites, units, records // units).all(axis=(0, 3))
+    sure = squares < MOST
+    if np.count_nonzero(sure) < sure.size:
+        unsure = ~sure.reshape(-1, sites, units, records // units).all(axis=(0, 3))
         found[unsure] = _scaled(
             [(_by_unit(a, units)[unsure], _by_unit(b, units)[unsure], c) for a, b, c in parts]
         )
+        found[~np.isfinite(found)] = np.inf
     return found
 
 

@@ -33,14 +33,9 @@ class Engine(Protocol):
 
 def work(task: Trains, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
     """Train a cohort and let each update out only through the mechanism: the site's whole side of a round."""
-    import torch
-
     trained = task.train(state, cohort, mechanism, key)
-    guarded = [
-        mechanism.at_site(update, key / name / "update")
-        for name, update in zip(trained.names, trained.matrix, strict=True)
-    ]
-    return replace(trained, matrix=torch.stack(guarded))
+    keys = [key / name / "update" for name in trained.names]
+    return replace(trained, matrix=mechanism.at_sites(trained.matrix, keys))
 
 
 def seen(updates: Updates, mechanism: Mechanism) -> Updates:

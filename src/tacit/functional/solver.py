@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg.lapack import dtrtri
+from scipy.linalg.lapack import dpotrf, dsyevd, dtrtri
 
 from tacit.errors import InvalidValue, require
 
@@ -60,7 +60,7 @@ def prepare(
         basis, slopes = _both_diagonal(left, _with_diagonal(right, along_t * np.ones(moments.shape[-1])))
     if rough_y.ndim == 1:
         return Prepared(basis, 1 / (1 + slopes[..., None] * rough_y), None)
-    roots, rotation = np.linalg.eigh(rough_y)
+    roots, rotation = _eigen(rough_y)
     return Prepared(basis, 1 / (1 + slopes[..., None] * roots), rotation)
 
 
@@ -117,19 +117,37 @@ def _both_diagonal(left: Array, right: Array) -> tuple[Array, Array]:
         return whitener, np.zeros(left.shape[:-1])
     turned = whitener.swapaxes(-1, -2)
     scaled = turned * right[..., None, :] if right.ndim < left.ndim else turned @ right
-    roots, rotation = np.linalg.eigh(scaled @ whitener)
+    roots, rotation = _eigen(scaled @ whitener)
     # Roughness is never negative; rounding can make its smallest roots so.
     return whitener @ rotation, np.maximum(roots, 0.0)
+
+
+def _eigen(matrix: Array) -> tuple[Array, Array]:
+    """Eigenvalues and eigenvectors, of a symmetric matrix or of a stack of them."""
+    if matrix.ndim > 2:
+        return np.linalg.eigh(matrix)
+    # A small one takes numpy longer to look at than to decompose.
+    roots, rotation, failed = dsyevd(matrix, lower=1)
+    return (roots, rotation) if failed == 0 else np.linalg.eigh(matrix)
 
 
 def _whitener(left: Array) -> Array:
     """W with W' left W = 1: the inverse of the transposed Cholesky factor."""
     require(bool(np.isfinite(left).all()), "G + ls Ox", "not finite", "finite numbers")
     try:
-        factor = np.linalg.cholesky(left)
+        inverse = _inverse_factor(left)
     except np.linalg.LinAlgError:
         found = f"smallest eigenvalue {np.linalg.eigvalsh(left).min():.3g}"
         raise InvalidValue(f"G + ls Ox with {found} is not allowed: it must be positive definite") from None
-    # Half the work where there is one alone; numpy inverts stacks, but knows nothing of triangles.
-    inverse = dtrtri(factor, lower=1)[0] if left.ndim == 2 else np.linalg.inv(factor)
-    return np.asarray(inverse, dtype=np.float64).swapaxes(-1, -2)
+    return inverse.swapaxes(-1, -2)
+
+
+def _inverse_factor(left: Array) -> Array:
+    """The inverse of the Cholesky factor."""
+    if left.ndim > 2:
+        return np.asarray(np.linalg.inv(np.linalg.cholesky(left)), dtype=np.float64)
+    factor, failed = dpotrf(left, lower=1, clean=1)
+    if failed:
+        raise np.linalg.LinAlgError
+    # Half the work: numpy inverts stacks, but knows nothing of triangles.
+    return np.asarray(dtrtri(factor, lower=1)[0], dtype=np.float64)

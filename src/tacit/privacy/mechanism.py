@@ -29,6 +29,8 @@ NoiseLaw = Literal["gaussian", "laplace"]
 # The standard deviation of noise of scale 1.
 DEVIATIONS: dict[NoiseLaw, float] = {"gaussian": 1.0, "laplace": math.sqrt(2)}
 NORMS: dict[NoiseLaw, Norm] = {"gaussian": "l2", "laplace": "l1"}
+# The smallest normal number.
+TINY = float(np.finfo(np.float64).tiny)
 
 
 class Contributions(Protocol):
@@ -63,6 +65,10 @@ class Mechanism(Protocol):
 
     def at_site(self, update: "Tensor", key: Key) -> "Tensor":
         """The update of a site (coordinates), as it leaves the site."""
+        ...
+
+    def at_sites(self, updates: "Tensor", keys: Sequence[Key]) -> "Tensor":
+        """The updates of several (sites, coordinates), each as it leaves its own; one key for each."""
         ...
 
     def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
@@ -156,6 +162,12 @@ class Unprotected:
     def at_site(self, update: "Tensor", key: Key) -> "Tensor":
         """The update as it is."""
         return update
+
+    def at_sites(self, updates: "Tensor", keys: Sequence[Key]) -> "Tensor":
+        """The updates, one after the other."""
+        import torch
+
+        return torch.stack([self.at_site(update, key) for update, key in zip(updates, keys, strict=True)])
 
     def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
         """The aggregate as it is."""
@@ -253,9 +265,7 @@ class ProtectedRecords(Unprotected):
         """
         factors = clip_factors(contributions.lengths(NORMS[self.law]), self.clip)
         totals, scale = contributions.total(factors), self.multiplier * self.clip
-        for site, (total, key) in enumerate(zip(totals, keys, strict=True)):
-            totals[site] = noised(total, self.law, scale, key / step, self.rehearsal)
-        return totals
+        return noised(totals, self.law, scale, [key / step for key in keys], self.rehearsal)
 
     def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
         """The sum of clipped rows plus noise; with no rows at all, noise alone."""
@@ -333,17 +343,19 @@ def clip_factors(lengths: Array, bound: float) -> Array:
     """
     require_bound("bound", bound)
     # Lengths that are sums over products are rounded more than once: long ones shrink by a little more.
-    factors = np.asarray(bound * (1 - 1e-9) / np.maximum(lengths, bound), dtype=np.float64)
-    factors[lengths <= bound] = 1.0
+    shrunk = np.asarray(bound * (1 - 1e-9) / np.maximum(lengths, bound), dtype=np.float64)
+    factors = np.where(lengths <= bound, 1.0, shrunk)
     # A factor that is not a normal number could have been rounded up to a multiple of itself; NaN is none.
-    factors[~(factors >= np.finfo(np.float64).tiny)] = 0.0
-    return factors
+    normal = factors >= TINY
+    return factors if np.count_nonzero(normal) == normal.size else np.where(normal, factors, 0.0)
 
 
-def noised(values: Array, law: NoiseLaw, scale: float, key: Key, rehearsal: bool) -> Array:
-    """The values with noise; refused where it repeats and nobody said so."""
-    noise.refuse_undeclared(key, rehearsal)
-    return (noise.gaussian if law == "gaussian" else noise.laplace)(values, scale, key)
+def noised(values: Array, law: NoiseLaw, scale: float, key: Key | Sequence[Key], rehearsal: bool) -> Array:
+    """The values with noise, from one key or one for each row; refused where it repeats unsaid."""
+    keys = [key] if isinstance(key, Key) else key
+    for each in keys:
+        noise.refuse_undeclared(each, rehearsal)
+    return (noise.gaussian if law == "gaussian" else noise.laplace)(values, scale, *keys)
 
 
 def array_of(values: "Tensor") -> Array:

@@ -40,6 +40,7 @@ COUNT_SHARE = 0.02
 # The longest bound that is one; the shortest is its inverse. Beyond, powers of it are no numbers, and lengths
 # that are to be held against it vanish in the arithmetic.
 LONGEST = 1e50
+BOUNDS = f"a number above {1 / LONGEST:g} and below {LONGEST:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,5 +330,4 @@ class Open:
 
 def require_bound(field: str, given: object) -> None:
     """Refuse what is no bound of a contribution, or one that double precision has no lengths for."""
-    allowed = f"a number above {1 / LONGEST:g} and below {LONGEST:g}"
-    require(between(given, 1 / LONGEST, LONGEST), field, given, allowed)
+    require(between(given, 1 / LONGEST, LONGEST), field, given, BOUNDS)

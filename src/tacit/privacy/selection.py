@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import require, require_positive, require_word
-from tacit.keys import Key
+from tacit.keys import Key, tails
 from tacit.privacy.noise import GRID_BITS, refuse_undeclared
 from tacit.privacy.release import Release
 
@@ -124,6 +124,6 @@ def _noisiest(weights: Array, rule: Rule, key: Key, inputs: bytes) -> int:
     Gumbel noise gives exactly the exponential mechanism; exponential noise gives permute-and-flip (Ding and
     others 2021). Nothing is exponentiated, so weights of any size are safe.
     """
-    draws = -np.log(key.secret(inputs).tails(weights.shape)[1])
+    draws = -np.log(tails([key.secret(inputs)], weights.size)[1]).reshape(weights.shape)
     noise = draws if rule == "permute-and-flip" else -np.log(draws)
     return int(np.argmax(weights + noise))

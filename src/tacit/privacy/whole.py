@@ -1,7 +1,7 @@
 """Whole updates under protection: what a site sends is clipped, and somebody adds noise to it."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -56,11 +56,18 @@ class ProtectedSites(Unprotected):
 
     def at_site(self, update: "Tensor", key: Key) -> "Tensor":
         """The clipped update; with noise if the site does not trust the server."""
-        short = clipped(update, self.law, self.clip)
+        return self._guarded(update, key)
+
+    def at_sites(self, updates: "Tensor", keys: Sequence[Key]) -> "Tensor":
+        """The same for all rows in one go."""
+        return self._guarded(updates, keys)
+
+    def _guarded(self, updates: "Tensor", key: Key | Sequence[Key]) -> "Tensor":
+        short = clipped(updates, self.law, self.clip)
         if self.where == "server":
             return short
         scale = self.multiplier * self.clip
-        return tensor_like(noised(array_of(short), self.law, scale, key, self.rehearsal), update)
+        return tensor_like(noised(array_of(short), self.law, scale, key, self.rehearsal), updates)
 
     def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
         """The aggregate; with noise if the server is trusted to add it."""

@@ -6,6 +6,7 @@ in each interval. The hazard that an interval adds is the ratio of the two.
 
 import math
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism, Rows
+from tacit.privacy.work import Norm
 from tacit.sites.site import Cohort
 from tacit.sites.tables import Table
 from tacit.survival.histograms import nearest_counts
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from tacit.survival.relative import Relative
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 # Hazard ratios beyond which a record counts for less: under noise, so that none needs to be clipped; without
 # it, so that a handful of outliers does not stand for everybody.
@@ -57,23 +60,25 @@ class Breslow:
 
         most = USUAL_RISK if mechanism.deviation(1) > 0 else LARGEST_RISK
         told = [
-            mechanism.noisy_sums(Rows(torch.from_numpy(rows)[None]), [key / name / "noise"], 0)[0]
-            for name, rows in zip(cohort.names, self._rows(state, cohort, most), strict=True)
+            mechanism.noisy_sums(part, [key / name / "noise"], 0)[0]
+            for name, part in zip(cohort.names, self._parts(state, cohort, most), strict=True)
         ]
         return Updates(cohort.names, torch.from_numpy(np.stack(told)))
 
-    def _rows(self, state: "Tensor", cohort: Cohort, most: float) -> list[Array]:
-        """What the records of each site contribute; in one go where all sites have the same state."""
+    def _parts(self, state: "Tensor", cohort: Cohort, most: float) -> "list[AtRisk]":
+        """What the records of each site contribute; looked at in one go where all have the same state."""
+        store = cohort.store
+        seen, exposed, weight = _known(tuple(self._ends), self._unit, store)
+        spans = [slice(start, start + size) for start, size in zip(cohort.starts, cohort.sizes, strict=True)]
         if state.ndim > 1:
-            return [
-                self.contributions(own, cohort.records_of(place), most) for place, own in enumerate(state)
-            ]
-        places = [
-            np.arange(start, start + size, dtype=np.int64)
-            for start, size in zip(cohort.starts.tolist(), cohort.sizes.tolist(), strict=True)
+            risks = [self._risks(own, store.features[span]) for own, span in zip(state, spans, strict=True)]
+        else:
+            together = self._risks(state, np.concatenate([store.features[span] for span in spans]))
+            risks = np.split(together, np.cumsum(cohort.sizes)[:-1])
+        return [
+            AtRisk(own, seen[span], exposed[span], weight[span], most)
+            for own, span in zip(risks, spans, strict=True)
         ]
-        rows = self.contributions(state, cohort.store.take(np.concatenate(places)), most)
-        return np.split(rows, np.cumsum(cohort.sizes)[:-1])
 
     def contributions(self, state: "Tensor", table: Table, most: float = math.inf) -> Array:
         """What each record adds: its event, and its risk while it was there (records, 2 x intervals).
@@ -81,14 +86,12 @@ class Breslow:
         A record whose risk is above `most` counts for less in both. That depends on its features alone, so
         the ratio of events to risk stays right.
         """
-        ends = self._ends
-        risks = np.exp(np.minimum(self.task.log_risks(state, table.features), 50.0))
-        own = np.searchsorted(ends, table.targets["time"], side="left")
-        events = (own[:, None] == np.arange(len(ends))) & (table.targets["event"] > 0)[:, None]
-        weight = np.minimum(most / risks.max(axis=1, keepdims=True), 1.0)
-        if "weight" in table.targets:
-            weight = weight * table.targets["weight"][:, None]
-        return weight * np.hstack([events, self._unit * exposures(ends, table.targets) * risks])
+        known = _known(tuple(self._ends), self._unit, table)
+        return AtRisk(self._risks(state, table.features), *known, most).rows
+
+    def _risks(self, state: "Tensor", features: Array) -> Array:
+        """Hazard ratios (records, intervals), or one column where they stay the same."""
+        return np.exp(np.minimum(self.task.log_risks(state, features), 50.0))
 
     def close(self, state: "Tensor", combined: "Tensor", noise: float = 0.0) -> "Tensor":
         """The state, followed by the hazard that each interval adds."""
@@ -115,3 +118,61 @@ class Breslow:
     @property
     def _trained(self) -> int:
         return self.task.program(len(self.task.columns)).size
+
+
+@lru_cache(maxsize=2)
+def _known(ends: tuple[float, ...], unit: float, table: Table) -> tuple[Integers, Array, Array]:
+    """The interval of each event, one beyond the last where there is none; exposures in units; weights."""
+    found = np.asarray(ends)
+    own = np.searchsorted(found, table.targets["time"], side="left")
+    seen = np.where(table.targets["event"] > 0, own, len(ends))
+    weight = table.targets.get("weight", np.ones(len(table)))
+    return seen, unit * exposures(found, table.targets), weight
+
+
+class AtRisk:
+    """Events and risk of the records of a site (`tacit.privacy.mechanism.Contributions`).
+
+    They are written out where somebody asks how long they are, and only then.
+
+    Args:
+        risks: Hazard ratios (records, intervals), or one column.
+        seen: The interval of each event; one beyond the last where there is none.
+        exposed: How long each was there in each interval (records, intervals).
+        weight: What each counts for.
+        most: The risk above which a record counts for less.
+    """
+
+    def __init__(self, risks: Array, seen: Integers, exposed: Array, weight: Array, most: float) -> None:
+        self._risks, self._seen, self._exposed = risks, seen, exposed
+        self._weight = weight * np.minimum(most / risks.max(axis=1), 1.0)
+
+    @cached_property
+    def rows(self) -> Array:
+        """What each record adds (records, 2 x intervals)."""
+        intervals = int(self._exposed.shape[1])
+        events = (self._seen[:, None] == np.arange(intervals)).astype(np.float64)
+        return self._weight[:, None] * np.hstack([events, self._exposed * self._risks])
+
+    def lengths(self, norm: Norm) -> Array:
+        """The length of each row (1, records)."""
+        return self._written.lengths(norm)
+
+    def total(self, factors: Array | None) -> Array:
+        """The sums over records (1, 2 x intervals), each times its factor."""
+        if factors is not None:
+            return self._written.total(factors)
+        intervals = self._exposed.shape[1]
+        seen = np.bincount(self._seen, self._weight, minlength=intervals + 1)
+        events = np.asarray(seen[:intervals], dtype=np.float64)
+        if self._risks.shape[1] == 1:
+            at_risk = (self._weight * self._risks[:, 0]) @ self._exposed
+        else:
+            at_risk = np.einsum("r,ri,ri->i", self._weight, self._exposed, self._risks)
+        return np.concatenate([events, at_risk])[None]
+
+    @property
+    def _written(self) -> Rows:
+        import torch
+
+        return Rows(torch.from_numpy(self.rows)[None])

@@ -6,6 +6,7 @@ so by name. What the other scores need as well, checked arrays and inverse proba
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -88,11 +89,8 @@ def brier(
     Returns:
         One score for each of `times` (times,): 0 is perfect, and 0.25 is what a constant 1/2 gets.
     """
-    happenings = outcomes(time, event)
     grid = numbers("times", times, None, "a list of them")
-    surviving = probabilities("survival", survival, (len(happenings[0]), len(grid)), "(records, times)")
-    curve = _censoring(*happenings) if censoring is None else censoring
-    return _brier(*happenings, surviving, grid, curve, weighting(*happenings, curve, rule))
+    return Brier(time, event, grid, censoring=censoring, rule=rule)(survival)
 
 
 def integrated_brier(
@@ -114,41 +112,83 @@ def integrated_brier(
         censoring: As for `brier`.
         rule: As for `brier`.
     """
-    grid = numbers("times", times, None, "a list of them")
-    require(len(grid) > 1 and rising(grid), "times", shown(grid), "at least two, in increasing order")
-    scores = brier(time, event, survival, grid, censoring=censoring, rule=rule)
-    return float(np.diff(grid) @ (scores[1:] + scores[:-1]) / 2 / (grid[-1] - grid[0]))
+    return Brier(time, event, times, censoring=censoring, rule=rule).integrated(survival)
 
 
-def _brier(
-    times: Floats,
-    events: Integers,
-    survival: Floats,
-    grid: Floats,
-    curve: Curve,
-    weigh: Callable[[ArrayLike], Floats],
-) -> Floats:
-    order = np.argsort(times, kind="stable")
-    times, events = times[order], events[order]
-    # One row for each time, records in the order of theirs: the past and the future are two slices of it.
-    rows = survival.T[:, order]
-    past = np.searchsorted(times, grid, side="right")
-    reached = int(past.max(initial=0))
-    happened = (events == 1) & (np.arange(len(times)) < reached)
-    weights = np.zeros_like(times)
-    weights[happened] = inverse(times[happened], weigh)
-    ongoing = np.zeros_like(grid)
-    followed = past < len(times)
-    ongoing[followed] = inverse(grid[followed], curve)
-    if rows.size <= FEW_PREDICTIONS:
-        early = np.arange(len(times)) < past[:, None]
-        errors = np.where(early, rows, 1 - rows) ** 2
-        return (errors * np.where(early, weights, ongoing[:, None])).sum(axis=1) / len(times)
-    scores = np.empty_like(grid)
-    for index, (row, split) in enumerate(zip(rows, past, strict=True)):
-        early, late = row[:split], 1 - row[split:]
-        scores[index] = (weights[:split] * early) @ early + ongoing[index] * (late @ late)
-    return scores / len(times)
+class Brier:
+    """The Brier scores of some records, ready for one prediction after the other.
+
+    Args:
+        time: As for `brier`.
+        event: As for `brier`.
+        times: As for `brier`.
+        censoring: As for `brier`.
+        rule: As for `brier`.
+    """
+
+    def __init__(
+        self,
+        time: ArrayLike,
+        event: ArrayLike,
+        times: ArrayLike,
+        *,
+        censoring: Curve | None = None,
+        rule: Rule = "left",
+    ) -> None:
+        self._time, self._event = outcomes(time, event)
+        self.times = numbers("times", times, None, "a list of them")
+        self._curve = _censoring(self._time, self._event) if censoring is None else censoring
+        self._weigh = weighting(self._time, self._event, self._curve, rule)
+
+    def __call__(self, survival: ArrayLike) -> Floats:
+        """The score at each of the times (times,) of predictions for them (records, times)."""
+        shape = (len(self._time), len(self.times))
+        predicted = probabilities("survival", survival, shape, "(records, times)")
+        if predicted.size > FEW_PREDICTIONS:
+            return self._sliced(predicted)
+        surviving, weights = self._everything
+        errors = predicted - surviving
+        errors *= errors
+        return np.einsum("rt,rt->t", errors, weights) / len(self._time)
+
+    def integrated(self, survival: ArrayLike) -> float:
+        """The mean of the score over the span of the times, by the trapezoid rule."""
+        grid = self.times
+        require(len(grid) > 1 and rising(grid), "times", shown(grid), "at least two, in increasing order")
+        scores = self(survival)
+        return float(np.diff(grid) @ (scores[1:] + scores[:-1]) / 2 / (grid[-1] - grid[0]))
+
+    @cached_property
+    def _everything(self) -> tuple[Floats, Floats]:
+        """Who survives each of the times, and what that counts for (records, times)."""
+        surviving = self._time[:, None] > self.times
+        happened = (self._time <= self.times.max(initial=-np.inf)) & (self._event == 1)
+        weights = np.where(surviving, self._ongoing(self.times < self._time.max()), 0.0)
+        early = inverse(self._time[happened], self._weigh)[:, None]
+        weights[happened] = np.where(surviving[happened], weights[happened], early)
+        return surviving.astype(np.float64), weights
+
+    def _ongoing(self, followed: NDArray[np.bool_]) -> Floats:
+        """What somebody who survives each of the times counts for (times,), where there is somebody."""
+        weights = np.zeros_like(self.times)
+        weights[followed] = inverse(self.times[followed], self._curve)
+        return weights
+
+    def _sliced(self, survival: Floats) -> Floats:
+        """The scores without an array for everything that is known of the records."""
+        order = np.argsort(self._time, kind="stable")
+        times, events = self._time[order], self._event[order]
+        # One row for each time, records in the order of theirs: the past and the future are two slices of it.
+        rows = survival.T[:, order]
+        past = np.searchsorted(times, self.times, side="right")
+        happened = (events == 1) & (np.arange(len(times)) < int(past.max(initial=0)))
+        weights = np.zeros_like(times)
+        weights[happened] = inverse(times[happened], self._weigh)
+        ongoing, scores = self._ongoing(past < len(times)), np.empty_like(self.times)
+        for index, (row, split) in enumerate(zip(rows, past, strict=True)):
+            early, late = row[:split], 1 - row[split:]
+            scores[index] = (weights[:split] * early) @ early + ongoing[index] * (late @ late)
+        return scores / len(times)
 
 
 def _censoring(times: Floats, events: Integers) -> Curve:

@@ -5,6 +5,7 @@ n records, and for Antolini's as often as there are times.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -27,7 +28,9 @@ from tacit.survival.brier import (
 
 Ties = Literal["half", "pycox", "adjusted"]
 # Fewer pairs than this are compared one by one, which is faster than to be clever.
-FEW_PAIRS = 2**16
+FEW_PAIRS = 2**17
+# The same where each column of predictions would be looked at by itself.
+SOME_PAIRS = 2**21
 
 
 def harrell(time: ArrayLike, event: ArrayLike, risk: ArrayLike) -> float:
@@ -41,13 +44,38 @@ def harrell(time: ArrayLike, event: ArrayLike, risk: ArrayLike) -> float:
         event: 1 where the event was seen, 0 where the record is censored (records,).
         risk: Any score that is higher for earlier events (records,).
     """
-    times, events = outcomes(time, event)
-    risks = numbers("risk", risk, times.shape, "one per record")
-    line = _line_up(times, events)
-    pairs = int(line.ahead.sum())
-    _require_pairs(pairs > 0, events)
-    lower, equal = count_below(risks[line.order], line.ahead, line.asking)
-    return (2 * int(lower.sum()) + int(equal.sum())) / (2 * pairs)
+    return Harrell(time, event)(risk)
+
+
+class Harrell:
+    """Harrell's C of some records, ready for one risk after the other.
+
+    Args:
+        time: As for `harrell`.
+        event: As for `harrell`.
+    """
+
+    def __init__(self, time: ArrayLike, event: ArrayLike) -> None:
+        times, self._events = outcomes(time, event)
+        self._line = _line_up(times, self._events)
+        self._pairs = int(self._line.ahead.sum())
+
+    def __call__(self, risk: ArrayLike) -> float:
+        """How often risks (records,) are in the right order."""
+        risks = numbers("risk", risk, self._events.shape, "one per record")
+        _require_pairs(self._pairs > 0, self._events)
+        line, values = self._line, risks[self._line.order]
+        if len(values) * len(line.asking) > FEW_PAIRS:
+            lower, equal = count_below(values, line.ahead, line.asking)
+            return (2 * int(lower.sum()) + int(equal.sum())) / (2 * self._pairs)
+        own = values[line.asking, None]
+        lower = int(np.count_nonzero((values < own) & self._compared))
+        return (lower + int(np.count_nonzero((values <= own) & self._compared))) / (2 * self._pairs)
+
+    @cached_property
+    def _compared(self) -> NDArray[np.bool_]:
+        """Which of the line are compared with each event (events, records)."""
+        return np.arange(len(self._line.order)) < self._line.ahead[:, None]
 
 
 def uno(
@@ -198,6 +226,8 @@ def _count_columns(
     # How many of the first `until` (questions, events) of the line survive each event's own column with a
     # lower probability than that event's record, and how many with an equal one, summed over events. Those
     # with a later column stand in front and are sorted; those with the same column are counted as for C.
+    if len(column) * len(line.asking) <= SOME_PAIRS:
+        return _count_all(survival, line, column, until)
     rows = np.ascontiguousarray(survival.T)
     lower, equal = np.zeros((2, len(until)), dtype=np.int64)
     descending = -column
@@ -213,3 +243,14 @@ def _count_columns(
         lower += below + found[0].reshape(asked.shape).sum(axis=1)
         equal += upto - below + found[1].reshape(asked.shape).sum(axis=1)
     return lower, equal
+
+
+def _count_all(
+    survival: Floats, line: _Line, column: NDArray[np.intp], until: Integers
+) -> tuple[Integers, Integers]:
+    # The same by looking at every pair.
+    seen = np.ascontiguousarray(survival[line.order].T)[column[line.asking]]
+    own = seen[np.arange(len(line.asking)), line.asking][:, None]
+    first = np.arange(len(column)) < until[:, :, None]
+    lower, equal = (np.count_nonzero(which & first, axis=(1, 2)) for which in (seen < own, seen == own))
+    return np.asarray(lower, dtype=np.int64), np.asarray(equal, dtype=np.int64)

@@ -35,19 +35,26 @@ class IncidenceLoss(GridLoss):
 
     def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The gradient in the scores; with ranking, of the loss of each unit, divided by its members."""
-        found = super().slopes(outputs, targets, present)
         if self.ranking == 0:
-            return found
+            return super().slopes(outputs, targets, present)
+        raised, beyond = _raised(outputs)
+        found = self._likely(raised, beyond, targets)
+        if "weight" in targets:
+            found *= targets["weight"][..., None]
         members = np.maximum(present.sum(axis=-1), 1)[..., None, None]
         found *= (1 - self.ranking) / members
         found[~present] = 0.0
-        found += self._ranked(outputs, targets, present) * (self.ranking / members**2)
+        ranked = self._ranked(_shares(raised, beyond), targets, present)
+        ranked *= self.ranking / members**2
+        found += ranked
         return found
 
     def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient of the negative log-likelihood in the scores."""
+        return self._likely(*_raised(outputs), targets)
+
+    def _likely(self, raised: Array, beyond: Array, targets: Mapping[str, Array]) -> Array:
         seen, possible = self.seen(targets)
-        raised, beyond = _raised(outputs)
         told = np.where(_any(seen)[..., None], seen, _shares(raised * possible, beyond))
         # Whoever was seen from an entry on had got there without an event.
         base = raised * self._open(targets["entry"]) if "entry" in targets else raised
@@ -65,7 +72,7 @@ class IncidenceLoss(GridLoss):
 
     def ranks(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The ranking term of each unit (sites, units)."""
-        return self._compared(outputs, targets, present)[2].sum(axis=(-1, -2))
+        return self._compared(_shares(*_raised(outputs)), targets, present)[1].sum(axis=(-1, -2))
 
     def chances(self, outputs: Array) -> Array:
         """The chance of each interval and cause (..., causes, intervals)."""
@@ -96,34 +103,37 @@ class IncidenceLoss(GridLoss):
         seen = happened[..., None] & (np.arange(self.causes * len(self.ends)) == place[..., None])
         return seen, self._open(targets["time"])
 
-    def _ranked(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+    def _ranked(self, chances: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The gradient of the ranking term in the scores."""
-        chances, seen, terms = self._compared(outputs, targets, present)
-        pull = terms / self.spread
-        slope = pull @ seen - pull.sum(axis=-2)[..., None] * seen
-        parts = slope.reshape(*outputs.shape[:-1], self.causes, len(self.ends))
-        inner = np.cumsum(parts[..., ::-1], axis=-1)[..., ::-1].reshape(outputs.shape)
-        return chances * (inner - (chances * inner).sum(axis=-1, keepdims=True))
+        seen, pull = self._compared(chances, targets, present)
+        pull /= self.spread
+        slope = pull @ seen
+        slope -= pull.sum(axis=-2)[..., None] * seen
+        parts = slope.reshape(*chances.shape[:-1], self.causes, len(self.ends))
+        inner = np.cumsum(parts[..., ::-1], axis=-1)[..., ::-1].reshape(chances.shape)
+        inner -= (chances * inner).sum(axis=-1, keepdims=True)
+        inner *= chances
+        return inner
 
-    def _compared(
-        self, outputs: Array, targets: Mapping[str, Array], present: Marks
-    ) -> tuple[Array, Array, Array]:
-        """Chances, where events were seen, and a term for each pair: the earlier should be the likelier.
+    def _compared(self, chances: Array, targets: Mapping[str, Array], present: Marks) -> tuple[Array, Array]:
+        """Where events were seen, and a term for each pair: the earlier should be the likelier.
 
         The term of members (j, i), the event of i before the time of j, is e to the lead of j's incidence
         over i's, at the time and of the cause of i's event.
         """
-        chances = _shares(*_raised(outputs))
-        parts = chances.reshape(*outputs.shape[:-1], self.causes, len(self.ends))
-        incidence = np.cumsum(parts, axis=-1).reshape(outputs.shape)
+        parts = chances.reshape(*chances.shape[:-1], self.causes, len(self.ends))
+        incidence = np.cumsum(parts, axis=-1).reshape(chances.shape)
+        incidence /= self.spread
         seen = self.seen(targets)[0] * present[..., None].astype(np.float64)
-        there = incidence @ seen.swapaxes(-1, -2)
-        lead = there - np.diagonal(there, axis1=-2, axis2=-1)[..., None, :]
-        later = targets["time"][..., :, None] > targets["time"][..., None, :]
-        pairs = later & present[..., :, None] & (seen.sum(axis=-1) > 0)[..., None, :]
-        counted = targets["weight"][..., None, :] if "weight" in targets else 1.0
+        lead = incidence @ seen.swapaxes(-1, -2)
+        lead -= np.diagonal(lead, axis1=-2, axis2=-1)[..., None, :].copy()
+        pairs = targets["time"][..., :, None] > targets["time"][..., None, :]
+        pairs &= present[..., :, None] & (seen.sum(axis=-1) > 0)[..., None, :]
         # Incidences lie between 0 and 1, so the exponent is bounded by 1 / spread.
-        return chances, seen, counted * np.where(pairs, np.exp(lead / self.spread), 0.0)
+        terms = np.where(pairs, np.exp(lead, out=lead), 0.0)
+        if "weight" in targets:
+            terms *= targets["weight"][..., None, :]
+        return seen, terms
 
 
 def _any(marks: Array | Marks) -> Marks:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, log_expit
+from scipy.special import expit
 
 from tacit.batched.batches import Marks
 from tacit.sites.tables import Table
@@ -101,7 +101,7 @@ class HazardLoss(GridLoss):
 
     def increments(self, outputs: Array) -> Array:
         """Minus the logarithm of the chance to get through."""
-        return -np.asarray(log_expit(-outputs), dtype=np.float64)
+        return softplus(outputs)
 
     @staticmethod
     def resting(hazard: float) -> float:
@@ -119,6 +119,16 @@ class HazardLoss(GridLoss):
             # Whoever enters during an interval is counted in it.
             at_risk &= intervals >= np.searchsorted(self.ends, targets["entry"], side="right")[..., None]
         return (happened[..., None]) & (intervals == own[..., None]), at_risk
+
+
+def softplus(values: Array) -> Array:
+    """log(1 + e^x), as max(x, 0) + log(1 + e^-|x|)."""
+    found = np.abs(values)
+    np.negative(found, out=found)
+    np.exp(found, out=found)
+    np.log1p(found, out=found)
+    found += np.maximum(values, 0.0)
+    return found
 
 
 def exposures(ends: Array, targets: Mapping[str, Array]) -> Array:
@@ -148,7 +158,12 @@ class PiecewiseLoss(ExposureLoss):
     def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient in the outputs."""
         events, shares = self.seen(targets)
-        return np.asarray(expit(outputs), dtype=np.float64) * (shares - events / self.increments(outputs))
+        found = np.array(shares, dtype=np.float64)
+        # Events are few: one interval of a record at most.
+        seen = np.nonzero(events)
+        found[seen] -= 1 / self.increments(outputs[seen])
+        found *= np.asarray(expit(outputs), dtype=np.float64)
+        return found
 
     def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The loss of each record."""
@@ -157,9 +172,8 @@ class PiecewiseLoss(ExposureLoss):
         return (shares * added - events * np.log(added)).sum(axis=-1)
 
     def increments(self, outputs: Array) -> Array:
-        """Softplus, as log(1 + e^x) = max(x, 0) + log(1 + e^-|x|)."""
-        found = np.log1p(np.exp(-np.abs(outputs)))
-        found += np.maximum(outputs, 0.0)
+        """Softplus, and never nothing at all."""
+        found = softplus(outputs)
         return np.maximum(found, 1e-300, out=found)
 
     @staticmethod

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.errors import Refused, require
 from tacit.sites.encoding import Encoding
 from tacit.sites.tables import Table, from_arrays
-from tacit.survival.metrics import Curve, censoring, harrell, integrated_brier
+from tacit.survival.brier import Brier
+from tacit.survival.concordance import Harrell, harrell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,7 @@ class GridModel(ABC):
 
     def survival(self, features: "ArrayLike | pd.DataFrame", times: ArrayLike) -> Array:
         """The chance of being event-free at each time (records, times); constant after the last interval."""
-        return np.exp(-self.cumulative_hazard(features, times))
+        return self._surviving(self.cumulative(features), times)
 
     def hazard(self, features: "ArrayLike | pd.DataFrame", times: ArrayLike) -> Array:
         """The rate of events among those still event-free at each time (records, times); 0 after the end."""
@@ -109,10 +110,16 @@ class GridModel(ABC):
         require(fits, "features", f"{table.features.shape[1]} columns", f"{len(self.columns)} columns")
         return table.features
 
-    def told(self, features: "ArrayLike | pd.DataFrame", times: ArrayLike) -> tuple[Array, Array]:
-        """Risks (records,) and survival (records, times), from one look at the features."""
-        hazard = self.cumulative(features)
-        return hazard.sum(axis=1), np.exp(-self._at(hazard, times))
+    def told(self, matrix: Array, times: Array) -> tuple[Array, Array]:
+        """Risks (records,) and survival (records, times), from one look at encoded features."""
+        hazard = np.cumsum(self.increments(matrix), axis=1)
+        return hazard.sum(axis=1), self._surviving(hazard, times)
+
+    def _surviving(self, hazard: Array, times: ArrayLike) -> Array:
+        """The chance of being event-free at each time, from cumulative hazards at the ends."""
+        found = self._at(hazard, times)
+        np.negative(found, out=found)
+        return np.exp(found, out=found)
 
     def _at(self, hazard: Array, times: ArrayLike) -> Array:
         """Cumulative hazards at each time, from those at the ends of the intervals."""
@@ -231,11 +238,11 @@ class RelativeModel(GridModel):
         """The log hazard ratio where it stays the same over time, else the cumulative hazard on the grid."""
         return self._ranked(self.log_risk(features))
 
-    def told(self, features: "ArrayLike | pd.DataFrame", times: ArrayLike) -> tuple[Array, Array]:
-        """Risks (records,) and survival (records, times), from one look at the features."""
-        ratios = self.log_risk(features)
+    def told(self, matrix: Array, times: Array) -> tuple[Array, Array]:
+        """Risks (records,) and survival (records, times), from one look at encoded features."""
+        ratios = self.task.log_risks(self.state, matrix)
         hazard = np.cumsum(self._added(ratios), axis=1)
-        return self._ranked(ratios), np.exp(-self._at(hazard, times))
+        return self._ranked(ratios), self._surviving(hazard, times)
 
     def _added(self, ratios: Array) -> Array:
         if self.baseline is None:
@@ -251,20 +258,18 @@ class RelativeModel(GridModel):
 
 def score(model: GridModel, held_out: Table) -> dict[str, float]:
     """Harrell's concordance, and the Brier score integrated over the bulk of the held-out times."""
-    time, event = held_out.targets["time"], (held_out.targets["event"] > 0).astype(np.float64)
+    ordered, calibrated = _yardstick(held_out)
     if isinstance(model, RelativeModel) and model.baseline is None:
-        return {"c_index": harrell(time, event, model.risk(held_out.features))}
-    times, uncensored = _yardstick(held_out)
-    risks, curves = model.told(held_out.features, times)
-    ibs = integrated_brier(time, event, curves, times, censoring=uncensored)
-    return {"c_index": harrell(time, event, risks), "ibs": ibs}
+        return {"c_index": ordered(model.risk(held_out.features))}
+    risks, curves = model.told(held_out.features, calibrated.times)
+    return {"c_index": ordered(risks), "ibs": calibrated.integrated(curves)}
 
 
 @lru_cache(maxsize=4)
-def _yardstick(held_out: Table) -> tuple[Array, Curve]:
+def _yardstick(held_out: Table) -> tuple[Harrell, Brier]:
     """What is the same for every model that is scored on these records."""
-    time = held_out.targets["time"]
-    return scored_times(time), censoring(time, held_out.targets["event"] > 0)
+    time, event = held_out.targets["time"], held_out.targets["event"] > 0
+    return Harrell(time, event), Brier(time, event, scored_times(time))
 
 
 def score_causes(model: IncidenceModel, held_out: Table) -> dict[str, float]:

@@ -51,30 +51,36 @@ class Ranks:
         self.entries = "entry" in targets
         if self.entries:
             moments = np.concatenate([moments, targets["entry"]], axis=-1)
-        self._order = np.argsort(-moments, axis=-1, kind="stable")
-        ordered = np.take_along_axis(moments, self._order, axis=-1)
-        self._back = np.argsort(self._order, axis=-1, kind="stable")
+        order = np.argsort(-moments, axis=-1, kind="stable")
+        # Places in all units together: to pick from one flat array is much faster than along an axis.
+        firsts = np.arange(0, order.size, order.shape[-1], dtype=np.int64)
+        starts = firsts.reshape((*order.shape[:-1], 1))
+        self._order, self._flat = order, order + starts
+        ordered = moments.take(self._flat)
         places = np.broadcast_to(np.arange(moments.shape[-1], dtype=np.int64), moments.shape)
+        self._back = np.empty_like(order)
+        self._back.put(self._flat, places)
+        self._flat_back = self._back + starts
         fresh = np.ones(moments.shape, dtype=np.bool_)
         fresh[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
         # Where the block of equal moments begins and ends that a place lies in.
-        self._first = np.maximum.accumulate(np.where(fresh, places, 0), axis=-1)
+        self._first = np.maximum.accumulate(np.where(fresh, places, 0), axis=-1) + starts
         last = np.where(np.roll(fresh, -1, axis=-1), places, places.shape[-1] - 1)
         last[..., -1] = places.shape[-1] - 1
         self._last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
+        self._flat_last = self._last + starts
 
     def at_risk(self, mass: Array) -> Array:
         """The mass of everybody at risk at each member's time."""
         signed = np.concatenate([mass, -mass], axis=-1) if self.entries else mass
-        summed = np.cumsum(np.take_along_axis(signed, self._order, axis=-1), axis=-1)
-        return self._returned(np.take_along_axis(summed, self._last, axis=-1))[..., : mass.shape[-1]]
+        summed = np.cumsum(signed.take(self._flat), axis=-1)
+        return self._returned(summed.take(self._flat_last))[..., : mass.shape[-1]]
 
     def during(self, amount: Array) -> Array:
         """The amounts, each at its member's time, that fall into the time each member was at risk."""
         padded = np.concatenate([amount, np.zeros_like(amount)], axis=-1) if self.entries else amount
-        ordered = np.take_along_axis(padded, self._order, axis=-1)
-        summed = np.cumsum(ordered[..., ::-1], axis=-1)[..., ::-1]
-        until = self._returned(np.take_along_axis(summed, self._first, axis=-1))
+        summed = np.cumsum(padded.take(self._flat)[..., ::-1], axis=-1)[..., ::-1]
+        until = self._returned(summed.take(self._first))
         members = amount.shape[-1]
         return until[..., :members] - until[..., members:] if self.entries else until
 
@@ -90,7 +96,7 @@ class Ranks:
         return np.take_along_axis(self._order, np.where(found, others, 0), axis=-1), found
 
     def _returned(self, ordered: NDArray[Number]) -> NDArray[Number]:
-        return np.take_along_axis(ordered, self._back, axis=-1)
+        return ordered.take(self._flat_back)
 
 
 def _sums(
