@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: setup demo test test-slow check format bench peers docs clean
+.PHONY: setup demo test test-slow check format bench bench-tables peers docs clean
 
 setup: .venv/ready
 
@@ -33,18 +33,28 @@ format: setup
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: bench-accounting bench-training bench-metrics bench-cox bench-secure bench-quarantine bench-functional_solver bench-functional bench-control bench-flower
+# Run it alone, on a machine that does nothing else. A name runs one comparison: `make bench-metrics`.
+bench: setup peers
+	$(BIN)/python -m bench
+
+bench-%: setup peers
+	$(BIN)/python -m bench $*
+
+# What bench/results holds, into the README and the guide.
+bench-tables: setup
+	$(BIN)/python -m bench tables
 
 # Other packages, in an environment of their own: they would replace ours.
-peers:
-	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --constraint constraints-peers.txt federated-survival scipy
-	# These ask for other versions of what is there, and need none of it for what is compared.
-	.venv-peers/bin/python -m pip install --quiet --no-deps --constraint constraints-peers.txt byzfl flwr
-	.venv-peers/bin/python -m pip install --quiet cryptography pycryptodome grpcio protobuf iterators httpx typer
+peers: .venv-peers/ready
 
-bench-%: setup
-	$(BIN)/python bench/$*.py
+.venv-peers/ready: constraints-peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --constraint constraints-peers.txt torch
+	.venv-peers/bin/python -m pip install --quiet --constraint constraints-peers.txt federated-survival 'flwr[simulation]' \
+		opacus scikit-survival torchsurv stable-baselines3 'gymnasium[box2d]' multiprocess prv-accountant wheel
+	# These ask for other versions of what is there, and need none of it for what is compared.
+	.venv-peers/bin/python -m pip install --quiet --no-deps --constraint constraints-peers.txt byzfl pfl
+	touch $@
 
 docs: setup
 	$(BIN)/zensical build --clean --strict

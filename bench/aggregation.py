@@ -1,141 +1,105 @@
 """Every robust rule against ByzFL 0.0.11, with numpy and with torch, on the same updates.
 
-100,000 numbers in single precision from 10, 50 and 200 sites, of which as many as are below a third may lie.
-Answers are compared before they are timed, where both sides compute the same: ByzFL's geometric median takes
-ten steps and ours all it needs, and its covariance filter goes in a random direction. CPU time of one thread,
-the smallest of repetitions, both sides in turn; and the memory that was taken beside the updates, theirs with
-numpy; what torch takes, as for our mean, is not seen. ByzFL's mixing is left out where it needs more than
-2 GB. `make peers` makes its environment; then `make bench-aggregation`, alone. `python bench/aggregation.py
-1000` takes another number of sites.
+100,000 numbers in single precision from 10, 50 and 200 sites, of which as many as are below a third may lie:
+a common part and as much noise, so that no choice is easy. Two rules of ByzFL are checked otherwise than
+timed, since they stop early: the geometric median, which takes ten steps, is checked after twenty; the
+covariance filter, which goes in a random direction, in the one that it looks for. Means are sums in double
+precision with us, whatever comes in, so they are compared in double precision too, where ByzFL does the same
+with numpy. Of 200 sites are left out ByzFL's mixing, which takes 11 GB, its filter, whose check takes 40
+seconds, and its mean around the median, which takes 3.
 """
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
-import time
-import tracemalloc
-from collections.abc import Callable
-from pathlib import Path
-
-os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
-
 import numpy as np
-import torch
-from threadpoolctl import threadpool_limits
 
-from tacit.aggregation.averaging import Mean
-from tacit.aggregation.coordinates import MeanAroundMedian, Median, TrimmedMean
-from tacit.aggregation.mixing import Mixing
-from tacit.aggregation.robust import CenteredClip, CovarianceFilter, GeometricMedian
-from tacit.aggregation.selecting import Krum, MultiKrum
+from bench.racing import Race, Work
 
-PYTHON = Path(os.environ.get("PEERS", ".venv-peers")) / "bin" / "python"
-WIDTH, SITES, RADIUS = 100_000, (10, 50, 200), 1.5
-# More than this is not asked of the other side.
-BYTES = 2e9
-# How often, up to so many sites.
-REPEAT = {100: 9, 500: 5, 10_000: 1}
-RULES: dict[str, Callable[[int], Callable[..., torch.Tensor]]] = {
-    "mean": lambda f: Mean(),
-    "median": lambda f: Median(f=f),
-    "trimmed-mean": lambda f: TrimmedMean(f=f),
-    "mean-around-median": lambda f: MeanAroundMedian(f=f),
-    "geometric-median": lambda f: GeometricMedian(f=f),
-    "krum": lambda f: Krum(f=f),
-    "multi-krum": lambda f: MultiKrum(f=f),
-    "centered-clip": lambda f: CenteredClip(f=f, radius=RADIUS),
-    "covariance-filter": lambda f: CovarianceFilter(f=f),
-    "mixing, trimmed-mean": lambda f: Mixing(then=TrimmedMean(f=f)),
-    "mixing, krum": lambda f: Mixing(then=Krum(f=f)),
-}
-OTHERWISE = ("geometric-median", "covariance-filter")
+WIDTH, RADIUS = 100_000, 1.5
+# How often, for so many sites; Krum is nearest to its goal, so more often.
+REPEATS = {10: 5, 50: 2, 200: 1}
+CHOOSING = ("krum", "multi-krum", "mixing, krum", "mixing, trimmed-mean")
+COORDINATES = ("median", "trimmed-mean", "mean-around-median")
+WEIGHING = ("geometric-median", "centered-clip", "covariance-filter")
 
 
-class Peer:
-    """ByzFL in its own environment, which answers one question at a time."""
-
-    def __init__(self, folder: Path) -> None:
-        script = Path(__file__).parent / "peers" / "run_byzfl.py"
-        self.folder = folder
-        self.process = subprocess.Popen(
-            [PYTHON, script, "serve", folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def ask(self, rule: str, f: int, library: str, *, memory: bool = False) -> tuple[float, float | None]:
-        """CPU seconds, and bytes beside the updates."""
-        asked = {"rule": rule, "f": f, "with": library, "memory": memory}
-        print(json.dumps(asked), file=self.process.stdin, flush=True)
-        told = json.loads(self.process.stdout.readline())
-        return told["seconds"], told["extra"]
-
-    @property
-    def answer(self) -> np.ndarray:
-        """The last answer."""
-        return np.load(self.folder / "answer.npy")
+def updates(sites, precision):
+    draws = np.random.default_rng(sites)
+    common = draws.standard_normal(WIDTH, dtype=np.float32)
+    rows = draws.standard_normal((sites, WIDTH), dtype=np.float32) + common
+    return rows.astype(np.float64) if precision == "double" else rows
 
 
-def seconds(work: Callable[[], object]) -> float:
-    began = time.process_time()
-    work()
-    return time.process_time() - began
+def liars(sites):
+    return (sites - 1) // 3
 
 
-def beside(work: Callable[[], object]) -> float:
-    """Megabytes that the work takes while it runs."""
-    tracemalloc.start()
-    work()
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak / 1e6
+def ours(rule, sites, precision):
+    import torch
+
+    from tacit import aggregation
+
+    f = liars(sites)
+    known = {
+        "centered-clip": lambda: aggregation.CenteredClip(f=f, radius=RADIUS),
+        "mean": aggregation.Mean,
+        "mixing, krum": lambda: aggregation.Mixing(then=aggregation.Krum(f=f)),
+        "mixing, trimmed-mean": lambda: aggregation.Mixing(then=aggregation.TrimmedMean(f=f)),
+    }
+    combine = known[rule]() if rule in known else aggregation.AGGREGATORS[rule](f=f)
+    rows = torch.from_numpy(updates(sites, precision))
+    return Work(lambda: combine(rows).numpy())
 
 
-def agree(name: str, mine: torch.Tensor, theirs: np.ndarray) -> None:
-    apart = np.abs(mine.numpy() - theirs).max()
-    assert name in OTHERWISE or apart < 1e-4, f"{name}: the two sides differ by {apart}"
+def byzfl_numpy(rule, sites, precision):
+    return byzfl(rule, liars(sites), updates(sites, precision))
 
 
-def compare(name: str, rows: np.ndarray, peer: Peer) -> str:
-    """A line of the table."""
-    sites = len(rows)
-    f = (sites - 1) // 3
-    rule = RULES[name](f)
-    given = torch.from_numpy(rows)
-    mine, extra = rule(given), beside(lambda: rule(given))
-    line = f"{sites:5}  {name:22}"
-    if name.startswith("mixing") and sites * (sites - f) * rows[0].nbytes > BYTES:
-        best = min(seconds(lambda: rule(given)) for _ in range(3))
-        return f"{line}{1e3 * best:10.1f}{'-':>10}{'-':>8}{'-':>10}{'-':>8}{extra:9.1f}{'-':>9}"
-    _, theirs = peer.ask(name, f, "numpy", memory=True)
-    agree(name, mine, peer.answer)
-    taken: dict[str, list[float]] = {"ours": [], "numpy": [], "torch": []}
-    for _ in range(next(times for most, times in REPEAT.items() if sites <= most)):
-        taken["ours"].append(seconds(lambda: rule(given)))
-        for library in ("numpy", "torch"):
-            taken[library].append(peer.ask(name, f, library)[0])
-    best = {who: 1e3 * min(times) for who, times in taken.items()}
-    others = "".join(f"{best[who]:10.1f}{best[who] / best['ours']:7.1f}x" for who in ("numpy", "torch"))
-    return f"{line}{best['ours']:10.1f}{others}{extra:9.1f}{theirs / 1e6:9.1f}"
+def byzfl_torch(rule, sites, precision):
+    import torch
 
-
-def main() -> None:
-    if not PYTHON.exists():
-        sys.exit(f"{PYTHON} is not there: make peers")
     torch.set_num_threads(1)
-    columns = f"{'ours ms':>10}{'numpy ms':>10}{'ratio':>8}{'torch ms':>10}{'ratio':>8}{'MB':>9}{'theirs':>9}"
-    print(f"sites  {'rule':22}{columns}")
-    with tempfile.TemporaryDirectory() as name, threadpool_limits(1):
-        folder = Path(name)
-        peer = Peer(folder)
-        for sites in map(int, sys.argv[1:] or SITES):
-            rows = np.random.default_rng(sites).standard_normal((sites, WIDTH), dtype=np.float32)
-            np.save(folder / "rows.npy", rows)
-            for rule in RULES:
-                print(compare(rule, rows, peer), flush=True)
-        peer.process.stdin.close()
-        peer.process.wait()
+    return byzfl(rule, liars(sites), torch.from_numpy(updates(sites, precision)))
 
 
-if __name__ == "__main__":
-    main()
+def byzfl(rule, f, rows):
+    from bench.peers.run_byzfl import RULES, mended, theirs
+
+    to_the_end = {
+        "geometric-median": lambda: theirs.GeometricMedian(T=20),
+        "covariance-filter": lambda: mended(theirs.CAF(f)),
+    }
+    combine = RULES[rule](f)
+    if rule not in to_the_end:
+        return Work(lambda: combine(rows))
+    return Work(lambda: combine(rows), check=lambda: to_the_end[rule]()(rows))
+
+
+def race(rule, sites, precision="single"):
+    groups = {
+        "Krum, multi-Krum, mixing + Krum or trimmed mean": CHOOSING,
+        "median, trimmed mean, mean around the median": COORDINATES,
+        "geometric median, covariance filter, centred clipping": WEIGHING,
+        f"mean in {precision} precision": ("mean",),
+    }
+    group = next(name for name, rules in groups.items() if rule in rules)
+    peers = {"ByzFL 0.0.11, numpy": byzfl_numpy, "ByzFL 0.0.11, torch": byzfl_torch}
+    if precision == "double":
+        # With torch it goes back to single precision.
+        del peers["ByzFL 0.0.11, torch"]
+    return Race(
+        name=f"{rule}, {sites} sites" + (", double precision" if precision == "double" else ""),
+        group=f"{group}; 10 to 200 sites",
+        given={"rule": rule, "sites": sites, "precision": precision},
+        ours=ours,
+        theirs=peers,
+        same=1e-4,
+        goal=5 if rule in CHOOSING else None,
+        repeats=REPEATS[sites] + (rule in CHOOSING[:2]) - (sites == 50 and rule in CHOOSING[2:]),
+    )
+
+
+RACES = [
+    *(race(rule, sites) for sites in REPEATS for rule in CHOOSING[: 2 if sites == 200 else 4]),
+    *(race(rule, sites) for sites in REPEATS for rule in COORDINATES[: 2 if sites == 200 else 3]),
+    *(race(rule, sites) for sites in REPEATS for rule in WEIGHING[: 2 if sites == 200 else 3]),
+    *(race("mean", sites, precision) for precision in ("single", "double") for sites in REPEATS),
+]

@@ -1,156 +1,148 @@
-"""How fast agents train against Stable-Baselines3, and whether they learn as much from as many steps.
+"""PPO against Stable-Baselines3: whole rounds of playing and learning, the same steps, networks and settings.
 
-The peer is PPO of stable-baselines3 with a DummyVecEnv, its fastest on few cores, and one torch thread. Both
-have the same networks, hyperparameters, environments and steps: those of the zoo for the lander, the peer's
-own defaults for the cart. The fast lander is our compiled copy of Gymnasium's; the peer plays in Gymnasium.
-CPU time, whole rounds of playing and learning, repetitions interleaved, median ratio with its spread.
-
-    python bench/control.py                    steps per CPU second
-    python bench/control.py --curves [--full]  training returns along the way, three seeds
-
-Run it alone: `make bench-control`. Prints Markdown tables.
+Before they are timed, both learn from the same made-up rollout: the weights that they end with are compared.
+The settings are those of the zoo for the lander and the peer's own defaults for the cart; the peer plays in a
+DummyVecEnv, its fastest on few cores. The fast lander is our compiled copy of Gymnasium's, faithful step by
+step; the peer plays in Gymnasium. `make bench-learning` compares what both have learnt after as many steps.
 """
 
-import argparse
-import os
-
-os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
-
-import statistics
-import time
-import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import numpy as np
-import stable_baselines3
-import torch
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.env_util import make_vec_env
 
-from tacit.control.networks import Shape
-from tacit.control.ppo import Recipe, learn
-from tacit.control.rollout import Episodes
-from tacit.control.stages import open_stage
-from tacit.sites.envs import World
+from bench.racing import Race, Work
 
-REPEATS, SEEDS = 3, (0, 1, 2)
-ZOO = {"n_epochs": 4, "gamma": 0.999, "gae_lambda": 0.98, "ent_coef": 0.01}
 LANDER, CART = "LunarLander-v3", "CartPole-v1"
-SHAPES = {LANDER: Shape(8, (64, 64), 4), CART: Shape(4, (64, 64), 2)}
-# Environments, steps of each before it is learnt from, and the peer's names for what is not its default.
-SETTINGS: dict[str, tuple[int, int, dict[str, Any]]] = {LANDER: (16, 1024, ZOO), CART: (4, 512, {})}
+ZOO = {"n_epochs": 4, "gamma": 0.999, "gae_lambda": 0.98, "ent_coef": 0.01}
+# Environments, steps of each before it is learnt from, numbers seen, actions, and what is not the default.
+SETTINGS = {LANDER: (16, 1024, 8, 4, ZOO), CART: (4, 512, 4, 2, {})}
 OURS = {"n_epochs": "epochs", "ent_coef": "entropy"}
-RACES = [(CART, "gymnasium"), (LANDER, "gymnasium"), (LANDER, "fast-lander")]
-# What is at least to be had.
-PROMISED = {(LANDER, "gymnasium"): 4, (LANDER, "fast-lander"): 20}
-# Returns are means over so many episodes, as the peer's.
-WINDOW = 100
+WIDTHS = (64, 64)
+# Steps of the made-up rollout, in one batch.
+MADE_UP = 128
 
 
-def peer(env: str, seed: int) -> stable_baselines3.PPO:
-    envs, steps, choices = SETTINGS[env]
-    worlds = make_vec_env(env, n_envs=envs, seed=seed)
-    return stable_baselines3.PPO("MlpPolicy", worlds, n_steps=steps, seed=seed, device="cpu", **choices)
+def parts(inputs, actions):
+    """The shapes of the layers, the actor's first: of each its matrix and then its intercepts."""
+    return [
+        shape
+        for outputs in (actions, 1)
+        for before, after in zip((inputs, *WIDTHS), (*WIDTHS, outputs), strict=True)
+        for shape in ((after, before), (after,))
+    ]
 
 
-def ours(env: str, physics: Any, seed: int, rollouts: int) -> Episodes:
-    envs, steps, choices = SETTINGS[env]
+def rollout(env):
+    """Weights, and what an agent with other weights may have lived through in two environments."""
+    _, _, inputs, actions, _ = SETTINGS[env]
+    draws = np.random.default_rng(inputs)
+    weights = np.concatenate([draws.normal(0, 0.3, np.prod(shape)) for shape in parts(inputs, actions)])
+    steps = (MADE_UP // 2, 2)
+    return weights.astype(np.float32), {
+        "observations": draws.normal(size=(*steps, inputs)).astype(np.float32),
+        "actions": draws.integers(actions, size=steps),
+        "log_probs": np.log(draws.uniform(0.2, 0.6, size=steps)).astype(np.float32),
+        "values": draws.normal(size=steps).astype(np.float32),
+        "rewards": draws.normal(size=steps).astype(np.float32),
+        "ended": draws.uniform(size=steps) < 0.1,
+        "last_values": draws.normal(size=2).astype(np.float32),
+    }
+
+
+def ours(env, physics):
+    from tacit.control.kernels import one_pass
+    from tacit.control.networks import Shape
+    from tacit.control.ppo import Recipe, _terms, learn, remembered
+    from tacit.control.rollout import Rollout
+    from tacit.control.stages import open_stage
+    from tacit.sites.envs import World
+
+    envs, steps, inputs, actions, choices = SETTINGS[env]
     recipe = Recipe(**{OURS.get(name, name): value for name, value in choices.items()})
-    shape, draws = SHAPES[env], np.random.default_rng(seed)
-    lens = {"center": np.zeros(shape.inputs), "scale": np.ones(shape.inputs)}
-    rollout = envs * steps
-    with open_stage([World(env, physics=physics)], envs, generator=draws, place="bench", **lens) as stage:
-        start = shape.start(draws)
-        sizes = {"steps": rollouts * rollout, "rollout": rollout}
-        return learn(start, shape, stage, recipe, generator=draws, **sizes)[1]
+    shape, draws = Shape(inputs, WIDTHS, actions), np.random.default_rng(0)
+    lens = {"center": np.zeros(inputs), "scale": np.ones(inputs)}
 
+    def run():
+        with open_stage([World(env, physics=physics)], envs, generator=draws, place="bench", **lens) as stage:
+            sizes = {"steps": envs * steps, "rollout": envs * steps}
+            learn(shape.start(draws), shape, stage, recipe, generator=draws, **sizes)
 
-def seconds(work: Callable[[], object]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def race(env: str, physics: str) -> str:
-    envs, steps, _ = SETTINGS[env]
-    rollout, model = envs * steps, peer(env, 0)
-    # What is compiled or imported on the way is not compared.
-    model.learn(rollout)
-    ours(env, physics, 0, 1)
-    runs = []
-    for number in range(REPEATS):
-        theirs = seconds(lambda: model.learn(rollout, reset_num_timesteps=False))
-        runs.append(
-            (rollout / theirs, 4 * rollout / seconds(lambda seed=number: ours(env, physics, seed, 4)))
+    def check():
+        weights, lived = rollout(env)
+        none = {name: np.zeros(0) for name in ("returns", "lengths", "steps")}
+        memory, adam = (
+            remembered(Rollout(**lived, **none), recipe),
+            np.zeros((2, shape.size), dtype=np.float32),
         )
-    model.get_env().close()
-    ratios = sorted(mine / other for other, mine in runs)
-    ratio = statistics.median(ratios)
-    cells = " | ".join(f"{statistics.median(column):,.0f}" for column in zip(*runs, strict=True))
-    promised = PROMISED.get((env, physics), 1)
-    assert ratio >= promised, (env, physics, ratio, promised)
-    return f"| {env} | {physics} | {envs} | {cells} | {ratio:.1f} ({ratios[0]:.1f} to {ratios[-1]:.1f}) |"
+        one_pass(weights, shape.sizes, memory, np.arange(MADE_UP), MADE_UP, _terms(recipe, None), adam, 0)
+        # What is compiled, or imported on the way, is not compared.
+        run()
+        return weights
+
+    return Work(run, check)
 
 
-class Followed(BaseCallback):
-    """Every episode of the peer: the step that it ended with and what it returned."""
+def stable_baselines(env, physics):
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.env_util import make_vec_env
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.ends: list[tuple[int, float]] = []
+    envs, steps, _, _, choices = SETTINGS[env]
+    model = PPO(
+        "MlpPolicy", make_vec_env(env, n_envs=envs, seed=0), n_steps=steps, seed=0, device="cpu", **choices
+    )
 
-    def _on_step(self) -> bool:
-        found = [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
-        self.ends += [(self.num_timesteps, float(value)) for value in found]
-        return True
-
-
-def followed(env: str, seed: int, steps: int) -> tuple[list[int], list[float]]:
-    model, diary = peer(env, seed), Followed()
-    model.learn(steps, callback=diary)
-    model.get_env().close()
-    made, returns = zip(*diary.ends, strict=True)
-    return list(made), list(returns)
+    return Work(
+        lambda: model.learn(envs * steps, reset_num_timesteps=False),
+        lambda: learnt_from(env, PPO, make_vec_env(env, n_envs=2, seed=0)),
+    )
 
 
-def along(made: Sequence[int], returns: Sequence[float], marks: Sequence[int]) -> list[float]:
-    ends = np.searchsorted(made, marks, side="right")
-    return [float(np.mean(returns[max(0, end - WINDOW) : end])) for end in ends]
+def learnt_from(env, kind, worlds):
+    """The weights of the peer after one pass over the made-up rollout in a single batch."""
+    import torch
+    from stable_baselines3.common.logger import Logger
+
+    choices = SETTINGS[env][-1]
+    weights, lived = rollout(env)
+    once = {**choices, "n_epochs": 1, "batch_size": MADE_UP, "n_steps": MADE_UP // 2}
+    model = kind("MlpPolicy", worlds, seed=0, device="cpu", **once)
+    model.set_logger(Logger(None, []))
+    layers, start = ordered(model.policy), 0
+    with torch.no_grad():
+        for values in layers:
+            values.copy_(torch.from_numpy(weights[start : start + values.numel()]).view_as(values))
+            start += values.numel()
+    buffer, begun = model.rollout_buffer, np.zeros(2)
+    buffer.reset()
+    for step in range(MADE_UP // 2):
+        seen = (lived["observations"][step], lived["actions"][step], lived["rewards"][step])
+        thought = (torch.from_numpy(lived[name][step]) for name in ("values", "log_probs"))
+        buffer.add(*seen, begun, *thought)
+        begun = lived["ended"][step]
+    buffer.compute_returns_and_advantage(torch.from_numpy(lived["last_values"]), begun)
+    model.train()
+    return np.concatenate([values.detach().numpy().ravel() for values in layers])
 
 
-def curve(env: str, steps: int, points: int) -> None:
-    envs, each, _ = SETTINGS[env]
-    rollouts = steps // (envs * each)
-    marks = [rollouts * number // points * envs * each for number in range(1, points + 1)]
-    columns = {"SB3": [along(*followed(env, seed, marks[-1]), marks) for seed in SEEDS]}
-    for _, physics in (one for one in RACES if one[0] == env):
-        played = [ours(env, physics, seed, rollouts) for seed in SEEDS]
-        columns[f"ours, {physics}"] = [along(one.steps, one.returns, marks) for one in played]
-    print(f"\n| {env}, steps | {' | '.join(columns)} |\n| ---: |{' --- |' * len(columns)}")
-    for place, mark in enumerate(marks):
-        cells = [", ".join(f"{one[place]:.0f}" for one in column) for column in columns.values()]
-        print(f"| {mark:,} | {' | '.join(cells)} |", flush=True)
+def ordered(policy):
+    """The peer's layers in the order of our vector."""
+    extractor = policy.mlp_extractor
+    nets = ((extractor.policy_net, policy.action_net), (extractor.value_net, policy.value_net))
+    linear = [layer for net, head in nets for layer in (*net, head) if hasattr(layer, "weight")]
+    return [values for layer in linear for values in (layer.weight, layer.bias)]
 
 
-def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("--curves", action="store_true", help="training returns along the way, three seeds")
-    asked.add_argument("--full", action="store_true", help="curves of the lander to 700,000 steps")
-    options = asked.parse_args()
-    torch.set_num_threads(1)
-    # Box2D warns when it is first imported.
-    warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
-    if options.curves:
-        curve(CART, 50_000, 6)
-        curve(LANDER, 700_000 if options.full else 300_000, 6)
-        return
-    print(f"Peer: stable-baselines3 {stable_baselines3.__version__}, steps per CPU second\n")
-    print("| environment | physics | environments | SB3 | ours | times faster |")
-    print("| --- | --- | ---: | ---: | ---: | ---: |")
-    for env, physics in RACES:
-        print(race(env, physics), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+RACES = [
+    Race(
+        name=f"{env}, {said}, {SETTINGS[env][0] * SETTINGS[env][1]:,} steps",
+        group=f"PPO in {env}, {said}",
+        given={"env": env, "physics": physics},
+        ours=ours,
+        theirs={"Stable-Baselines3 2.9": stable_baselines},
+        same=2e-6,
+        goal=goal,
+    )
+    for env, said, physics, goal in (
+        (CART, "Gymnasium", "gymnasium", None),
+        (LANDER, "Gymnasium", "gymnasium", 4),
+        (LANDER, "the fast lander", "fast-lander", 20),
+    )
+]

@@ -1,38 +1,24 @@
-"""Scores of survival predictions against scikit-survival and lifelines: the same records, the same answers.
+"""Scores of survival predictions against scikit-survival, lifelines, torchsurv and pycox: the same answers.
 
-Every answer is checked before it is timed. CPU time, one thread, repetitions interleaved, median ratio (how
-many times faster we answer). What takes them long is run once. Run it alone: `make bench-metrics`.
+Simulated records, continuous times, a third of them censored; curves and risks at 100 times. The tolerance of
+scikit-survival for ties is set to 0, so that both sides count the very same pairs. torchsurv works in single
+precision and needs memory for all pairs of records, as pycox does for its curves: both are asked up to
+10,000. What pycox compiles is not counted.
 """
 
-import os
-
-os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
-
-import statistics
-import time
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from lifelines.utils import concordance_index
-from sksurv.metrics import (
-    brier_score,
-    concordance_index_censored,
-    concordance_index_ipcw,
-    cumulative_dynamic_auc,
-    integrated_brier_score,
-)
-from sksurv.util import Surv
 
-from tacit.survival.metrics import antolini, auc, brier, harrell, integrated_brier, uno
+from bench.racing import Race, Work
 
 TIMES = 100
-# An answer of theirs that takes longer than this is asked for once.
-PATIENCE = 2.0
-Answer = Callable[[], object]
+SIZES = (1_000, 10_000, 100_000)
+# Peers count all pairs: beyond this they take minutes, or more memory than there is.
+MANY = 10_000
 
 
-def records(count: int):
+def records(count):
     draws = np.random.default_rng(count)
     risk = draws.normal(size=count)
     events, censorings = draws.exponential(np.exp(-risk)), draws.exponential(1.5, size=count)
@@ -42,89 +28,118 @@ def records(count: int):
     return np.minimum(events, censorings), (events < censorings).astype(int), noisy, times, survival
 
 
-def event_by_event(time, event, survival, times) -> float:
-    """Antolini's concordance as one would write it with numpy; neither package has it."""
-    column = np.maximum(np.searchsorted(times, time, side="right") - 1, 0)
-    rows = np.ascontiguousarray(survival.T)
-    above = below = 0.0
-    for i in np.flatnonzero(event):
-        others = rows[column[i]][(time > time[i]) | ((time == time[i]) & (event == 0))]
-        own = rows[column[i], i]
-        above += (others > own).sum() + 0.5 * (others == own).sum()
-        below += len(others)
-    return above / below
+def ours(score, count):
+    from tacit.survival.metrics import antolini, auc, brier, harrell, integrated_brier, uno
 
-
-def cases(count: int) -> dict[str, tuple[Answer, Answer]]:
     time, event, risk, times, survival = records(count)
-    seen, outcome = event == 1, Surv.from_arrays(event == 1, time)
-    last, risks = float(times[-1]), 1 - survival
-    # Without their tolerance for ties, so that both sides count the very same pairs.
-    exact = {"tied_tol": 0.0}
-    found = {
-        "Harrell, lifelines": (
-            partial(harrell, time, event, risk),
-            lambda: concordance_index(time, -risk, event),
-        ),
-        "Harrell, scikit-survival": (
-            partial(harrell, time, event, risk),
-            lambda: concordance_index_censored(seen, time, risk, **exact)[0],
-        ),
-        "Uno, scikit-survival": (
-            partial(uno, time, event, risk, tau=last),
-            lambda: concordance_index_ipcw(outcome, outcome, risk, tau=last, **exact)[0],
-        ),
-        f"AUC at {TIMES} times, scikit-survival": (
-            partial(auc, time, event, risk, times),
-            lambda: cumulative_dynamic_auc(outcome, outcome, risk, times, **exact)[0],
-        ),
-        f"AUC at {TIMES} times, a risk for each, scikit-survival": (
-            partial(auc, time, event, risks, times),
-            lambda: cumulative_dynamic_auc(outcome, outcome, risks, times, **exact)[0],
-        ),
-        f"Brier at {TIMES} times, scikit-survival": (
-            partial(brier, time, event, survival, times, rule="right"),
-            lambda: brier_score(outcome, outcome, survival, times)[1],
-        ),
-        "integrated Brier, scikit-survival": (
-            partial(integrated_brier, time, event, survival, times, rule="right"),
-            lambda: integrated_brier_score(outcome, outcome, survival, times),
-        ),
+    answers = {
+        "Harrell's C": partial(harrell, time, event, risk),
+        "Uno's C": partial(uno, time, event, risk, tau=float(times[-1])),
+        "AUC, one risk": partial(auc, time, event, risk, times),
+        "AUC, a risk for each time": partial(auc, time, event, 1 - survival, times),
+        "Brier": partial(brier, time, event, survival, times, rule="right"),
+        "integrated Brier": partial(integrated_brier, time, event, survival, times, rule="right"),
+        "Antolini's C": partial(antolini, time, event, survival, times),
     }
-    if count <= 10_000:
-        found[f"Antolini at {TIMES} times, a plain loop"] = (
-            partial(antolini, time, event, survival, times),
-            partial(event_by_event, time, event, survival, times),
-        )
-    return found
+    return Work(answers[score])
 
 
-def timed(answer: Answer) -> tuple[object, float]:
-    start = time.process_time()
-    value = answer()
-    return value, time.process_time() - start
+def scikit_survival(score, count):
+    from sksurv import metrics
+    from sksurv.util import Surv
+
+    time, event, risk, times, survival = records(count)
+    known, exact = Surv.from_arrays(event == 1, time), {"tied_tol": 0.0}
+    last, risks = float(times[-1]), 1 - survival
+    answers = {
+        "Harrell's C": lambda: metrics.concordance_index_censored(event == 1, time, risk, **exact)[0],
+        "Uno's C": lambda: metrics.concordance_index_ipcw(known, known, risk, tau=last, **exact)[0],
+        "AUC, one risk": lambda: metrics.cumulative_dynamic_auc(known, known, risk, times, **exact)[0],
+        "AUC, a risk for each time": lambda: metrics.cumulative_dynamic_auc(
+            known, known, risks, times, **exact
+        )[0],
+        "Brier": lambda: metrics.brier_score(known, known, survival, times)[1],
+        "integrated Brier": lambda: metrics.integrated_brier_score(known, known, survival, times),
+    }
+    return Work(answers[score])
 
 
-def race(label: str, ours: Answer, theirs: Answer) -> tuple[float, float, float]:
-    """Our seconds, theirs and the ratio, all medians."""
-    expected, first = timed(theirs)
-    apart = float(np.max(np.abs(np.subtract(ours(), expected))))
-    assert apart < 1e-9, f"{label}: the two sides differ by {apart}"
-    pairs = [(timed(ours)[1], first if first > PATIENCE else timed(theirs)[1]) for _ in range(5)]
-    fast, slow = (statistics.median(side) for side in zip(*pairs, strict=True))
-    return fast, slow, statistics.median(theirs / our for our, theirs in pairs)
+def lifelines(score, count):
+    from lifelines.utils import concordance_index
+
+    time, event, risk, _, _ = records(count)
+    assert score == "Harrell's C"
+    return Work(lambda: concordance_index(time, -risk, event))
 
 
-def main() -> None:
-    print("| same answer, CPU time | records | theirs, ms | ours, ms | times faster |")
-    print("| --- | ---: | ---: | ---: | ---: |")
-    for count in (1_000, 10_000, 100_000):
-        for label, (ours, theirs) in cases(count).items():
-            fast, slow, ratio = race(label, ours, theirs)
-            print(
-                f"| {label} | {count:,} | {1e3 * slow:,.1f} | {1e3 * fast:,.2f} | {ratio:,.1f} |", flush=True
-            )
+def torchsurv(score, count):
+    import torch
+    from torchsurv.metrics.brier_score import BrierScore
+    from torchsurv.metrics.cindex import ConcordanceIndex
+    from torchsurv.stats.ipcw import get_ipcw
+
+    time, event, risk, times, survival = (torch.tensor(values) for values in records(count))
+    seen = event.bool()
+
+    def integrated():
+        weights = {"weight": get_ipcw(seen, time), "weight_new_time": get_ipcw(seen, time, times)}
+        found = BrierScore()
+        found(survival, seen, time, new_time=times, **weights)
+        return found.integral()
+
+    answers = {
+        "Harrell's C": lambda: ConcordanceIndex()(risk, seen, time),
+        "integrated Brier": integrated,
+    }
+    return Work(lambda: float(answers[score]()))
 
 
-if __name__ == "__main__":
-    main()
+def pycox(score, count):
+    import pandas as pd
+    import scipy.integrate
+
+    # It asks for a function that scipy has renamed.
+    scipy.integrate.simps = scipy.integrate.simpson
+    from pycox.evaluation import EvalSurv
+
+    time, event, _, times, survival = records(count)
+    # Before the first time nobody has died: without it, early events have no prediction.
+    curves = pd.DataFrame(np.vstack([survival[:, 0], survival.T]), index=[0.0, *times])
+    assert score == "Antolini's C"
+    return Work(lambda: EvalSurv(curves, time, event).concordance_td("antolini"))
+
+
+def races():
+    for count in SIZES:
+        peers = {
+            "Harrell's C": {
+                "scikit-survival 0.28": scikit_survival,
+                "lifelines 0.30": lifelines,
+                "torchsurv 0.2": torchsurv,
+            },
+            "Uno's C": {"scikit-survival 0.28": scikit_survival},
+            "AUC, one risk": {"scikit-survival 0.28": scikit_survival},
+            "AUC, a risk for each time": {"scikit-survival 0.28": scikit_survival},
+            "Brier": {"scikit-survival 0.28": scikit_survival},
+            "integrated Brier": {"scikit-survival 0.28": scikit_survival, "torchsurv 0.2": torchsurv},
+            "Antolini's C": {"pycox 0.3": pycox},
+        }
+        for score, theirs in peers.items():
+            able = {
+                peer: side for peer, side in theirs.items() if count <= MANY or side not in (torchsurv, pycox)
+            }
+            goals = {"scikit-survival 0.28": 100, "lifelines 0.30": 6}
+            if able:
+                yield Race(
+                    name=f"{score}, {count:,} records",
+                    group=f"{score}, {count:,} records" if count == SIZES[-1] else f"{score}, fewer records",
+                    given={"score": score, "count": count},
+                    ours=ours,
+                    theirs=able,
+                    # Single precision, where it is somebody's.
+                    same=1e-6 if torchsurv in able.values() else 1e-9,
+                    goal=goals if score == "Harrell's C" and count == 100_000 else None,
+                )
+
+
+RACES = list(races())

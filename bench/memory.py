@@ -1,0 +1,83 @@
+"""The most memory that a process takes for the same work, the interpreter and all libraries included.
+
+Every side has a process of its own that does nothing else; what is compared and what is measured are the same
+as in the races for speed. Libraries alone take most of a side's first 300 megabytes or so.
+"""
+
+from bench import aggregation, metrics, rounds, survival
+from bench.racing import Race
+
+FIT = {"records": 20_000, "sites": 50, "rounds": 1, "private": False}
+MIXED = {"rule": "mixing, trimmed-mean", "sites": 50, "precision": "single"}
+
+
+def our_fit(model):
+    return survival.ours(model=model, **FIT)
+
+
+def federated_survival(model):
+    return survival.federated_survival(model=model, **FIT)
+
+
+def our_score(score, count):
+    return metrics.ours(score, count)
+
+
+def scikit_survival(score, count):
+    return metrics.scikit_survival(score, count)
+
+
+def torchsurv(score, count):
+    return metrics.torchsurv(score, count)
+
+
+def our_mixing():
+    return aggregation.ours(**MIXED)
+
+
+def byzfl():
+    return aggregation.byzfl_numpy(**MIXED)
+
+
+def our_round():
+    return rounds.ours(100, "clipped")
+
+
+def plain_loop():
+    return rounds.plain_loop(100, "clipped")
+
+
+def race(name, ours, theirs, same, **given):
+    return Race(name=name, group=name, ours=ours, theirs=theirs, same=same, given=given, by="peak", repeats=1)
+
+
+RACES = [
+    *(
+        race(
+            f"{model}, a round of 20,000 records at 50 sites",
+            our_fit,
+            {"federated-survival 0.8.0": federated_survival},
+            {"weights": 1e-5, "noise": 0.0, "c_index": 1e-5, "ibs": 1e-5},
+            model=model,
+        )
+        for model in ("LogisticHazard", "DeepSurv")
+    ),
+    race(
+        "Harrell's C, 10,000 records",
+        our_score,
+        {"torchsurv 0.2": torchsurv},
+        1e-6,
+        score="Harrell's C",
+        count=10_000,
+    ),
+    race(
+        "integrated Brier, 100,000 records",
+        our_score,
+        {"scikit-survival 0.28": scikit_survival},
+        1e-9,
+        score="integrated Brier",
+        count=100_000,
+    ),
+    race("mixing and trimmed mean, 50 sites", our_mixing, {"ByzFL 0.0.11, numpy": byzfl}, 1e-4),
+    race("a round of 100 sites, every record clipped", our_round, {"plain loop": plain_loop}, 1e-5),
+]
