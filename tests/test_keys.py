@@ -1,10 +1,14 @@
 import hashlib
 import hmac
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import ECB
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -134,6 +138,12 @@ def test_other_inputs_give_other_secrets(other):
     assert hidden(key, b"rows") != hidden(key, *other)
 
 
+def test_an_input_is_no_part_of_a_name():
+    key = Key(7, entropy=ENTROPY)
+    assert hidden(key / "rows") != hidden(key, b"str:rows")
+    assert hidden(key / "rows", b"more") != hidden(key, b"str:rows", b"more")
+
+
 def test_secrets_of_different_inputs_are_unrelated():
     count = 50_000
     key = Key(7, entropy=ENTROPY)
@@ -186,11 +196,54 @@ def test_a_draw_lies_strictly_inside_even_when_the_stream_is_constant(monkeypatc
 def test_draws_are_those_of_shake_under_the_name():
     # Written out once more, so that a faster way to the same draws stays one.
     name = b"".join(len(part).to_bytes(8, "big") + part for part in (b"int:7", b"int:3", b"str:oslo"))
-    seed = hmac.digest(ENTROPY, b"secret" + name + hashlib.sha256().digest(), "sha256")
+    seed = hmac.digest(ENTROPY, b"secret\0" + name, "sha256")
     block = hashlib.shake_128(seed + bytes(8)).digest(32)
     words = [int.from_bytes(block[place : place + 8], "little") for place in range(0, 32, 8)]
     expected = [((word >> 12) + 0.5) / 2**52 for word in words]
     assert hidden(Key(7, entropy=ENTROPY) / 3 / "oslo") == expected
+
+
+def test_floods_are_those_of_aes_under_the_run_from_the_place_of_the_name():
+    # Block by block, by another mode: what counter mode is said to be (SP 800-38A).
+    name = b"".join(len(part).to_bytes(8, "big") + part for part in (b"int:7", b"str:oslo"))
+    seed = hmac.digest(ENTROPY, b"secret\0" + name, "sha256")
+    cipher = Cipher(AES256(hmac.digest(ENTROPY, b"noise", "sha256")), ECB()).encryptor()
+    first = int.from_bytes(seed[:16], "big")
+    expected = [cipher.update(((first + place) % 2**128).to_bytes(16, "big")) for place in range(5)]
+    stream = (Key(7, entropy=ENTROPY) / "oslo").secret()
+    # What is left of a block is left out, so that no byte comes twice.
+    assert stream.flood(24) == b"".join(expected)[:24]
+    assert stream.flood(48) == b"".join(expected)[32:]
+
+
+def test_a_flood_goes_round_at_the_end_of_all_blocks():
+    stream = Secret(b"\xff" * 16, ENTROPY)
+    assert stream.flood(32)[16:] == Secret(bytes(16), ENTROPY).flood(16)
+
+
+@pytest.mark.parametrize(
+    "key", [Key(7, rehearsal=True), Key(7, entropy=ENTROPY)], ids=["rehearsal", "secret"]
+)
+def test_a_flood_is_uniform_and_unrelated_to_other_draws(key):
+    count = 200_000
+    words = np.frombuffer(key.secret().flood(8 * count), dtype="<u8")
+    assert stats.kstest(words * 2.0**-64, "uniform").pvalue > FALSE_ALARM
+    ones = int(np.bitwise_count(words).sum())
+    assert stats.binomtest(ones, 64 * count).pvalue > FALSE_ALARM
+    assert not set(words.tolist()) & set(key.secret().words((count,)).tolist())
+
+
+def test_floods_of_two_runs_names_or_inputs_differ():
+    root = Key(7, entropy=ENTROPY)
+    keys = [(root, ()), (Key(7), ()), (root / "oslo", ()), (root, (b"rows",)), (Key(7, rehearsal=True), ())]
+    assert len({key.secret(*inputs).flood(64) for key, inputs in keys}) == len(keys)
+
+
+def test_floods_in_several_threads_are_what_they_are_in_one():
+    root, length = Key(7, entropy=ENTROPY), 80_000
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(lambda site: (root / site).secret().flood(length), range(40)))
+    assert together == [(root / site).secret().flood(length) for site in range(40)]
 
 
 def test_a_name_is_the_same_whether_it_grew_or_was_given():
@@ -217,7 +270,7 @@ class Scripted(Secret):
     def __init__(self, *blocks: list[int]) -> None:
         self.blocks = [np.array(words, dtype="<u8").tobytes() for words in blocks]
 
-    def block(self, length: int) -> bytes:
+    def flood(self, length: int) -> bytes:
         assert len(self.blocks[0]) == length
         return self.blocks.pop(0)
 
@@ -233,7 +286,7 @@ def test_a_number_near_zero_is_drawn_finer_from_its_own_stream_alone():
 
 @pytest.mark.parametrize("byte", [b"\x00", b"\x7f", b"\xff"], ids=["zeros", "positive", "ones"])
 def test_a_tail_lies_strictly_inside_even_when_the_stream_is_constant(monkeypatch, byte):
-    monkeypatch.setattr(hashlib, "shake_128", constant_stream(byte))
+    monkeypatch.setattr(Secret, "flood", lambda _, length: byte * length)
     numbers = tails([Secret(b"seed"), Secret(b"seed")], 5)[1]
     assert (numbers > 0).all()
     assert (numbers < 1).all()

@@ -110,9 +110,11 @@ def shuffled(
         dealt[alike, : epochs * steps] = room.reshape(len(alike), epochs * steps, size)
     present = dealt >= 0
     dealt[~present] = 0
-    for step in range(dealt.shape[1]):
+    widths = np.maximum(present.sum(axis=2).max(axis=0), 1).tolist()
+    for step, width in enumerate(widths):
         working = epochs * counts > step
-        yield _batch(dealt[working, step], present[working, step], chance, coupled=coupled)
+        rows, here = dealt[working, step, :width], present[working, step, :width]
+        yield _batch(rows, here, chance, coupled=coupled)
 
 
 def grouped(cohort: Cohort, steps: int, rate: float, groups: int, keys: Sequence[Key]) -> Iterator[Batch]:

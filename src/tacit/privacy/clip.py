@@ -14,6 +14,8 @@ from torch import Tensor
 from tacit.errors import InvalidValue, require, require_count, require_positive, require_word
 
 Norm = Literal["l2", "l1"]
+# Between these, lengths are as exact as double precision has them, whatever the parts of a row.
+USUAL = (1e-100, 1e100)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,8 @@ def clip_rows(rows: Tensor, bound: float, *, norm: Norm = "l2", geometry: Geomet
     """
     require_positive("bound", bound)
     length = lengths(rows, norm=norm, geometry=geometry)
+    if bool((length <= bound).all()):
+        return rows.clone()
     # Long rows shrink by a few roundings more than needed, so that the bound holds after rounding as well;
     # divided first, so that no factor is too small to be exact.
     slack = 1 - 8 * torch.finfo(rows.dtype).eps - rows.shape[-1] * torch.finfo(torch.float64).eps
@@ -119,8 +123,13 @@ def lengths(rows: Tensor, *, norm: Norm = "l2", geometry: Geometry | None = None
         "left out: it defines an L2 length",
     )
     exact = rows.double() if geometry is None else geometry.whiten(rows)
+    order = 2 if norm == "l2" else 1
+    plain = cast(Tensor, exact.norm(p=order, dim=-1))
+    # The usual case: squares neither overflow nor vanish, and what is not finite would show in the sum.
+    if geometry is None and bool(((plain > USUAL[0]) & (plain < USUAL[1])).all()):
+        return plain
     # Scaled by the largest entry, so that squares neither overflow nor vanish.
     peak = exact.abs().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
-    scaled = cast(Tensor, (exact / peak).norm(p=2 if norm == "l2" else 1, dim=-1))
+    scaled = cast(Tensor, (exact / peak).norm(p=order, dim=-1))
     length = scaled * peak.squeeze(-1)
     return torch.where(length.isfinite() & torch.isfinite(rows).all(dim=-1), length, torch.inf)

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from tacit.errors import Refused, require, require_positive
-from tacit.keys import Key, tails
+from tacit.keys import Key, Secret, flooded, tails
+from tacit.privacy.normal import normal
 
 Array = NDArray[np.float64]
 
@@ -30,15 +30,15 @@ def gaussian(values: Array, scale: float, *keys: Key) -> Array:
         scale: How much noise.
         keys: One for all values; or one for each row, whose noise is then what the row would get alone.
     """
-    signs, tails = _draws(values, scale, keys, b"gaussian")
-    tails /= 2
-    return _protected(values, scale, signs, np.asarray(ndtri(tails, out=tails), dtype=np.float64))
+    streams, count = _streams(values, scale, keys, b"gaussian")
+    return _protected(values, scale, normal(flooded(streams, count), streams))
 
 
 def laplace(values: Array, scale: float, *keys: Key) -> Array:
     """The values plus independent Laplace noise with density `exp(-|x| / scale) / (2 scale)`."""
-    signs, tails = _draws(values, scale, keys, b"laplace")
-    return _protected(values, scale, signs, np.log(tails, out=tails))
+    signs, numbers = tails(*_streams(values, scale, keys, b"laplace"))
+    np.log(numbers, out=numbers)
+    return _protected(values, scale, -np.copysign(numbers, signs, out=numbers))
 
 
 def refuse_undeclared(key: Key, rehearsal: bool) -> None:
@@ -47,7 +47,8 @@ def refuse_undeclared(key: Key, rehearsal: bool) -> None:
         raise Refused("a rehearsal key repeats its noise; declare it with rehearsal=True, in Privacy or here")
 
 
-def _draws(values: Array, scale: float, keys: Sequence[Key], law: bytes) -> tuple[Array, Array]:
+def _streams(values: Array, scale: float, keys: Sequence[Key], law: bytes) -> tuple[list[Secret], int]:
+    """A stream for each key, bound to the values, the scale and the law; and how many numbers each gives."""
     require_positive("scale", scale)
     # Noise hides nothing in a NaN or an infinity: whoever got here without clipping is stopped.
     finite = np.count_nonzero(np.isfinite(values)) == values.size
@@ -55,14 +56,14 @@ def _draws(values: Array, scale: float, keys: Sequence[Key], law: bytes) -> tupl
     assert len(keys) == 1 or len(keys) == len(values), "one key for all values, or one for each row"
     rows, exact = values.reshape(len(keys), -1), np.float64(scale).tobytes()
     streams = [key.secret(law, row.tobytes(), exact) for key, row in zip(keys, rows, strict=True)]
-    return tails(streams, rows.shape[1])
+    return streams, rows.shape[1]
 
 
-def _protected(values: Array, scale: float, signs: Array, noise: Array) -> Array:
-    """The values plus noise of scale 1, each with a sign of its own, on the grid; `noise` is used up."""
-    noise *= scale
-    noised = np.copysign(noise, signs, out=noise).reshape(values.shape)
-    np.subtract(values, noised, out=noised)
+def _protected(values: Array, scale: float, noise: Array) -> Array:
+    """The values plus noise of scale 1, on the grid; `noise` is used up."""
+    noised = noise.reshape(values.shape)
+    noised *= scale
+    noised += values
     step = 2.0 ** (math.floor(math.log2(scale)) - GRID_BITS)
     noised /= step
     return np.multiply(np.rint(noised, out=noised), step, out=noised)

@@ -8,14 +8,15 @@ import contextlib
 import logging
 import math
 from collections.abc import Generator, Iterator, Sequence
-from functools import lru_cache, reduce
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.privacy import theorems
-from tacit.privacy.kinds import Counts, Kind, reach
+from tacit.privacy.kinds import Counts, Kind
+from tacit.privacy.losses import Loss, together
 from tacit.privacy.release import Release
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 Array = NDArray[np.float64]
+# In both directions between neighbours, or one where they are alike.
+Sides = tuple[Loss, ...]
 # So many releases are composed on one coarse grid: a finer one would only gather more rounding.
 MANY = 1_000_000
 # The logarithm of the tail of a single release that is given up, and counted as lost.
@@ -32,32 +35,22 @@ CUT = -40
 def epsilon(counts: Counts, delta: float, grid: float) -> float:
     """The epsilon of all these releases at `delta`, on a grid; at least the truth."""
     with np.errstate(all="ignore"):
-        return composed(counts, grid).get_epsilon_for_delta(delta)
+        return max(side.epsilon(delta) for side in composed(counts, grid))
 
 
 def deltas(counts: Counts, epsilons: Array, grid: float) -> Array:
     """The delta of all these releases at each epsilon, on a grid; at least the truth."""
     with np.errstate(all="ignore"):
-        return np.asarray(
-            composed(counts, grid).get_delta_for_epsilon(cast("Sequence[float]", epsilons)), dtype=np.float64
-        )
+        return np.max([side.deltas(epsilons) for side in composed(counts, grid)], axis=0)
 
 
-def composed(counts: Counts, grid: float) -> "PrivacyLossDistribution":
-    """The privacy loss of all these releases together."""
-    parts = [_repeated(kind, grid, times) for kind, times in _merged(counts)]
-    return reduce(lambda whole, part: whole.compose(part), parts)
-
-
-def _repeated(kind: Kind, grid: float, times: int) -> "PrivacyLossDistribution":
-    once = single(kind, grid)
-    if times < 10_000 or (times <= MANY and reach(kind) > 2_000 * grid):
-        return once.self_compose(times)
-    # The library computes size ** times while a distribution is sparse, which takes minutes for such `times`;
-    # four together are dense.
-    fours, rest = divmod(times, 4)
-    most = once.self_compose(4, tail_mass_truncation=0).self_compose(fours)
-    return most.compose(once.self_compose(rest)) if rest else most
+def composed(counts: Counts, grid: float) -> Sides:
+    """The privacy loss of all these releases together, in both directions."""
+    parts = [(single(kind, grid), times) for kind, times in _merged(counts)]
+    return tuple(
+        together([sides[direction % len(sides)].repeated(times) for sides, times in parts])
+        for direction in range(max(len(sides) for sides, _ in parts))
+    )
 
 
 def _merged(counts: Counts) -> Iterator[tuple[Kind, int]]:
@@ -70,14 +63,26 @@ def _merged(counts: Counts) -> Iterator[tuple[Kind, int]]:
 
 
 @lru_cache(maxsize=32)
-def single(kind: Kind, grid: float) -> "PrivacyLossDistribution":
-    """The privacy loss of one release."""
+def single(kind: Kind, grid: float) -> Sides:
+    """The privacy loss of one release, in both directions, or once where they are alike."""
+    if kind.law == "gaussian" and kind.rate < 1 and not kind.two_sided:
+        return _loss(_drawn(kind, grid, "REMOVE")), _loss(_drawn(kind, grid, "ADD"))
+    whole = vars(_by_library(kind, grid))
+    return tuple(_loss(whole[name]) for name in ("_pmf_remove", "_pmf_add")[: 2 - whole["_symmetric"]])
+
+
+def _loss(distribution: "PLDPmf") -> Loss:
+    """What the library found, as we compose it."""
+    dense = vars(distribution.to_dense_pmf())
+    chances = np.asarray(dense["_probs"], dtype=np.float64)
+    return Loss(dense["_discretization"], dense["_lower_loss"], chances, dense["_infinity_mass"])
+
+
+def _by_library(kind: Kind, grid: float) -> "PrivacyLossDistribution":
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    if kind.law == "gaussian" and kind.rate < 1 and not kind.two_sided:
-        return pld.PrivacyLossDistribution(_drawn(kind, grid, "REMOVE"), _drawn(kind, grid, "ADD"))
     if kind.law == "gaussian":
         # The library's exchange takes the bound of one contribution, half of our sensitivity.
         two_sided, one_sided = NeighboringRelation.REPLACE_ONE, NeighboringRelation.ADD_OR_REMOVE_ONE

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import require
-from tacit.keys import Key, Part, Secret
+from tacit.keys import Key, Secret
 from tacit.privacy.mechanism import NORMS, Contributions, Mechanism, ProtectedRecords, clip_factors
 from tacit.privacy.policy import Privacy
 from tacit.privacy.release import Relation, Release
@@ -42,10 +42,6 @@ class Fated(Key):
     """
 
     rate: float = 1.0
-
-    def __truediv__(self, part: Part) -> "Fated":
-        named = super().__truediv__(part)
-        return Fated(named.seed, named.rehearsal, named.entropy, named.path, self.rate)
 
     def secret(self, *inputs: bytes) -> "Fate":
         """A stream of such draws, which repeats."""
