@@ -14,7 +14,7 @@ promise = tacit.Privacy(
     rehearsal=True,
 )  # fmt: skip
 task = PPO(hidden=[16], envs=4, steps=256, lr=5e-3, epochs=4, batch=64, reward_scale=0.05)
-run = tacit.fit(task, worlds, privacy=promise, rounds=15, seed=1, name="poles")
+run = tacit.fit(task, worlds, privacy=promise, rounds=15, seed=0, name="poles")
 print(run.summary(), "\n")
 
 # What to act with: push left or right when the pole leans to the right, and what is expected of it.

@@ -242,7 +242,7 @@ def test_noise_that_hides_groups_from_one_round_does_not_hide_them_from_many():
     federation, found = hospitals(sites=12, number=200, known=True), {}
     for warm in (0, 6):
         clusters = Clusters(count=3, by="direction", warm=warm)
-        runs = [fit(HAZARD, federation, privacy=SITES, clusters=clusters, rounds=7, seed=s) for s in range(3)]
+        runs = [fit(HAZARD, federation, privacy=SITES, clusters=clusters, rounds=7, seed=s) for s in range(6)]
         found[warm] = np.mean([agreement(run.clusters, truth(federation)) for run in runs])
         plain = fit(HAZARD, federation, privacy=SITES, rounds=7)
         assert runs[0].privacy.epsilon == plain.privacy.epsilon

@@ -72,8 +72,8 @@ class Key:
                 so that a run resumed on changed data cannot use one noise twice and reveal a difference.
 
         Guarantee:
-            Draws are the output of SHAKE-128 under HMAC-SHA256(entropy, name, inputs); in a rehearsal they
-            depend on seed and name alone.
+            Draws are those of SHAKE-128 or, for noise, of AES-256, from HMAC-SHA256(entropy, name, inputs);
+            in a rehearsal they depend on seed and name alone.
         """
         if self.rehearsal:
             return Secret(hashlib.sha256(b"rehearsal" + self._name).digest(), b"rehearsal")

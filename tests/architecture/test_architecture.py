@@ -79,3 +79,9 @@ def test_a_function_holds_one_thought(path: Path):
 
 def test_the_version_is_that_of_the_metadata():
     assert re.fullmatch(r"\d+\.\d+\.\d+", tacit.__version__)
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """pytest takes the second for the first, and then fails only where both are collected."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(set(names)) == sorted(names)

@@ -113,7 +113,7 @@ def test_a_run_keeps_its_promise_and_one_with_half_the_noise_is_found_out(asked,
     halve(monkeypatch)
     broken = audit_run(read, canaries=count)
     assert not broken.kept
-    assert broken.claim == honest.claim
+    assert broken.claim == pytest.approx(honest.claim, rel=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [4.0, 8.0])

@@ -278,6 +278,7 @@ def test_a_distribution_built_without_the_loop_is_the_one_of_the_library(multipl
     theirs = pld.from_gaussian_mechanism(multiplier, sampling_prob=rate, **options)
     ours = distributions.single(accounting.Kind("gaussian", multiplier, rate, False), grid)
     for target in (1e-3, 1e-6, 1e-9):
-        exact, found = (once.self_compose(100).get_epsilon_for_delta(target) for once in (theirs, ours))
-        # Fourier rounding alone moves the smallest delta by a millionth.
-        assert found == pytest.approx(exact, rel=1e-5, abs=1e-9)
+        exact = theirs.self_compose(100).get_epsilon_for_delta(target)
+        found = max(side.repeated(100).epsilon(target) for side in ours)
+        # Fourier rounding alone moves the smallest delta by a hundred thousandth, of either.
+        assert found == pytest.approx(exact, rel=1e-4, abs=1e-9)

@@ -239,18 +239,22 @@ def test_the_band_allows_for_the_noise():
 
 
 def test_intervals_that_noise_drowns_are_taken_together():
-    data = federation(size=300)
-    task = KaplanMeier(cuts=120, horizon=2.4)
-    run = fit(task, data, privacy=replace(RECORD, rehearsal=True))
-    ends = run.model.table.grid
-    assert len(ends) < 40
-    assert ends[-1] == pytest.approx(2.4)
-    assert set(ends) <= set(run.task.grid)
-    assert "intervals are taken together" in run.model.survival.provenance
-    assert run.model.table.cells.sum() == pytest.approx(counts(run).sum())
-    exact = kaplan_meier(data).curve
-    known = run.model.survival.table.iloc[1:]
-    assert np.abs(known["survival"] - exact(known.index)).max() < 0.15
+    data, apart = federation(size=300), list[float]()
+    for seed in range(8):
+        task = KaplanMeier(cuts=120, horizon=2.4)
+        run = fit(task, data, privacy=replace(RECORD, rehearsal=True), seed=seed)
+        ends = run.model.table.grid
+        assert len(ends) < 40
+        assert ends[-1] == pytest.approx(2.4)
+        assert set(ends) <= set(run.task.grid)
+        assert "intervals are taken together" in run.model.survival.provenance
+        assert run.model.table.cells.sum() == pytest.approx(counts(run).sum())
+        exact = kaplan_meier(data).curve
+        known = run.model.survival.table.iloc[1:]
+        apart.append(float(np.abs(known["survival"] - exact(known.index)).max()))
+    # Of so few intervals one may be a quarter of everybody's life.
+    assert max(apart) < 0.25
+    assert np.mean(apart) < 0.12
 
 
 def test_joined_intervals_keep_everybody_who_comes_and_leaves():

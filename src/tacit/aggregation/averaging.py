@@ -60,7 +60,9 @@ class Mean:
         weights = np.array(self._of(updates, len(rows)))[order]
         whole = float(weights.sum()) if sites is None else self._expected(sites)
         total = weighted_sum(rows, weights)
-        return tensor_of(total / whole if whole else total)
+        if whole:
+            total /= whole
+        return tensor_of(total)
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
         """How far one update of length `clip` moves the mean over an expected number of sites."""

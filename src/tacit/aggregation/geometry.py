@@ -153,11 +153,12 @@ def paired_distances(rows: Rows) -> Array:
 
 
 def weighted_sum(rows: Rows, weights: Array) -> Array:
-    """The sum of the rows, each times its weight (coordinates)."""
+    """The sum of the rows, each times its weight (coordinates), a new array."""
     counted = np.flatnonzero(weights)
     kept = weights[counted]
     if len(counted) and (kept == kept[0]).all():
-        return kept[0] * _sum_of(rows, counted)
+        total = _sum_of(rows, counted)
+        return total if kept[0] == 1 else np.multiply(total, kept[0], out=total)
     total = np.empty(rows.shape[1])
     for part, block in doubles(rows):
         total[part] = weights @ block

@@ -124,12 +124,18 @@ def lengths(rows: Tensor, *, norm: Norm = "l2", geometry: Geometry | None = None
     )
     exact = rows.double() if geometry is None else geometry.whiten(rows)
     order = 2 if norm == "l2" else 1
-    plain = cast(Tensor, exact.norm(p=order, dim=-1))
+    length = cast(Tensor, exact.norm(p=order, dim=-1))
     # The usual case: squares neither overflow nor vanish, and what is not finite would show in the sum.
-    if geometry is None and bool(((plain > USUAL[0]) & (plain < USUAL[1])).all()):
-        return plain
-    # Scaled by the largest entry, so that squares neither overflow nor vanish.
-    peak = exact.abs().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
-    scaled = cast(Tensor, (exact / peak).norm(p=order, dim=-1))
-    length = scaled * peak.squeeze(-1)
+    usual = (length > USUAL[0]) & (length < USUAL[1])
+    if not bool(usual.all()):
+        length = torch.where(usual, length, _scaled(exact, order))
+    if geometry is None:
+        return length
+    return torch.where(torch.isfinite(rows).all(dim=-1), length, torch.inf)
+
+
+def _scaled(rows: Tensor, order: int) -> Tensor:
+    """Lengths of rows that are measured in units of their largest entry; infinite where a row is broken."""
+    peak = rows.abs().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
+    length = cast(Tensor, (rows / peak).norm(p=order, dim=-1)) * peak.squeeze(-1)
     return torch.where(length.isfinite() & torch.isfinite(rows).all(dim=-1), length, torch.inf)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.privacy import theorems
+from tacit.privacy.composition import Loss, together
 from tacit.privacy.kinds import Counts, Kind
-from tacit.privacy.losses import Loss, together
 from tacit.privacy.release import Release
 
 if TYPE_CHECKING:

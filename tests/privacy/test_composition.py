@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.privacy import pld
+from tacit.privacy.composition import TAIL, Loss, together
 from tacit.privacy.kinds import Kind
-from tacit.privacy.losses import TAIL, Loss, together
 
 GRID = 4.0**-5
 
