@@ -41,6 +41,7 @@ def short(monkeypatch):
     monkeypatch.setattr(audit, "TAKEN", 600)
 
 
+@pytest.mark.slow
 def test_the_open_model_gives_episodes_away_and_the_private_one_does_not(short):
     given = experiment(privacy=PROMISE)
     found = episodes(given, given.opened(), shadows=8)

@@ -139,6 +139,7 @@ def test_no_right_mechanism_is_accused_by_100_audits_beyond_their_doubt(name):
     assert accused(name) <= MOST
 
 
+@pytest.mark.slow
 def test_all_of_them_share_the_doubt_and_say_how_far_they_are():
     told = []
     found = audit_mechanisms(confidence=0.9, seed=1, tell=lambda words, share: told.append(share))

@@ -102,7 +102,12 @@ def halve(monkeypatch):
         )
 
 
-@pytest.mark.parametrize("name", RUNS)
+SLOWEST = ("in secret", "curves, products in secret")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOWEST)) for name in RUNS]
+)
 def test_a_run_keeps_its_promise_and_one_with_half_the_noise_is_found_out(asked, monkeypatch, name):
     text, changes = RUNS[name]
     read, count = asked(text, changes), 1000 if "secret" in name else 3000

@@ -281,6 +281,7 @@ def test_a_run_whose_ledger_was_changed_is_shown_and_ends_with_4(folder, done):
         assert answer.stdout
 
 
+@pytest.mark.slow
 def test_a_run_whose_ledger_is_gone_or_anothers_is_shown_and_ends_with_4(folder, done):
     place = shutil.copytree(folder / "whole", folder / "robbed")
     (place / "ledger.db").unlink()

@@ -109,6 +109,7 @@ def swept(*changes: str, **options) -> sweeps.Swept:
     return sweeping.sweep(Path("small.toml"), changes=changes or [LIST], workers=1, **options)
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_finishes_the_rest_only(folder):
     options = words("--seeds", "3", "--out", "here")
     process = subprocess.Popen(

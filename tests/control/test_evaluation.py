@@ -89,6 +89,7 @@ def test_worlds_are_opened_when_they_are_played_in_and_closed_after_that():
     assert not opened
 
 
+@pytest.mark.slow
 def test_in_its_own_physics_a_lander_lands_about_as_well():
     policy = drawn(Shape(8, (16,), 4))
     judged = scenes(LANDER, episodes=60)

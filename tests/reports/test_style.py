@@ -42,7 +42,7 @@ def test_a_sign_stands_for_letters_that_the_font_lacks(given, expected):
     assert written(given) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.text(alphabet=st.characters(), max_size=12))
 def test_any_words_can_be_drawn_and_kept(given):
     figure = picture(2.0, f"t {given}", f"n {given}")
