@@ -94,11 +94,12 @@ class Screen:
     def _sound(self, matrix: NDArray[Any]) -> bool:
         """Whether nothing is wrong with any row, at one glance; in doubt, each is looked at by itself."""
         fits = matrix.dtype.name in REALS and matrix.shape == (len(self.names), self.width)
-        if not fits or len(matrix) == 0 or not np.isfinite(matrix).all():
+        if not fits or len(matrix) == 0:
             return False
         rows = matrix.astype(np.float64, copy=False)
         bound, norm = (None, "l2") if self.limit is None else self.limit
-        with np.errstate(over="ignore"):
+        # What is not finite has no length below any limit.
+        with np.errstate(over="ignore", invalid="ignore"):
             lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows)) if norm == "l2" else np.abs(rows).sum(axis=1)
         middle = float(np.sort(lengths)[(len(lengths) - 1) // 2])
         limit = min(ABSURD * middle, LONGEST) if bound is None else bound
