@@ -51,7 +51,7 @@ peers: .venv-peers/ready
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --constraint constraints-peers.txt torch
 	.venv-peers/bin/python -m pip install --quiet --constraint constraints-peers.txt federated-survival 'flwr[simulation]' \
-		opacus scikit-survival torchsurv stable-baselines3 'gymnasium[box2d]' multiprocess prv-accountant wheel
+		opacus scikit-survival torchsurv stable-baselines3 dp-accounting 'gymnasium[box2d]' multiprocess prv-accountant wheel
 	# These ask for other versions of what is there, and need none of it for what is compared.
 	.venv-peers/bin/python -m pip install --quiet --no-deps --constraint constraints-peers.txt byzfl pfl
 	touch $@

@@ -21,7 +21,10 @@ from bench.sides import Process, Spent, ours_python, peers_python
 Answer = Any
 By = Literal["cpu", "peak"]
 # A repetition calls short work so often that it takes at least this long.
-SHORTEST = 0.02
+SHORTEST = 0.1
+# Shorter work than this is called once more before the clock runs: whoever waits for a turn while others work
+# loses its place in caches, which long work hardly notices.
+BRIEF = 0.5
 # One side takes about so many seconds in a race, if a single repetition does not take longer.
 PATIENCE = 3.0
 REPEATS = 7
@@ -141,19 +144,20 @@ def timed(
             to get warm does not count beside it.
     """
     spent: dict[str, list[Spent]] = {}
-    calls, times = dict.fromkeys(sides, 1), dict.fromkeys(sides, repeats)
+    calls, times, brief = dict.fromkeys(sides, 1), dict.fromkeys(sides, repeats), dict.fromkeys(sides, False)
     for who, side in sides.items():
         # The first of short work says how often to call it, that of long work counts.
         before = known.get(who)
         first = before if before is not None and before.wall > PATIENCE else side.timed(1)
         calls[who] = 1 if first.wall >= SHORTEST else math.ceil(SHORTEST / max(first.wall, 1e-7))
-        spent[who] = [first] if calls[who] == 1 else []
+        brief[who] = first.wall < BRIEF
+        spent[who] = [] if brief[who] else [first]
         times[who] = min(repeats, max(1, round(PATIENCE / max(first.wall, SHORTEST))))
     for turn in range(repeats):
         order = list(sides)[turn % len(sides) :] + list(sides)[: turn % len(sides)]
         for who in order:
             if len(spent[who]) < times[who]:
-                spent[who].append(sides[who].timed(calls[who]))
+                spent[who].append(sides[who].timed(calls[who], warm=brief[who]))
     return spent
 
 

@@ -94,9 +94,9 @@ class Process:
         with np.load(path) as kept:
             return dict(kept), Spent(**told) if told else None
 
-    def timed(self, calls: int) -> Spent:
-        """What one call took, of so many."""
-        return Spent(**self._ask(do="time", calls=calls))
+    def timed(self, calls: int, *, warm: bool = False) -> Spent:
+        """What one call took, of so many, after one that does not count if that is asked for."""
+        return Spent(**self._ask(do="time", calls=calls, warm=warm))
 
     def peak(self) -> float:
         """The most memory of the process since the work was got ready, in megabytes."""
@@ -150,12 +150,14 @@ class Bench:
         np.savez(path, **(found if isinstance(found, dict) else {"answer": np.asarray(found)}))
         return spent if self._work.check is None and self._work.seconds is None else {}
 
-    def time(self, calls: int) -> dict[str, Any]:
+    def time(self, calls: int, warm: bool) -> dict[str, Any]:
         """CPU and wall seconds of a call."""
         if self._work.seconds is not None:
             cpu, wall = self._work.seconds()
             return {"cpu": cpu, "wall": wall}
         gc.collect()
+        if warm:
+            self._work.run()
         work, began, cpu = self._work.run, time.perf_counter(), _cpu()
         for _ in range(calls):
             work()

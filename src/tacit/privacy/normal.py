@@ -2,8 +2,9 @@
 
 Of a word of 64 bits the highest is the sign, the next twelve choose a piece of the distribution, and the
 others are the place in it. On a piece, a polynomial of degree 4 is as near to the inverse as double precision
-lets it be: 2e-15, about what scipy's own is. All that is done is to look up, to multiply and to add, so that
-every machine finds the same numbers. The outermost sixteenth is too steep for that and left to scipy.
+lets it be: 2e-15, about what scipy's own is. All that is done with a word is to look up, to multiply and to
+add, so that a number does not depend on those beside it. The outermost sixteenth is too steep for that and
+left to scipy.
 """
 
 from collections.abc import Sequence
