@@ -89,6 +89,7 @@ class Key:
         return b"".join(map(_marked, (self.seed, *self.path)))
 
 
+@lru_cache(maxsize=4096)
 def _marked(part: Part) -> bytes:
     """A part with type and length in front, so that ("a", "b") and ("ab",) or 1 and "1" differ."""
     word = f"{type(part).__name__}:{part}".encode()

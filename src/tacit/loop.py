@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 TOLD = ("skipped", "faults", "shares", "standings", "decisions", "clusters", "diary")
 
 
+# Sums keep one order, scores included; and on small arrays a second thread costs more than it saves.
+@one_thread()
 def fit(
     task: Task,
     federation: Federation,
