@@ -26,8 +26,11 @@ SHORTEST = 0.1
 # loses its place in caches, which long work hardly notices.
 BRIEF = 0.5
 # One side takes about so many seconds in a race, if a single repetition does not take longer.
-PATIENCE = 3.0
-REPEATS = 7
+PATIENCE = 2.0
+# What took longer than this when it was compared is not done again: what it took to get warm, to compile for
+# instance, does not count beside it.
+LONG = 10.0
+REPEATS = 5
 
 
 @dataclass(frozen=True)
@@ -140,15 +143,14 @@ def timed(
     Args:
         sides: Whose work is ready.
         repeats: How often, at most.
-        known: What the work took when it was compared. Where that is long, it is not done again: what it took
-            to get warm does not count beside it.
+        known: What the work took when it was compared; where that is long, it is not done again.
     """
     spent: dict[str, list[Spent]] = {}
     calls, times, brief = dict.fromkeys(sides, 1), dict.fromkeys(sides, repeats), dict.fromkeys(sides, False)
     for who, side in sides.items():
         # The first of short work says how often to call it, that of long work counts.
         before = known.get(who)
-        first = before if before is not None and before.wall > PATIENCE else side.timed(1)
+        first = before if before is not None and before.wall > LONG else side.timed(1)
         calls[who] = 1 if first.wall >= SHORTEST else math.ceil(SHORTEST / max(first.wall, 1e-7))
         brief[who] = first.wall < BRIEF
         spent[who] = [] if brief[who] else [first]

@@ -60,6 +60,7 @@ def test_the_open_model_gives_episodes_away_and_the_private_one_does_not(short):
     assert told["sentence"].startswith("Of 100 training episodes an attacker would name")
 
 
+@pytest.mark.slow
 def test_noise_too_small_to_hide_anybody_is_found_out(short):
     # The same attack on the same models: the noise is what protects, not something on the way.
     weak = {"unit": "site", "noise_multiplier": 1e-6, "delta": 1e-5, "clip": 100.0, "rehearsal": True}

@@ -17,6 +17,7 @@ import made_up_sides as made_up
 def stable(monkeypatch):
     """Processes whose sides are made up; all in our own environment."""
     monkeypatch.setattr(racing, "peers_python", sides.ours_python)
+    monkeypatch.setattr(racing, "SHORTEST", 0.02)
     monkeypatch.setitem(sides.ALONE, "PYTHONPATH", f"{sides.ROOT}:{sides.ROOT / 'tests' / 'bench'}")
     with Stable("made_up_sides") as kept:
         yield kept
@@ -31,7 +32,7 @@ def race(ours, theirs, same=1e-9, **given):
 def test_equal_answers_are_timed_in_turns(stable):
     (found,) = run(race(made_up.slow, made_up.slow, size=30), stable)
     assert found["apart"] == 0
-    assert found["repeats"] == {"ours": 7, "theirs": 7}
+    assert found["repeats"] == {"ours": racing.REPEATS, "theirs": racing.REPEATS}
     assert found["lowest"] <= found["ratio"] <= found["highest"]
     assert 0.3 < found["ratio"] < 3
     assert found["cpu_seconds"]["ours"] >= 0.03

@@ -271,6 +271,7 @@ def test_without_colours_a_terminal_still_shows_one_line(folder):
     )
 
 
+@pytest.mark.slow
 def test_a_run_whose_ledger_was_changed_is_shown_and_ends_with_4(folder, done):
     place = shutil.copytree(folder / "whole", folder / "harmed")
     (place / "ledger.db").write_bytes((place / "ledger.db").read_bytes().replace(b"round 3", b"round 4", 1))
@@ -310,6 +311,7 @@ def test_whatever_is_shown_of_a_run_is_one_document_when_asked(folder, done, wor
     assert keys <= set(json.loads(answer.stdout))
 
 
+@pytest.mark.slow
 def test_a_private_experiment_that_was_run_before_says_what_that_costs(folder):
     draws = np.random.default_rng(0)
     numbers = (draws.normal(size=60), draws.exponential(2, 60), draws.integers(0, 2, 60), ["a", "b"] * 30)
