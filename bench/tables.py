@@ -90,7 +90,8 @@ def grouped(results: Mapping[str, Mapping[str, Any]]) -> str:
     gathered: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     races = [(name, race) for name, found in results.items() for race in found["races"]]
     for name, race in races:
-        gathered.setdefault((name, race["group"], race["peer"]), []).append(race)
+        if race["goal"]:
+            gathered.setdefault((name, race["group"], race["peer"]), []).append(race)
     lines = [
         [
             group,
@@ -100,7 +101,6 @@ def grouped(results: Mapping[str, Mapping[str, Any]]) -> str:
             f"`make bench-{name}`",
         ]
         for (name, group, peer), own in gathered.items()
-        if any(race["goal"] for race in own)
     ]
     table = _table(["the same work", "against", "times better", "goal", ""], lines, numbers=slice(2, 4))
     minutes = sum(found["seconds"] for found in results.values()) / 60
@@ -110,9 +110,7 @@ def grouped(results: Mapping[str, Mapping[str, Any]]) -> str:
 def behind(races: Sequence[Mapping[str, Any]]) -> str:
     """How many comparisons there are, and in which of them the peer is better."""
     lost = [
-        f"{race['race']} against {race['peer']} ({number(race['ratio'])})"
-        for race in races
-        if race["ratio"] < 1
+        f"{race['race']} against {race['peer']} ({race['ratio']:.2f})" for race in races if race["ratio"] < 1
     ]
     said = f"behind in {len(lost)}: {'; '.join(lost)}" if lost else "behind in none"
     return f"Of all {len(races)} comparisons with peers, we are {said}."
