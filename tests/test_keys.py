@@ -246,6 +246,13 @@ def test_floods_in_several_threads_are_what_they_are_in_one():
     assert together == [(root / site).secret().flood(length) for site in range(40)]
 
 
+def test_seeds_that_are_equal_and_of_two_types_are_two_names_whoever_came_first():
+    for seed in (918_273, 918_274):
+        order = (seed, np.int64(seed)) if seed % 2 else (np.int64(seed), seed)
+        draws = {type(one): hidden(Key(one, rehearsal=True)) for one in order}
+        assert draws[int] == hidden(Key(seed, rehearsal=True)) != draws[np.int64]
+
+
 def test_a_name_is_the_same_whether_it_grew_or_was_given():
     grown, given = Key(7, entropy=ENTROPY) / 3 / "oslo", Key(7, entropy=ENTROPY, path=(3, "oslo"))
     assert hidden(grown) == hidden(given)

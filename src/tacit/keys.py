@@ -89,7 +89,8 @@ class Key:
         return b"".join(map(_marked, (self.seed, *self.path)))
 
 
-@lru_cache(maxsize=4096)
+# Typed: numbers of two types may be equal, and are two names.
+@lru_cache(maxsize=4096, typed=True)
 def _marked(part: Part) -> bytes:
     """A part with type and length in front, so that ("a", "b") and ("ab",) or 1 and "1" differ."""
     word = f"{type(part).__name__}:{part}".encode()

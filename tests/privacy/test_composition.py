@@ -94,6 +94,11 @@ def test_no_epsilon_is_proven_where_everything_may_be_told():
     assert made(0.5, 0.4, infinite=math.nan).epsilon(0.05) == math.inf
 
 
+def test_no_epsilon_is_proven_by_chances_that_are_no_numbers():
+    assert made(0.5, math.nan, 0.2).epsilon(0.05) == math.inf
+    assert made(math.nan, 0.5, 0.2).epsilon(0.9) == math.inf
+
+
 def test_nothing_is_told_by_losses_that_are_none():
     assert made(0.5, 0.5, lowest=-1).epsilon(1e-9) == 0
 

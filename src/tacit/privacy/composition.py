@@ -61,7 +61,8 @@ class Loss:
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon, 0 or above, that holds but for `delta`; infinite where there is none."""
-        if not self.infinite <= delta:
+        # Of a distribution that is broken nothing is proven.
+        if not (self.infinite <= delta and math.isfinite(float(self.chances.sum()))):
             return math.inf
         losses, chances = self._losses(1)
         more = self.infinite + _from_above(chances)
