@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import ECB
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import InvalidValue
-from tacit.keys import Key, Secret, tails
+from tacit.keys import LONG, Key, Secret, tails
 
 ENTROPY = bytes(range(32))
 # Statistical tests below are of fixed draws; this is the share of seeds on which each would raise an alarm.
@@ -27,6 +28,16 @@ def public(key: Key) -> list[float]:
 
 def hidden(key: Key, *inputs: bytes) -> list[float]:
     return key.secret(*inputs).uniform((4,)).tolist()
+
+
+def flood(stream: Secret, length: int) -> bytes:
+    room = bytearray(length)
+    stream.flood(memoryview(room))
+    return bytes(room)
+
+
+def fill(room: memoryview, byte: bytes) -> None:
+    room[:] = byte * len(room)
 
 
 def constant_stream(byte: bytes) -> type:
@@ -154,6 +165,43 @@ def test_secrets_of_different_inputs_are_unrelated():
     assert stats.kstest(one - other, stats.triang(0.5, loc=-1, scale=2).cdf).pvalue > FALSE_ALARM
 
 
+def longer(**changed: int) -> bytes:
+    """Some megabyte, with one byte of it changed."""
+    numbers = bytearray(np.arange(150_000, dtype=np.float64).tobytes())
+    for place, value in changed.items():
+        numbers[int(place.removeprefix("at_"))] ^= value
+    return bytes(numbers)
+
+
+def test_long_inputs_give_other_secrets_when_any_byte_is_another():
+    key, whole = Key(7, entropy=ENTROPY), longer()
+    others = [longer(at_0=1), longer(at_700_000=128), longer(at_1_199_999=1), whole[:-1], whole + b"\0"]
+    # As many of them, in another order; and the same, cut elsewhere.
+    apart = [(whole[8:16] + whole[:8] + whole[16:],), (whole[:600_000], whole[600_000:]), (whole, whole), ()]
+    told = [hidden(key, whole), *(hidden(key, other) for other in others), *(hidden(key, *a) for a in apart)]
+    assert len({tuple(draws) for draws in told}) == len(told)
+    assert hidden(key, whole) == told[0]
+    assert hidden(Key(7), whole) != told[0]
+
+
+@pytest.mark.parametrize("length", [0, 1, LONG, LONG + 1, 5000])
+def test_what_a_secret_hangs_on_is_its_name_and_the_digests_of_its_inputs(length):
+    """Written out once more: a long input is its length and its tag under GCM, a short one itself."""
+    given = bytes(range(256)) * 20
+    name = (5).to_bytes(8, "big") + b"int:7"
+    tag = AESGCM(hmac.digest(ENTROPY, b"inputs", "sha256")).encrypt(bytes(12), b"", given[:length])
+    told = length.to_bytes(8, "big") + (tag if length > LONG else given[:length])
+    seed = hmac.digest(ENTROPY, b"secret\1" + name + told, "sha256")
+    assert hidden(Key(7, entropy=ENTROPY), given[:length]) == Secret(seed).uniform((4,)).tolist()
+
+
+def test_what_is_too_long_for_a_digest_is_hashed_as_it_is(monkeypatch):
+    monkeypatch.setattr("tacit.keys.LONGEST", 1000)
+    key = Key(7, entropy=ENTROPY)
+    told = [tuple(hidden(key, bytes(length))) for length in (999, 1000, 1001, 1002)]
+    assert len(set(told)) == 4
+
+
 def test_a_rehearsal_ignores_its_inputs():
     key = Key(7, rehearsal=True)
     assert hidden(key, b"one") == hidden(key, b"two")
@@ -212,13 +260,13 @@ def test_floods_are_those_of_aes_under_the_run_from_the_place_of_the_name():
     expected = [cipher.update(((first + place) % 2**128).to_bytes(16, "big")) for place in range(5)]
     stream = (Key(7, entropy=ENTROPY) / "oslo").secret()
     # What is left of a block is left out, so that no byte comes twice.
-    assert stream.flood(24) == b"".join(expected)[:24]
-    assert stream.flood(48) == b"".join(expected)[32:]
+    assert flood(stream, 24) == b"".join(expected)[:24]
+    assert flood(stream, 48) == b"".join(expected)[32:]
 
 
 def test_a_flood_goes_round_at_the_end_of_all_blocks():
     stream = Secret(b"\xff" * 16, ENTROPY)
-    assert stream.flood(32)[16:] == Secret(bytes(16), ENTROPY).flood(16)
+    assert flood(stream, 32)[16:] == flood(Secret(bytes(16), ENTROPY), 16)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +274,7 @@ def test_a_flood_goes_round_at_the_end_of_all_blocks():
 )
 def test_a_flood_is_uniform_and_unrelated_to_other_draws(key):
     count = 200_000
-    words = np.frombuffer(key.secret().flood(8 * count), dtype="<u8")
+    words = np.frombuffer(flood(key.secret(), 8 * count), dtype="<u8")
     assert stats.kstest(words * 2.0**-64, "uniform").pvalue > FALSE_ALARM
     ones = int(np.bitwise_count(words).sum())
     assert stats.binomtest(ones, 64 * count).pvalue > FALSE_ALARM
@@ -236,14 +284,14 @@ def test_a_flood_is_uniform_and_unrelated_to_other_draws(key):
 def test_floods_of_two_runs_names_or_inputs_differ():
     root = Key(7, entropy=ENTROPY)
     keys = [(root, ()), (Key(7), ()), (root / "oslo", ()), (root, (b"rows",)), (Key(7, rehearsal=True), ())]
-    assert len({key.secret(*inputs).flood(64) for key, inputs in keys}) == len(keys)
+    assert len({flood(key.secret(*inputs), 64) for key, inputs in keys}) == len(keys)
 
 
 def test_floods_in_several_threads_are_what_they_are_in_one():
     root, length = Key(7, entropy=ENTROPY), 80_000
     with ThreadPoolExecutor(4) as threads:
-        together = list(threads.map(lambda site: (root / site).secret().flood(length), range(40)))
-    assert together == [(root / site).secret().flood(length) for site in range(40)]
+        together = list(threads.map(lambda site: flood((root / site).secret(), length), range(40)))
+    assert together == [flood((root / site).secret(), length) for site in range(40)]
 
 
 def test_seeds_that_are_equal_and_of_two_types_are_two_names_whoever_came_first():
@@ -277,9 +325,8 @@ class Scripted(Secret):
     def __init__(self, *blocks: list[int]) -> None:
         self.blocks = [np.array(words, dtype="<u8").tobytes() for words in blocks]
 
-    def flood(self, length: int) -> bytes:
-        assert len(self.blocks[0]) == length
-        return self.blocks.pop(0)
+    def flood(self, room: memoryview) -> None:
+        room[:] = self.blocks.pop(0)
 
 
 def test_a_number_near_zero_is_drawn_finer_from_its_own_stream_alone():
@@ -293,7 +340,7 @@ def test_a_number_near_zero_is_drawn_finer_from_its_own_stream_alone():
 
 @pytest.mark.parametrize("byte", [b"\x00", b"\x7f", b"\xff"], ids=["zeros", "positive", "ones"])
 def test_a_tail_lies_strictly_inside_even_when_the_stream_is_constant(monkeypatch, byte):
-    monkeypatch.setattr(Secret, "flood", lambda _, length: byte * length)
+    monkeypatch.setattr(Secret, "flood", lambda _, room: fill(room, byte))
     numbers = tails([Secret(b"seed"), Secret(b"seed")], 5)[1]
     assert (numbers > 0).all()
     assert (numbers < 1).all()

@@ -35,9 +35,9 @@ OPENED, WEIGHTS, REPORT = "opened.json", "weights", "report.html"
 STATEMENT, ENVIRONMENT, SUMMARY, SECRET = "statement.json", "environment.json", "summary.json", "secret.key"
 PROVENANCE, AUDIT = "provenance.json", "audit.json"
 MATHEMATICS = ("OPENBLAS", "MKL", "OMP", "BLIS", "NPY", "ATEN", "NUMBA")
-PACKAGES = ("tacit", "torch", "numpy", "scipy", "dp-accounting")
+PACKAGES = ("tacit", "torch", "numpy", "scipy", "numba", "llvmlite", "dp-accounting")
 # What worlds and their agents are computed by, where that is installed.
-EXTRAS = ("gymnasium", "numba", "llvmlite", "box2d")
+EXTRAS = ("gymnasium", "box2d")
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,10 @@ Part = str | int
 WHOLE = (int, np.integer)
 # Words of 63 bits below this are continued: below 2^-20 of the whole.
 NEAR_ZERO = 2.0**43
+# Inputs of more bytes than the first are digested before they are hashed, up to what a digest takes.
+LONG, LONGEST = 512, 2**31 - 1
+# So many bytes are enciphered at a time.
+ZEROS = 1 << 16
 
 
 def _fresh_entropy() -> bytes:
@@ -72,15 +76,18 @@ class Key:
                 so that a run resumed on changed data cannot use one noise twice and reveal a difference.
 
         Guarantee:
-            Draws are those of SHAKE-128 or, for noise, of AES-256, from HMAC-SHA256(entropy, name, inputs);
-            in a rehearsal they depend on seed and name alone.
+            Draws are those of SHAKE-128 or, for noise, of AES-256, from HMAC-SHA256(entropy, name, inputs),
+            where a long input is its length and a digest of it under a key of the run's own: that any two
+            of 2^32 inputs of a million numbers have one digest has a probability of 2^-48. In a rehearsal
+            draws depend on seed and name alone.
         """
         if self.rehearsal:
             return Secret(hashlib.sha256(b"rehearsal" + self._name).digest(), b"rehearsal")
         # How many come after the name is said before it: no name with inputs is another name.
         parts = [b"secret", bytes([len(inputs)]), self._name]
         for part in inputs:
-            parts += (len(part).to_bytes(8, "big"), part)
+            long = LONG < len(part) <= LONGEST
+            parts += (len(part).to_bytes(8, "big"), _digest(self.entropy)(part) if long else part)
         seed = hmac.digest(self.entropy, b"".join(parts), "sha256")
         return Secret(seed, self.entropy)
 
@@ -119,21 +126,34 @@ class Secret:
         """Numbers strictly between 0 and 1, on a lattice of 2^-52."""
         return ((self.words(shape) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
-    def flood(self, length: int) -> bytes:
-        """So many random bytes by AES, ten times faster than by SHAKE-128: most of what is drawn is noise.
+    def flood(self, room: memoryview) -> None:
+        """Fill bytes at random by AES, ten times faster than by SHAKE-128: most of what is drawn is noise.
 
         Streams are places in the one sequence of blocks that a run's key makes (counter mode), each as far
         from the others as 128 bits of its seed say: that any two of 2^32 streams of a million numbers meet
         has a probability of 2^-45.
         """
-        found = _cipher(self._run)(self._place.to_bytes(16, "big"), length)
-        self._place = (self._place + -(-length // 16)) % 2**128
-        return found
+        _cipher(self._run)(self._place.to_bytes(16, "big"), room)
+        self._place = (self._place + -(-len(room) // 16)) % 2**128
 
 
 @lru_cache(maxsize=16)
-def _cipher(run: bytes) -> Callable[[bytes, int], bytes]:
-    """The sequence of a run: from a place in it, so many bytes."""
+def _digest(run: bytes) -> Callable[[bytes], bytes]:
+    """From some bytes to sixteen, under a key of this run: GCM's polynomial, three times faster than SHA.
+
+    Two inputs share a digest no more often than chance has it, as long as nobody sees any: what it gives is
+    hashed, with the run's entropy, before anything is made of it.
+    """
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    # The same nonce every time: no tag is ever told to anybody.
+    tagged, nonce = AESGCM(hmac.digest(run, b"inputs", "sha256")).encrypt, bytes(12)
+    return lambda part: tagged(nonce, b"", part)
+
+
+@lru_cache(maxsize=16)
+def _cipher(run: bytes) -> Callable[[bytes, memoryview], None]:
+    """The sequence of a run: from a place in it, as many bytes as there is room for."""
     # Not at the top: most of what is done with keys needs none of it.
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import AES256
@@ -141,20 +161,23 @@ def _cipher(run: bytes) -> Callable[[bytes, int], bytes]:
 
     # To be made ready takes five times as long as to make a thousand numbers, so one is kept.
     sequence = Cipher(AES256(hmac.digest(run, b"noise", "sha256")), CTR(bytes(16))).encryptor()
-    alone = Lock()
+    alone, nothing = Lock(), memoryview(bytes(ZEROS))
 
-    def found(place: bytes, length: int) -> bytes:
+    def fill(place: bytes, room: memoryview) -> None:
         with alone:
             sequence.reset_nonce(place)
-            return sequence.update(bytes(length))
+            for start in range(0, len(room), ZEROS):
+                sequence.update_into(nothing[: len(room) - start], room[start : start + ZEROS])
 
-    return found
+    return fill
 
 
 def flooded(streams: Sequence[Secret], count: int) -> NDArray[np.uint64]:
     """From each stream so many numbers of 64 random bits (streams, count): what it gives alone."""
-    block = b"".join([stream.flood(8 * count) for stream in streams])
-    return np.frombuffer(block, dtype="<u8").reshape(len(streams), count)
+    words = np.empty((len(streams), count), dtype="<u8")
+    for stream, row in zip(streams, words, strict=True):
+        stream.flood(row.data.cast("B"))
+    return words
 
 
 def fine(words: NDArray[np.uint64], streams: Sequence[Secret], at: NDArray[np.intp]) -> NDArray[np.float64]:

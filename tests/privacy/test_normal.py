@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 from tacit.keys import Key, flooded
-from tacit.privacy import normal as module
-from tacit.privacy.normal import PIECES, STEEP, normal
+from tacit.privacy.normal import PIECES, STEEP, normal, settle
 
 STREAM = (Key(7, rehearsal=True) / "normal").secret()
 
@@ -61,11 +60,19 @@ def test_the_slope_is_that_of_the_density():
         np.testing.assert_allclose(density, np.exp(-(middle**2) / 2) / np.sqrt(2 * np.pi), rtol=2e-9)
 
 
-def test_blocks_do_not_matter(monkeypatch):
+def test_a_number_does_not_depend_on_those_beside_it():
     words = flooded([(Key(7, rehearsal=True) / site).secret() for site in range(3)], 1000)
     whole = normal(words, [STREAM] * 3)
-    monkeypatch.setattr(module, "BLOCK", 64)
-    assert (normal(words, [STREAM] * 3) == whole).all()
+    for start in (0, 1, 63, 500):
+        assert (normal(words[1:2, start:], [STREAM]) == whole[1:2, start:]).all()
+
+
+def test_values_with_noise_are_those_of_plain_arithmetic():
+    draws = np.random.default_rng(0)
+    values, noise, step = draws.normal(size=1000), draws.normal(size=1000), 2.0**-31
+    expected = np.rint((noise * 0.37 + values) / step) * step
+    settle(noise, values, 0.37, step)
+    assert (noise == expected).all()
 
 
 def test_no_words_are_no_numbers():

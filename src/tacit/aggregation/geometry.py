@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.aggregation.base import Array, Rows, Rule, padded, rows_of, tensor_of
+from tacit.aggregation.kernels import add_rows
 from tacit.aggregation.screening import LONGEST
+from tacit.compiled import plain
 from tacit.errors import InvalidValue
 from tacit.task import Updates
 
@@ -169,11 +171,8 @@ def _sum_of(rows: Rows, some: NDArray[np.intp]) -> Array:
     """The sum of some rows (coordinates), without a product for each number of them."""
     if len(some) == 1:
         return rows[some[0]].astype(np.float64)
-    if len(some) == len(rows):
-        return np.add.reduce(rows, axis=0, dtype=np.float64)
-    total = np.empty(rows.shape[1])
-    for part in blocks(rows):
-        np.add.reduce(rows[some, part], axis=0, dtype=np.float64, out=total[part])
+    total = np.zeros(rows.shape[1])
+    add_rows(plain(rows), some, total)
     return total
 
 

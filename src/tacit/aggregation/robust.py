@@ -21,7 +21,9 @@ from tacit.aggregation.geometry import (
     require_usable,
     squared_distances,
 )
+from tacit.aggregation.kernels import add_scaled, square_of
 from tacit.aggregation.screening import LONGEST
+from tacit.compiled import plain
 from tacit.errors import Refused, TooFewSites, between, require, require_count
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.work import Fragility, Norm, Parties
@@ -100,13 +102,11 @@ class CenteredClip(ByGeometry):
         rows, order = rows_of(updates)
         if sites is None:
             self.standing(len(rows))
-        squares, total, space = np.empty(len(rows)), np.zeros(rows.shape[1]), np.empty(rows.shape[1])
+        squares, total = np.empty(len(rows)), np.zeros(rows.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):
-            for place, row in enumerate(rows):
-                np.copyto(space, row)
-                squares[place] = space @ space
-                space *= _kept(squares[place], self.radius)
-                total += space
+            for place, row in enumerate(plain(rows)):
+                squares[place] = square_of(row)
+                add_scaled(row, float(_kept(squares[place], self.radius)), total)
         if not squares.max(initial=0.0) <= LONGEST**2:
             require_usable(rows, order, updates)
         return tensor_of(total / (len(rows) if sites is None else sites))

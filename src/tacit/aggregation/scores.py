@@ -9,15 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.aggregation.base import Array, Rows
-from tacit.aggregation.geometry import BLOCK, ROUNDING, doubles, inner_products, nearer_than_zero
+from tacit.aggregation.geometry import ROUNDING, blocks, doubles, inner_products, nearer_than_zero
+from tacit.aggregation.kernels import HIGH, SHORT, add_products
+from tacit.compiled import plain
 
 Places = NDArray[np.intp]
 
-# So many products are added in single precision, and such sums in double. If all roundings went one way, sums
-# would be wrong by SHORT / 2^24 = 2^-14 of the lengths. They do not, and the root of SHORT takes its place
-# (Higham and Mary 2019): 2^-19; noise came to 2^-24, constants to 2^-18. A liar who sends what is rounded one
-# way gains what it would by being nearer to the others by 2^-14.
-SHORT = 1 << 10
+# Products are added in single precision, and such sums in double. If all roundings went one way, sums would
+# be wrong by SHORT / 2^24 = 2^-14 of the lengths. They do not, and the root of SHORT takes its place (Higham
+# and Mary 2019): 2^-19; noise came to 2^-24, constants to 2^-18. A liar who sends what is rounded one way
+# gains what it would by being nearer to the others by 2^-14.
 DOUBT = 2.0**-17
 # Products of numbers so small are lost, each as much as this.
 LOST = 2.0**-126
@@ -58,22 +59,16 @@ def lowest(rows: Rows, f: int, kept: int) -> Places | None:
 
 def _in_single(rows: Rows, about: int | None) -> Array:
     """Inner products (sites, sites), summed in double precision over short sums in single."""
-    gram = np.zeros((len(rows), len(rows)))
-    width = max(SHORT, BLOCK // len(rows) // SHORT * SHORT)
-    space = np.empty(0, dtype=np.float32)
-    for start in range(0, rows.shape[1], width):
-        block = rows[:, start : start + width]
-        if about is not None or block.dtype != np.float32:
-            space = space if space.size else np.empty(block.shape, dtype=np.float32)
-            room = space[:, : block.shape[1]]
-            np.subtract(block, 0 if about is None else block[about], out=room, casting="same_kind")
-            block = room
-        whole = block.shape[1] // SHORT * SHORT
-        parts = block[:, :whole].reshape(len(rows), -1, SHORT).swapaxes(0, 1)
-        gram += np.add.reduce(parts @ parts.swapaxes(1, 2), axis=0, dtype=np.float64)
-        rest = block[:, whole:]
-        gram += rest @ rest.T
-    return gram
+    gram = np.zeros((len(rows) + HIGH, len(rows) + HIGH))
+    if about is None and rows.dtype == np.float32:
+        add_products(plain(rows), gram)
+    else:
+        for part in blocks(rows):
+            block = rows[:, part]
+            apart = np.subtract(block, 0 if about is None else block[about])
+            add_products(apart.astype(np.float32, order="C", copy=False), gram)
+    lower = np.tril(gram[: len(rows), : len(rows)])
+    return lower + np.tril(lower, -1).T
 
 
 def _between(gram: Array, columns: int, f: int) -> tuple[Array, Array]:

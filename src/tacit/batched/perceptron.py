@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 from torch import nn
 
+from tacit.batched import kernels
 from tacit.batched.batches import Batch, Marks
 from tacit.batched.lengths import lengths
+from tacit.compiled import plain
 from tacit.privacy.mechanism import Norm
 from tacit.sites.tables import Table
 
@@ -98,25 +100,43 @@ class Layer:
         """Where its numbers end in the flat vector."""
         return self.middle + self.bias * self.outputs
 
+    @property
+    def rectified(self) -> bool:
+        """Whether its activation is the one that is worked out on the way."""
+        return self.activation == "relu"
+
     def matrices(self, weights: Array) -> Array:
         """The weights of each site (sites, outputs, inputs), as a view."""
         return weights[:, self.start : self.middle].reshape(len(weights), self.outputs, self.inputs)
 
-    def spread(self, weights: Array, current: Array) -> Array:
-        """What goes into the activation, from what comes in (sites, records, inputs)."""
-        if self.inputs == 0:
-            return current + self.biases(weights)[:, None]
-        made = current @ self.matrices(weights).transpose(0, 2, 1)
-        if self.bias:
-            made += self.biases(weights)[:, None]
-        return made
+    def forward(self, weights: Array, current: Array) -> tuple[Array, Array]:
+        """What goes into and what comes out of the activation, from what comes in (sites, records, inputs).
 
-    def gather(self, weights: Array, back: Array) -> Array:
-        """The gradient in what comes in, from that in what goes into the activation."""
+        The same array twice, where the activation can do without the first.
+        """
         if self.inputs == 0:
-            return back.sum(axis=2, keepdims=True)
-        # With one output there is nothing to add up, and numbers are multiplied twice as fast as matrices.
-        return back * self.matrices(weights) if self.outputs == 1 else back @ self.matrices(weights)
+            made = current + self.biases(weights)[:, None]
+        else:
+            made = np.empty((*current.shape[:2], self.outputs))
+            kernels.spread(plain(current), plain(weights), self.start, self.bias, self.rectified, made)
+        known = self.activation == "identity" or (self.rectified and self.inputs > 0)
+        return made, made if known else ACTIVATIONS[self.activation][0](made)
+
+    def gather(self, weights: Array, back: Array, entered: Array, *, rectified: bool) -> Array:
+        """The gradient in what went into the layer, from that in what goes into its activation.
+
+        Args:
+            weights: The weights of each site.
+            back: The gradient that is known.
+            entered: What went in.
+            rectified: Whether what went in came out of a rectifier, through which to go back as well.
+        """
+        if self.inputs == 0:
+            single = back.sum(axis=2, keepdims=True)
+            return single * (entered > 0) if rectified else single
+        under = np.empty((*back.shape[:2], self.inputs))
+        kernels.gather(plain(back), plain(weights), self.start, plain(entered), rectified, under)
+        return under
 
     def biases(self, weights: Array) -> Array:
         """The biases of each site (sites, outputs), as a view."""
@@ -137,7 +157,7 @@ class Perceptron:
 
     def outputs(self, weights: Array, features: Array) -> Array:
         """What the network says (sites, records, outputs) of features (sites, records, columns)."""
-        return self._forward(weights, features)[-1][1]
+        return forward(self.layers, weights, features)[-1][1]
 
     def contributions(self, weights: Array, batch: Batch, store: Table) -> "Products":
         """The gradients of every unit of a batch, one row of weights for each site."""
@@ -161,34 +181,54 @@ class Perceptron:
         self, weights: Array, inputs: Array, units: int, slopes: Callable[[Array], Array]
     ) -> "Products":
         """The gradients of so many units, from what goes in and how the loss slopes in what comes out."""
-        passed = self._forward(weights, inputs)
-        signals = self._backward(weights, passed, slopes(passed[-1][1]))
+        passed = forward(self.layers, weights, inputs)
         activations = [inputs, *(outputs for _, outputs in passed[:-1])]
+        signals = backward(self.layers, weights, activations, passed, slopes(passed[-1][1]))[0]
         entering = [
             values[:, :, : layer.inputs] for layer, values in zip(self.layers, activations, strict=True)
         ]
         return Products(self.layers, entering, signals, units)
 
-    def _forward(self, weights: Array, features: Array) -> list[tuple[Array, Array]]:
-        """What goes into and comes out of every activation."""
-        passed: list[tuple[Array, Array]] = []
-        current = features
-        for layer in self.layers:
-            before = layer.spread(weights, current)
-            current = ACTIVATIONS[layer.activation][0](before)
-            passed.append((before, current))
-        return passed
 
-    def _backward(self, weights: Array, passed: list[tuple[Array, Array]], back: Array) -> list[Array]:
-        """The gradient in what goes into every activation, from that in the outputs."""
-        signals: list[Array] = []
-        for layer, (before, after) in zip(reversed(self.layers), reversed(passed), strict=True):
-            if layer.activation != "identity":
-                back *= ACTIVATIONS[layer.activation][1](before, after)
-            signals.insert(0, back)
-            if layer.start:
-                back = layer.gather(weights, back)
-        return signals
+def forward(layers: Sequence[Layer], weights: Array, current: Array) -> list[tuple[Array, Array]]:
+    """What goes into and comes out of every activation."""
+    passed: list[tuple[Array, Array]] = []
+    for layer in layers:
+        passed.append(layer.forward(weights, current))
+        current = passed[-1][1]
+    return passed
+
+
+def backward(
+    layers: Sequence[Layer],
+    weights: Array,
+    entered: Sequence[Array],
+    passed: Sequence[tuple[Array, Array]],
+    back: Array,
+    *,
+    whole: bool = False,
+) -> tuple[list[Array], Array]:
+    """The gradient in what goes into every activation, from that in the outputs.
+
+    Args:
+        layers: The layers.
+        weights: The weights of each site.
+        entered: What went into each layer.
+        passed: What went into and came out of each activation.
+        back: The gradient in the outputs.
+        whole: Whether the gradient in what went into the first layer is asked for too; it comes last.
+    """
+    signals: list[Array] = []
+    for place in range(len(layers) - 1, -1, -1):
+        layer, last = layers[place], place == len(layers) - 1
+        # Rectifiers between layers have been gone through on the way to them.
+        if layer.activation != "identity" and (last or not layer.rectified):
+            back = back * ACTIVATIONS[layer.activation][1](*passed[place])
+        signals.append(back)
+        if place or whole:
+            rectified = place > 0 and layers[place - 1].rectified
+            back = layer.gather(weights, back, entered[place], rectified=rectified)
+    return signals[::-1], back
 
 
 class Products:
@@ -215,29 +255,23 @@ class Products:
         """The sum over units (sites, coordinates), each times its factor."""
         inputs, signals = self.inputs, self.signals
         sites, records = inputs[0].shape[:2]
+        each = _ones(sites, records)
         if factors is not None:
             each = factors if records == self.units else np.repeat(factors, records // self.units, axis=1)
             if np.count_nonzero(each) < each.size:
                 gone = (each == 0)[:, :, None]
                 inputs = [np.where(gone, 0.0, values) for values in inputs]
                 signals = [np.where(gone, 0.0, values) for values in signals]
-            column = each[:, :, None]
-            signals = [values * column for values in signals]
-        sums, ones = np.empty((sites, self.layers[-1].end)), _ones(records)
+        sums = np.empty((sites, self.layers[-1].end))
         for layer, entering, back in zip(self.layers, inputs, signals, strict=True):
-            np.matmul(back.transpose(0, 2, 1), entering, out=layer.matrices(sums))
-            if layer.bias:
-                # A product with ones: four times faster than a sum along the middle.
-                np.matmul(ones, back, out=layer.biases(sums)[:, None])
+            kernels.add_up(plain(entering), plain(back), plain(each), layer.start, layer.bias, sums)
         return sums
 
 
 @lru_cache(maxsize=8)
-def _ones(records: int) -> Array:
-    """A row of ones; most steps need the one of the step before."""
-    ones = np.ones((1, records))
-    ones.flags.writeable = False
-    return ones
+def _ones(sites: int, records: int) -> Array:
+    """A one for each record; most steps need those of the step before."""
+    return np.ones((sites, records))
 
 
 def stacked(widths: Sequence[int], activation: str, loss: Loss, *, spread: int | None = None) -> Perceptron:

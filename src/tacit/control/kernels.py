@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.compiled import compiled, compiled_fast
+from tacit.compiled import compiled, compiled_fast
 from tacit.control.layers import backward, block, count, critic_of, forward
 from tacit.control.layers import work_for as work_for
 

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.compiled import compiled
+from tacit.compiled import compiled
 from tacit.control.lander_joints import face
 from tacit.control.lander_pairs import enclose
 from tacit.control.lander_physics import move

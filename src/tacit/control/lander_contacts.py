@@ -10,7 +10,7 @@ inverse; 18 whose normal: 0 the edge's, 1 the body's; 19, 20 that normal, 21, 22
 the two points on the other one, where a body's coordinates turn with it; 27 impacts in this step.
 """
 
-from tacit.control.compiled import compiled
+from tacit.compiled import compiled
 from tacit.control.lander_shapes import (
     ANGULAR_SLOP,
     BODY_SIZE,

@@ -8,7 +8,7 @@ its velocity. Its joint does not take part, it pulls in the next step.
 
 import math
 
-from tacit.control.compiled import compiled
+from tacit.compiled import compiled
 from tacit.control.lander_contacts import FAR, Line, stand
 from tacit.control.lander_joints import face
 from tacit.control.lander_pairs import enclose, follow, touches

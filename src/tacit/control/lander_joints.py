@@ -11,7 +11,7 @@ angle moves the point; 15 what the motor gained in the last round.
 
 import math
 
-from tacit.control.compiled import compiled
+from tacit.compiled import compiled
 from tacit.control.lander_shapes import (
     ANGULAR_SLOP,
     BODY_SIZE,

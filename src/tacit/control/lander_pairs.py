@@ -6,7 +6,7 @@ which a leg learns that it touches. As in Gymnasium, a leg that leaves one edge 
 it stands on the next.
 """
 
-from tacit.control.compiled import compiled
+from tacit.compiled import compiled
 from tacit.control.lander_contacts import meet
 from tacit.control.lander_shapes import (
     AHEAD,

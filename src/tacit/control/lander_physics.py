@@ -6,7 +6,7 @@ been still for half a second falls asleep; who would go through the ground is st
 where Box2D has single.
 """
 
-from tacit.control.compiled import compiled
+from tacit.compiled import compiled
 from tacit.control.lander_impacts import stop_impacts
 from tacit.control.lander_joints import face, ready_joint, straighten_joint
 from tacit.control.lander_pairs import follow, update_pairs

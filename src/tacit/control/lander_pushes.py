@@ -5,7 +5,7 @@ going through the four cases of their complementarity problem. The ground stands
 body only. `lander_contacts` says where things are kept.
 """
 
-from tacit.control.compiled import compiled
+from tacit.compiled import compiled
 from tacit.control.lander_joints import turn
 from tacit.control.lander_shapes import (
     BODY_SIZE,

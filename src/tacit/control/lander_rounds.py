@@ -8,7 +8,7 @@ d(k+1) = p d(k) + q d(k-1) + r d(k-2), and rounds can be summed without taking t
 one more round, taken at the end, comes out as it foretells.
 """
 
-from tacit.control.compiled import compiled
+from tacit.compiled import compiled
 from tacit.control.lander_joints import MOST_MOTOR, finish_joint, solve_joint
 from tacit.control.lander_pushes import solve_contacts
 from tacit.control.lander_shapes import (

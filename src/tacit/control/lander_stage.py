@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.control.compiled import compiled
+from tacit.compiled import compiled
 from tacit.control.kernels import act, judge, normalise, work_for
 from tacit.control.lander import ACTIONS, OBSERVED, observe, reset, step
 from tacit.control.lander_options import limit_of, physics_of

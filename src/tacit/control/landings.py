@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.compiled import compiled, compiled_fast
+from tacit.compiled import compiled, compiled_fast
 from tacit.control.lander import ACTIONS, OBSERVED, observe, reset, step
 from tacit.control.lander_options import limit_of, physics_of
 from tacit.control.lander_shapes import POINTS, ROW

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.compiled import plain
 from tacit.errors import Refused, require, require_positive
 from tacit.keys import Key, Secret, flooded, tails
-from tacit.privacy.normal import normal
 
 Array = NDArray[np.float64]
 
@@ -30,6 +30,8 @@ def gaussian(values: Array, scale: float, *keys: Key) -> Array:
         scale: How much noise.
         keys: One for all values; or one for each row, whose noise is then what the row would get alone.
     """
+    from tacit.privacy.normal import normal
+
     streams, count = _streams(values, scale, keys, b"gaussian")
     return _protected(values, scale, normal(flooded(streams, count), streams))
 
@@ -61,9 +63,8 @@ def _streams(values: Array, scale: float, keys: Sequence[Key], law: bytes) -> tu
 
 def _protected(values: Array, scale: float, noise: Array) -> Array:
     """The values plus noise of scale 1, on the grid; `noise` is used up."""
-    noised = noise.reshape(values.shape)
-    noised *= scale
-    noised += values
+    from tacit.privacy.normal import settle
+
     step = 2.0 ** (math.floor(math.log2(scale)) - GRID_BITS)
-    noised /= step
-    return np.multiply(np.rint(noised, out=noised), step, out=noised)
+    settle(noise.reshape(-1), plain(values).reshape(-1), scale, step)
+    return noise.reshape(values.shape)

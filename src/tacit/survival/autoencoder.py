@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from tacit.batched.batches import Batch, poisson
 from tacit.batched.descent import OPTIMIZERS
-from tacit.batched.perceptron import ACTIVATIONS, Layer, Products
+from tacit.batched.perceptron import Layer, Products, backward, forward
 from tacit.errors import require
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
@@ -112,8 +112,8 @@ class Autoencoder:
 
     def decode(self, weights: Array, hidden: Array) -> tuple[Array, Array]:
         """Features (sites, records, columns) and times (sites, records) that hidden numbers stand for."""
-        features = _forward(self.layers[3:5], weights, hidden)[-1][1]
-        return features, _forward(self.layers[5:], weights, hidden)[-1][1][..., 0]
+        features = forward(self.layers[3:5], weights, hidden)[-1][1]
+        return features, forward(self.layers[5:], weights, hidden)[-1][1][..., 0]
 
     def losses(self, weights: Array, features: Array, time: Array, draws: Array) -> Losses:
         """The parts of each record's loss, for standard normal draws (sites, records, latent)."""
@@ -143,27 +143,32 @@ class Autoencoder:
         back = np.where(taking, 2 * share * (through.decoder[-1][1] - features), 0.0)
         late = through.clock[-1][1] - store.targets["time"][rows][..., None]
         rear = np.where(taking, 2 * self.beta * share * late, 0.0)
-        decoder, pull = _backward(self.layers[3:5], weights, through.decoder, back)
-        clock, more = _backward(self.layers[5:], weights, through.clock, rear)
+        decoded, timed, encoded = (
+            [entry, *(after for _, after in passed[:-1])]
+            for entry, passed in (
+                (through.hidden, through.decoder),
+                (through.hidden, through.clock),
+                (features, through.encoder),
+            )
+        )
+        decoder, pull = backward(self.layers[3:5], weights, decoded, through.decoder, back, whole=True)
+        clock, more = backward(self.layers[5:], weights, timed, through.clock, rear, whole=True)
         pull = pull + more
         slopes = pull * through.spreads * draws + self.alpha * share * (through.spreads**2 - 1)
         heads = np.concatenate([pull + self.alpha * share * through.means, slopes * through.inside], axis=2)
-        encoder, _ = _backward(self.layers[:3], weights, through.encoder, np.where(taking, heads, 0.0))
-        entering = [
-            *(features, *(after for _, after in through.encoder[:-1])),
-            *(through.hidden, *(after for _, after in through.decoder[:-1])),
-            *(through.hidden, *(after for _, after in through.clock[:-1])),
-        ]
-        return Products(self.layers, entering, [*encoder, *decoder, *clock], rows.shape[1])
+        there = np.where(taking, heads, 0.0)
+        encoder, _ = backward(self.layers[:3], weights, encoded, through.encoder, there)
+        signals = [*encoder, *decoder, *clock]
+        return Products(self.layers, [*encoded, *decoded, *timed], signals, rows.shape[1])
 
     def _through(self, weights: Array, features: Array, draws: Array) -> _Pass:
-        encoder = _forward(self.layers[:3], weights, features)
+        encoder = forward(self.layers[:3], weights, features)
         means, logs = encoder[-1][1][..., : self.latent], encoder[-1][1][..., self.latent :]
         spreads = np.exp(np.clip(logs, *LOG_SPREADS))
         inside = (logs > LOG_SPREADS[0]) & (logs < LOG_SPREADS[1])
         hidden = means + spreads * draws
-        decoder = _forward(self.layers[3:5], weights, hidden)
-        clock = _forward(self.layers[5:], weights, hidden)
+        decoder = forward(self.layers[3:5], weights, hidden)
+        clock = forward(self.layers[5:], weights, hidden)
         return _Pass(encoder, means, spreads, inside, hidden, decoder, clock)
 
 
@@ -326,25 +331,3 @@ def _draws(batch: Batch, latent: int, keys: Sequence[Key], step: int) -> Array:
     for site, (key, here) in enumerate(zip(keys, batch.present[..., 0].sum(axis=1).tolist(), strict=True)):
         draws[site, :here] = normal(key / "hidden" / step, (here, latent))
     return draws
-
-
-def _forward(stack: Sequence[Layer], weights: Array, current: Array) -> Passed:
-    passed: Passed = []
-    for layer in stack:
-        before = layer.spread(weights, current)
-        current = ACTIVATIONS[layer.activation][0](before)
-        passed.append((before, current))
-    return passed
-
-
-def _backward(
-    stack: Sequence[Layer], weights: Array, passed: Passed, back: Array
-) -> tuple[list[Array], Array]:
-    """The gradient in what goes into every activation, and in what comes into the stack."""
-    signals: list[Array] = []
-    for layer, (before, after) in zip(reversed(stack), reversed(passed), strict=True):
-        if layer.activation != "identity":
-            back = back * ACTIVATIONS[layer.activation][1](before, after)
-        signals.insert(0, back)
-        back = layer.gather(weights, back)
-    return signals, back

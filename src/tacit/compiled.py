@@ -8,8 +8,12 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T", bound=np.generic)
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
@@ -17,12 +21,22 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     return _compile(function, fast=False)
 
 
+def compiled_sums(function: Callable[P, R]) -> Callable[P, R]:
+    """The same, where sums may be taken in any order, but what is infinite or no number stays so."""
+    return _compile(function, fast={"reassoc", "contract"})
+
+
 def compiled_fast(function: Callable[P, R]) -> Callable[P, R]:
     """The same, where sums may be taken in any order and nothing may be infinite or not a number."""
     return _compile(function, fast=True)
 
 
-def _compile(function: Callable[P, R], *, fast: bool) -> Callable[P, R]:
+def plain(values: NDArray[T]) -> NDArray[T]:
+    """Values as compiled functions take them best: in order, and not locked. Nearly always they are."""
+    return values if values.flags.carray else np.array(values, order="C")
+
+
+def _compile(function: Callable[P, R], *, fast: bool | set[str]) -> Callable[P, R]:
     # Numba has no types of its own: what it gives back is called like what it was given.
     njit = cast("Callable[..., Callable[[object], object]]", import_module("numba").njit)
     # Divisions as numpy's, by zero too: one that may raise cannot be done eight at a time.

@@ -1,0 +1,85 @@
+"""Sums and products over whole updates, compiled: each number is read once, and nothing is copied.
+
+Updates may be in single or in double precision, and in order (`np.ascontiguousarray`).
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.compiled import compiled, compiled_sums
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.float32] | NDArray[np.float64]
+Places = NDArray[np.intp]
+
+# So many products are added in single precision.
+SHORT = 1 << 10
+# So many columns of a sum stay in the cache.
+COLUMNS = 1 << 12
+# Rows are multiplied so many by so many at a time: what fits into the registers.
+HIGH, WIDE = 4, 2
+NOTHING = np.float32(0.0)
+
+
+@compiled
+def add_rows(rows: Rows, some: Places, total: Array) -> None:
+    """Add some of the rows (rows, columns) to a total (columns), in double precision."""
+    for start in range(0, len(total), COLUMNS):
+        part = total[start : start + COLUMNS]
+        for row in some:
+            values = rows[row, start : start + COLUMNS]
+            for place in range(len(part)):
+                part[place] += values[place]
+
+
+@compiled
+def add_scaled(row: Rows, factor: float, total: Array) -> None:
+    """Add a row times a factor to a total, in double precision."""
+    for place in range(len(total)):
+        total[place] += np.float64(row[place]) * factor
+
+
+@compiled_sums
+def square_of(row: Rows) -> float:
+    """The squared length of a row, in double precision."""
+    square = 0.0
+    for place in range(len(row)):
+        square += np.float64(row[place]) * np.float64(row[place])
+    return square
+
+
+@compiled_sums
+def add_products(rows: NDArray[np.float32], gram: Array) -> None:
+    """Add the inner products of all pairs of rows to the lower half of `gram`, and to some of the upper.
+
+    Args:
+        rows: In single precision, and so are sums over `SHORT` columns; those are added in double.
+        gram: As high and wide as there are rows, and `HIGH` more: what stands there means nothing.
+    """
+    last = len(rows) - 1
+    for start in range(0, rows.shape[1], SHORT):
+        end = start + SHORT
+        for first in range(0, len(rows), HIGH):
+            a, b = rows[first, start:end], rows[min(first + 1, last), start:end]
+            c, d = rows[min(first + 2, last), start:end], rows[min(first + 3, last), start:end]
+            for second in range(0, first + HIGH, WIDE):
+                x, y = rows[min(second, last), start:end], rows[min(second + 1, last), start:end]
+                ax, bx, cx, dx = NOTHING, NOTHING, NOTHING, NOTHING
+                ay, by, cy, dy = NOTHING, NOTHING, NOTHING, NOTHING
+                for place in range(len(x)):
+                    ax += a[place] * x[place]
+                    bx += b[place] * x[place]
+                    cx += c[place] * x[place]
+                    dx += d[place] * x[place]
+                    ay += a[place] * y[place]
+                    by += b[place] * y[place]
+                    cy += c[place] * y[place]
+                    dy += d[place] * y[place]
+                gram[first, second] += ax
+                gram[first + 1, second] += bx
+                gram[first + 2, second] += cx
+                gram[first + 3, second] += dx
+                gram[first, second + 1] += ay
+                gram[first + 1, second + 1] += by
+                gram[first + 2, second + 1] += cy
+                gram[first + 3, second + 1] += dy
