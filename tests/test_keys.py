@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import InvalidValue
-from tacit.keys import LONG, Key, Secret, tails
+from tacit.keys import LONG, Key, Secret, _hashed, tails
 
 ENTROPY = bytes(range(32))
 # Statistical tests below are of fixed draws; this is the share of seeds on which each would raise an alarm.
@@ -193,6 +193,12 @@ def test_what_a_secret_hangs_on_is_its_name_and_the_digests_of_its_inputs(length
     told = length.to_bytes(8, "big") + (tag if length > LONG else given[:length])
     seed = hmac.digest(ENTROPY, b"secret\1" + name + told, "sha256")
     assert hidden(Key(7, entropy=ENTROPY), given[:length]) == Secret(seed).uniform((4,)).tolist()
+
+
+@pytest.mark.parametrize("entropy", [ENTROPY, bytes(64), bytes(range(100))], ids=len)
+def test_the_hash_is_that_of_the_library(entropy):
+    for said in (b"", b"rows", bytes(1000)):
+        assert _hashed(entropy)(said) == hmac.digest(entropy, said, "sha256")
 
 
 def test_what_is_too_long_for_a_digest_is_hashed_as_it_is(monkeypatch):

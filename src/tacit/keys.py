@@ -88,8 +88,7 @@ class Key:
         for part in inputs:
             long = LONG < len(part) <= LONGEST
             parts += (len(part).to_bytes(8, "big"), _digest(self.entropy)(part) if long else part)
-        seed = hmac.digest(self.entropy, b"".join(parts), "sha256")
-        return Secret(seed, self.entropy)
+        return Secret(_hashed(self.entropy)(b"".join(parts)), self.entropy)
 
     @cached_property
     def _name(self) -> bytes:
@@ -114,17 +113,21 @@ class Secret:
 
     def __init__(self, seed: bytes, run: bytes = b"") -> None:
         self._seed, self._run = seed, run
-        self._drawn, self._place = 0, int.from_bytes(seed[:16], "big")
+        self._drawn, self._blocks = 0, 0
 
     def words(self, shape: tuple[int, ...]) -> NDArray[np.uint64]:
         """Numbers of 64 random bits, by SHAKE-128."""
+        return np.frombuffer(self.drawn(8 * math.prod(shape)), dtype="<u8").reshape(shape)
+
+    def drawn(self, length: int) -> bytes:
+        """So many random bytes, by SHAKE-128."""
         stream = hashlib.shake_128(self._seed + self._drawn.to_bytes(8, "big"))
         self._drawn += 1
-        return np.frombuffer(stream.digest(8 * math.prod(shape)), dtype="<u8").reshape(shape)
+        return stream.digest(length)
 
     def uniform(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
         """Numbers strictly between 0 and 1, on a lattice of 2^-52."""
-        return ((self.words(shape) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+        return uniforms([self], math.prod(shape)).reshape(shape)
 
     def flood(self, room: memoryview) -> None:
         """Fill bytes at random by AES, ten times faster than by SHAKE-128: most of what is drawn is noise.
@@ -133,8 +136,20 @@ class Secret:
         from the others as 128 bits of its seed say: that any two of 2^32 streams of a million numbers meet
         has a probability of 2^-45.
         """
-        _cipher(self._run)(self._place.to_bytes(16, "big"), room)
-        self._place = (self._place + -(-len(room) // 16)) % 2**128
+        place = self._seed[:16]
+        if self._blocks:
+            place = ((int.from_bytes(place, "big") + self._blocks) % 2**128).to_bytes(16, "big")
+        _cipher(self._run)(place, room)
+        self._blocks += -(-len(room) // 16)
+
+
+@lru_cache(maxsize=16)
+def _hashed(run: bytes) -> Callable[[bytes], bytes]:
+    """HMAC-SHA256 under this run; most of what `hmac.digest` takes goes on making its key ready again."""
+    block = (run if len(run) <= 64 else hashlib.sha256(run).digest()).ljust(64, b"\0")
+    inner, outer = (bytes(byte ^ mask for byte in block) for mask in (0x36, 0x5C))
+    sha256 = hashlib.sha256
+    return lambda said: sha256(outer + sha256(inner + said).digest()).digest()
 
 
 @lru_cache(maxsize=16)
@@ -166,10 +181,22 @@ def _cipher(run: bytes) -> Callable[[bytes, memoryview], None]:
     def fill(place: bytes, room: memoryview) -> None:
         with alone:
             sequence.reset_nonce(place)
-            for start in range(0, len(room), ZEROS):
-                sequence.update_into(nothing[: len(room) - start], room[start : start + ZEROS])
+            while len(room) > ZEROS:
+                sequence.update_into(nothing, room[:ZEROS])
+                room = room[ZEROS:]
+            sequence.update_into(nothing[: len(room)], room)
 
     return fill
+
+
+def uniforms(streams: Sequence[Secret], count: int) -> NDArray[np.float64]:
+    """From each stream so many numbers strictly between 0 and 1 (streams, count): what it gives alone."""
+    drawn = b"".join([stream.drawn(8 * count) for stream in streams])
+    words = np.frombuffer(drawn, dtype="<u8") >> np.uint64(12)
+    numbers = words.view(np.int64).astype(np.float64)
+    numbers += 0.5
+    numbers *= 2.0**-52
+    return numbers.reshape(len(streams), count)
 
 
 def flooded(streams: Sequence[Secret], count: int) -> NDArray[np.uint64]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 from tacit.keys import Key, flooded
-from tacit.privacy.normal import PIECES, STEEP, normal, settle
+from tacit.privacy.normal import LEVELS, PIECES, STEEP, normal, settle
 
 STREAM = (Key(7, rehearsal=True) / "normal").secret()
 
@@ -32,16 +32,20 @@ def test_a_word_is_the_number_that_it_stands_for(word):
         assert of(word)[0] == pytest.approx(exact(word), rel=2e-15, abs=2e-15)
 
 
-def test_pieces_meet_where_they_end():
-    edges = np.arange(STEEP, PIECES, dtype=np.uint64) << np.uint64(51)
+@pytest.mark.parametrize("level", range(LEVELS))
+def test_pieces_meet_where_they_end(level):
+    edges = np.arange(STEEP + (level == LEVELS - 1), PIECES, dtype=np.uint64) << np.uint64(51 - 4 * level)
     ends = normal(np.stack([edges - np.uint64(1), edges]), [STREAM] * 2)
-    assert np.abs(ends[1] - ends[0]).max() < 4e-15
+    # On the last level 2^43 words are left, so that the next is not as near.
+    assert np.abs(ends[1] - ends[0]).max() < max(8e-15, 2.0 ** (4 * level - 57))
     # From the outermost of a side inwards, without a step back that rounding does not explain.
     assert (np.diff(ends[1]) > 0).all()
 
 
-def test_on_every_piece_the_inverse_is_that_of_scipy():
-    words = (np.arange(2 * PIECES, dtype=np.uint64) << np.uint64(51)) + np.uint64(0x1234567890ABC)
+@pytest.mark.parametrize("level", range(LEVELS))
+def test_on_every_piece_the_inverse_is_that_of_scipy(level):
+    inside = (np.arange(STEEP, PIECES, dtype=np.uint64) << np.uint64(51)) + np.uint64(0x1234567890ABC)
+    words = np.concatenate([inside >> np.uint64(4 * level), (inside >> np.uint64(4 * level)) + 2**63])
     shares = ((words & np.uint64(2**63 - 1)).astype(float) + 0.5) * 2.0**-64
     signs = np.where(words >= 2**63, -1.0, 1.0)
     np.testing.assert_allclose(of(*words.tolist()), signs * ndtri(shares), rtol=0, atol=4e-15)
@@ -73,6 +77,17 @@ def test_values_with_noise_are_those_of_plain_arithmetic():
     expected = np.rint((noise * 0.37 + values) / step) * step
     settle(noise, values, 0.37, step)
     assert (noise == expected).all()
+
+
+def test_what_is_beyond_all_pieces_is_scipys_and_finer_than_its_words():
+    rare = np.array([[0, 1, 2**43 - 1, 2**63, 2**63 + 2**43 - 1, 2**62]], dtype=np.uint64)
+    found = normal(rare, [(Key(7, rehearsal=True) / "rare").secret()])[0]
+    shares = (rare[0, :5] % 2**63).astype(float)
+    # Where the word alone says -8.6 or less, the place within it is drawn.
+    low, high = (ndtri((shares + more) * 2.0**-64) for more in (1e-9, 1))
+    assert ((low <= np.abs(found[:5]) * -1) & (np.abs(found[:5]) * -1 <= high)).all()
+    assert np.signbit(found).tolist() == [True, True, True, False, False, True]
+    assert found[5] == pytest.approx(ndtri(0.25))
 
 
 def test_no_words_are_no_numbers():

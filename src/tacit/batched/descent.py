@@ -1,6 +1,5 @@
 """Local work: the steps that the sites of a cohort take together, each on its own records."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from typing import Literal, Protocol
@@ -8,7 +7,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.batched import batches
+from tacit.batched import batches, kernels
 from tacit.batched.batches import Batch
 from tacit.keys import Key
 from tacit.privacy.mechanism import Contributions, Mechanism, Norm
@@ -18,8 +17,6 @@ from tacit.sites.tables import Table
 Array = NDArray[np.float64]
 Optimizer = Literal["sgd", "momentum", "adam"]
 
-# What rounding may leave of a sum that is 0, as a part of the largest one.
-ROUNDING = 1e-13
 # How many numbers of one step may be in memory at a time; batches that need more are taken in pieces.
 LARGEST_STEP = 32_000_000
 
@@ -212,23 +209,8 @@ class Adam(Descent):
 
     def step(self, weights: Array, gradient: Array) -> None:
         """Update both moments, correct their start at zero, and move."""
-        mean, square = self.mean[: len(gradient)], self.square[: len(gradient)]
-        self.taken += 1
-        # Where a gradient cancels, rounding is left, whose pace would be that of any other.
-        sizes = np.abs(gradient)
-        gradient[sizes < ROUNDING * sizes.max(axis=1, keepdims=True)] = 0.0
-        # In place: at this size, making room costs more than the arithmetic.
-        mean *= 0.9
-        mean += 0.1 * gradient
-        square *= 0.999
-        gradient *= gradient
-        gradient *= 0.001
-        square += gradient
-        pace = np.sqrt(square, out=gradient)
-        pace += 1e-8 * math.sqrt(1 - 0.999**self.taken)
-        moved = np.divide(mean, pace, out=pace)
-        moved *= math.sqrt(1 - 0.999**self.taken) / (1 - 0.9**self.taken)
-        super().step(weights, moved)
+        here, self.taken = len(gradient), self.taken + 1
+        kernels.adam(weights, gradient, self.mean[:here], self.square[:here], self.lr, self.taken)
 
 
 OPTIMIZERS: dict[Optimizer, type[Descent]] = {"sgd": Descent, "momentum": Momentum, "adam": Adam}

@@ -5,12 +5,17 @@ each function here goes through all sites by itself, with the products of matric
 results are the same, bit for bit, whoever works beside it.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.compiled import compiled, compiled_sums
 
 Array = NDArray[np.float64]
+
+# What rounding may leave of a sum that is 0, as a part of the largest one.
+ROUNDING = 1e-13
 
 
 @compiled
@@ -124,3 +129,30 @@ def add_up(entered: Array, back: Array, factors: Array, start: int, bias: bool, 
                     biases[place] += row[place]
         if inputs:
             np.dot(scaled.T, entered[site], own[start:middle].reshape(outputs, inputs))
+
+
+@compiled
+def adam(weights: Array, gradient: Array, means: Array, squares: Array, lr: float, taken: int) -> None:
+    """One step of Adam (Kingma and Ba 2015), for each site by itself.
+
+    Args:
+        weights: What is moved (sites, coordinates).
+        gradient: Against what.
+        means: Their running means, from zero on; changed.
+        squares: Those of their squares; changed.
+        lr: How far a step goes.
+        taken: How many steps that makes.
+    """
+    root = math.sqrt(1 - 0.999**taken)
+    least, whole = 1e-8 * root, root / (1 - 0.9**taken)
+    for site in range(len(gradient)):
+        slopes, mean, square, moved = gradient[site], means[site], squares[site], weights[site]
+        largest = 0.0
+        for place in range(len(slopes)):
+            largest = max(largest, abs(slopes[place]))
+        for place in range(len(slopes)):
+            # Where a gradient cancels, rounding is left, whose pace would be that of any other.
+            slope = 0.0 if abs(slopes[place]) < ROUNDING * largest else slopes[place]
+            mean[place] = mean[place] * 0.9 + 0.1 * slope
+            square[place] = square[place] * 0.999 + slope * slope * 0.001
+            moved[place] -= mean[place] / (math.sqrt(square[place]) + least) * whole * lr

@@ -26,17 +26,17 @@ Words = NDArray[np.uint64]
 
 DEGREE, PIECES, STEEP, LEVELS = 4, 2**12, 2**8, 5
 # A word without its lowest bits is its sign and its piece; the others are the place there.
-PIECE, SIGN, REST = np.uint64(51), np.uint64(2**63), np.uint64(2**63 - 1)
-SIDE, PLACE, UNIT = np.uint64(PIECES - 1), np.uint64(2**51 - 1), 2.0**-52
-# Below these a level begins, and below the last there is none.
-EDGES = np.array([2 ** (59 - 4 * level) for level in range(LEVELS)], dtype=np.uint64)
+PIECE, SIGN, REST = np.uint64(51), np.uint64(63), np.uint64(2**63 - 1)
+PLACE, UNIT, ONE, FOUR = np.uint64(2**51 - 1), 2.0**-52, np.uint64(1), np.uint64(4)
+# Below the first the next level begins; below the last there is none.
+EDGE, FAR = np.uint64(2**59), np.uint64(2 ** (63 - 4 * LEVELS))
 
 
 def normal(words: Words, streams: Sequence[Secret]) -> Array:
     """A standard normal number for each word (streams, count), by `tacit.keys.flooded` from these streams."""
     flat, found = words.reshape(-1), np.empty(words.size)
-    if _invert(flat, _table(), EDGES, found):
-        far = np.flatnonzero((flat & REST) < EDGES[-1])
+    if _invert(flat, _table(), found):
+        far = np.flatnonzero((flat & REST) < FAR)
         # Half of what lies between 0 and 1: there the inverse is negative, as is a number without a sign.
         found[far] = -np.copysign(ndtri(fine(words, streams, far) * 2.0**-64), flat[far].view(np.float64))
     return found.reshape(words.shape)
@@ -50,29 +50,30 @@ def settle(noise: Array, values: Array, scale: float, step: float) -> None:
 
 
 @compiled
-def _invert(words: Words, table: Array, edges: Words, found: Array) -> int:
+def _invert(words: Words, table: Array, found: Array) -> int:
     """Write the inverse at each word, but for those that are beyond all pieces; how many are."""
     beyond = 0
     for place in range(len(words)):
-        word = words[place] & REST
-        level = 0
-        while level < LEVELS and word < edges[level]:
-            level += 1
-        if level == LEVELS:
-            beyond += 1
-            continue
-        if level:
-            # The middle of what 63 bits leave open; before, it is less than a rounding.
-            word = (word << np.uint64(4 * level)) + (np.uint64(1) << np.uint64(4 * level - 1))
-        at, row = 1.0 + (word & PLACE) * UNIT, table[level, (word >> PIECE) & SIDE]
-        number = (((row[0] * at + row[1]) * at + row[2]) * at + row[3]) * at + row[4]
-        found[place] = -number if words[place] & SIGN else number
+        word, first = words[place] & REST, 0
+        if word < EDGE:
+            if word < FAR:
+                beyond += 1
+                continue
+            # The middle of what 63 bits leave open; on the first level, it is less than a rounding.
+            middle = ONE
+            while word < EDGE:
+                word, middle, first = word << FOUR, middle << FOUR, first + PIECES
+            word += middle >> ONE
+        at, row = 1.0 + np.int64(word & PLACE) * UNIT, (first + np.int64(word >> PIECE)) * (DEGREE + 1)
+        number = (table[row] * at + table[row + 1]) * at + table[row + 2]
+        number = (number * at + table[row + 3]) * at + table[row + 4]
+        found[place] = number * (1.0 - 2.0 * np.int64(words[place] >> SIGN))
     return beyond
 
 
 @lru_cache(maxsize=1)
 def _table() -> Array:
-    """The coefficients of all pieces (levels, pieces, degrees from the highest)."""
+    """The coefficients of all pieces, level by level, piece by piece, from the highest degree down."""
     nodes = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
     shares = (np.arange(PIECES)[:, None] + (nodes + 1) / 2) / (2 * PIECES)
     values = ndtri(shares * 16.0 ** -np.arange(LEVELS)[:, None, None])
@@ -81,4 +82,4 @@ def _table() -> Array:
     powers = [
         np.pad(polynomial.polypow([-5.0, 4.0], power), (0, DEGREE - power)) for power in range(DEGREE + 1)
     ]
-    return np.ascontiguousarray((around @ np.array(powers))[:, :, ::-1])
+    return (around @ np.array(powers))[:, :, ::-1].ravel()
