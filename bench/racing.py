@@ -21,12 +21,12 @@ from bench.sides import Process, Spent, ours_python, peers_python
 Answer = Any
 By = Literal["cpu", "peak"]
 # A repetition calls short work so often that it takes at least this long.
-SHORTEST = 0.1
+SHORTEST = 0.06
 # Shorter work than this is called once more before the clock runs: whoever waits for a turn while others work
 # loses its place in caches, which long work hardly notices.
 BRIEF = 0.5
 # One side takes about so many seconds in a race, if a single repetition does not take longer.
-PATIENCE = 2.0
+PATIENCE = 1.2
 # What took longer than this when it was compared is not done again: what it took to get warm, to compile for
 # instance, does not count beside it.
 LONG = 10.0

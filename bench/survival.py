@@ -387,7 +387,7 @@ def _peers(model, records, private):
     if (model, records) == ("CoxTime", 20_000):
         # One round takes it a quarter of an hour.
         return {}
-    if records == 20_000 and model not in ON_GRID and (model, private) != ("CoxPH", False):
+    if records == 20_000 and model not in ON_GRID:
         # To score training records takes it half a minute a round, the same for all of these.
         return part
     # What it takes without them is the same in private.

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from tacit import keys
 from tacit.errors import InvalidValue
-from tacit.keys import LONG, Key, Secret, _hashed, tails
+from tacit.keys import LONG, ZEROS, Key, Secret, _hashed, bound, flooded, tails
 
 ENTROPY = bytes(range(32))
 # Statistical tests below are of fixed draws; this is the share of seeds on which each would raise an alarm.
@@ -31,13 +32,16 @@ def hidden(key: Key, *inputs: bytes) -> list[float]:
 
 
 def flood(stream: Secret, length: int) -> bytes:
-    room = bytearray(length)
-    stream.flood(memoryview(room))
-    return bytes(room)
+    return flooded([stream], length // 8).tobytes()
 
 
-def fill(room: memoryview, byte: bytes) -> None:
-    room[:] = byte * len(room)
+def constant_flood(byte: bytes) -> object:
+    """In place of `_cipher`."""
+
+    def fill(places: list[bytes], room: memoryview) -> None:
+        room[:] = byte * len(room)
+
+    return lambda _run: fill
 
 
 def constant_stream(byte: bytes) -> type:
@@ -289,8 +293,28 @@ def test_a_flood_is_uniform_and_unrelated_to_other_draws(key):
 
 def test_floods_of_two_runs_names_or_inputs_differ():
     root = Key(7, entropy=ENTROPY)
-    keys = [(root, ()), (Key(7), ()), (root / "oslo", ()), (root, (b"rows",)), (Key(7, rehearsal=True), ())]
-    assert len({flood(key.secret(*inputs), 64) for key, inputs in keys}) == len(keys)
+    pairs = [(root, ()), (Key(7), ()), (root / "oslo", ()), (root, (b"rows",)), (Key(7, rehearsal=True), ())]
+    assert len({flood(key.secret(*inputs), 64) for key, inputs in pairs}) == len(pairs)
+
+
+@pytest.mark.parametrize("count", [1, 5, ZEROS // 8, ZEROS // 4 + 3])
+def test_a_flood_of_many_streams_is_what_each_gives_alone_and_goes_on(count):
+    names = [Key(7, entropy=ENTROPY), Key(7, entropy=ENTROPY) / 1, Key(8), Key(7, rehearsal=True)]
+    many, alone = ([key.secret(b"rows") for key in names] for _ in range(2))
+    for _ in range(2):
+        together = flooded(many, count)
+        assert (together == np.concatenate([flooded([stream], count) for stream in alone])).all()
+        assert len(np.unique(together)) == together.size
+
+
+@pytest.mark.parametrize("width", [3, 200])
+@pytest.mark.parametrize("rehearsal", [True, False])
+def test_many_keys_bound_to_rows_are_what_each_is_alone(rehearsal, width):
+    root, rows = Key(7, rehearsal=rehearsal), np.arange(4.0 * width).reshape(4, width)
+    for names in ([root / site for site in range(4)], [root, root / "a", Key(8), root / 1 / "b"]):
+        together = bound(names, rows, b"law", b"")
+        alone = [key.secret(row.tobytes(), b"law", b"") for key, row in zip(names, rows, strict=True)]
+        assert [flood(one, 64) for one in together] == [flood(one, 64) for one in alone]
 
 
 def test_floods_in_several_threads_are_what_they_are_in_one():
@@ -329,13 +353,20 @@ class Scripted(Secret):
     """A stream of these blocks."""
 
     def __init__(self, *blocks: list[int]) -> None:
+        super().__init__(b"scripted")
         self.blocks = [np.array(words, dtype="<u8").tobytes() for words in blocks]
 
-    def flood(self, room: memoryview) -> None:
-        room[:] = self.blocks.pop(0)
+    def passed(self, length: int) -> bytes:
+        assert len(self.blocks[0]) == length
+        return self.blocks.pop(0)
 
 
-def test_a_number_near_zero_is_drawn_finer_from_its_own_stream_alone():
+def copied(places: list[bytes], room: memoryview) -> None:
+    room[:] = b"".join(places)
+
+
+def test_a_number_near_zero_is_drawn_finer_from_its_own_stream_alone(monkeypatch):
+    monkeypatch.setattr(keys, "_cipher", lambda _run: copied)
     calm, rare = Scripted([2**62, 2**61]), Scripted([2**63 + 5, 2**62], [2**63, 17])
     signs, numbers = tails([calm, rare], 2)
     assert np.signbit(signs).tolist() == [[False, False], [True, False]]
@@ -346,7 +377,7 @@ def test_a_number_near_zero_is_drawn_finer_from_its_own_stream_alone():
 
 @pytest.mark.parametrize("byte", [b"\x00", b"\x7f", b"\xff"], ids=["zeros", "positive", "ones"])
 def test_a_tail_lies_strictly_inside_even_when_the_stream_is_constant(monkeypatch, byte):
-    monkeypatch.setattr(Secret, "flood", lambda _, room: fill(room, byte))
+    monkeypatch.setattr(keys, "_cipher", constant_flood(byte))
     numbers = tails([Secret(b"seed"), Secret(b"seed")], 5)[1]
     assert (numbers > 0).all()
     assert (numbers < 1).all()

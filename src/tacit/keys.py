@@ -60,12 +60,12 @@ class Key:
         longer = object.__new__(type(self))
         # A longer name begins with the shorter one, which thousands of keys share; all else is the same, and
         # looked at once.
-        longer.__dict__.update(self.__dict__, path=(*self.path, plain), _name=self._name + _marked(plain))
+        longer.__dict__.update(self.__dict__, path=(*self.path, plain), name=self.name + _marked(plain))
         return longer
 
     def generator(self) -> np.random.Generator:
         """A repeatable generator; never for noise that protects someone."""
-        digest = hashlib.sha256(b"public" + self._name).digest()
+        digest = hashlib.sha256(b"public" + self.name).digest()
         return np.random.Generator(np.random.PCG64(np.frombuffer(digest, dtype=np.uint32)))
 
     def secret(self, *inputs: bytes) -> "Secret":
@@ -82,16 +82,13 @@ class Key:
             draws depend on seed and name alone.
         """
         if self.rehearsal:
-            return Secret(hashlib.sha256(b"rehearsal" + self._name).digest(), b"rehearsal")
-        # How many come after the name is said before it: no name with inputs is another name.
-        parts = [b"secret", bytes([len(inputs)]), self._name]
-        for part in inputs:
-            long = LONG < len(part) <= LONGEST
-            parts += (len(part).to_bytes(8, "big"), _digest(self.entropy)(part) if long else part)
-        return Secret(_hashed(self.entropy)(b"".join(parts)), self.entropy)
+            return Secret(hashlib.sha256(b"rehearsal" + self.name).digest(), b"rehearsal")
+        said = b"".join((_opening(len(inputs)), self.name, *map(_told(self.entropy), inputs)))
+        return Secret(_hashed(self.entropy)(said), self.entropy)
 
     @cached_property
-    def _name(self) -> bytes:
+    def name(self) -> bytes:
+        """The whole name in bytes, which no other name has."""
         return b"".join(map(_marked, (self.seed, *self.path)))
 
 
@@ -112,7 +109,7 @@ class Secret:
     """
 
     def __init__(self, seed: bytes, run: bytes = b"") -> None:
-        self._seed, self._run = seed, run
+        self.run, self._seed = run, seed
         self._drawn, self._blocks = 0, 0
 
     def words(self, shape: tuple[int, ...]) -> NDArray[np.uint64]:
@@ -129,8 +126,8 @@ class Secret:
         """Numbers strictly between 0 and 1, on a lattice of 2^-52."""
         return uniforms([self], math.prod(shape)).reshape(shape)
 
-    def flood(self, room: memoryview) -> None:
-        """Fill bytes at random by AES, ten times faster than by SHAKE-128: most of what is drawn is noise.
+    def passed(self, length: int) -> bytes:
+        """The place of the next so many bytes of a flood, which are used up by this; see `flooded`.
 
         Streams are places in the one sequence of blocks that a run's key makes (counter mode), each as far
         from the others as 128 bits of its seed say: that any two of 2^32 streams of a million numbers meet
@@ -139,8 +136,8 @@ class Secret:
         place = self._seed[:16]
         if self._blocks:
             place = ((int.from_bytes(place, "big") + self._blocks) % 2**128).to_bytes(16, "big")
-        _cipher(self._run)(place, room)
-        self._blocks += -(-len(room) // 16)
+        self._blocks += -(-length // 16)
+        return place
 
 
 @lru_cache(maxsize=16)
@@ -152,23 +149,34 @@ def _hashed(run: bytes) -> Callable[[bytes], bytes]:
     return lambda said: sha256(outer + sha256(inner + said).digest()).digest()
 
 
-@lru_cache(maxsize=16)
-def _digest(run: bytes) -> Callable[[bytes], bytes]:
-    """From some bytes to sixteen, under a key of this run: GCM's polynomial, three times faster than SHA.
+def _opening(inputs: int) -> bytes:
+    """What is hashed first: how many inputs follow the name, so that no name with inputs is another name."""
+    return b"secret" + bytes([inputs])
 
-    Two inputs share a digest no more often than chance has it, as long as nobody sees any: what it gives is
-    hashed, with the run's entropy, before anything is made of it.
+
+@lru_cache(maxsize=16)
+def _told(run: bytes) -> Callable[[bytes], bytes]:
+    """What is hashed of an input: its length, and itself or, if it is long, a digest of sixteen bytes.
+
+    The digest is the polynomial of GCM under a key of this run, three times faster than SHA. Two inputs share
+    one no more often than chance has it, as long as nobody sees any: what it gives is hashed, with the run's
+    entropy, before anything is made of it.
     """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     # The same nonce every time: no tag is ever told to anybody.
     tagged, nonce = AESGCM(hmac.digest(run, b"inputs", "sha256")).encrypt, bytes(12)
-    return lambda part: tagged(nonce, b"", part)
+
+    def told(part: bytes) -> bytes:
+        long = LONG < len(part) <= LONGEST
+        return len(part).to_bytes(8, "big") + (tagged(nonce, b"", part) if long else part)
+
+    return told
 
 
 @lru_cache(maxsize=16)
-def _cipher(run: bytes) -> Callable[[bytes, memoryview], None]:
-    """The sequence of a run: from a place in it, as many bytes as there is room for."""
+def _cipher(run: bytes) -> Callable[[Sequence[bytes], memoryview], None]:
+    """The sequence of a run: from each of some places in it, as many bytes as there is room for them all."""
     # Not at the top: most of what is done with keys needs none of it.
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import AES256
@@ -178,15 +186,32 @@ def _cipher(run: bytes) -> Callable[[bytes, memoryview], None]:
     sequence = Cipher(AES256(hmac.digest(run, b"noise", "sha256")), CTR(bytes(16))).encryptor()
     alone, nothing = Lock(), memoryview(bytes(ZEROS))
 
-    def fill(place: bytes, room: memoryview) -> None:
+    def fill(places: Sequence[bytes], room: memoryview) -> None:
+        size = len(room) // len(places)
+        last = nothing[: size % ZEROS]
         with alone:
-            sequence.reset_nonce(place)
-            while len(room) > ZEROS:
-                sequence.update_into(nothing, room[:ZEROS])
-                room = room[ZEROS:]
-            sequence.update_into(nothing[: len(room)], room)
+            for number, place in enumerate(places):
+                sequence.reset_nonce(place)
+                start, end = number * size, (number + 1) * size
+                for _ in range(size // ZEROS):
+                    sequence.update_into(nothing, room[start : start + ZEROS])
+                    start += ZEROS
+                sequence.update_into(last, room[start:end])
 
     return fill
+
+
+def bound(keys: Sequence[Key], rows: NDArray[np.float64], *others: bytes) -> list[Secret]:
+    """For each key what `key.secret(row, *others)` gives for its row; what all share is said once."""
+    entropy = keys[0].entropy if keys else b""
+    if any(key.rehearsal or key.entropy is not entropy for key in keys):
+        return [key.secret(row.tobytes(), *others) for key, row in zip(keys, rows, strict=True)]
+    told, hashed = _told(entropy), _hashed(entropy)
+    begin, end = _opening(1 + len(others)), b"".join(map(told, others))
+    return [
+        Secret(hashed(b"".join((begin, key.name, told(row.tobytes()), end))), entropy)
+        for key, row in zip(keys, rows, strict=True)
+    ]
 
 
 def uniforms(streams: Sequence[Secret], count: int) -> NDArray[np.float64]:
@@ -200,10 +225,17 @@ def uniforms(streams: Sequence[Secret], count: int) -> NDArray[np.float64]:
 
 
 def flooded(streams: Sequence[Secret], count: int) -> NDArray[np.uint64]:
-    """From each stream so many numbers of 64 random bits (streams, count): what it gives alone."""
+    """From each stream so many numbers of 64 random bits (streams, count): what it gives alone.
+
+    By AES, ten times faster than by SHAKE-128: most of what is drawn is noise.
+    """
     words = np.empty((len(streams), count), dtype="<u8")
-    for stream, row in zip(streams, words, strict=True):
-        stream.flood(row.data.cast("B"))
+    if words.size == 0:
+        return words
+    run, room = streams[0].run, words.data.cast("B")
+    if any(stream.run is not run for stream in streams):
+        return np.concatenate([flooded([stream], count) for stream in streams])
+    _cipher(run)([stream.passed(8 * count) for stream in streams], room)
     return words
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import InvalidValue
-from tacit.keys import Key, Secret
+from tacit.keys import Key
 from tacit.privacy import noise
 
 FALSE_ALARM = 1e-6
@@ -192,16 +192,16 @@ def test_results_lie_on_a_grid_that_depends_on_the_scale_alone(values, scale, la
     assert (steps == np.round(steps)).all()
 
 
-def fill(room: memoryview, byte: bytes) -> None:
-    room[:] = byte * len(room)
-
-
 def most_extreme(monkeypatch: pytest.MonkeyPatch, law: str) -> float:
     """The largest draw out of constant streams, all zeros and all ones."""
 
     draws: list[float] = []
     for byte in (b"\x00", b"\xff"):
-        monkeypatch.setattr(Secret, "flood", lambda _, room, byte=byte: fill(room, byte))
+
+        def fill(places: list[bytes], room: memoryview, byte: bytes = byte) -> None:
+            room[:] = byte * len(room)
+
+        monkeypatch.setattr("tacit.keys._cipher", lambda _run, fill=fill: fill)
         draws.append(abs(float(ADD[law](np.zeros(1), 1.0, REHEARSAL)[0])))
     return max(draws)
 

@@ -49,6 +49,37 @@ def square_of(row: Rows) -> float:
 
 
 @compiled_sums
+def add_some_products(rows: Rows, some: Places, centre: Array, squares: Array, inner: Array) -> None:
+    """Add the squares of all rows, and their inner products with some, in double precision.
+
+    Args:
+        rows: The rows (rows, columns).
+        some: The positions of some of them.
+        centre: From where all are measured (columns).
+        squares: Where the squares go (rows).
+        inner: Where the products go (some, rows).
+    """
+    kept, row = np.empty((len(some), COLUMNS)), np.empty(COLUMNS)
+    for start in range(0, len(centre), COLUMNS):
+        about = centre[start : start + COLUMNS]
+        wide = len(about)
+        for place, chosen in enumerate(some):
+            for column in range(wide):
+                kept[place, column] = rows[chosen, start + column] - about[column]
+        for each in range(len(rows)):
+            values, square = rows[each, start : start + COLUMNS], 0.0
+            for column in range(wide):
+                row[column] = values[column] - about[column]
+                square += row[column] * row[column]
+            squares[each] += square
+            for place in range(len(some)):
+                other, product = kept[place], 0.0
+                for column in range(wide):
+                    product += row[column] * other[column]
+                inner[place, each] += product
+
+
+@compiled_sums
 def add_products(rows: NDArray[np.float32], gram: Array) -> None:
     """Add the inner products of all pairs of rows to the lower half of `gram`, and to some of the upper.
 

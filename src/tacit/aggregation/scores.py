@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.aggregation.base import Array, Rows
-from tacit.aggregation.geometry import ROUNDING, blocks, doubles, inner_products, nearer_than_zero
-from tacit.aggregation.kernels import HIGH, SHORT, add_products
+from tacit.aggregation.geometry import ROUNDING, blocks, inner_products, nearer_than_zero
+from tacit.aggregation.kernels import HIGH, SHORT, add_products, add_some_products
 from tacit.compiled import plain
 
 Places = NDArray[np.intp]
@@ -95,10 +95,8 @@ def _told(low: Array, high: Array, kept: int) -> tuple[Places, Places]:
 def _distances_of(rows: Rows, some: Places, about: int | None) -> Array:
     """Squared distances of some rows to all (some, sites), in double precision."""
     squares, inner = np.zeros(len(rows)), np.zeros((len(some), len(rows)))
-    for _, block in doubles(rows, about):
-        squares += np.vecdot(block, block)
-        for place, row in enumerate(some):
-            inner[place] += block @ block[row]
+    centre = np.zeros(rows.shape[1]) if about is None else rows[about].astype(np.float64)
+    add_some_products(plain(rows), some, centre, squares, inner)
     # Two rows agree on how far they are apart.
     inner[:, some] = (inner[:, some] + inner[:, some].T) / 2
     sums = squares[some][:, None] + squares

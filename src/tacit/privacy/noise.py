@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tacit.compiled import plain
 from tacit.errors import Refused, require, require_positive
-from tacit.keys import Key, Secret, flooded, tails
+from tacit.keys import Key, Secret, bound, flooded, tails
 
 Array = NDArray[np.float64]
 
@@ -57,8 +57,7 @@ def _streams(values: Array, scale: float, keys: Sequence[Key], law: bytes) -> tu
     require(finite, "values", "some that are not finite", "finite, that is, clipped")
     assert len(keys) == 1 or len(keys) == len(values), "one key for all values, or one for each row"
     rows, exact = values.reshape(len(keys), -1), np.float64(scale).tobytes()
-    streams = [key.secret(law, row.tobytes(), exact) for key, row in zip(keys, rows, strict=True)]
-    return streams, rows.shape[1]
+    return bound(keys, rows, law, exact), rows.shape[1]
 
 
 def _protected(values: Array, scale: float, noise: Array) -> Array:

@@ -47,7 +47,7 @@ class Fated(Key):
         """A stream of such draws, which repeats."""
         purpose = self.path[-1] if self.path else ""
         below = self.rate if purpose == "batches" else 1.0
-        return Fate(hashlib.sha256(self._name).digest(), below, shared=purpose == "luck")
+        return Fate(hashlib.sha256(self.name).digest(), below, shared=purpose == "luck")
 
 
 class Fate(Secret):
