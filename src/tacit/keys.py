@@ -114,17 +114,16 @@ class Secret:
 
     def words(self, shape: tuple[int, ...]) -> NDArray[np.uint64]:
         """Numbers of 64 random bits, by SHAKE-128."""
-        return np.frombuffer(self.drawn(8 * math.prod(shape)), dtype="<u8").reshape(shape)
-
-    def drawn(self, length: int) -> bytes:
-        """So many random bytes, by SHAKE-128."""
         stream = hashlib.shake_128(self._seed + self._drawn.to_bytes(8, "big"))
         self._drawn += 1
-        return stream.digest(length)
+        return np.frombuffer(stream.digest(8 * math.prod(shape)), dtype="<u8").reshape(shape)
 
     def uniform(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
         """Numbers strictly between 0 and 1, on a lattice of 2^-52."""
-        return uniforms([self], math.prod(shape)).reshape(shape)
+        numbers = (self.words(shape) >> np.uint64(12)).view(np.int64).astype(np.float64)
+        numbers += 0.5
+        numbers *= 2.0**-52
+        return numbers
 
     def passed(self, length: int) -> bytes:
         """The place of the next so many bytes of a flood, which are used up by this; see `flooded`.
@@ -212,16 +211,6 @@ def bound(keys: Sequence[Key], rows: NDArray[np.float64], *others: bytes) -> lis
         Secret(hashed(b"".join((begin, key.name, told(row.tobytes()), end))), entropy)
         for key, row in zip(keys, rows, strict=True)
     ]
-
-
-def uniforms(streams: Sequence[Secret], count: int) -> NDArray[np.float64]:
-    """From each stream so many numbers strictly between 0 and 1 (streams, count): what it gives alone."""
-    drawn = b"".join([stream.drawn(8 * count) for stream in streams])
-    words = np.frombuffer(drawn, dtype="<u8") >> np.uint64(12)
-    numbers = words.view(np.int64).astype(np.float64)
-    numbers += 0.5
-    numbers *= 2.0**-52
-    return numbers.reshape(len(streams), count)
 
 
 def flooded(streams: Sequence[Secret], count: int) -> NDArray[np.uint64]:

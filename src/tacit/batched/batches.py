@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.keys import Key, Secret, uniforms
+from tacit.keys import Key, Secret
 from tacit.sites.site import Cohort
 
 Integers = NDArray[np.int64]
@@ -103,7 +103,7 @@ def shuffled(
         # Sites of one size are dealt together: a call of numpy costs more than sorting a small site.
         alike = np.flatnonzero(cohort.sizes == records)
         streams = [(keys[site] / "batches").secret() for site in alike.tolist()]
-        order = uniforms(streams, epochs * records).reshape(-1, epochs, records).argsort(axis=2)
+        order = np.argsort(np.stack([stream.uniform((epochs, records)) for stream in streams]), axis=2)
         steps = -(-records // size)
         room = np.full((len(alike), epochs, steps * size), -1, dtype=np.int64)
         room[:, :, :records] = order + cohort.starts[alike, None, None]
@@ -162,17 +162,13 @@ def _drawn(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> tupl
 
 def _marked(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> Marks:
     """Who is drawn (steps, records of all sites, one site after the other)."""
-    marked = np.ones((steps, int(cohort.sizes.sum())), dtype=np.bool_)
     if rate >= 1:
-        return marked
-    firsts = np.cumsum(cohort.sizes) - cohort.sizes
-    for records in np.unique(cohort.sizes).tolist():
-        # Sites of one size draw together, as they are dealt together.
-        alike = np.flatnonzero(cohort.sizes == records)
-        streams = [(keys[site] / "batches").secret() for site in alike.tolist()]
-        drawn = uniforms(streams, steps * records).reshape(-1, steps, records) < rate
-        marked[:, firsts[alike, None] + np.arange(records)] = drawn.swapaxes(0, 1)
-    return marked
+        return np.ones((steps, int(cohort.sizes.sum())), dtype=np.bool_)
+    drawn = [
+        (key / "batches").secret().uniform((steps, int(size)))
+        for key, size in zip(keys, cohort.sizes, strict=True)
+    ]
+    return np.concatenate(drawn, axis=1) < rate
 
 
 def _batch(rows: Integers, present: Marks, chance: Chance, *, coupled: bool) -> Batch:

