@@ -3,7 +3,8 @@
 Simulated records, continuous times, a third of them censored; curves and risks at 100 times. The tolerance of
 scikit-survival for ties is set to 0, so that both sides count the very same pairs. torchsurv works in single
 precision and needs memory for all pairs of records, as pycox does for its curves: both are asked up to
-10,000. What pycox compiles is not counted.
+10,000. What pycox compiles is not counted. Uno's C of 100,000 records takes scikit-survival the same half a
+minute as Harrell's, and is left out.
 """
 
 from functools import partial
@@ -129,7 +130,7 @@ def races():
                 peer: side for peer, side in theirs.items() if count <= MANY or side not in (torchsurv, pycox)
             }
             goals = {"scikit-survival 0.28": 100, "lifelines 0.30": 6}
-            if able:
+            if able and (score, count) != ("Uno's C", SIZES[-1]):
                 yield Race(
                     name=f"{score}, {count:,} records",
                     group=f"{score}, {count:,} records" if count == SIZES[-1] else f"{score}, fewer records",

@@ -26,7 +26,7 @@ SHORTEST = 0.06
 # loses its place in caches, which long work hardly notices.
 BRIEF = 0.5
 # One side takes about so many seconds in a race, if a single repetition does not take longer.
-PATIENCE = 1.2
+PATIENCE = 1.0
 # What took longer than this when it was compared is not done again: what it took to get warm, to compile for
 # instance, does not count beside it.
 LONG = 10.0

@@ -40,8 +40,12 @@ def _compile(function: Callable[P, R], *, fast: bool | set[str]) -> Callable[P, 
     # Numba has no types of its own: what it gives back is called like what it was given.
     njit = cast("Callable[..., Callable[[object], object]]", import_module("numba").njit)
     # Divisions as numpy's, by zero too: one that may raise cannot be done eight at a time.
-    settings = {"cache": True, "nogil": True, "fastmath": fast, "error_model": "numpy"}
-    machine = njit(**settings)(function)
+    settings = {"nogil": True, "fastmath": fast, "error_model": "numpy"}
+    try:
+        machine = njit(cache=True, **settings)(function)
+    except RuntimeError:
+        # There is no place to keep it, as in a service that may write nowhere: every process compiles anew.
+        machine = njit(**settings)(function)
     _stamp(machine, function)
     return cast("Callable[P, R]", machine)
 

@@ -78,7 +78,7 @@ class Key:
         Guarantee:
             Draws are those of SHAKE-128 or, for noise, of AES-256, from HMAC-SHA256(entropy, name, inputs),
             where a long input is its length and a digest of it under a key of the run's own: that any two
-            of 2^32 inputs of a million numbers have one digest has a probability of 2^-48. In a rehearsal
+            of 2^32 inputs of a million numbers have one digest has a probability of 2^-46. In a rehearsal
             draws depend on seed and name alone.
         """
         if self.rehearsal:
