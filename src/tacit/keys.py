@@ -55,8 +55,10 @@ class Key:
             require(False, "entropy", f"{len(self.entropy)} bytes", "at least 32 bytes")
 
     def __truediv__(self, part: Part) -> Self:
-        # A number of numpy's names the same thing as a plain one.
-        plain = int(part) if isinstance(part, WHOLE) else str(part)
+        plain = part
+        if type(part) is not int and type(part) is not str:
+            # A number of numpy's names the same thing as a plain one.
+            plain = int(part) if isinstance(part, WHOLE) else str(part)
         longer = object.__new__(type(self))
         # A longer name begins with the shorter one, which thousands of keys share; all else is the same, and
         # looked at once.

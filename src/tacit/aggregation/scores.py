@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tacit.aggregation.base import Array, Rows
 from tacit.aggregation.geometry import ROUNDING, blocks, inner_products, nearer_than_zero
-from tacit.aggregation.kernels import HIGH, SHORT, add_products, add_some_products
+from tacit.aggregation.kernels import HIGH, add_products, add_some_products
 from tacit.compiled import plain
 
 Places = NDArray[np.intp]
@@ -24,6 +24,8 @@ DOUBT = 2.0**-17
 LOST = 2.0**-126
 # With fewer columns single precision saves nothing.
 WIDE = 1 << 13
+# So many columns tell whether zero is far away.
+GLANCE = 1 << 8
 # If zero is farther from the rows than most are from each other, by so much in squares, one of them takes its
 # place.
 NEAR = 4.0
@@ -43,7 +45,7 @@ def lowest(rows: Rows, f: int, kept: int) -> Places | None:
     if rows.shape[1] < WIDE:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        first = inner_products(rows[:, :SHORT])
+        first = inner_products(rows[:, :GLANCE])
         about = nearer_than_zero(first, NEAR) if np.isfinite(first).all() else None
         gram = _in_single(rows, about)
     if not np.isfinite(gram).all():
