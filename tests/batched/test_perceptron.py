@@ -552,3 +552,15 @@ def test_a_module_in_single_precision_is_computed_in_double():
     assert weights.dtype == np.float64
     found = written(closed(module, "own").contributions(weights, BATCH, table()), 5)
     torch.testing.assert_close(found, by_func(module.double(), weights, BATCH, own), **TOLERANCE)
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+def test_features_that_do_not_fit_the_first_layer_are_refused(columns):
+    # Compiled code looks at no shapes by itself.
+    layer = stacked([3, 5, 1], "relu", NAMED["squared"]).layers[0]
+    with pytest.raises(ValueError, match="do not fit a layer of 3 inputs and 5 outputs"):
+        layer.forward(np.zeros((2, 26)), np.zeros((2, 4, columns)))
+    with pytest.raises(ValueError, match="19 weights do not fit"):
+        layer.forward(np.zeros((2, 19)), np.zeros((2, 4, 3)))
+    with pytest.raises(ValueError, match="6 out"):
+        layer.gather(np.zeros((2, 26)), np.zeros((2, 4, 6)), np.zeros((2, 4, 3)), rectified=False)

@@ -114,6 +114,7 @@ class Layer:
 
         The same array twice, where the activation can do without the first.
         """
+        self._fit(weights, current.shape[2], self.outputs)
         if self.inputs == 0:
             made = current + self.biases(weights)[:, None]
         else:
@@ -131,12 +132,21 @@ class Layer:
             entered: What went in.
             rectified: Whether what went in came out of a rectifier, through which to go back as well.
         """
+        self._fit(weights, entered.shape[2], back.shape[2])
         if self.inputs == 0:
             single = back.sum(axis=2, keepdims=True)
             return single * (entered > 0) if rectified else single
         under = np.empty((*back.shape[:2], self.inputs))
         kernels.gather(plain(back), plain(weights), self.start, plain(entered), rectified, under)
         return under
+
+    def _fit(self, weights: Array, inputs: int, outputs: int) -> None:
+        """Refuse what does not fit: compiled code would read on beyond the end of an array."""
+        if (inputs, outputs) != (self.inputs or 1, self.outputs) or weights.shape[1] < self.end:
+            raise ValueError(
+                f"{inputs} numbers in, {outputs} out and {weights.shape[1]} weights do not fit a layer of "
+                f"{self.inputs} inputs and {self.outputs} outputs that ends at {self.end}"
+            )
 
     def biases(self, weights: Array) -> Array:
         """The biases of each site (sites, outputs), as a view."""
@@ -264,6 +274,8 @@ class Products:
                 signals = [np.where(gone, 0.0, values) for values in signals]
         sums = np.empty((sites, self.layers[-1].end))
         for layer, entering, back in zip(self.layers, inputs, signals, strict=True):
+            assert entering.shape[1:] == (records, layer.inputs), "what went into the layer"
+            assert back.shape[1:] == (records, layer.outputs), "what came back to it"
             kernels.add_up(plain(entering), plain(back), plain(each), layer.start, layer.bias, sums)
         return sums
 
