@@ -16,7 +16,6 @@ EPSILONS = {
 NOISES = {
     "10,000 sampled releases": (1.0, 0.01, 10_000),
     "400 sampled releases": (3.0, 0.1, 400),
-    "100 plain Gaussians": (1.0, 1.0, 100),
 }
 
 
