@@ -560,7 +560,9 @@ def test_features_that_do_not_fit_the_first_layer_are_refused(columns):
     layer = stacked([3, 5, 1], "relu", NAMED["squared"]).layers[0]
     with pytest.raises(ValueError, match="do not fit a layer of 3 inputs and 5 outputs"):
         layer.forward(np.zeros((2, 26)), np.zeros((2, 4, columns)))
-    with pytest.raises(ValueError, match="19 weights do not fit"):
+    with pytest.raises(ValueError, match="for 3 sites do not fit"):
+        layer.forward(np.zeros((2, 26)), np.zeros((3, 4, 3)))
+    with pytest.raises(ValueError, match="19 weights of 2"):
         layer.forward(np.zeros((2, 19)), np.zeros((2, 4, 3)))
     with pytest.raises(ValueError, match="6 out"):
         layer.gather(np.zeros((2, 26)), np.zeros((2, 4, 6)), np.zeros((2, 4, 3)), rectified=False)

@@ -114,7 +114,7 @@ class Layer:
 
         The same array twice, where the activation can do without the first.
         """
-        self._fit(weights, current.shape[2], self.outputs)
+        self._fit(weights, len(current), current.shape[2], self.outputs)
         if self.inputs == 0:
             made = current + self.biases(weights)[:, None]
         else:
@@ -132,7 +132,7 @@ class Layer:
             entered: What went in.
             rectified: Whether what went in came out of a rectifier, through which to go back as well.
         """
-        self._fit(weights, entered.shape[2], back.shape[2])
+        self._fit(weights, len(back), entered.shape[2], back.shape[2])
         if self.inputs == 0:
             single = back.sum(axis=2, keepdims=True)
             return single * (entered > 0) if rectified else single
@@ -140,12 +140,14 @@ class Layer:
         kernels.gather(plain(back), plain(weights), self.start, plain(entered), rectified, under)
         return under
 
-    def _fit(self, weights: Array, inputs: int, outputs: int) -> None:
+    def _fit(self, weights: Array, sites: int, inputs: int, outputs: int) -> None:
         """Refuse what does not fit: compiled code would read on beyond the end of an array."""
-        if (inputs, outputs) != (self.inputs or 1, self.outputs) or weights.shape[1] < self.end:
+        known = (len(weights), self.inputs or 1, self.outputs)
+        if (sites, inputs, outputs) != known or weights.shape[1] < self.end:
             raise ValueError(
-                f"{inputs} numbers in, {outputs} out and {weights.shape[1]} weights do not fit a layer of "
-                f"{self.inputs} inputs and {self.outputs} outputs that ends at {self.end}"
+                f"{inputs} numbers in, {outputs} out and {weights.shape[1]} weights of {len(weights)} for "
+                f"{sites} sites do not fit a layer of {self.inputs} inputs and {self.outputs} outputs that "
+                f"ends at {self.end}"
             )
 
     def biases(self, weights: Array) -> Array:
