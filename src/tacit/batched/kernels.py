@@ -1,8 +1,8 @@
 """The arithmetic of layers, compiled: a whole cohort in one call, where numpy would need ten.
 
 Networks at sites are small: what a call of numpy costs before it does anything is more than what it does. So
-each function here goes through all sites by itself, with the products of matrices left to BLAS. A site's
-results are the same, bit for bit, whoever works beside it.
+each function here goes through all sites by itself, with the products of matrices left to BLAS. What comes of
+a site's own rows is the same, bit for bit, whoever works beside it; shapes are looked at by those who call.
 """
 
 import math
