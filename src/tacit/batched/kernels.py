@@ -39,12 +39,16 @@ def spread(inputs: Array, weights: Array, start: int, bias: bool, rectified: boo
         biases = own[middle : middle + wide]
         for record in range(records):
             row = here[record]
-            if bias:
+            # As numpy rectifies: what is no number stays none. Both in one go, as most layers have it.
+            if bias and rectified:
+                for place in range(wide):
+                    shifted = row[place] + biases[place]
+                    row[place] = 0.0 if shifted < 0.0 else shifted
+            elif bias:
                 for place in range(wide):
                     row[place] += biases[place]
-            if rectified:
+            elif rectified:
                 for place in range(wide):
-                    # As numpy has it: what is no number stays none.
                     row[place] = 0.0 if row[place] < 0.0 else row[place]
 
 
@@ -114,21 +118,18 @@ def add_up(entered: Array, back: Array, factors: Array, start: int, bias: bool, 
     sites, records, inputs = entered.shape
     outputs = back.shape[2]
     middle = start + outputs * inputs
-    scaled = np.empty((records, outputs))
+    scaled = np.empty((outputs, records))
     for site in range(sites):
         own, signals, shares = sums[site], back[site], factors[site]
-        biases = own[middle : middle + outputs]
-        if bias:
-            biases[:] = 0.0
-        for record in range(records):
-            row, signal, share = scaled[record], signals[record], shares[record]
-            for place in range(outputs):
-                row[place] = signal[place] * share
+        for place in range(outputs):
+            row, total = scaled[place], 0.0
+            for record in range(records):
+                row[record] = signals[record, place] * shares[record]
+                total += row[record]
             if bias:
-                for place in range(outputs):
-                    biases[place] += row[place]
+                own[middle + place] = total
         if inputs:
-            np.dot(scaled.T, entered[site], own[start:middle].reshape(outputs, inputs))
+            np.dot(scaled, entered[site], own[start:middle].reshape(outputs, inputs))
 
 
 @compiled
