@@ -36,20 +36,27 @@ def spread(inputs: Array, weights: Array, start: int, bias: bool, rectified: boo
         own, here = weights[site], made[site]
         if records:
             np.dot(inputs[site], own[start:middle].reshape(wide, inputs.shape[2]).T, here)
-        biases = own[middle : middle + wide]
-        for record in range(records):
-            row = here[record]
-            # As numpy rectifies: what is no number stays none. Both in one go, as most layers have it.
-            if bias and rectified:
-                for place in range(wide):
-                    shifted = row[place] + biases[place]
-                    row[place] = 0.0 if shifted < 0.0 else shifted
-            elif bias:
-                for place in range(wide):
-                    row[place] += biases[place]
-            elif rectified:
-                for place in range(wide):
-                    row[place] = 0.0 if row[place] < 0.0 else row[place]
+        _shift(here, own[middle : middle + wide], bias, rectified)
+
+
+@compiled
+def _shift(made: Array, biases: Array, bias: bool, rectified: bool) -> None:
+    """Add biases to rows, if there are any, and rectify, if that is asked for: what is no number stays none.
+
+    Both in one go, as most layers have it.
+    """
+    for record in range(len(made)):
+        row = made[record]
+        if bias and rectified:
+            for place in range(len(row)):
+                shifted = row[place] + biases[place]
+                row[place] = 0.0 if shifted < 0.0 else shifted
+        elif bias:
+            for place in range(len(row)):
+                row[place] += biases[place]
+        elif rectified:
+            for place in range(len(row)):
+                row[place] = 0.0 if row[place] < 0.0 else row[place]
 
 
 @compiled

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.batched.batches import Marks
-from tacit.survival.losses import GridLoss
+from tacit.compiled import plain
+from tacit.survival.losses import GridLoss, exponential
 
 Array = NDArray[np.float64]
 
@@ -72,7 +73,7 @@ class IncidenceLoss(GridLoss):
 
     def ranks(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The ranking term of each unit (sites, units)."""
-        return self._compared(_shares(*_raised(outputs)), targets, present)[1].sum(axis=(-1, -2))
+        return self._compared(_shares(*_raised(outputs)), targets, present)[0]
 
     def chances(self, outputs: Array) -> Array:
         """The chance of each interval and cause (..., causes, intervals)."""
@@ -105,10 +106,7 @@ class IncidenceLoss(GridLoss):
 
     def _ranked(self, chances: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The gradient of the ranking term in the scores."""
-        seen, pull = self._compared(chances, targets, present)
-        pull /= self.spread
-        slope = pull @ seen
-        slope -= pull.sum(axis=-2)[..., None] * seen
+        slope = self._compared(chances, targets, present)[1]
         parts = slope.reshape(*chances.shape[:-1], self.causes, len(self.ends))
         inner = np.cumsum(parts[..., ::-1], axis=-1)[..., ::-1].reshape(chances.shape)
         inner -= (chances * inner).sum(axis=-1, keepdims=True)
@@ -116,24 +114,23 @@ class IncidenceLoss(GridLoss):
         return inner
 
     def _compared(self, chances: Array, targets: Mapping[str, Array], present: Marks) -> tuple[Array, Array]:
-        """Where events were seen, and a term for each pair: the earlier should be the likelier.
+        """The ranking term of each unit, and its slope in the incidences; see `ranking.compare`."""
+        # Loads numba, which those who rank nothing do without.
+        from tacit.survival.ranking import compare
 
-        The term of members (j, i), the event of i before the time of j, is e to the lead of j's incidence
-        over i's, at the time and of the cause of i's event.
-        """
+        weight = targets["weight"] if "weight" in targets else np.ones(present.shape)
+        slopes, by_unit = np.zeros((present[..., 0].size, *chances.shape[-2:])), (-1, present.shape[-1])
         parts = chances.reshape(*chances.shape[:-1], self.causes, len(self.ends))
-        incidence = np.cumsum(parts, axis=-1).reshape(chances.shape)
-        incidence /= self.spread
-        seen = self.seen(targets)[0] * present[..., None].astype(np.float64)
-        lead = incidence @ seen.swapaxes(-1, -2)
-        lead -= np.diagonal(lead, axis1=-2, axis2=-1)[..., None, :].copy()
-        pairs = targets["time"][..., :, None] > targets["time"][..., None, :]
-        pairs &= present[..., :, None] & (seen.sum(axis=-1) > 0)[..., None, :]
-        # Incidences lie between 0 and 1, so the exponent is bounded by 1 / spread.
-        terms = np.where(pairs, np.exp(lead, out=lead), 0.0)
-        if "weight" in targets:
-            terms *= targets["weight"][..., None, :]
-        return seen, terms
+        totals = compare(
+            np.cumsum(parts, axis=-1).reshape(slopes.shape),
+            np.asarray(self.seen(targets)[0], dtype=np.float64).reshape(slopes.shape),
+            plain(targets["time"]).reshape(by_unit),
+            plain(present).reshape(by_unit),
+            plain(weight).reshape(by_unit),
+            self.spread,
+            slopes,
+        )
+        return totals.reshape(present.shape[:-1]), slopes.reshape(chances.shape)
 
 
 def _any(marks: Array | Marks) -> Marks:
@@ -143,7 +140,7 @@ def _any(marks: Array | Marks) -> Marks:
 def _raised(outputs: Array) -> tuple[Array, Array]:
     """E to the scores, and to that of the time beyond (..., 1), in proportion to the largest of them."""
     highest = np.maximum(outputs.max(axis=-1, keepdims=True), 0.0)
-    return np.exp(outputs - highest), np.maximum(np.exp(-highest), 1e-300)
+    return exponential(outputs - highest), np.maximum(np.exp(-highest), 1e-300)
 
 
 def _shares(raised: Array, beyond: Array) -> Array:

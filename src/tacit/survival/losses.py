@@ -136,6 +136,13 @@ def softplus(values: Array) -> Array:
     return given.abs().neg_().exp_().log1p_().add_(given.clamp(min=0.0)).numpy()
 
 
+def exponential(values: Array) -> Array:
+    """E to the values, which are used up; by torch, as `sigmoid`."""
+    import torch
+
+    return torch.from_numpy(values).exp_().numpy()
+
+
 def exposures(ends: Array, targets: Mapping[str, Array]) -> Array:
     """The share of each interval that each record was at risk (..., intervals)."""
     starts = np.concatenate([[0.0], ends[:-1]])
