@@ -238,7 +238,7 @@ def grown(growth: Growth, stable: "Stable") -> dict[str, Any]:
         able = {who: side for who, side in growth.sides.items() if value <= growth.most.get(who, value)}
         with stable.opened(able, {growth.over: value}) as sides:
             known = {who: side.answer()[1] for who, side in sides.items()}
-            for who, spent in timed(sides, 3, known).items():
+            for who, spent in timed(sides, 2, known).items():
                 costs[who].append(min(one.cpu for one in spent))
     found = {who: (growth.values[: len(cost)], cost) for who, cost in costs.items()}
     return {

@@ -23,7 +23,7 @@ from tacit.errors import BudgetExhausted
 pytest.importorskip("flwr")
 SURVIVAL = Path(__file__).parents[2] / "examples" / "survival.toml"
 SMALL = [
-    "sites.count=3", "rounds=2", "data.records=300", "task.cuts=5", "task.hidden=[4]", "baselines=false"
+    "sites.count=2", "rounds=2", "data.records=200", "task.cuts=5", "task.hidden=[4]", "baselines=false"
 ]  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def end(program: "subprocess.Popen[bytes]") -> None:
 
 @contextmanager
 def standing(tmp_path: Path):
-    """A federation of three sites that is up, and gone afterwards."""
+    """A federation of two sites that is up, and gone afterwards."""
     chosen = experiment.read(SURVIVAL, SMALL)
     federation = chosen.opened()
     out = tmp_path / "town"
@@ -80,7 +80,7 @@ def standing(tmp_path: Path):
         assert not Path(f"/proc/{pid}").exists(), role
 
 
-def test_three_sites_come_to_what_one_process_does_and_strangers_are_turned_away(tmp_path: Path):
+def test_two_sites_come_to_what_one_process_does_and_strangers_are_turned_away(tmp_path: Path):
     with standing(tmp_path) as (made, up, chosen, federation):
         run = started(made.coordinator, own_place(made.coordinator))
         alone = chosen.trained(federation, tmp_path / "alone")

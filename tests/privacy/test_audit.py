@@ -50,7 +50,9 @@ KINDS = {
 MOST = int(stats.binom.isf(1e-3, 100, 0.05))
 
 
-@pytest.mark.parametrize("kind", ["steps", "laplace", "groups, drawn"])
+@pytest.mark.parametrize(
+    "kind", ["steps", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("laplace", "groups, drawn"))]
+)
 def test_what_is_claimed_truly_is_not_refuted_by_100_audits_beyond_their_doubt(kind):
     claimed, delta = KINDS[kind], 0.0 if KINDS[kind].law == "laplace" else DELTA
     refuted = [not bounds(seen(claimed, 1000, seed), [claimed], delta).kept for seed in range(100)]

@@ -5,6 +5,7 @@ behind. Whoever draws says first what is seen (a title) and where the numbers co
 may be anybody's: they are drawn as they are, never taken for formulas, and in letters that the font has.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -306,18 +307,25 @@ def credits(provenance: Mapping[str, str]) -> str:
 
 def wrapped(figure: Figure, text: str, size: float, weight: str = "normal") -> str:
     """The text in lines that fit the figure's width; a word that is too long for it is broken."""
-    most = (WIDTH - 2 * MARGIN) * INCH
-    lines = [""]
-    for word in written(" ".join(text.split())).split():
-        longer = f"{lines[-1]} {word}".strip()
-        if width(figure, longer, size, weight) <= most:
-            lines[-1] = longer
-            continue
-        lines += [""] * bool(lines[-1])
-        for letter in word:
-            if width(figure, lines[-1] + letter, size, weight) > most:
-                lines.append("")
-            lines[-1] += letter
+    most, lines = (WIDTH - 2 * MARGIN) * INCH, list[str]()
+
+    def fitting(parts: Sequence[str], between: str) -> int:
+        """How many of the parts fit a line: to measure one takes time, so few are."""
+        return bisect_right(
+            range(1, len(parts) + 1),
+            most,
+            key=lambda count: width(figure, between.join(parts[:count]), size, weight),
+        )
+
+    words = written(" ".join(text.split())).split()
+    while words:
+        if count := fitting(words, " "):
+            lines.append(" ".join(words[:count]))
+            words = words[count:]
+        else:
+            count = max(fitting(words[0], ""), 1)
+            lines.append(words[0][:count])
+            words[0] = words[0][count:]
     return "\n".join(lines)
 
 
