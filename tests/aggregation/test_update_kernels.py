@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.aggregation import kernels
-from tacit.aggregation.kernels import COLUMNS, HIGH, SHORT
+from tacit.aggregation.kernels import COLUMNS, HIGH, SHORT, SUMMED
 
 WIDTHS = (0, 1, 7, SHORT, SHORT + 5, COLUMNS + 1)
 
@@ -16,11 +16,14 @@ def rows(sites: int, columns: int, precision: type = np.float64) -> np.ndarray:
 
 
 @pytest.mark.parametrize("precision", [np.float32, np.float64])
-@pytest.mark.parametrize("columns", WIDTHS)
-def test_a_sum_of_some_rows_is_that_of_numpy_to_the_bit(columns, precision):
-    given, some, total = rows(9, columns, precision), np.array([7, 0, 3]), np.ones(columns)
+@pytest.mark.parametrize("columns", [*WIDTHS, 2 * SUMMED + 3])
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 6, 9])
+def test_a_sum_of_some_rows_is_that_of_numpy_to_the_bit(count, columns, precision):
+    given, some, total = rows(9, columns, precision), np.arange(9)[::-1][:count], np.ones(columns)
     kernels.add_rows(given, some, total)
-    expected = ((1.0 + given[7].astype(float)) + given[0]) + given[3]
+    expected = np.ones(columns)
+    for row in some:
+        expected += given[row]
     assert (total == expected).all()
 
 

@@ -14,8 +14,8 @@ Places = NDArray[np.intp]
 
 # So many products are added in single precision.
 SHORT = 1 << 10
-# So many columns of a sum stay in the cache.
-COLUMNS = 1 << 12
+# So many columns of products, and of a sum, stay in the cache.
+COLUMNS, SUMMED = 1 << 12, 1 << 13
 # Rows are multiplied so many by so many at a time: what fits into the registers.
 HIGH, WIDE = 4, 2
 NOTHING = np.float32(0.0)
@@ -23,11 +23,21 @@ NOTHING = np.float32(0.0)
 
 @compiled
 def add_rows(rows: Rows, some: Places, total: Array) -> None:
-    """Add some of the rows (rows, columns) to a total (columns), in double precision."""
-    for start in range(0, len(total), COLUMNS):
-        part = total[start : start + COLUMNS]
-        for row in some:
-            values = rows[row, start : start + COLUMNS]
+    """Add some of the rows (rows, columns) to a total (columns), in double precision, one after the other.
+
+    Four at a time: the total is read and written a quarter as often, and comes out the same.
+    """
+    whole = len(some) - len(some) % 4
+    for start in range(0, len(total), SUMMED):
+        end = start + SUMMED
+        part = total[start:end]
+        for four in range(0, whole, 4):
+            one, two = rows[some[four], start:end], rows[some[four + 1], start:end]
+            three, last = rows[some[four + 2], start:end], rows[some[four + 3], start:end]
+            for place in range(len(part)):
+                part[place] = (((part[place] + one[place]) + two[place]) + three[place]) + last[place]
+        for row in some[whole:]:
+            values = rows[row, start:end]
             for place in range(len(part)):
                 part[place] += values[place]
 
