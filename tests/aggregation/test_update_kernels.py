@@ -19,12 +19,13 @@ def rows(sites: int, columns: int, precision: type = np.float64) -> np.ndarray:
 @pytest.mark.parametrize("columns", [*WIDTHS, 2 * SUMMED + 3])
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 6, 9])
 def test_a_sum_of_some_rows_is_that_of_numpy_to_the_bit(count, columns, precision):
-    given, some, total = rows(9, columns, precision), np.arange(9)[::-1][:count], np.ones(columns)
-    kernels.add_rows(given, some, total)
-    expected = np.ones(columns)
+    given, some, total = rows(9, columns, precision), np.arange(9)[::-1][:count], np.full(columns, np.nan)
+    expected = np.zeros(columns)
     for row in some:
         expected += given[row]
-    assert (total == expected).all()
+    for factor, over in ((1.0, 1.0), (0.3, 1.0), (1.0, 7.0)):
+        kernels.sum_rows(given, some, factor, over, total)
+        assert (total == expected * factor / over).all()
 
 
 @pytest.mark.parametrize("precision", [np.float32, np.float64])

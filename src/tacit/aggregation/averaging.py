@@ -59,10 +59,8 @@ class Mean:
         rows, order = rows_of(updates)
         weights = np.array(self._of(updates, len(rows)))[order]
         whole = float(weights.sum()) if sites is None else self._expected(sites)
-        total = weighted_sum(rows, weights)
-        if whole:
-            total /= whole
-        return tensor_of(total)
+        # Of nobody, and over nothing, it is zero.
+        return tensor_of(weighted_sum(rows, weights, whole or 1.0))
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
         """How far one update of length `clip` moves the mean over an expected number of sites."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.aggregation.base import Array, Rows, Rule, padded, rows_of, tensor_of
-from tacit.aggregation.kernels import add_rows
+from tacit.aggregation.kernels import sum_rows
 from tacit.aggregation.screening import LONGEST
 from tacit.compiled import plain
 from tacit.errors import InvalidValue
@@ -154,26 +154,17 @@ def paired_distances(rows: Rows) -> Array:
     return np.maximum((squares[:, None] + squares) - 2 * gram, 0.0)
 
 
-def weighted_sum(rows: Rows, weights: Array) -> Array:
-    """The sum of the rows, each times its weight (coordinates), a new array."""
-    counted = np.flatnonzero(weights)
+def weighted_sum(rows: Rows, weights: Array, over: float = 1.0) -> Array:
+    """The sum of the rows, each times its weight, over a number (coordinates), a new array."""
+    counted, total = np.flatnonzero(weights), np.empty(rows.shape[1])
     kept = weights[counted]
     if len(counted) and (kept == kept[0]).all():
-        total = _sum_of(rows, counted)
-        return total if kept[0] == 1 else np.multiply(total, kept[0], out=total)
-    total = np.empty(rows.shape[1])
+        # Without a product for each number.
+        sum_rows(plain(rows), counted, kept[0], over, total)
+        return total
     for part, block in doubles(rows):
         total[part] = weights @ block
-    return total
-
-
-def _sum_of(rows: Rows, some: NDArray[np.intp]) -> Array:
-    """The sum of some rows (coordinates), without a product for each number of them."""
-    if len(some) == 1:
-        return rows[some[0]].astype(np.float64)
-    total = np.zeros(rows.shape[1])
-    add_rows(plain(rows), some, total)
-    return total
+    return total if over == 1 else np.divide(total, over, out=total)
 
 
 def doubles(rows: Rows, about: int | None = None) -> Iterator[tuple[slice, Array]]:

@@ -22,15 +22,24 @@ NOTHING = np.float32(0.0)
 
 
 @compiled
-def add_rows(rows: Rows, some: Places, total: Array) -> None:
-    """Add some of the rows (rows, columns) to a total (columns), in double precision, one after the other.
+def sum_rows(rows: Rows, some: Places, factor: float, over: float, total: Array) -> None:
+    """Write the sum of some of the rows (rows, columns) to a total (columns), in double precision.
 
-    Four at a time: the total is read and written a quarter as often, and comes out the same.
+    Four at a time: the total is read and written a quarter as often, and comes out as if one were added after
+    the other.
+
+    Args:
+        rows: The rows.
+        some: The positions of those that are added.
+        factor: What the sum is multiplied by.
+        over: What that is divided by.
+        total: Where it goes.
     """
     whole = len(some) - len(some) % 4
     for start in range(0, len(total), SUMMED):
         end = start + SUMMED
         part = total[start:end]
+        part[:] = 0.0
         for four in range(0, whole, 4):
             one, two = rows[some[four], start:end], rows[some[four + 1], start:end]
             three, last = rows[some[four + 2], start:end], rows[some[four + 3], start:end]
@@ -40,6 +49,9 @@ def add_rows(rows: Rows, some: Places, total: Array) -> None:
             values = rows[row, start:end]
             for place in range(len(part)):
                 part[place] += values[place]
+        if factor != 1 or over != 1:
+            for place in range(len(part)):
+                part[place] = part[place] * factor / over
 
 
 @compiled
