@@ -120,7 +120,14 @@ def _audited(place: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
+    ("width", "scheme"),
+    # Each width and each scheme once; the rest at leisure.
+    [
+        (1280, "light"),
+        (390, "dark"),
+        pytest.param(1280, "dark", marks=pytest.mark.slow),
+        pytest.param(390, "light", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("name", [*FILES, "several", "audited", "officer"])
 def test_a_report_is_whole_on_a_desk_and_on_a_phone_by_day_and_by_night(
