@@ -1,4 +1,4 @@
-"""A run as a person meets it: the real command in a process of its own, from the first round to the books."""
+"""A run as a person meets it: the real command, in a process of its own where it trains, up to the books."""
 
 import json
 import os

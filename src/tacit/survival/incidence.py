@@ -4,6 +4,7 @@ The likelihood is a sum over records. The ranking term compares records, so with
 loss and one gradient.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -119,7 +120,8 @@ class IncidenceLoss(GridLoss):
         from tacit.survival.ranking import compare
 
         weight = targets["weight"] if "weight" in targets else np.ones(present.shape)
-        slopes, by_unit = np.zeros((present[..., 0].size, *chances.shape[-2:])), (-1, present.shape[-1])
+        by_unit = (math.prod(present.shape[:-1]), present.shape[-1])
+        slopes = np.zeros((*by_unit, chances.shape[-1]))
         parts = chances.reshape(*chances.shape[:-1], self.causes, len(self.ends))
         totals = compare(
             np.cumsum(parts, axis=-1).reshape(slopes.shape),
