@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: setup demo test test-slow check format bench bench-tables peers docs clean
+.PHONY: setup demo test test-slow mutants check format bench bench-tables peers docs clean
 
 setup: .venv/ready
 
@@ -21,6 +21,10 @@ test: check
 
 test-slow: setup
 	$(BIN)/pytest -m slow
+
+# Half an hour on two cores: 200 changes of one number each, and which of them no test minds.
+mutants: setup
+	$(BIN)/python -m mutants
 
 check: setup
 	$(BIN)/ruff format --check

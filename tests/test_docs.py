@@ -164,7 +164,7 @@ def test_code_that_is_meant_to_run_prints_what_the_page_says(page, tmp_path, mon
 def test_the_site_is_built_without_a_warning():
     # In place: it is made from the sources as they are, and thrown away with `make clean`.
     words = [str(Path(sys.executable).with_name("zensical")), "build", "--clean", "--strict"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=1800)
     said = (done.stdout + done.stderr).splitlines()
     assert done.returncode == 0, said
     assert [line for line in said if line and not line.startswith("Build ")] == ["No issues found"]

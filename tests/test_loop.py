@@ -30,6 +30,21 @@ def patients(folder: Path, **columns) -> Path:
     return path
 
 
+def test_a_run_that_stops_early_pays_for_every_round_of_its_plan(tmp_path):
+    # Steps so short that no score ever improves; when to stop was decided by looking at results.
+    task = LogisticHazard(hidden=[3], steps=1, sample=0.5, lr=1e-14, horizon=4.0)
+    federation = simulated(held_out=0.4)
+    run = tacit.fit(
+        task, federation, privacy=PROMISE, stop=tacit.Stopping(patience=1), rounds=7, out=tmp_path / "run"
+    )
+    assert len(run.record.rounds) < 7
+    with tacit.Ledger(tmp_path / "run" / "ledger.db", mode="read") as ledger:
+        rows = [row for row in ledger.entries() if str(row.get("purpose", "")).startswith("round")]
+    plan = [(name, f"round {number}") for name in federation for number in range(1, 8)]
+    assert sorted((row["party"], row["purpose"]) for row in rows) == sorted(plan)
+    assert run.privacy.epsilon == pytest.approx(3.0, rel=0.01)
+
+
 def nothing_is_left(folder: Path) -> bool:
     return not (folder / "run").exists()
 

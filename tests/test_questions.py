@@ -356,7 +356,8 @@ def test_on_another_machine_the_last_question_is_asked_and_paid_again(tmp_path, 
     monkeypatch.setattr("tacit.setting.machine", lambda: "another")
     run = go(folder, Cutting(), promise)
     assert {times for (what, _), times in paid(folder).items() if what == "baseline hazard"} == {2}
-    assert run.privacy.epsilon == pytest.approx(accounting.epsilon(releases(folder), 1e-4))
+    # What no plan foresaw is a plan of its own: both together cost what a filter says, which is no less.
+    assert run.privacy.epsilon >= accounting.epsilon(releases(folder), 1e-4)
 
 
 def test_a_run_whose_budget_bears_no_last_question_ends_without_curves(tmp_path, monkeypatch):

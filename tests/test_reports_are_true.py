@@ -122,9 +122,9 @@ def test_a_price_that_somebody_wrote_smaller_is_that_of_the_ledger(folder):
     said = json.loads((run / STATEMENT).read_text())
     (run / STATEMENT).write_text(json.dumps({**said, "epsilon": 0.1}))
     assert told(run)["promise"]["epsilon"] == true
-    assert "charged for more than this run states" in " ".join(a["words"] for a in told(run)["alerts"])
+    assert "it says epsilon 0.1 at delta 1e-05" in stops(run)
     (run / STATEMENT).write_text(json.dumps({**said, "epsilon": 5.0}))
-    assert "charged for less than this run states" in stops(run)
+    assert "it says epsilon 5 at delta 1e-05" in stops(run)
 
 
 def test_a_ledger_that_others_were_charged_on_tells_what_all_of_it_cost(folder):

@@ -393,3 +393,26 @@ def test_a_mistake_about_a_task_is_named(fields, said):
 def test_a_promise_that_cannot_be_kept_is_refused_as_in_a_run():
     with pytest.raises(NotSeparable):
         check_sensitivity(survival("deep-surv"), patients(), privacy=promise())
+
+
+def test_a_rounding_that_hangs_on_the_number_of_records_is_found():
+    # Alone, every record counts 0 or 1. But the order of a sum, and with it the sign of what cancels, depends
+    # on how many records there are, as in the kernels of a linear algebra library.
+    weights = np.random.default_rng(0).normal(size=12)
+
+    def above(rows: np.ndarray) -> float:
+        parts = rows * weights
+        ordered = parts if len(rows) % 2 else parts[:, ::-1]
+        return float((np.cumsum(ordered, axis=1)[:, -1] > 0).sum())
+
+    records = np.random.default_rng(1).normal(size=(40, 12))
+    with pytest.raises(SensitivityExceeded, match="rounding") as caught:
+        check_sensitivity(above, records, claim=1.0)
+    pair = caught.value.found.pair
+    assert len(pair.other) == len(pair.one) + 1
+    assert pair.again().moved > 1.0
+
+    def steady(rows: np.ndarray) -> float:
+        return float((np.cumsum(rows * weights, axis=1)[:, -1] > 0).sum())
+
+    assert check_sensitivity(steady, records, claim=1.0).ratio == 1.0

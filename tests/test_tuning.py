@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -265,6 +266,24 @@ def test_keys_may_be_written_with_dots_or_as_tables(tmp_path: Path):
         (2.0, "plain"),
         (2.0, "adam"),
     ]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "[tune]\ntask.lr = [1.0, 2.0]\nrounds = [1, 2]\n",
+        "[tune]\nserver.lr = [1.0, 0.5]\nepsilon = 0.5\ntask.lr = [1.0, 2.0]\n",
+        '[tune]\ntask.lr = [1.0, 2.0]\naggregation = [{kind = "mean"}, {kind = "median"}]\nrounds = [2, 1]\n',
+    ],
+)
+def test_candidates_read_from_the_directory_of_a_tuning_have_the_numbers_they_had(tmp_path: Path, table: str):
+    found = grid(tmp_path, SIMULATED + table)
+    place = tmp_path / "tuning"
+    place.mkdir()
+    (place / "experiment.toml").write_text(tomli_w.dumps(found.document))
+    again = tuning.read(place)
+    assert [c.changes for c in again.candidates] == [c.changes for c in found.candidates]
+    assert again.document == found.document
 
 
 def test_whole_tables_make_candidates_whose_options_differ(tmp_path: Path):

@@ -225,4 +225,5 @@ def require_scores(
             _ = task.score(start, table) if table is not None else {}
         except InvalidValue as error:
             few = f"the held-out records ({len(table or ())}) cannot be scored"
-            raise InvalidValue(f"{few}: hold out more, or none ({error})") from error
+            rule = "the held-out records cannot be scored: hold out more, or none"
+            raise InvalidValue(f"{few}: hold out more, or none ({error})", rule=rule) from error

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import secrets
+import tomllib
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import tomli_w
 
+from tacit import files
 from tacit.errors import RunUnusable, TacitError
 from tacit.privacy.ledger import Ledger
 from tacit.record import Round
@@ -33,11 +35,13 @@ if TYPE_CHECKING:
 EXPERIMENT, ROUNDS, LEDGER, STATE = "experiment.toml", "rounds.jsonl", "ledger.db", "state.safetensors"
 OPENED, WEIGHTS, REPORT = "opened.json", "weights", "report.html"
 STATEMENT, ENVIRONMENT, SUMMARY, SECRET = "statement.json", "environment.json", "summary.json", "secret.key"
-PROVENANCE, AUDIT = "provenance.json", "audit.json"
+PROVENANCE, AUDIT, PLAN = "provenance.json", "audit.json", "plan.txt"
 MATHEMATICS = ("OPENBLAS", "MKL", "OMP", "BLIS", "NPY", "ATEN", "NUMBA")
 PACKAGES = ("tacit", "torch", "numpy", "scipy", "numba", "llvmlite", "dp-accounting")
 # What worlds and their agents are computed by, where that is installed.
 EXTRAS = ("gymnasium", "box2d")
+Told = Mapping[str, Any]
+Files = Mapping[str, Told]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,7 @@ class Checkpoint:
         data: What tells the data of this run from any other; keyed by the run's secret.
         closed: Whether what is asked after the last round is in `best`.
         kept: What else was found in earlier rounds and is needed in later ones, by its name.
+        statement: The digest of the statement of a run that is over.
     """
 
     finished: int
@@ -65,6 +70,7 @@ class Checkpoint:
     data: str
     closed: bool = False
     kept: Mapping[str, "Tensor"] = field(default_factory=dict[str, "Tensor"])
+    statement: str = ""
 
 
 class Directory:
@@ -87,7 +93,7 @@ class Directory:
         if place is None:
             return None
         with self._explained("read", name), suppress(FileNotFoundError):
-            return place.read_bytes()
+            return files.read_bytes(place)
         return None
 
     def write(self, name: str, content: bytes | str, *, mode: int = 0o644) -> None:
@@ -95,7 +101,7 @@ class Directory:
         place = self.file(name)
         if place is not None:
             with self._explained("written", name):
-                _replace(place, content.encode() if isinstance(content, str) else content, mode)
+                files.replace(place, content, mode)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """A file of JSON, if it is there."""
@@ -110,8 +116,14 @@ class Directory:
         self.write(name, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
     @contextmanager
-    def claimed(self, experiment: Mapping[str, Any], *, resume: bool) -> Generator[None]:
+    def claimed(self, experiment: Told, *, resume: bool, beside: Files | None = None) -> Generator[None]:
         """Make this the directory of an experiment, or go on with it; nobody else may meanwhile.
+
+        Args:
+            experiment: Its tables, everything decided.
+            resume: Whether to go on with the run that is here.
+            beside: Files of JSON, by name, that a new directory gets before its experiment: who finds an
+                experiment finds them.
 
         Raises:
             RunUnusable: It holds a run already, or that of another experiment, or somebody works on it.
@@ -121,12 +133,12 @@ class Directory:
             return
         with self._explained("made", "."):
             self.path.mkdir(parents=True, exist_ok=True)
-            _sync(self.path.parent)
+            files.sync(self.path.parent)
             # A lock on the folder itself ends with its process.
             handle = os.open(self.path, os.O_RDONLY)
         try:
             self._lock(handle)
-            self._claim(tomli_w.dumps(experiment), resume=resume)
+            self._claim(tomli_w.dumps(experiment), beside or {}, resume=resume)
             yield
         finally:
             os.close(handle)
@@ -139,13 +151,14 @@ class Directory:
                 f"run {self.path} is at work in another process: wait for it, or stop it"
             ) from None
 
-    def _claim(self, text: str, *, resume: bool) -> None:
+    def _claim(self, text: str, beside: Files, *, resume: bool) -> None:
         held = self.read(EXPERIMENT)
         if held is None:
             for name in (STATE, SUMMARY, ROUNDS):
                 if self.read(name) is not None:
                     raise RunUnusable(f"run {self.path} cannot be used: it has a {name}, but no {EXPERIMENT}")
-            self.write_json(ENVIRONMENT, environment())
+            for name, content in {ENVIRONMENT: environment(), **beside}.items():
+                self.write_json(name, content)
             self.write(EXPERIMENT, text)
             return
         if not resume:
@@ -153,7 +166,7 @@ class Directory:
                 f"run {self.path} is there already: resume it (--resume), or choose another place"
             )
         begun = held.decode(errors="replace")
-        if begun != text:
+        if not _alike(begun, text):
             raise RunUnusable(
                 f"run {self.path} cannot be resumed: it was begun with another experiment, which "
                 f"{EXPERIMENT} there keeps{_first_difference(begun, text)}"
@@ -172,13 +185,18 @@ class Directory:
         self.write(SECRET, fresh, mode=0o600)
         return fresh
 
+    def plan(self) -> str | None:
+        """The plan that this run is a part of, where something larger was planned."""
+        kept = self.read(PLAN)
+        return None if kept is None else kept.decode(errors="replace").strip()
+
     def forget_secret(self) -> None:
         """Delete the secret once nothing is left to resume."""
         place = self.file(SECRET)
         if place is not None:
             with self._explained("written", SECRET):
                 place.unlink(missing_ok=True)
-                _sync(place.parent)
+                files.sync(place.parent)
 
     def write_checkpoint(self, point: Checkpoint) -> None:
         """Keep where the run stands."""
@@ -194,6 +212,7 @@ class Directory:
             "ledger_head": point.ledger_head,
             "data": point.data,
             "closed": str(point.closed),
+            **({"statement": point.statement} if point.statement else {}),
         }
         # Tensors that share memory are refused by the format.
         apart = {name: values.clone().contiguous() for name, values in tensors.items()}
@@ -217,7 +236,7 @@ class Directory:
             finished, best_round = int(notes["finished"]), int(notes["best_round"])
             return Checkpoint(
                 finished, state, memory, best, best_round, notes["ledger_head"], notes["data"],
-                closed=notes["closed"] == "True", kept=kept,
+                closed=notes["closed"] == "True", kept=kept, statement=notes.get("statement", ""),
             )  # fmt: skip
         except (SafetensorError, KeyError, ValueError, OSError) as error:
             raise RunUnusable(f"run {self.path} cannot be read: {STATE} is damaged ({error})") from error
@@ -266,7 +285,7 @@ class Directory:
         """Add a round to the list, on disk."""
         place = self.file(ROUNDS)
         if place is not None:
-            with self._explained("written", ROUNDS), place.open("ab") as stream:
+            with self._explained("written", ROUNDS), files.open_to_append(place) as stream:
                 stream.write(msgspec.json.encode(entry) + b"\n")
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -281,7 +300,12 @@ class Directory:
         with self._explained("made", WEIGHTS):
             (self.path / WEIGHTS).mkdir(exist_ok=True)
         small = {name: values.to(torch.float32).contiguous().clone() for name, values in weights.items()}
-        self.write(f"{WEIGHTS}/{number:06d}.safetensors", save(small))
+        name = f"{WEIGHTS}/{number:06d}.safetensors"
+        self.write(name, save(small))
+        # Who took part may be a secret, and the time between two rounds would tell: all have that of the run.
+        with self._explained("written", name), suppress(FileNotFoundError):
+            began = (self.path / EXPERIMENT).stat().st_mtime_ns
+            os.utime(self.path / name, ns=(began, began))
 
     def weights(self) -> "dict[int, dict[str, Tensor]]":
         """What was kept of such weights, by the round and by whose they are."""
@@ -290,9 +314,9 @@ class Directory:
         from safetensors import SafetensorError
         from safetensors.torch import load
 
-        files = sorted((self.path / WEIGHTS).glob("*.safetensors"))
+        kept = sorted((self.path / WEIGHTS).glob("*.safetensors"))
         try:
-            return {int(file.stem): load(file.read_bytes()) for file in files}
+            return {int(file.stem): load(files.read_bytes(file)) for file in kept}
         except (SafetensorError, OSError, ValueError) as error:
             raise RunUnusable(f"run {self.path} cannot be read: {WEIGHTS} is damaged ({error})") from error
 
@@ -340,36 +364,22 @@ def machine() -> str:
     return repr((environment(), platform.machine(), model, os.cpu_count(), cores, sorted(told.items())))
 
 
-def _replace(target: Path, content: bytes, mode: int) -> None:
-    part = target.with_name(f".{target.name}.part")
-    try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
-    _sync(target.parent)
-
-
-def _sync(folder: Path) -> None:
-    """What was renamed, made or removed in a folder is so on disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _fingerprint(tensors: "Mapping[str, Tensor]", notes: Mapping[str, str]) -> str:
     """What tells a checkpoint from a damaged one."""
     found = hashlib.sha256(repr(sorted(notes.items())).encode())
     for name in sorted(tensors):
         found.update(repr((name, tuple(tensors[name].shape))).encode() + tensors[name].numpy().tobytes())
     return found.hexdigest()
+
+
+def _alike(held: str, given: str) -> bool:
+    """Whether two documents say the same: tables in another order, or 1 for 1.0, are no other experiment."""
+    if held == given:
+        return True
+    try:
+        return tomllib.loads(held) == tomllib.loads(given)
+    except tomllib.TOMLDecodeError:
+        return False
 
 
 def _first_difference(held: str, given: str) -> str:

@@ -14,17 +14,52 @@
     |  `- LedgerTampered    a ledger whose rows do not fit together
     `- RunUnusable          a run's directory that cannot be read, written or resumed
 
-A mistake of the user raises one of these; anything else is a bug of ours.
+A mistake of the user raises one of these; anything else is a bug of ours. What a message repeats from a file,
+a table or the command line is escaped and cut here, so that no message moves a terminal or fills it.
 """
 
 import math
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from importlib.util import find_spec
+from itertools import islice, pairwise
+from typing import cast
+
+from tacit.limits import (
+    LONGEST_MESSAGE,
+    LONGEST_NAME,
+    LONGEST_VALUE,
+    MOST_COUNT,
+    MOST_LAYERS,
+    MOST_WEIGHTS,
+    MOST_WIDTH,
+)
+
+# Letters and pictures are joined by these; what else is of these categories moves, hides or turns letters.
+JOINERS = "\u200c\u200d"
+HARMFUL = ("Cc", "Cf", "Cs", "Zl", "Zp")
+# How many words a misspelt one is compared with.
+COMPARED = 2_000
 
 
 class TacitError(Exception):
-    """Any mistake or refusal that Tacit can explain."""
+    """Any mistake or refusal that Tacit can explain; its message is one line that a terminal can show.
+
+    Args:
+        message: The message, for the owner of the data.
+        others: What else it is about.
+        rule: The message for anybody else: the column and the rule, without counts, values or rows. The same
+            as the message where that says nothing about records; None where that was not decided.
+        rows: The positions of the records that break the rule, from 1 on.
+    """
+
+    def __init__(
+        self, message: str = "", *others: object, rule: str | None = None, rows: Iterable[int] = ()
+    ) -> None:
+        super().__init__(shorten(message), *others)
+        self.rule, self.rows = None if rule is None else shorten(rule), tuple(rows)
 
 
 class InvalidValue(TacitError, ValueError):
@@ -78,19 +113,55 @@ class RunUnusable(TacitError):
     """A run's directory that cannot be read, written or resumed; what was written before is intact."""
 
 
-def require(condition: bool, field: str, given: object, allowed: str) -> None:
-    """Raise `InvalidValue` naming the field, what was given and what is allowed, unless `condition` holds."""
+def escape(text: str) -> str:
+    """Write every character that a terminal would obey or not show by its escape, newlines among them."""
+    if text.isprintable():
+        return text
+    return "".join(
+        sign if _is_harmless(sign) else sign.encode("unicode_escape").decode("ascii") for sign in text
+    )
+
+
+def _is_harmless(sign: str) -> bool:
+    return sign in JOINERS or unicodedata.category(sign) not in HARMFUL
+
+
+def shorten(text: str, most: int = LONGEST_MESSAGE) -> str:
+    """Escape a text, and leave out the middle of one that is longer than `most` characters."""
+    shown = escape(text if len(text) <= 2 * most else text[:most] + text[-most:])
+    if len(text) <= most and len(shown) <= most:
+        return shown
+    head = 2 * most // 3
+    return f"{shown[:head]} ... {shown[head + 5 - most :]}"
+
+
+def quote(value: object) -> str:
+    """Write a value as Python does, escaped and cut."""
+    return shorten(repr(value), LONGEST_VALUE)
+
+
+def require(condition: bool, field: str, given: object, allowed: str, *, about_records: bool = False) -> None:
+    """Raise `InvalidValue` naming the field, what was given and what is allowed, unless `condition` holds.
+
+    Args:
+        condition: What must hold.
+        field: What was given wrongly.
+        given: What was given.
+        allowed: What must be given.
+        about_records: Whether `given` depends on records; it is then for their owner alone.
+    """
     if not condition:
-        raise InvalidValue(f"{field} = {given!r} is not allowed: it must be {allowed}")
+        words = f"{field} = {quote(given)} is not allowed: it must be {allowed}"
+        rule = f"{field} is not allowed: it must be {allowed}" if about_records else words
+        raise InvalidValue(words, rule=rule)
 
 
 def require_word(field: str, given: object, allowed: Iterable[str]) -> None:
     """Raise `InvalidValue` unless `given` is one of the allowed words; suggest the nearest."""
     words = tuple(allowed)
     if given not in words:
-        raise InvalidValue(
-            f"{field} = {given!r} is not allowed: it must be {choices(words)}{hint(given, words)}"
-        )
+        told = f"{field} = {quote(given)} is not allowed: it must be {choices(words)}{hint(given, words)}"
+        raise InvalidValue(told, rule=told)
 
 
 def choices(words: Iterable[str]) -> str:
@@ -101,7 +172,9 @@ def choices(words: Iterable[str]) -> str:
 
 def hint(given: object, words: Iterable[str]) -> str:
     """A *did you mean* for a misspelt word, or nothing when no word is near."""
-    near = get_close_matches(str(given), list(words), n=1)
+    # Nothing is near to what is longer than a word, and comparing it would take a while.
+    few = list(islice(words, COMPARED)) if len(str(given)) <= LONGEST_VALUE else []
+    near = get_close_matches(str(given), few, n=1)
     return f' (did you mean "{near[0]}"?)' if near else ""
 
 
@@ -110,21 +183,48 @@ def require_positive(field: str, given: object) -> None:
     require(between(given, 0, math.inf), field, given, "a finite number above 0")
 
 
-def require_rate(field: str, given: object) -> None:
-    """Refuse what is not a probability above 0."""
-    require(between(given, 0, math.nextafter(1, 2)), field, given, "above 0 and at most 1")
+def require_rate(field: str, given: object, least: float = 0.0) -> None:
+    """Refuse what is not a probability above 0; options also refuse one that is as good as 0."""
+    fits = between(given, math.nextafter(least, 0) if least else 0, math.nextafter(1, 2))
+    require(fits, field, given, f"above 0{f' (at least {least:g})' if least else ''} and at most 1")
 
 
 def require_name(field: str, given: object) -> None:
     """Refuse what cannot name a directory everywhere."""
     plain = isinstance(given, str) and re.fullmatch(r"[\w.+-]+( [\w.+-]+)*", given) and given.strip(".")
     require(bool(plain), field, given, "letters, digits and . _ + - alone: it names a directory")
+    require(len(cast(str, given)) <= LONGEST_NAME, field, given, f"at most {LONGEST_NAME} characters long")
 
 
-def require_count(field: str, given: object) -> None:
-    """Refuse what is not a whole number of at least 1."""
-    ok = isinstance(given, int) and not isinstance(given, bool) and given >= 1
-    require(ok, field, given, "a whole number of at least 1")
+def require_count(field: str, given: object, most: int = MOST_COUNT) -> None:
+    """Refuse what is not a whole number from 1 to `most`."""
+    whole = isinstance(given, int) and not isinstance(given, bool) and given >= 1
+    require(whole, field, given, "a whole number of at least 1")
+    require(cast(int, given) <= most, field, given, f"at most {most:,}")
+
+
+def require_hidden(given: Sequence[object]) -> None:
+    """Refuse layers of a network that are none, and more or wider ones than memory could hold."""
+    require(len(given) <= MOST_LAYERS, "hidden", f"{len(given):,} layers", f"at most {MOST_LAYERS}")
+    for width in given:
+        require_count("hidden", width, MOST_WIDTH)
+    require_weights(cast("Sequence[int]", given))
+
+
+def require_weights(widths: Sequence[int]) -> None:
+    """Refuse a network with more weights than memory could hold; its layers are as wide as this."""
+    weights = sum(left * right for left, right in pairwise(widths))
+    require(weights <= MOST_WEIGHTS, "hidden", list(widths), f"layers with {MOST_WEIGHTS:,} weights at most")
+
+
+def require_extra(package: str, extra: str, what: str) -> None:
+    """Refuse what needs a package that is not installed, and say how to install it."""
+    try:
+        there = find_spec(package) is not None
+    except (ImportError, ValueError):
+        there = False
+    if not there:
+        raise InvalidValue(f"{what} needs {package}, which is not installed: pip install 'tacit[{extra}]'")
 
 
 def between(given: object, low: float, high: float) -> bool:

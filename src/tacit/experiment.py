@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -25,12 +26,16 @@ from tacit.errors import InvalidFile, InvalidValue, require, require_count, requ
 from tacit.functional.held import SOURCES as HELD_CURVES
 from tacit.functional.sources import SOURCES as CURVE_SOURCES
 from tacit.functional.tasks import TASKS as CURVE_TASKS
+from tacit.imports import trusting
+from tacit.limits import MOST_RELEASES, MOST_ROUNDS
 from tacit.privacy.plan import Plan, plan
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Release
 from tacit.privacy.work import layout_of
 from tacit.questions import Augmentation, closing_of, opened, opening_of
 from tacit.reading import Kinds, Table, construct, made, read_as, refuse_unknown
+from tacit.refusals import withhold_details
+from tacit.silence import suppress_warnings
 from tacit.sites.columns import ByParty
 from tacit.sites.envs import Variants
 from tacit.sites.sampling import Fixed, Poisson
@@ -90,7 +95,7 @@ class Header:
     baselines: bool = True
 
     def __post_init__(self) -> None:
-        require_count("rounds", self.rounds)
+        require_count("rounds", self.rounds, MOST_ROUNDS)
         require_name("name", self.name)
 
 
@@ -192,7 +197,8 @@ class Experiment(Header):
         combined_by(self.task, self.aggregation, **{name: getattr(self, name) for name in beside})
         if hasattr(self.data, "check"):
             self.data.check(self.sites, may_look=self._may_look)
-        _ = self._settled()
+        names, _ = self._settled()
+        require_releases(self.privacy, self.rounds, len(names), MOST_RELEASES)
 
     @property
     def _elsewhere(self) -> bool:
@@ -210,10 +216,17 @@ class Experiment(Header):
         tell(callbacks, "opening the data")
         return self.trained(self.opened(), out, resume=resume, callbacks=callbacks)
 
+    @suppress_warnings()
     def opened(self) -> "Federation":
         """The sites with their data."""
         self.check()
-        return self.data.open(self.sites, self.seed, may_look=self._may_look)
+        with self.withhold_details(opening=True):
+            return self.data.open(self.sites, self.seed, may_look=self._may_look)
+
+    def withhold_details(self, *, opening: bool = False) -> AbstractContextManager[None]:
+        """Keep what refusals would tell about the records of this experiment for their owner, if private."""
+        private = not self._may_look and not getattr(self.data, "public", False)
+        return withhold_details(private, getattr(self.data, "path", None), opening=opening)
 
     def trained(
         self,
@@ -249,32 +262,41 @@ class Experiment(Header):
         )
 
 
-def read(path: str | Path, changes: Sequence[str] = ()) -> Experiment:
+def require_releases(privacy: Privacy | Open, rounds: int, sites: int, most: int) -> None:
+    """Refuse more releases under a promise than can be listed and priced."""
+    many = 0 if isinstance(privacy, Open) else rounds * sites
+    require(many <= most, "rounds", rounds, f"at most {most // max(sites, 1):,} with {sites:,} sites")
+
+
+def read(path: str | Path, changes: Sequence[str] = (), *, trust: bool = False) -> Experiment:
     """Read an experiment file.
 
     Args:
         path: The file, or the directory of a run, which keeps its own.
         changes: What to change in it: `privacy.epsilon=1`, values written as in TOML.
+        trust: Whether to import code that a run's directory names; importing executes it.
 
     Raises:
         InvalidFile: The file, the table and the key at fault, and what is allowed instead.
     """
-    return read_as(construct_experiment, path, changes)
+    with trusting() if trust else nullcontext():
+        return read_as(construct_experiment, path, changes)
 
 
-def load(path: str | Path, task: Any = None) -> "Run":  # noqa: ANN401
+def load(path: str | Path, task: Any = None, *, trust: bool = False) -> "Run":  # noqa: ANN401
     """The run that a directory remembers.
 
     Args:
         path: The directory.
         task: What was learnt, for runs of your own network, which no file can hold.
+        trust: Whether to import code that the directory names; importing executes it.
     """
     from tacit.directory import Directory
     from tacit.run import read as read_run
 
     if not (Path(path) / "experiment.toml").is_file():
         raise InvalidFile(f"{path} is not a run: it has no experiment.toml")
-    directory, known = Directory(path), task if task is not None else read(path).task
+    directory, known = Directory(path), task if task is not None else read(path, trust=trust).task
     return read_run(directory, opened(known, directory))
 
 

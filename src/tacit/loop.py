@@ -7,7 +7,6 @@ charged before anything leaves. There is no branch for privacy; an open run has 
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from tacit.aggregation.screening import LONGEST, Screen, unnamed
 from tacit.aggregation.server import Plain, ServerStep
 from tacit.apart import idle, over_sites, trained_apart, watched
 from tacit.combining import Combined, Combining, whole
-from tacit.directory import LEDGER, PROVENANCE, Checkpoint, Directory
+from tacit.directory import EXPERIMENT, LEDGER, PROVENANCE, Checkpoint, Directory
 from tacit.engines.base import Engine
 from tacit.engines.local import Local
 from tacit.engines.packed import Packed
@@ -35,21 +34,27 @@ from tacit.errors import (
 )
 from tacit.intervals import compared
 from tacit.keys import Key
+from tacit.privacy.data_book import book_of
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.statement import state
+from tacit.privacy.run_ledger import RunLedger
+from tacit.privacy.statement import priced, state
 from tacit.privacy.work import Norm, exempt
-from tacit.questions import Augmentation, closing_of, findings, opened, opening_of, shortcomings
+from tacit.questions import Augmentation, closing_of, findings, opened, opening_of, shortcomings, spared
 from tacit.readying import Ready, readied
-from tacit.record import Fault, Record, Round
+from tacit.record import OVERSPENT, Fault, Record, Round
+from tacit.refusals import withholding
 from tacit.run import Run, is_over, read, write
-from tacit.setting import BOUNDS, Setting, digest
+from tacit.setting import BOUNDS, Setting
+from tacit.silence import suppress_warnings
 from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.site import Federation
-from tacit.stopping import Look, Stopping, best, enough, pay_to_watch
+from tacit.stopping import Look, Stopping, best, enough, pay_to_watch, plan_watch
 from tacit.task import Task, Updates, of_round, over
 from tacit.threads import one_thread
+from tacit.tickets import digest
+from tacit.verification import require_sound
 from tacit.watching import Callback, tell
 
 if TYPE_CHECKING:
@@ -61,6 +66,8 @@ TOLD = ("skipped", "faults", "shares", "standings", "decisions", "clusters", "di
 
 # Sums keep one order, scores included; and on small arrays a second thread costs more than it saves.
 @one_thread()
+@suppress_warnings()
+@withholding(lambda given: not getattr(given.get("privacy"), "rehearsal", True))
 def fit(
     task: Task,
     federation: Federation,
@@ -120,13 +127,21 @@ def fit(
         rounds=rounds, seed=seed,
     )  # fmt: skip
     loop = Loop(**vars(ready.setting))
-    directory = Directory(out)
+    directory, book = Directory(out), book_of(federation, privacy)
+    if book is not None and directory.read(EXPERIMENT) is None and not book.accept(federation.receipt):
+        # What the lifetime budget of these people cannot bear is refused before anything is written.
+        watch = plan_watch(loop.watch, federation, stop, privacy, rounds)
+        book.check(replace(loop, watch=watch).whole_price())
     choices = {"name": name, "seed": seed, "rounds": rounds, "baselines": baselines}
-    with directory.claimed({**choices, **loop.described(stop)}, resume=resume):
-        if is_over(directory):
+    # An experiment that is read from its directory has looked at nothing: what it knows was found before.
+    sources = {PROVENANCE: {"public": loop.provenance.public, "bare": loop.provenance.bare}}
+    with directory.claimed({**choices, **loop.described(stop)}, resume=resume, beside=sources):
+        if out is not None and is_over(directory):
+            run = read(directory, opened(loop.task, directory))
+            require_sound(out)
             directory.forget_secret()
-            return read(directory, opened(loop.task, directory))
-        with Ledger(directory.file(LEDGER)) as ledger:
+            return run
+        with RunLedger(directory.file(LEDGER), book=book, receipt=federation.receipt, name=name) as ledger:
             key = Key(seed, rehearsal=getattr(privacy, "rehearsal", True), entropy=directory.secret())
             run = _ran(loop, ready, directory, ledger, key, callbacks, baselines=baselines, name=name)
         write(run, directory)
@@ -137,7 +152,7 @@ def _ran(
     loop: "Loop",
     ready: Ready,
     directory: Directory,
-    ledger: Ledger,
+    ledger: RunLedger,
     key: Key,
     callbacks: Sequence[Callback],
     *,
@@ -153,7 +168,6 @@ def _ran(
         loop = replace(loop, federation=training, watch=paid)
     if loop.augment is not None or opening_of(loop.task) is not None:
         tell(callbacks, "asking the sites before the first round")
-    # A run that is resumed reads from its own files what it took from records before.
     provenance.recall(directory.read_json(PROVENANCE) or {})
     directory.write_json(PROVENANCE, {"public": provenance.public, "bare": provenance.bare})
     loop, point = loop.prepared(directory, ledger, key, data)
@@ -167,8 +181,11 @@ def _ran(
     if baselines and provenance.allowed and not federation.distant:
         record = compared(loop, record, point.best, chosen, test, key, partial(tell, callbacks))
     promise = state(
-        privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=exempt(loop.task)
-    )
+        privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=exempt(loop.task),
+        left_out=record.left_out, prices=priced(ledger, privacy),
+    )  # fmt: skip
+    if isinstance(privacy, Privacy):
+        promise = replace(promise, all_runs=ledger.total(privacy.delta, privacy.unit))
     return Run(
         task=loop.task, record=record, privacy=promise, state=point.best, path=directory.path, name=name,
         charged=tuple(ledger.releases()),
@@ -207,6 +224,7 @@ class Loop(Setting):
         past = directory.finished_rounds(point)
         goal, patience = self.watch.goal, self.watch.patience
         reason = enough(past, goal, patience) or over(self.task, point.state)
+        left: list[str] = []
         tell(callbacks, "training")
         while point.finished < self.rounds and reason is None:
             try:
@@ -217,6 +235,7 @@ class Loop(Setting):
                     raise
                 # A round that was cut off and could not be repeated was paid twice.
                 reason = "the budget bears no further round"
+                left.append(f"training from round {point.finished + 1} to round {self.rounds}")
                 break
             past.append(entry)
             if best(past, goal, patience) == entry.number:
@@ -230,14 +249,17 @@ class Loop(Setting):
         if early is not None:
             self._pay_the_rest(ledger, point, key)
         tell(callbacks if closing_of(self.task) else (), "asking the sites after the last round")
-        with suppress(BudgetExhausted) if resumed else nullcontext():
-            # What was cut off and could not be repeated was paid twice: then there is no last answer.
-            chosen = past[point.best_round - 1].clusters if point.best_round else {}
-            # Before anybody is told apart, all models are one.
+        chosen = past[point.best_round - 1].clusters if point.best_round else {}
+        with spared(closing_of(self.task), left, resumed=resumed):
             point = self.closed(point, chosen or dict.fromkeys(self.federation, 0), directory, ledger, key)
+        return point, replace(self._recorded(point, past, left), stopped=early)
+
+    def _recorded(self, point: Checkpoint, past: Sequence[Round], left: Sequence[str]) -> Record:
+        """What happened, and what of the plan was left out."""
         last = past[-1].clusters if past else {}
         notes = (*self.notes(point.state.shape[-1]), *idle(self.aggregation, self.clusters, last, len(past)))
-        return point, Record(rounds=tuple(past), chosen=point.best_round, stopped=early, notes=notes)
+        notes += tuple(f"{what} was left out: {OVERSPENT}" for what in left)
+        return Record(rounds=tuple(past), chosen=point.best_round, notes=notes, left_out=tuple(left))
 
     def _pay_the_rest(self, ledger: Ledger, point: Checkpoint, key: Key) -> None:
         """Charge for the rounds that were not taken: when to stop was decided by looking at the results.
@@ -246,10 +268,7 @@ class Loop(Setting):
         What the budget cannot bear, because a round was paid twice, is on the books all the same.
         """
         rest, ticket = self.planned(point.finished + 1), digest(key, "rest", point.data.encode())
-        try:
-            ledger.charge(rest, ticket=ticket)
-        except BudgetExhausted:
-            ledger.owe(rest, ticket=ticket)
+        ledger.owe(rest, ticket=ticket, plan=self.plan)
 
     def _round(
         self, point: Checkpoint, past: Sequence[Round], ledger: Ledger, key: Key, number: int
@@ -257,7 +276,6 @@ class Loop(Setting):
         """Draw the sites, pay, train, combine, advance."""
         began = time.perf_counter()
         ticket = self.ticket(point, key)
-        # Draws and noise belong to one charge: whoever pays again draws again. A rehearsal repeats.
         key = key if key.rehearsal else key / ticket
         names = self.sampling(list(self.federation), self.privacy.participation, key / "who")
         # Where the price counts on a secret draw, how many came is a secret; so is the time it took.
@@ -267,7 +285,7 @@ class Loop(Setting):
         paid = found is None
         if found is None:
             price = (*self.mechanism.release(number, names), *self.watch.release(number))
-            ledger.charge(price, ticket=ticket)
+            ledger.charge(price, ticket=ticket, plan=self.plan)
             try:
                 found, point = self._learnt(point, names, before, key, ticket, number)
             except SecureAggregationFailed as error:
@@ -348,7 +366,6 @@ class Loop(Setting):
 
     def _screen(self, updates: Updates, number: int, ticket: str, mechanism: Mechanism) -> Screen:
         """What may be aggregated in a round."""
-        # Parties send different things: how long they are says nothing, and may tell about one record.
         anything: tuple[float, Norm] = (LONGEST, "l2")
         return Screen(
             names=updates.names,

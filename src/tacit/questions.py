@@ -1,9 +1,12 @@
 """What is asked of the sites once, before the first round or after the last, and how that is kept."""
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tacit.directory import OPENED, Directory
+from tacit.errors import BudgetExhausted
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.release import Release
@@ -53,6 +56,20 @@ def closing_of(task: Task) -> Closing | None:
 def questions(task: Task) -> list[Asked]:
     """Everything that a task asks once."""
     return [part for part in (opening_of(task), closing_of(task)) if part is not None]
+
+
+@contextmanager
+def spared(question: Asked | None, left: list[str], *, resumed: bool) -> Generator[None]:
+    """Ask a question; where a resumed run has no budget for it any more, note it as left out instead.
+
+    What was cut off and could not be repeated was paid twice, so that the plan no longer fits the budget.
+    """
+    try:
+        yield
+    except BudgetExhausted:
+        if not resumed or question is None:
+            raise
+        left.append(f"the question for the {question.kind}")
 
 
 def findings(task: Task, state: "Tensor") -> list[str]:

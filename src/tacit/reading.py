@@ -1,23 +1,24 @@
 """Files of tables: TOML in which every table is a constructor call.
 
 The schema is the signatures, so a key that no constructor knows is refused, by name, with what is allowed.
-Reading a file touches no data.
+Reading a file touches no data. A file may be from anybody: its size, its nesting and its numbers are checked
+before anything is made of them.
 """
 
 import copy
 import dataclasses
 import re
-import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from tacit.errors import InvalidFile, TacitError, choices, hint
+from tacit import files, imports
+from tacit.errors import InvalidFile, TacitError, choices, hint, quote, shorten
+from tacit.limits import LONGEST_FILE, LONGEST_TEXT, LONGEST_VALUE, MOST_DEPTH, MOST_DIGITS
 
 Table = dict[str, Any]
 Kinds = Mapping[str, type[Any]]
@@ -35,42 +36,114 @@ WORDS = {
     "array": "a list",
     "object": "a table",
 }
+# Where no key is: in texts, which may be cut off, and in comments. What is left has keys of parts with dots.
+_NO_KEYS = re.compile(
+    r'''"""(?:[^"\\]+|\\.|"(?!""))*(?:""")?|"(?:[^"\\\n]+|\\[^\n])*"?'''
+    r"""|'''(?:[^']+|'(?!''))*(?:''')?|'[^'\n]*'?|#[^\n]*""",
+    re.DOTALL,
+)
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MOST_DEPTH}}}")
+
+
+class NotToml(InvalidFile):
+    """A text that is not TOML."""
 
 
 def read_as(made: Callable[[Table, Path], Made], path: str | Path, changes: Sequence[str]) -> Made:
     """What a file, or the one in a directory, stands for, made from its document and its folder."""
     file = Path(path) / "experiment.toml" if Path(path).is_dir() else Path(path)
+    document = load(file)
     try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
         for change in changes:
             set_value(document, change)
-        return made(document, file.resolve().parent)
+        with imports.reading_directory(Path(path).is_dir()):
+            return made(document, file.resolve().parent)
     except OSError as error:
-        raise InvalidFile(f"{file} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidFile(f"{file} is not TOML: {error}") from error
+        raise InvalidFile(f"{file} cannot be read: {files.explain(error)}") from error
     except TacitError as error:
         raise InvalidFile(f"{file}: {error}") from error
+
+
+def load(file: Path) -> Table:
+    """The document in a file of TOML.
+
+    Raises:
+        InvalidFile: It cannot be read, is not TOML, or is larger than such a file may be.
+    """
+    try:
+        return parse(files.read_text(file, LONGEST_FILE), str(file))
+    except OSError as error:
+        raise InvalidFile(f"{file} cannot be read: {files.explain(error)}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"{file} is not TOML: {error}") from error
+
+
+def parse(text: str, name: str) -> Table:
+    """The document that a text of TOML holds, whoever wrote it.
+
+    Args:
+        text: The text.
+        name: What to call it in errors.
+
+    Raises:
+        InvalidFile: It is not TOML, or larger or deeper than such a text may be.
+    """
+    if len(text) > LONGEST_FILE:
+        raise InvalidFile(f"{name} has {len(text):,} characters: at most {LONGEST_FILE:,} are read")
+    # The parser takes the square of the parts of a key.
+    if _LONG_KEY.search(_NO_KEYS.sub("q", text)):
+        raise InvalidFile(f"{name} is not allowed: a key has more than {MOST_DEPTH} parts")
+    try:
+        document = tomllib.loads(text)
+    except RecursionError as error:
+        raise InvalidFile(f"{name} is not allowed: its lists or tables are nested too deep") from error
+    except tomllib.TOMLDecodeError as error:
+        raise NotToml(f"{name} is not TOML: {error}") from error
+    except ValueError as error:
+        # A number of thousands of digits.
+        raise InvalidFile(f"{name} is not allowed: it holds a number that is too long ({error})") from error
+    try:
+        _require_plain(document)
+    except TacitError as error:
+        raise InvalidFile(f"{name}: {error}") from error
+    return document
+
+
+def _require_plain(document: Table) -> None:
+    """Refuse what is nested too deep, numbers of too many digits, and texts that are too long."""
+    left: list[tuple[object, int]] = [(document, 0)]
+    while left:
+        value, depth = left.pop()
+        if depth > MOST_DEPTH:
+            raise InvalidFile(f"its lists or tables are nested more than {MOST_DEPTH} deep")
+        if isinstance(value, dict):
+            table = cast(Table, value)
+            left += [(part, depth + 1) for part in (*table, *table.values())]
+        elif isinstance(value, list):
+            left += [(entry, depth + 1) for entry in cast("list[object]", value)]
+        elif isinstance(value, int) and value.bit_length() > 3.33 * MOST_DIGITS:
+            raise InvalidFile(f"it holds a whole number of more than {MOST_DIGITS} digits")
+        elif isinstance(value, str) and len(value) > LONGEST_TEXT:
+            raise InvalidFile(f"it holds a text of {len(value):,} characters: at most {LONGEST_TEXT:,}")
 
 
 def set_value(document: Table, change: str) -> None:
     """Change one value of a document: `table.key=value`, written as in TOML."""
     name, sign, text = change.partition("=")
-    if not sign or not name.strip():
-        raise InvalidFile(f"--set {change} is not allowed: it must be table.key=value")
+    shown = shorten(change, LONGEST_VALUE)
     *tables, key = name.strip().split(".")
-    if not all((*tables, key)):
-        raise InvalidFile(f"--set {change} is not allowed: it must be table.key=value")
+    if not sign or not all((*tables, key)) or len(tables) >= MOST_DEPTH:
+        raise InvalidFile(f"--set {shown} is not allowed: it must be table.key=value")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = parse(f"value = {text}", f"--set {shown}")["value"]
+    except NotToml:
         # A word on the command line need not be quoted.
         value = text.strip()
     place: Table = document
     for table in tables:
         inner = place.setdefault(table, {})
         if not isinstance(inner, dict):
-            raise InvalidFile(f"--set {change} is not allowed: {table} is not a table")
+            raise InvalidFile(f"--set {shown} is not allowed: {table} is not a table")
         place = cast(Table, inner)
     place[key] = value
 
@@ -85,6 +158,17 @@ def portable(document: Table, folder: Path) -> Table:
     return found
 
 
+def located(origin: Mapping[str, Any] | None) -> Table:
+    """The tables that data come from, relative paths of Python taken from where it is now.
+
+    A directory keeps them, and is read from anywhere.
+    """
+    found, data = dict(origin or {}), (origin or {}).get("data")
+    paths = [cast(Table, data).get(key) for key in PATHS] if isinstance(data, dict) else []
+    relative = any(isinstance(path, str) and not Path(path).is_absolute() for path in paths)
+    return portable(found, Path.cwd()) if relative else found
+
+
 def made(name: str, document: Table, folder: Path, known: Kinds) -> Any:  # noqa: ANN401
     """The object that a table stands for; without a kind, the first one that is known."""
     table = _table(name, document.get(name, {}))
@@ -92,6 +176,10 @@ def made(name: str, document: Table, folder: Path, known: Kinds) -> Any:  # noqa
     if name == "aggregation" and "then" in table:
         # A step before a rule holds that rule.
         table["then"] = _held(f"{name}.then", table["then"], folder, _fitting(constructor, known))
+    env = table.get("env")
+    if isinstance(env, str) and ":" in env:
+        # Gymnasium imports the module that stands before a colon.
+        imports.require_importable(f"[{name}] env", env, folder)
     for key in PATHS:
         # Relative paths are relative to the file that names them.
         if name == "data" and isinstance(table.get(key), str):
@@ -120,7 +208,8 @@ def _constructor(name: str, kind: object, folder: Path, known: Kinds) -> type[An
         return _own(name, kind, folder)
     if not isinstance(kind, str) or kind not in known:
         raise InvalidFile(
-            f"[{name}] kind = {kind!r} is not allowed: it must be {choices(known)}, or package.module:Class"
+            f"[{name}] kind = {quote(kind)} is not allowed: it must be {choices(known)}, or "
+            "package.module:Class"
             f"{hint(kind, known)}"
         )
     return known[kind]
@@ -128,18 +217,9 @@ def _constructor(name: str, kind: object, folder: Path, known: Kinds) -> type[An
 
 def _own(name: str, kind: str, folder: Path) -> type[Any]:
     """The user's own class; its module may lie beside the experiment file, or where the command is given."""
-    module, _, attribute = kind.partition(":")
-    places = [str(folder), str(Path.cwd())]
-    sys.path[:0] = places
-    try:
-        found = getattr(import_module(module), attribute)
-    except Exception as error:
-        # The module is the user's: whatever it raises is theirs to mend.
-        raise InvalidFile(f"[{name}] kind = {kind!r} cannot be loaded: {error}") from error
-    finally:
-        del sys.path[: len(places)]
-    if not dataclasses.is_dataclass(found):
-        raise InvalidFile(f"[{name}] kind = {kind!r} is not allowed: it must be a dataclass")
+    found = imports.import_named(f"[{name}] kind", kind, folder)
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
+        raise InvalidFile(f"[{name}] kind = {quote(kind)} is not allowed: it must be a dataclass")
     return cast("type[Any]", found)
 
 
@@ -185,7 +265,7 @@ def _explained(message: str, fields: Table, hints: Mapping[str, Any]) -> str:
         allowed = choices(words) + "".join(f", or {kind}" for kind in others) + hint(fields[key], words)
     if found[3].startswith("[") and not words:
         allowed = f"a list, each entry {allowed}"
-    return f"{key} = {fields[key]!r} is not allowed: it must be {allowed}"
+    return f"{key} = {quote(fields[key])} is not allowed: it must be {allowed}"
 
 
 def _allowed(kind: object) -> tuple[list[str], list[str]]:
@@ -211,7 +291,7 @@ def _in_words(expected: str) -> str:
 
 def _table(name: str, table: object) -> Table:
     if not isinstance(table, dict):
-        raise InvalidFile(f"{name} = {table!r} is not allowed: it must be a table, [{name}]")
+        raise InvalidFile(f"{name} = {quote(table)} is not allowed: it must be a table, [{name}]")
     return dict(cast(Table, table))
 
 
@@ -221,4 +301,4 @@ def refuse_unknown(place: str, fields: Mapping[str, Any], known: list[str]) -> N
         if key not in known:
             near = hint(key, known)
             allowed = f": it must be {choices(sorted(known))}" if known else ": nothing can be set here"
-            raise InvalidFile(f"{place}{key} is not known{near or allowed}")
+            raise InvalidFile(f"{place}{shorten(key, LONGEST_VALUE)} is not known{near or allowed}")

@@ -29,10 +29,12 @@ from tacit.engines.base import Engine
 from tacit.engines.local import Local
 from tacit.errors import require_count
 from tacit.keys import Key
+from tacit.limits import MOST_ROUNDS
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.work import promised
 from tacit.questions import Augmentation, questions
 from tacit.setting import Setting
+from tacit.silence import suppress_warnings
 from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.site import Federation
 from tacit.sites.tables import Records
@@ -55,6 +57,7 @@ class Ready:
     test: Records | None
 
 
+@suppress_warnings()
 def readied(
     task: Task,
     federation: Federation,
@@ -77,7 +80,7 @@ def readied(
     Raises:
         TacitError: What the user can mend: data that cannot be learnt from, a promise that cannot be kept.
     """
-    require_count("rounds", rounds)
+    require_count("rounds", rounds, MOST_ROUNDS)
     require_here(federation, stop=stop, augment=augment, attack=attack)
     provenance = taken_beforehand(federation, privacy)
     require_layout(task, federation, rounds)

@@ -2,7 +2,12 @@
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, Literal, cast
+from functools import cache
+from typing import Any, Literal, cast, get_type_hints
+
+import msgspec
+
+from tacit.canonical import Unwritable, canonical, plain
 
 Reason = Literal[
     "schema", "not-finite", "too-long", "late", "replay", "duplicate", "equivocation", "unknown", "failed",
@@ -10,7 +15,11 @@ Reason = Literal[
 ]  # fmt: skip
 Status = Literal["active", "watch", "quarantined", "probation"]
 # What a record says where there is something to say.
-ALSO = ("findings", "notes", "intervals", "sites")
+ALSO = ("findings", "notes", "intervals", "sites", "left_out")
+# Why something of a plan is not done.
+OVERSPENT = (
+    "the budget does not bear it, since work that was cut off could not be repeated and was paid twice"
+)
 TROUBLED: dict[Status, str] = {"quarantined": "suspected", "probation": "on trial", "watch": "watched"}
 
 
@@ -114,6 +123,7 @@ class Record:
         intervals: How far scores would move with other held-out records, by whose they are (`federated`,
             `alone`, `pooled`) and by their names.
         sites: Everybody who could take part.
+        left_out: What was planned and not done, because the budget did not bear it any more.
     """
 
     rounds: tuple[Round, ...] = ()
@@ -127,6 +137,7 @@ class Record:
         default_factory=dict[str, dict[str, tuple[float, float]]]
     )
     sites: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     def trouble(self) -> list[str]:
         """What went wrong with updates and sites on the way, in words; nothing where all went well."""
@@ -150,7 +161,7 @@ class Record:
             model: {name: list(pair) for name, pair in own.items()} for model, own in self.intervals.items()
         }
         words = {"findings": list(self.findings), "notes": list(self.notes)}
-        told = {**words, "intervals": ends, "sites": list(self.sites)}
+        told = {**words, "intervals": ends, "sites": list(self.sites), "left_out": list(self.left_out)}
         return {
             "rounds": len(self.rounds),
             **fields,
@@ -161,33 +172,58 @@ class Record:
 def described(part: Any) -> dict[str, Any]:  # noqa: ANN401
     """The choice that an object stands for, as a table of an experiment file: its kind and its fields.
 
-    Fields that are not set, and such that no file can hold (a network, a function), are left out.
+    Fields that are not set, and such that no file can hold (a network, a function), are left out. Values are
+    as a file is read: sequences are lists, and a whole number given for a real one is that real number,
+    however deep it stands. So what is read from this table is described by this table again.
     """
+    return _table(part)[0]
+
+
+def identity_of(part: Any) -> str | None:  # noqa: ANN401
+    """The canonical text of everything that a choice says; None where some of it cannot be written."""
+    table, whole = _table(part)
+    return canonical(table) if whole else None
+
+
+def _table(part: Any) -> tuple[dict[str, Any], bool]:  # noqa: ANN401
+    """The table of a choice, and whether everything that is set is in it."""
     own = cast("type[object]", type(part))
     ours = own.__module__.partition(".")[0] == "tacit"
     kind = getattr(part, "kind", None) if ours else f"{own.__module__}:{own.__qualname__}"
-    parts = fields(part) if is_dataclass(part) else ()
-    entries = {entry.name: getattr(part, entry.name) for entry in parts}
-    # A whole number given for a real one is that real number.
-    reals = {entry.name for entry in parts if "float" in str(entry.type) and "int" not in str(entry.type)}
-    # A choice inside a choice is a table of its own, unless it says nothing.
-    inner = {name: described(value) for name, value in entries.items() if is_dataclass(value)}
-    entries |= {name: table for name, table in inner.items() if table}
-    plain = {
-        name: float(value) if name in reals and isinstance(value, int) else value
-        for name, value in entries.items()
-        if _is_plain(value) and value != {}
-    }
-    return ({"kind": kind} if kind is not None else {}) | plain
+    found: dict[str, Any] = {} if kind is None else {"kind": kind}
+    whole = True
+    for entry in fields(part) if is_dataclass(part) else ():
+        value: Any = getattr(part, entry.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            # A choice inside a choice is a table of its own, unless it says nothing.
+            value, complete = _table(value)
+            whole = whole and complete
+        elif value is not None:
+            try:
+                value = _as_read(plain(value), _hints(own).get(entry.name))
+            except Unwritable:
+                value, whole = None, False
+        found |= {} if value is None or value == {} else {entry.name: value}
+    return found, whole
+
+
+def _as_read(value: Any, kind: Any) -> Any:  # noqa: ANN401
+    """A plain value in the type that reading a file gives it."""
+    try:
+        return value if kind is None else plain(msgspec.convert(value, type=kind))
+    except (msgspec.ValidationError, Unwritable, TypeError):
+        # No file is read as such a type, or the constructor lets more pass than the type says.
+        return value
+
+
+@cache
+def _hints(own: type[object]) -> dict[str, Any]:
+    """The types of a class's fields; none where some cannot be named here."""
+    try:
+        return get_type_hints(own)
+    except (NameError, TypeError):
+        return {}
 
 
 def _many(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, list | tuple):
-        return all(_is_plain(item) for item in cast("list[object]", value))
-    if isinstance(value, dict):
-        return all(_is_plain(item) for item in cast("dict[str, object]", value).values())
-    return isinstance(value, str | int | float | bool)

@@ -13,7 +13,7 @@ from tacit import experiment, studies, sweeps, trials
 from tacit.directory import AUDIT, ENVIRONMENT, EXPERIMENT, LEDGER, PROVENANCE, Directory, environment
 from tacit.errors import InvalidFile, InvalidValue, LedgerError
 from tacit.experiment import Experiment
-from tacit.privacy.books import problems, told
+from tacit.privacy.books import told
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.release import Release
 from tacit.privacy.statement import released_in_words
@@ -79,15 +79,6 @@ def data_protection(path: Path) -> Page:
     if document.get("kind") != "run":
         raise InvalidValue(f"{path} is not allowed here: a data-protection summary is about a single run")
     return summary(document)
-
-
-def unsound(path: Path) -> list[str]:
-    """What is wrong with the ledger of a run that is over; nothing of what is no single run."""
-    directory = Directory(path)
-    books, point = directory.file(LEDGER), directory.checkpoint()
-    if books is None or point is None or not is_over(directory):
-        return []
-    return problems(books, point.ledger_head)
 
 
 def now(asked: Experiment, path: Path) -> Page:

@@ -1,7 +1,8 @@
 """A run and its face: what came of it, what it promised, what to predict with."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,12 +23,14 @@ from tacit.directory import (
 )
 from tacit.errors import InvalidValue, RunUnusable, require_word
 from tacit.privacy.books import told
+from tacit.privacy.ledger import Ledger
 from tacit.privacy.release import Release
 from tacit.privacy.statement import Statement, from_dict
 from tacit.privacy.work import layout_of
 from tacit.record import ALSO, Record
 from tacit.reports import audited
 from tacit.task import Task
+from tacit.verification import digest_statement, judge
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,6 +127,7 @@ class Run:
         """The run as one document, as `tacit run --json` prints it."""
         promise = self.privacy.as_dict()
         told = {name: promise[name] for name in ("epsilon", "delta", "unit", "relation", "rehearsal")}
+        told |= {"all_runs": promise["all_runs"]} if promise["all_runs"] is not None else {}
         return {
             "run": str(self.path) if self.path is not None else None,
             "name": self.name,
@@ -172,6 +176,9 @@ class Run:
         directory = Directory(self.path)
         text, point = (directory.read(EXPERIMENT) or b"").decode(), directory.checkpoint()
         head = None if point is None else point.ledger_head
+        books = told(directory.file(LEDGER), self.charged, self.privacy.delta, head)
+        if self.path is not None:
+            books["disputed"] = list(judge(self.path).statement)
         return Told(
             name=self.name,
             task=self.task.kind,
@@ -179,7 +186,7 @@ class Run:
             goal=self.task.goal,
             record=self.record,
             statement=self.privacy,
-            ledger=told(directory.file(LEDGER), self.charged, self.privacy.delta, head),
+            ledger=books,
             text=text,
             environment=directory.read_json(ENVIRONMENT) or environment(),
             path=None if self.path is None else str(self.path),
@@ -202,9 +209,25 @@ def write(run: Run, directory: Directory) -> None:
         kept = task.archive(run.record.rounds, directory.weights())
     for name, content in kept.items():
         directory.write(name, content)
-    directory.write_json(STATEMENT, run.privacy.as_dict())
+    statement = run.privacy.as_dict()
+    _remember_end(directory, statement)
+    directory.write_json(STATEMENT, statement)
     directory.write_json(SUMMARY, run.as_dict())
     directory.forget_secret()
+
+
+def _remember_end(directory: Directory, statement: Mapping[str, Any]) -> None:
+    """Keep the head of the ledger and the digest of the statement in the checkpoint.
+
+    A ledger whose tail was cut off, and a statement that was changed, are found by them.
+    """
+    point, books = directory.checkpoint(), directory.file(LEDGER)
+    if point is None or books is None:
+        return
+    with Ledger(books, mode="read") as ledger:
+        end = replace(point, ledger_head=ledger.head, statement=digest_statement(statement))
+    if (end.ledger_head, end.statement) != (point.ledger_head, point.statement):
+        directory.write_checkpoint(end)
 
 
 def is_over(directory: Directory) -> bool:

@@ -4,7 +4,6 @@ Whatever is asked is paid first; after a crash the same question is asked again 
 price.
 """
 
-import hmac
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,20 +21,23 @@ from tacit.aggregation.robust import answering
 from tacit.aggregation.screening import LONGEST, Screen
 from tacit.aggregation.server import ServerStep
 from tacit.apart import TRAILS, Apart, trails_of
+from tacit.canonical import canonical
 from tacit.combining import Combined
 from tacit.directory import OPENED, Checkpoint, Directory, machine
 from tacit.engines.base import Engine
 from tacit.engines.counting import NumberOfRecords
 from tacit.errors import InvalidValue, Refused
 from tacit.keys import Key
-from tacit.privacy.account import EVERYONE
+from tacit.privacy.account import planned_bytes
 from tacit.privacy.blind_products import BlindProducts
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.packing import Packing
+from tacit.privacy.planning import begin_plan
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.release import Release
+from tacit.privacy.run_ledger import RunLedger
 from tacit.privacy.work import name_of
 from tacit.questions import Augmentation, closing_of, opening_of, questions
 from tacit.questions import told as knowing
@@ -45,6 +47,7 @@ from tacit.sites.site import Federation
 from tacit.stopping import Stopping, Watch
 from tacit.task import Asked, Closing, Task, Updates
 from tacit.threads import one_thread
+from tacit.tickets import choices_of, digest, ticket_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,6 +78,7 @@ class Setting:
     clusters: Clusters | None = None
     packing: Packing | None = None
     keep: Callable[[int, "Mapping[str, Tensor]"], None] | None = field(default=None, repr=False)
+    plan: str | None = None
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def prepared(self, directory: Directory, ledger: Ledger, key: Key, data: str) -> tuple[Self, Checkpoint]:
@@ -85,14 +89,17 @@ class Setting:
         import torch
 
         point = directory.resumable(ledger, data)
+        plan = self._plan(directory, ledger, key, data, resumed=point is not None)
         if point is None:
-            self._budget(ledger)
             nothing = torch.zeros(0, dtype=torch.float64)
             kept = {} if self.packing is None else {BOUNDS: self.packing.begun()}
             point = Checkpoint(0, nothing, nothing, nothing, 0, ledger.head, data, kept=kept)
             # From now on, what was paid for is known to be of this run.
             directory.write_checkpoint(point)
-        kept = replace(self, keep=directory.write_weights)
+        if isinstance(ledger, RunLedger):
+            work = digest(key, "work", canonical(self._work).encode())
+            ledger.cover(self.whole_price(), run=digest(key, "book", data.encode()), work=work)
+        kept = replace(self, keep=directory.write_weights, plan=plan)
         ready = kept._augmented(point, ledger, key)._opened(point, directory, ledger, key)
         return ready._counted(point, ledger, key), point
 
@@ -101,7 +108,9 @@ class Setting:
         if self.augment is None:
             return self
         ticket = self.ticket(_blank(point), key / "augment")
-        ledger.charge(self.augment.release(self.privacy, list(self.federation)), ticket=ticket)
+        ledger.charge(
+            self.augment.release(self.privacy, list(self.federation)), ticket=ticket, plan=self.plan
+        )
         own = key / "augment" if key.rehearsal else key / "augment" / ticket
         with one_thread():
             added = self.augment.augmented(self.federation, self.privacy, self.provenance, own)
@@ -122,7 +131,7 @@ class Setting:
             return self.told(known)
         blank = _blank(point)
         ticket = self.ticket(blank, key / question.kind)
-        ledger.charge(self.price(question), ticket=ticket)
+        ledger.charge(self.price(question), ticket=ticket, plan=self.plan)
         own = key / question.kind if key.rehearsal else key / question.kind / ticket
         found = question.answered(self.ask(question, blank.state, own), self.noise(question))
         directory.write_json(OPENED, found)
@@ -139,7 +148,7 @@ class Setting:
         if not price:
             return self
         blank, names = _blank(point), list(self.federation)
-        ledger.charge(price, ticket=self.ticket(blank, key / "count"))
+        ledger.charge(price, ticket=self.ticket(blank, key / "count"), plan=self.plan)
         told = self.engine.train(
             NumberOfRecords(), self.federation, blank.state, names, self.mechanism, key / "count"
         )
@@ -159,7 +168,7 @@ class Setting:
             return point
         ticket = self.ticket(replace(point, state=point.best), key / "closing")
         own = key / "closing" if key.rehearsal else key / "closing" / ticket
-        ledger.charge(self.price(question), ticket=ticket)
+        ledger.charge(self.price(question), ticket=ticket, plan=self.plan)
         best = self.told_last(question, point.best, clusters, own)
         closed = replace(point, best=best, closed=True, ledger_head=ledger.head)
         directory.write_checkpoint(closed)
@@ -331,14 +340,15 @@ class Setting:
         }  # fmt: skip
         return {**self.federation.origin, **{name: described(part) for name, part in tables.items() if part}}
 
-    def _budget(self, ledger: Ledger) -> None:
-        """Set the budget, and make sure that it bears the whole run, if everybody joins each round."""
+    def _plan(
+        self, directory: Directory, ledger: Ledger, key: Key, data: str, *, resumed: bool
+    ) -> str | None:
+        """Write the plan of the run down, all of which the budget must bear; a tuning has a larger one."""
         if isinstance(self.privacy, Open):
-            return
-        # A ledger that came with a budget keeps it: a run may not raise what others have set.
-        if self.privacy.epsilon is not None and EVERYONE not in ledger.budgets():
-            ledger.allow(epsilon=self.privacy.epsilon, delta=self.privacy.delta)
-        ledger.check(self.whole_price())
+            return None
+        whole, larger = self.whole_price(), directory.plan()
+        own = digest(key, "plan", planned_bytes(whole) + data.encode())
+        return begin_plan(ledger, self.privacy, whole, own=own, larger=larger, resumed=resumed)
 
     def whole_price(self) -> list[Release]:
         """What everything together releases, if everybody joins each round."""
@@ -359,7 +369,7 @@ class Setting:
     @cached_property
     def _work(self) -> list[str]:
         """What is done at the sites, to which records, and where, in words."""
-        known = [getattr(self.task, "identity", None), repr(self.described(None))]
+        known = [getattr(self.task, "identity", None), choices_of(self.described(None), self.augment)]
         names = list(self.federation)
         trusted = self.mechanism.denominator(len(names)) is not None
         # Products in secret need everybody, so the same inputs give the same sum.
@@ -370,25 +380,20 @@ class Setting:
             # A sum in secret may lose other sites the next time, and a user's own rule may be another: with
             # the same noise, two answers would differ by what it hides.
             known.append(None)
-        records = repr((self.federation.records, self.federation.fingerprint))
+        records = f"{self.federation.records} {self.federation.fingerprint.hex()}"
         return [part or self.nonce for part in (*known, records, machine())]
 
     def ticket(self, point: Checkpoint, key: Key) -> str:
         """A name for this very round: after a crash the same inputs give the same noise, at no new price.
 
         Inputs are everything that the sums of the round depend on: data, state, work, and the machine, which
-        may round otherwise. Work that cannot be written down is never the same after a crash.
+        may round otherwise. Work that cannot be written down is never the same after a crash. All of it is
+        in its canonical form, so that a run resumed by its file, its directory or Python has one ticket.
         """
-        inputs = repr((key.path, point.data, self._work))
-        known = (point.state, *(point.kept[name] for name in sorted(point.kept)))
-        return digest(key, inputs, b"".join(part.numpy().tobytes() for part in known))
+        tensors = (point.state, *(point.kept[name] for name in sorted(point.kept)))
+        return ticket_of(key, point.data, self._work, tensors)
 
 
 def _blank(point: Checkpoint) -> Checkpoint:
     """A run before its first state."""
     return replace(point, state=point.state[:0], kept={})
-
-
-def digest(key: Key, purpose: str, content: bytes) -> str:
-    """A fingerprint that tells nothing to those who do not know the run's secret."""
-    return hmac.digest(key.entropy, repr(purpose).encode() + content, "sha256").hex()

@@ -16,6 +16,7 @@ from tacit.errors import Refused, require, require_count, require_positive
 from tacit.keys import Key
 from tacit.privacy import noise
 from tacit.privacy.accounting import calibrate
+from tacit.privacy.mechanism import ROUNDED
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.release import Release, clipped_release
@@ -170,7 +171,9 @@ class NoisyLoss:
         for name in self.apart:
             losses = np.nan_to_num(task.losses(state, self.apart.records_of(name)), nan=bound)
             total = np.clip(losses, 0.0, bound).sum(keepdims=True)
-            told += float(add(total, self.multiplier * bound, key / name / "watch")[0])
+            # A little more noise than is charged, for the rounding of the sum (`tacit.privacy.mechanism`).
+            scale = self.multiplier * bound * (1 + ROUNDED)
+            told += float(add(total, scale, key / name / "watch")[0])
         return {self.goal[0]: told}
 
 
@@ -200,6 +203,15 @@ def pay_to_watch(
     marks = (key / "apart").secret().uniform((len(federation.store),)) < stopping.apart
     training, apart = federation.parted(marks, stopping.apart)
     return training, NoisyLoss(apart, stopping, privacy, stopping.noise(privacy, rounds))
+
+
+def plan_watch(
+    watch: Watch, federation: Federation, stopping: Stopping | None, privacy: Privacy | Open, rounds: int
+) -> Watch:
+    """The watch that a run will buy, to be priced before anything is drawn; its own, if it buys none."""
+    if stopping is None or stopping.epsilon is None or isinstance(privacy, Open):
+        return watch
+    return NoisyLoss(federation, stopping, privacy, stopping.noise(privacy, rounds))
 
 
 def finite(scores: Mapping[str, float]) -> dict[str, float]:

@@ -6,19 +6,29 @@ loss couples is one unit: a record where it is a sum over records, a group of re
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidValue, require, require_count, require_positive, require_rate, require_word
+from tacit.canonical import canonical
+from tacit.errors import (
+    InvalidValue,
+    Refused,
+    require,
+    require_count,
+    require_positive,
+    require_rate,
+    require_word,
+)
 from tacit.keys import Key
+from tacit.limits import LEAST_RATE, MOST_RECORDS, MOST_STEPS
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.work import Groups
-from tacit.record import described
+from tacit.record import described, identity_of
 from tacit.sites.site import Cohort, Federation
 from tacit.sites.tables import Table
 from tacit.task import Closing, Goal, Opening, Updates
@@ -58,11 +68,11 @@ class LocalWork:
     decay: float = 0.0
 
     def __post_init__(self) -> None:
-        require_count("steps", self.steps)
-        require_rate("sample", self.sample)
-        for name, given in (("epochs", self.epochs), ("batch", self.batch)):
+        require_count("steps", self.steps, MOST_STEPS)
+        require_rate("sample", self.sample, LEAST_RATE)
+        for name, given, most in (("epochs", self.epochs, MOST_STEPS), ("batch", self.batch, MOST_RECORDS)):
             if given is not None:
-                require_count(name, given)
+                require_count(name, given, most)
         require_positive("lr", self.lr)
         require_word("optimizer", self.optimizer, ("sgd", "momentum", "adam"))
         for name, given in (("proximal", self.proximal), ("decay", self.decay)):
@@ -83,8 +93,11 @@ class Learner(LocalWork, ABC):
     @property
     def identity(self) -> str | None:
         """The choices of the task, if its code is ours: what a user wrote may have changed."""
-        ours = type(self).__module__.partition(".")[0] == "tacit"
-        return repr(described(self)) if ours else None
+        return identity_of(self) if self._ours else None
+
+    @property
+    def _ours(self) -> bool:
+        return type(self).__module__.partition(".")[0] == "tacit"
 
     @property
     def separable(self) -> bool:
@@ -173,14 +186,17 @@ class Supervised(Learner):
             require(not self.coupled, "loss", self.loss, "your own function if coupled = True")
         refuse_running_state(self.module)
         if self.groups_per_site is not None:
-            require_count("groups_per_site", self.groups_per_site)
+            require_count("groups_per_site", self.groups_per_site, MOST_RECORDS)
             require(self.coupled, "groups_per_site", self.groups_per_site, "left out unless coupled = True")
 
     @property
     def identity(self) -> str | None:
         """The layers and the choices, where the network has a closed form and the loss a name."""
-        layers = getattr(self._program, "layers", None)
-        return None if layers is None or callable(self.loss) else repr((layers, super().identity))
+        layers = cast("tuple[Any, ...] | None", getattr(self._program, "layers", None))
+        if layers is None or callable(self.loss) or not self._ours:
+            return None
+        # Weights are in the state, and scores are no part of the work.
+        return canonical([[asdict(layer) for layer in layers], described(self)])
 
     @property
     def separable(self) -> bool:
@@ -220,6 +236,8 @@ class Supervised(Learner):
         try:
             weights = self.start(federation, Key(0)).numpy()[None]
             _ = self._program.contributions(weights, batch, blank).lengths("l2")
+        except Refused:
+            raise
         except Exception as error:
             # Network and loss are the user's: whatever they raise is theirs to mend.
             raise InvalidValue(
@@ -259,6 +277,7 @@ class Supervised(Learner):
         """The loss of each record; of all together, as a single one, where the loss couples them."""
         import torch
 
+        from tacit.batched.chunks import Chunks
         from tacit.batched.losses import by_torch
 
         if len(table) == 0:
@@ -270,5 +289,5 @@ class Supervised(Learner):
         if self.coupled:
             return unit(rows, targets, everybody).reshape(1).numpy()
         alone = {name: values.unsqueeze(1) for name, values in targets.items()}
-        found = torch.func.vmap(unit)(rows.unsqueeze(1), alone, everybody.unsqueeze(1))
-        return found.numpy()
+        each = Chunks(torch.func.vmap(unit), members=False)
+        return each((rows.unsqueeze(1), alone, everybody.unsqueeze(1))).numpy()

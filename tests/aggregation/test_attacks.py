@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -226,3 +228,21 @@ def test_triggered_records_keep_their_outcomes_and_an_unknown_column_is_refused(
 def test_what_is_not_allowed_is_refused_by_name(attack, wrong):
     with pytest.raises(InvalidValue, match=next(iter(wrong))):
         attack(liars=1, **wrong)
+
+
+def test_without_a_scale_a_flipped_update_is_as_long_as_the_true_one():
+    lie = SignFlip(liars=1).lies(np.array([[1.0, -2.0]]), np.ones((3, 2)), lambda rows: rows, Key(1))
+    assert lie.tolist() == [[-1.0, 2.0]]
+
+
+def test_strengths_that_are_tried_reach_from_a_tenth_to_ten_times_without_a_gap():
+    assert (min(SCALES), max(SCALES)) == (0.1, 10.0)
+    assert all(1 < later / earlier <= 2.5 for earlier, later in pairwise(SCALES))
+
+
+@pytest.mark.parametrize(
+    ("liars", "honest", "deviations"),
+    [(0, 9, 0.0), (1, 1, 0.0), (1, 2, 0.0), (4, 16, 0.1573106846101707), (8, 12, 0.6744897501960817)],
+)
+def test_liars_hide_as_far_out_as_they_have_supporters_to_win(liars, honest, deviations):
+    assert hiding(liars, honest) == pytest.approx(deviations, abs=1e-12)

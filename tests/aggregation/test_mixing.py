@@ -245,3 +245,33 @@ def test_nothing_as_large_as_the_updates_is_made(step):
     tracemalloc.stop()
     # The updates are 24 megabytes, and mixed one by one as in other libraries 40 times that.
     assert peak < 12e6
+
+
+@pytest.mark.parametrize(("sites", "f"), [(5, 1), (7, 2), (12, 3)])
+def test_the_sensitivity_before_a_trimmed_mean_is_that_of_the_proof(sites, f):
+    rule, clip = Mixing(then=TrimmedMean(f=f)), 2.0
+    weight, own, other = 1 / (sites - 2 * f), (1 + 2 * f) * clip / (sites - f), 2 * clip / (sites - f)
+    assert rule.sensitivity(clip, sites, "l1") == pytest.approx(weight * (own + (sites - 1) * other))
+    assert rule.sensitivity(clip, sites) == pytest.approx(
+        weight * own + other * np.sqrt((sites - 1) * weight)
+    )
+
+
+def test_without_liars_mixing_has_the_sensitivity_of_the_mean_and_before_other_rules_none():
+    assert Mixing(then=TrimmedMean(f=0)).sensitivity(2.0, 8) == 0.25
+    assert Mixing(then=Median()).sensitivity(2.0, 8) is None
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_no_exchange_of_a_row_for_zeros_moves_the_mixed_trimmed_mean_further_than_is_claimed(norm):
+    draws, rule = np.random.default_rng(5), Mixing(then=TrimmedMean(f=1))
+    order, claimed = {"l1": 1, "l2": 2}[norm], rule.sensitivity(1.0, 6, norm)
+    furthest = 0.0
+    for _ in range(300):
+        rows = draws.normal(size=(6, 4)) ** 3
+        rows /= np.linalg.norm(rows, ord=order, axis=1, keepdims=True)
+        without = rows.copy()
+        without[draws.integers(6)] = 0.0
+        moved = rule(rows, sites=6) - rule(without, sites=6)
+        furthest = max(furthest, float(torch.linalg.vector_norm(moved, ord=order)))
+    assert 0.1 * claimed < furthest <= claimed

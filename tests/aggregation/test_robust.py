@@ -514,3 +514,12 @@ def test_two_rows_agree_on_how_far_they_are_apart(seed):
     rows = updates_of(13, 12, seed=seed)
     distances = squared_distances(gram_of(rows, np.arange(13), rows))
     assert np.array_equal(distances, distances.T)
+
+
+def test_centred_clipping_has_a_bound_with_a_public_radius_and_one_step_alone():
+    assert CenteredClip(radius=0.5, steps=1).sensitivity(2.0, 4) == 0.125
+    assert CenteredClip(radius=0.5, steps=1).sensitivity(2.0, 4, "l1") == 0.5
+    assert CenteredClip(radius=5.0, steps=1).sensitivity(2.0, 4) == 0.5
+    for steps in (2, 3):
+        assert CenteredClip(radius=0.5, steps=steps).sensitivity(2.0, 4) is None
+    assert CenteredClip(steps=1).sensitivity(2.0, 4) is None

@@ -229,3 +229,12 @@ def test_what_was_screened_is_a_copy():
     kept, _ = screen().rows(Updates(NAMES, sent))
     sent += 1
     assert bool((kept.matrix == 1).all())
+
+
+def test_a_matrix_is_measured_in_the_norm_of_the_limit():
+    # As long as 1 in L2 and as 1.4 in L1.
+    rows = torch.full((3, 2), 0.5**0.5, dtype=torch.float64)
+    updates = Updates(NAMES, rows, round=3)
+    assert screen(limit=(1.2, "l2")).rows(updates)[1] == ()
+    assert reasons(screen(limit=(1.2, "l1")).rows(updates)[1]) == [(name, "too-long") for name in NAMES]
+    assert screen(limit=(1.5, "l1")).rows(updates)[1] == ()

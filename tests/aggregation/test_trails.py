@@ -256,3 +256,11 @@ def test_a_federation_that_does_not_fit_is_refused(clusters, sites, sentence):
     with pytest.raises(InvalidValue) as refused:
         clusters.settled(NAMES[:sites])
     assert str(refused.value) == sentence
+
+
+def test_where_nobody_says_how_many_lie_nobody_is_taken_to():
+    rows = np.random.default_rng(1).normal(size=(9, 3)) * [[1], [1], [1], [1], [1], [1], [1], [1], [50]]
+    handed = torch.zeros((9, 3), dtype=torch.float64)
+    usual = blank().followed(sent(rows, NAMES), handed).rows
+    assert np.array_equal(usual, followed(blank(), rows, f=0).rows)
+    assert not np.allclose(usual, followed(blank(), rows, f=1).rows)

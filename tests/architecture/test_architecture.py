@@ -62,7 +62,7 @@ def test_an_unknown_name_is_an_attribute_error():
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
 def test_a_module_is_small_says_what_it_is_for_and_pickles_nothing(path: Path):
     text = path.read_text()
-    assert text.count("\n") <= 400
+    assert text.count("\n") <= 600
     assert ast.get_docstring(ast.parse(text))
     assert not re.search(r"\bpickle\b|torch\.load|allow_pickle|1\.25", text)
 

@@ -7,13 +7,14 @@ import pytest
 
 from small_study import FILE
 from tacit import audits, experiment, reporting
-from tacit.audits import Audit, audit, audit_run, primitives
+from tacit.audits import Audit, audit, audit_run, auditing, primitives
 from tacit.directory import AUDIT
 from tacit.errors import InvalidValue
 from tacit.privacy.policy import Open
 from tacit.reports.audited import HEADING, verdict
 from tacit.run import Run
 from tacit.sites.site import Federation
+from tacit.survival.data import simulate
 
 QUICK = {"canaries": 1000, "shadows": 3}
 
@@ -205,3 +206,15 @@ def words(page) -> str:
         for section in page.sections
         for block in section.blocks
     )
+
+
+def test_a_table_of_ones_own_is_the_same_experiment_in_its_file_and_in_its_run(tmp_path):
+    frame = simulate("SDGM1", records=60, features=2, seed=1)
+    frame.assign(town=["oslo", "bergen"] * 30).to_csv(tmp_path / "patients.csv", index=False)
+    text = '[data]\nkind = "csv"\npath = "patients.csv"\n[sites]\nkind = "by-column"\ncolumn = "town"\n'
+    (tmp_path / "e.toml").write_text(f'rounds = 1\n{text}[task]\nkind = "cox-ph"\nsteps = 1\n')
+    asked = experiment.read(tmp_path / "e.toml")
+    asked.run(tmp_path / "run")
+    assert auditing._identity(experiment.read(tmp_path / "run")) == auditing._identity(asked)
+    other = replace(asked, data=replace(asked.data, leave=("x1",)))
+    assert auditing._identity(other) != auditing._identity(asked)

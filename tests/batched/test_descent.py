@@ -269,7 +269,7 @@ def in_pieces(monkeypatch):
     return shrink
 
 
-MADE = [pytest.param(network, 150, id="closed form"), pytest.param(custom, 600, id="custom")]
+MADE = [pytest.param(network, 60, id="closed form"), pytest.param(custom, 250, id="custom")]
 
 
 @pytest.mark.parametrize("work", WORKS)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tacit.batched.lengths import FARTHEST, ROUNDING
+from tacit.batched.gradients import HIDDEN as ROUNDING
+from tacit.batched.lengths import FARTHEST
 from tacit.batched.perceptron import Layer, Products
 from tacit.privacy.mechanism import clip_factors
 from tacit.privacy.policy import LONGEST

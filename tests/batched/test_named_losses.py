@@ -120,7 +120,8 @@ def test_a_loss_that_tries_to_mix_records_sees_one_alone():
 
 def test_a_coupled_loss_sees_its_group_and_nobody_elses():
     def spread(outputs: Tensor, there: Tensor, y: Tensor) -> Tensor:
-        assert outputs.shape == (3, CLASSES)
+        # As wide as the next power of two, whatever the size of other groups.
+        assert outputs.shape in {(1, CLASSES), (2, CLASSES), (4, CLASSES)}
         kept = torch.where(there, outputs[:, 0] - y, 0.0)
         return kept.sum() ** 2 / 2
 

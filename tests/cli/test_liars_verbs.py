@@ -367,7 +367,7 @@ def interrupted(folder):
             if line == "6 of 12: sign-flip against bulyan, without noise\n":
                 process.send_signal(signal.SIGINT)
                 break
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
     return process.returncode, out, err
 
 

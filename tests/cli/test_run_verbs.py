@@ -21,6 +21,8 @@ from tacit.cli.app import app
 
 TACIT = str(Path(sys.executable).with_name("tacit"))
 ROUNDS = 30
+# A bound for programs that hang, far above the time that a slow machine needs.
+SOON = 600
 TRIAL = f"""
 name = "trial"
 seed = 5
@@ -90,7 +92,7 @@ def interrupted(folder):
             if line.startswith(f"round 3/{ROUNDS}"):
                 process.send_signal(signal.SIGINT)
                 break
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=SOON)
     return process.returncode, out, "".join(seen) + err
 
 
@@ -116,8 +118,9 @@ def test_a_run_prints_its_summary_and_its_promise(done):
 
 
 def test_progress_goes_to_the_standard_error_alone(done):
-    said = done.stderr.splitlines()
-    *rounds, saved, report = said
+    *said, saved, report = done.stderr.splitlines()
+    # On a slow machine a line of its own names whatever takes long.
+    rounds = [line for line in said if not re.fullmatch(r"[a-z][\w ,]* \.\.\.", line)]
     assert len(rounds) == ROUNDS
     for number, line in enumerate(rounds, start=1):
         assert re.fullmatch(
@@ -214,7 +217,7 @@ def test_a_terminal_shows_a_live_bar_and_the_output_stays_clean(folder):
     ) as process:
         os.close(stderr)
         seen = everything(screen)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=SOON)
     os.close(screen)
     assert process.returncode == 0
     # One line that is drawn over and over: erased, and the cursor hidden meanwhile and shown again.
@@ -334,5 +337,5 @@ def test_a_private_experiment_that_was_run_before_says_what_that_costs(folder):
         '[privacy]\nunit = "record"\nepsilon = 1.0\ndelta = 1e-5\nclip = 1.0\n'
     )
     first, second = (tacit(folder, "run", "own.toml") for _ in range(2))
-    assert "was run before" not in first.stderr
-    assert "warning: this was run before: each run on the same records costs" in second.stderr
+    assert "warning" not in first.stderr
+    assert "warning: 1 run on these data has cost any one record epsilon" in second.stderr

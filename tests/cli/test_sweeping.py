@@ -126,7 +126,7 @@ def test_a_killed_sweep_finishes_the_rest_only(folder):
                 process.send_signal(signal.SIGKILL)
                 break
         # What is still open on the pipe are the other processes: they end with the one that started them.
-        process.communicate(timeout=120)
+        process.communicate(timeout=600)
     assert process.returncode == -signal.SIGKILL
     held = (folder / "here" / CELLS).read_bytes().splitlines(keepends=True)
     known = [line for line in held if line.endswith(b"\n")]

@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_read_is_told_from_one_that_lacks_a_column(tmp_pat
     with pytest.raises(InvalidFile, match="save the sheet as CSV"):
         DataLoader().load(tmp_path / "sheet.xlsx")
     (tmp_path / "empty").touch()
-    with pytest.raises(InvalidFile, match="cannot be read as CSV"):
+    with pytest.raises(InvalidFile, match="cannot be read: No columns"):
         DataLoader().load(tmp_path / "empty")
     patients().drop(columns="status").to_csv(tmp_path / "half.csv", index=False)
     with pytest.raises(InvalidValue, match="column status is missing"):

@@ -1,6 +1,7 @@
 """A guard answers what its site's own file lets through, and nothing else; both sides are told why."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ from in_process import handed
 
 from tacit.aggregation.secure import Identity
 from tacit.deploy.accepting import accept
+from tacit.deploy.checking import check
 from tacit.deploy.guard import Guard
 from tacit.deploy.sitefile import Limits, identity
 from tacit.engines.wire import COORDINATOR, Letter, Signed, packed, sealed
@@ -105,6 +107,20 @@ def test_a_lifetime_bears_as_many_experiments_as_fit_and_then_no_more(tmp_path: 
     assert any("exhausted" in line for line in town.heard["site-1"])
 
 
+def test_a_lifetime_binds_single_records_in_experiments_that_protect_whole_sites(tmp_path: Path):
+    changes = ["privacy.unit=site", "privacy.noise=server", "task.sample=1.0", "privacy.epsilon=3"]
+    limits = Limits(epsilon=4.0, lifetime=5.0, delta=1e-5, fewest=20, trusted=True)
+    town = strict_town(tmp_path / "a", limits, changes)
+    with pytest.raises(BudgetExhausted, match=r"budget of records exhausted: epsilon would be 6\.7"):
+        town.run(tmp_path / "a" / "run")
+    town = strict_town(tmp_path / "b", replace(limits, lifetime=8.0), changes)
+    run = town.run(tmp_path / "b" / "run")
+    # The promise of the experiment itself is about sites, and stays what it was.
+    assert run.privacy.epsilon <= 3.0
+    told = [finding.what for finding in check(town.sites["site-1"]) if "on the ledger" in finding.what]
+    assert "epsilon 6.7" in told[0]
+
+
 def test_tasks_that_are_not_listed_and_too_few_records_are_refused(tmp_path: Path):
     town = strict_town(tmp_path / "a", Limits(epsilon=4.0, tasks=("cox-ph",)))
     with pytest.raises(Refused, match="logistic-hazard is not allowed at this site"):
@@ -112,7 +128,7 @@ def test_tasks_that_are_not_listed_and_too_few_records_are_refused(tmp_path: Pat
     town = strict_town(tmp_path / "b", Limits(epsilon=4.0, fewest=10_000))
     with pytest.raises(Refused, match="its own log says why"):
         town.run(tmp_path / "b" / "run")
-    assert any("asks for 10000" in line or "ask for 10000" in line for line in town.heard["site-1"])
+    assert any("must hold 10000 records at least" in line for line in town.heard["site-1"])
     assert not any("10000" in line for line in town.said)
 
 
@@ -126,8 +142,13 @@ def test_what_is_wrong_with_records_stays_in_the_sites_own_log(tmp_path: Path):
     frame.to_parquet(file)
     with pytest.raises(Refused, match="site-2 refuses: its records cannot be used"):
         town.run(tmp_path / "run")
-    assert any("time in site site-2 is not allowed" in line for line in town.heard["site-2"])
+    assert any("time is not allowed: it must be above 0" in line for line in town.heard["site-2"])
+    assert not any("1 of" in line for line in town.heard["site-2"])
     assert not any("time" in line for line in town.said)
+    details = file.with_name(f"{file.name}.refused.txt")
+    assert details.stat().st_mode & 0o777 == 0o600
+    assert "time in site site-2 is not allowed: 1 of" in details.read_text()
+    assert "Records, the first being 1: 4\n" in details.read_text()
 
 
 def test_code_is_never_loaded_whatever_table_names_it(tmp_path: Path):
@@ -232,7 +253,7 @@ def test_what_no_honest_coordinator_asks_is_refused(what: str, tmp_path: Path):
 
 def test_updates_that_are_to_be_added_up_in_secret_do_not_leave_by_themselves(tmp_path: Path):
     changes = ["sites.count=4", "privacy.unit=site", "privacy.noise=secure", "task.sample=1.0"]
-    town = strict_town(tmp_path, Limits(epsilon=50.0, lifetime=100.0), [*changes, "privacy.epsilon=40"])
+    town = strict_town(tmp_path, Limits(epsilon=50.0, lifetime=200.0), [*changes, "privacy.epsilon=40"])
     assert agreeing(town).about == "agree"
     content, numbers = work(town)
     assert "none leaves by itself" in asked(town, content, numbers).content["why"]

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from tacit.deploy.processes import NotRunning, Running, flwr, free_port, running
 from tacit.engines.door import knock
 from tacit.errors import InvalidValue
 
-SOON = 20.0
+# A bound for what hangs: a slow machine needs seconds.
+SOON = 120.0
 # Programs as a federation has them, without what they do.
 STAYS = "import time; print('up', flush=True); time.sleep(1000)"
 LISTENS = "import socket, time; line = socket.create_server(('127.0.0.1', {port})); time.sleep(1000)"
@@ -62,6 +64,19 @@ class Federation:
 
     def running(self, seconds: float = SOON) -> AbstractContextManager[Running]:
         return running(self.coordinator, self.sites, self.port, seconds=seconds)
+
+
+@dataclass
+class Clock:
+    """The clock of this machine, put forward."""
+
+    ahead: float = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
 @pytest.fixture
@@ -151,14 +166,23 @@ def test_a_request_to_terminate_leaves_nothing_behind(federation: Federation) ->
 
 def test_a_program_that_ends_by_itself_is_named_with_its_last_words(federation: Federation) -> None:
     federation.programs["superlink"] = "import sys; print('the disk is full', flush=True); sys.exit(3)"
-    words = r"superlink has ended \(exit status 3\); its last words:\nthe disk is full"
+    words = r"superlink has ended \(exit status 3\); its last words: the disk is full"
     with pytest.raises(NotRunning, match=words), federation.running():
         pytest.fail("it is not up")
 
 
-def test_nodes_that_do_not_connect_in_time_end_the_attempt(federation: Federation) -> None:
-    federation.programs["node"] = STAYS
-    with pytest.raises(NotRunning, match="did not all connect in time"), federation.running(seconds=2.0):
+def test_nodes_that_do_not_connect_in_time_end_the_attempt(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation.programs["node"], clock = STAYS, Clock()
+
+    def online(coordinator: Path, until: float) -> list[str]:
+        clock.ahead = SOON
+        return []
+
+    monkeypatch.setattr(processes, "time", clock)
+    monkeypatch.setattr(processes, "online", online)
+    with pytest.raises(NotRunning, match="did not all connect in time"), federation.running():
         pytest.fail("it is not up")
 
 
@@ -199,7 +223,9 @@ def test_what_a_program_that_ended_left_behind_goes_before_it_is_started_again(
         assert soon(lambda: not lives(child))
 
 
-def test_a_program_asked_gently_may_end_by_itself(federation: Federation) -> None:
+def test_a_program_asked_gently_may_end_by_itself(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation.programs["superexec"] = (
         "import signal, sys, time; "
         "signal.signal(signal.SIGTERM, lambda *_: (print('goodbye', flush=True), sys.exit(0))); "
@@ -207,7 +233,9 @@ def test_a_program_asked_gently_may_end_by_itself(federation: Federation) -> Non
     )
     with federation.running() as up:
         assert soon(lambda: "hello" in up.log("superexec").read_text())
-        up.kill("superexec", gently=True)
+        with monkeypatch.context() as patient:
+            patient.setattr(processes, "GRACE", SOON)
+            up.kill("superexec", gently=True)
         assert "goodbye" in up.log("superexec").read_text()
 
 
@@ -256,15 +284,17 @@ def test_flower_is_asked_without_telemetry_in_the_coordinators_own_home(federati
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "words", "seconds"),
     [
-        ("print('no superlink there'); sys.exit(1)", "failed: no superlink there"),
-        ("print('something else')", "said: something else"),
-        ("time.sleep(1000)", "did not end in time"),
+        ("print('no superlink there'); sys.exit(1)", "failed: no superlink there", SOON),
+        ("print('something else')", "said: something else", SOON),
+        ("time.sleep(1000)", "did not end in time", 0.2),
     ],
     ids=["an error", "no JSON", "no end"],
 )
-def test_flower_that_does_not_answer_is_told_in_words(federation: Federation, code: str, words: str) -> None:
+def test_flower_that_does_not_answer_is_told_in_words(
+    federation: Federation, code: str, words: str, seconds: float
+) -> None:
     tool(federation, code)
     with pytest.raises(NotRunning, match=words):
-        flwr(federation.coordinator, "ls", until=time.monotonic() + 0.5)
+        flwr(federation.coordinator, "ls", until=time.monotonic() + seconds)

@@ -1,6 +1,7 @@
 """The guard's door: whoever knocks is answered in turn, and nobody can keep it shut or break it."""
 
 import os
+import select
 import socket
 import stat
 import struct
@@ -18,7 +19,8 @@ from tacit.engines import door
 from tacit.engines.door import LIMIT, Unanswered, knock, listening, serve
 from tacit.errors import InvalidValue, Refused
 
-SOON = 10.0
+# A bound for what hangs: a slow machine needs seconds.
+SOON = 120.0
 
 
 def backwards(asked: bytes) -> bytes:
@@ -192,7 +194,9 @@ def test_a_visitor_who_says_nothing_is_shown_out_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door, "PATIENCE", 0.05)
-    with guard(tmp_path / "door.sock"), line(tmp_path / "door.sock"):
+    with guard(tmp_path / "door.sock"), line(tmp_path / "door.sock") as visitor:
+        assert visitor.recv(1) == b""
+        monkeypatch.setattr(door, "PATIENCE", SOON)
         assert knock(str(tmp_path / "door.sock"), b"abc", SOON) == b"cba"
 
 
@@ -212,6 +216,10 @@ def test_a_visitor_who_does_not_take_the_answer_does_not_stop_the_guard(
         line(tmp_path / "door.sock") as visitor,
     ):
         visitor.sendall(struct.pack(">Q", 3) + b"abc")
+        hung_up = select.poll()
+        hung_up.register(visitor, select.POLLHUP)
+        assert hung_up.poll(1000 * SOON)
+        monkeypatch.setattr(door, "PATIENCE", SOON)
         assert knock(str(tmp_path / "door.sock"), b"a", SOON) == b"a" * 1_000_000
 
 
@@ -243,3 +251,8 @@ def test_looking_whether_a_guard_is_there_is_not_worth_a_word(
         assert listening(str(tmp_path / "door.sock"))
         assert knock(str(tmp_path / "door.sock"), b"abc", SOON) == b"cba"
     assert caplog.text == ""
+
+
+def test_a_folder_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert not listening(str(tmp_path / "pipe" / "door.sock"))

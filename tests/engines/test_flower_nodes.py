@@ -19,7 +19,8 @@ from tacit.engines.flower import DOOR, Flower, Nodes, relayed
 from tacit.engines.wire import Silence
 from tacit.errors import InvalidValue, Refused, SitesUnreachable
 
-SOON = 10.0
+# A bound for what hangs: a slow machine needs seconds.
+SOON = 120.0
 WHO = b"who is there?"
 
 
@@ -148,7 +149,7 @@ def test_a_site_that_does_not_answer_is_late_and_the_others_are_heard() -> None:
     def dumb(number: str, node: int, content: bytes) -> list[Reply]:
         return site("bergen")(number, node, content) if content == WHO else []
 
-    answers = ask(nodes(Grid({11: site("oslo"), 12: dumb})), "oslo", "bergen", seconds=0.2)
+    answers = ask(nodes(Grid({11: site("oslo"), 12: dumb})), "oslo", "bergen", seconds=2.0)
     assert answers["oslo"] == b"oslo:hello"
     assert isinstance(answers["bergen"], Silence)
     assert answers["bergen"].reason == "late"
@@ -387,7 +388,7 @@ def test_sites_that_come_late_are_waited_for_at_the_start() -> None:
 
 
 def test_who_is_missing_at_the_start_is_known_when_the_wait_is_over() -> None:
-    assert nodes(Grid({11: site("oslo")})).met(["oslo", "bergen"], 0.1) == {"oslo"}
+    assert nodes(Grid({11: site("oslo")})).met(["oslo", "bergen"], 2.0) == {"oslo"}
 
 
 def test_a_node_whose_guard_comes_later_is_greeted_again_at_the_start() -> None:

@@ -29,7 +29,7 @@ from test_run_kill import (
     started,
 )
 
-from tacit import Open, directory, fit
+from tacit import Open, files, fit
 from tacit.aggregation.averaging import Mean
 from tacit.cli.output import INTERRUPTED, guarded
 from tacit.directory import LEDGER, ROUNDS, STATE, Directory
@@ -146,7 +146,7 @@ def test_row_05_a_run_killed_inside_a_checkpoint_uses_the_old_one(made, written)
         part.write_bytes(content[: len(content) // 2] if written == "half" else content)
         return True
 
-    killed_at(trial, directory, "_replace", is_third_state)
+    killed_at(trial, files, "replace", is_third_state)
     assert (trial.out / f".{STATE}.part").exists()
     assert Directory(trial.out).checkpoint().finished == 1
     resumed_as_if_nothing_had_happened(trial, made().go())
@@ -205,16 +205,15 @@ def test_row_08_a_ledger_older_than_the_checkpoint_is_refused(made, tmp_path):
 
 def test_row_09_a_second_trainer_on_one_run_is_refused(made):
     trial = made()
-    process, told = started(trial)
-    try:
-        os.read(told, 1)
-        os.kill(process, signal.SIGSTOP)
-        with pytest.raises(RunUnusable, match="is at work in another process: wait for it, or stop it"):
-            trial.go()
-    finally:
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
-        os.close(told)
+    with started(trial) as (process, begin):
+        try:
+            begin()
+            os.kill(process, signal.SIGSTOP)
+            with pytest.raises(RunUnusable, match="is at work in another process: wait for it, or stop it"):
+                trial.go()
+        finally:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
     resumed_as_if_nothing_had_happened(trial, made().go())
 
 

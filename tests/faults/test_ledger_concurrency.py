@@ -9,8 +9,9 @@ import pytest
 from processes import forked
 
 from tacit.errors import BudgetExhausted
-from tacit.privacy import accounting
+from tacit.privacy import accounting, filters
 from tacit.privacy import ledger as module
+from tacit.privacy.kinds import counted
 from tacit.privacy.ledger import Ledger, verify
 from tacit.privacy.release import Release
 
@@ -21,9 +22,16 @@ def release(**fields):
     return Release(**{"scale": 10.0, "sensitivity": 1.0, **fields})
 
 
-def admitted(epsilon):
-    """How many releases the budget admits, counted without the ledger."""
-    return next(n for n in count() if accounting.epsilon([release(count=n + 1)], DELTA) > epsilon)
+def spent(times, rows=1):
+    """What so many charges of so many releases each cost, told without the ledger."""
+    if times == 1:
+        return accounting.epsilon([release(count=rows)], DELTA)
+    return filters.epsilon(counted([release(count=times * rows)]), counted([release(count=rows)]), DELTA)
+
+
+def admitted(epsilon, rows=1):
+    """How many charges the budget admits, each of them chosen after the last, counted without the ledger."""
+    return next(n for n in count() if spent(n + 1, rows) > epsilon)
 
 
 def after(gate, work, report):
@@ -79,7 +87,7 @@ def charged_rows(path):
 @pytest.mark.parametrize(("processes", "rows"), [(2, 1), (4, 1), (4, 3)])
 def test_processes_that_charge_at_once_lose_nothing_and_keep_the_budget(tmp_path, processes, rows):
     path, epsilon, times = tmp_path / "ledger.db", 1.6, 60 // (processes * rows)
-    limit = admitted(epsilon) // rows
+    limit = admitted(epsilon, rows)
     assert 0 < limit < processes * times
     with Ledger(path) as ledger:
         ledger.allow(epsilon=epsilon, delta=DELTA)
@@ -93,7 +101,7 @@ def test_processes_that_charge_at_once_lose_nothing_and_keep_the_budget(tmp_path
     found = verify(path)
     assert found.valid
     assert found.events == limit * rows
-    assert found.epsilon == accounting.epsilon([release(count=limit * rows)], DELTA) <= epsilon
+    assert found.epsilon == spent(limit, rows) <= epsilon
 
 
 def test_processes_that_race_for_the_last_charge_make_it_once(tmp_path):
@@ -147,7 +155,7 @@ def test_a_budget_raised_by_one_process_counts_for_another(tmp_path):
 
     def raising():
         with Ledger(path) as other:
-            other.allow(epsilon=accounting.epsilon([release(count=2)], DELTA), delta=DELTA)
+            other.allow(epsilon=spent(2), delta=DELTA)
 
     with Ledger(path) as ledger:
         at_once(tmp_path, raising)
@@ -182,7 +190,7 @@ def test_a_verification_during_charges_describes_one_instant(tmp_path):
     assert all(found.valid for found in seen)
     assert [events[found.head] for found in seen] == [found.events for found in seen]
     assert [found.epsilon for found in seen if found.events] == [
-        accounting.epsilon([release(count=found.events)], DELTA) for found in seen if found.events
+        spent(found.events) for found in seen if found.events
     ]
 
 
@@ -203,32 +211,33 @@ class Overtaken:
 
 
 def test_a_charge_in_the_middle_of_a_verification_is_in_all_of_it_or_in_nothing(tmp_path, monkeypatch):
-    path, connect = tmp_path / "ledger.db", module._connect
+    path, connect = tmp_path / "ledger.db", module.connect
     with Ledger(path) as other:
         other.allow(epsilon=5, delta=DELTA)
         other.charge([release()])
         monkeypatch.setattr(
-            module, "_connect", lambda *given: Overtaken(connect(*given), lambda: other.charge([release()]))
+            module, "connect", lambda *given: Overtaken(connect(*given), lambda: other.charge([release()]))
         )
         found = verify(path)
         events = {entry["hash"]: entry["number"] - 2 for entry in other.entries()}
     assert found.valid
     assert found.events == events[found.head]
-    assert found.epsilon == accounting.epsilon([release(count=found.events)], DELTA)
+    assert found.epsilon == spent(found.events)
 
 
 def test_two_ledgers_of_one_file_in_one_process_take_turns(tmp_path):
     path = tmp_path / "ledger.db"
     with Ledger(path) as one, Ledger(path) as other:
         one.allow(epsilon=accounting.epsilon([release(count=10)], DELTA), delta=DELTA)
+        one.register([release(count=10)], plan="both")
         for turn in range(10):
-            (one if turn % 2 else other).charge([release()], ticket=f"round {turn}")
+            (one if turn % 2 else other).charge([release()], ticket=f"round {turn}", plan="both")
             assert one.head == other.head
             assert one.spent() == other.spent() == accounting.epsilon([release(count=turn + 1)], DELTA)
         for ledger in (one, other):
             with pytest.raises(BudgetExhausted):
-                ledger.charge([release()])
-            assert ledger.charge([release()], ticket="round 0") is False
+                ledger.charge([release()], plan="both")
+            assert ledger.charge([release()], ticket="round 0", plan="both") is False
         assert one.entries() == other.entries()
     assert verify(path).events == 10
 
@@ -237,11 +246,11 @@ def test_a_plan_checked_by_one_ledger_does_not_hide_what_another_has_spent(tmp_p
     path = tmp_path / "ledger.db"
     with Ledger(path) as one, Ledger(path) as other:
         one.allow(epsilon=accounting.epsilon([release(count=10)], DELTA), delta=DELTA)
-        one.check([release(count=10)])
-        other.charge([release(count=9)])
-        one.charge([release()])
+        one.register([release(count=10)], plan="both")
+        other.charge([release(count=9)], plan="both")
+        one.charge([release()], plan="both")
         with pytest.raises(BudgetExhausted):
-            one.charge([release()])
+            one.charge([release()], plan="both")
 
 
 def test_a_refused_charge_of_one_ledger_does_not_disturb_another(tmp_path):
@@ -252,4 +261,4 @@ def test_a_refused_charge_of_one_ledger_does_not_disturb_another(tmp_path):
             one.charge([release(count=1000)])
         assert other.charge([release()])
         assert one.charge([release()])
-        assert one.spent() == other.spent() == accounting.epsilon([release(count=2)], DELTA)
+        assert one.spent() == other.spent() == spent(2)

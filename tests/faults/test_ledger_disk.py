@@ -12,8 +12,9 @@ from processes import forked
 
 from tacit.errors import LedgerUnusable
 from tacit.privacy import accounting
-from tacit.privacy import ledger as module
+from tacit.privacy import database as module
 from tacit.privacy.ledger import Ledger, verify
+from tacit.privacy.plans import Plans
 from tacit.privacy.release import Release
 
 DELTA = 1e-5
@@ -85,7 +86,7 @@ def test_a_charge_that_does_not_fit_on_the_disk_changes_nothing(path):
         assert ledger.charge([release()], ticket="small enough")
         ledger._connection.execute("PRAGMA max_page_count = 1000000")
         assert ledger.charge(many(), ticket="round 1") is True
-        assert ledger.spent() == accounting.epsilon([release(count=SOME + 2)], DELTA)
+        assert ledger.spent_as_planned() == accounting.epsilon([release(count=SOME + 2)], DELTA)
     assert verify(path).valid
 
 
@@ -185,7 +186,7 @@ def test_a_ledger_that_is_locked_by_another_is_charged_when_it_is_free(path, mon
             if how == "IMMEDIATE":
                 assert ledger.spent() == accounting.epsilon([release()], DELTA)
         assert ledger.charge([release()], ticket="round 1") is True
-        assert ledger.spent() == accounting.epsilon([release(count=2)], DELTA)
+        assert ledger.spent_as_planned() == accounting.epsilon([release(count=2)], DELTA)
     assert verify(path).valid
 
 
@@ -204,15 +205,14 @@ def test_a_charge_that_a_reader_holds_up_too_long_changes_nothing(path, monkeypa
 def test_an_interrupted_charge_changes_nothing_and_frees_the_file(path, monkeypatch):
     with Ledger(path) as ledger, Ledger(path) as other:
         before = path.read_bytes(), ledger.head
-        real = accounting.affordable
 
         def interrupted(*given):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(accounting, "affordable", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            ledger.charge([release(count=1000)])
-        monkeypatch.setattr(accounting, "affordable", real)
+        with monkeypatch.context() as patch:
+            patch.setattr(Plans, "bears", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                ledger.charge([release(count=1000)])
         assert (path.read_bytes(), ledger.head) == before
         assert other.charge([release()])
         assert ledger.charge([release()])

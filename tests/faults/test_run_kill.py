@@ -8,6 +8,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count
@@ -51,12 +52,15 @@ FEDERATION = federation()
 SOLVED = cache(accounting.calibrate)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Witness(Local):
-    """The local engine; it notes on disk that a round begins, and then what the round let out."""
+    """The local engine; it notes on disk that a round begins, and then what the round let out.
 
-    book: Path
-    tell: Callable[[], object]
+    Where it notes that is no choice of the run: two runs in two folders have the same tickets.
+    """
+
+    def __init__(self, *, book: Path, tell: Callable[[], object]) -> None:
+        super().__init__()
+        vars(self).update(book=book, tell=tell)
 
     def train(self, *given):
         _, _, _, names, mechanism, key = given
@@ -146,30 +150,47 @@ def assert_same(trial, run, whole):
     assert not (trial.out / f"{LEDGER}-journal").exists()
 
 
+@contextmanager
 def started(trial):
-    """Run in a process of its own, which tells when a round begins."""
-    told, tell = os.pipe()
+    """Run in a process of its own, which begins a round when it is let: its pid, and a way to let it.
+
+    Who waits to be let and is not cannot run ahead of whoever wants to kill it, however slow the machine.
+    """
+    (told, tell), (let, go) = os.pipe(), os.pipe()
+
+    def wait():
+        os.write(tell, b".")
+        os.read(let, 1)
 
     def work():
         os.close(told)
-        trial.go(lambda: os.write(tell, b"."))
+        os.close(go)
+        trial.go(wait)
+
+    def begin():
+        begun = os.read(told, 1)
+        os.write(go, b".")
+        return bool(begun)
 
     process = forked(work)
     os.close(tell)
-    return process, told
+    try:
+        yield process, begin
+    finally:
+        for end in (told, let, go):
+            os.close(end)
 
 
 def killed(trial, *, steps, delay):
     """Kill the run in its round number `steps` from here, a little later; return whether it was alive."""
-    process, told = started(trial)
-    try:
-        for _ in range(steps):
-            os.read(told, 1)
-        time.sleep(delay)
-    finally:
-        os.kill(process, signal.SIGKILL)
-        _, status = os.waitpid(process, 0)
-        os.close(told)
+    with started(trial) as (process, begin):
+        try:
+            for _ in range(steps):
+                begin()
+            time.sleep(delay)
+        finally:
+            os.kill(process, signal.SIGKILL)
+            _, status = os.waitpid(process, 0)
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the run failed before it was killed"
     return os.WIFSIGNALED(status)
 
@@ -195,10 +216,9 @@ class Pace:
 def paced(trial):
     """Let a run end in a process of its own, and look at the clock."""
     moments = [time.perf_counter()]
-    process, told = started(trial)
-    while os.read(told, 1):
-        moments.append(time.perf_counter())
-    os.close(told)
+    with started(trial) as (process, begin):
+        while begin():
+            moments.append(time.perf_counter())
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
     first, last, rounds = moments[1], moments[-1], len(moments) - 1
     return Pace(first - moments[0], (last - first) / max(rounds - 1, 1), time.perf_counter() - last, rounds)

@@ -12,7 +12,7 @@ import scipy.fft
 from dp_accounting.pld.pld_pmf import SparsePLDPmf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from tacit.errors import InvalidValue
 from tacit.privacy import accounting, gaussian, pld, theorems
@@ -41,9 +41,9 @@ def gauss(multiplier: float, **fields) -> Release:
 @pytest.fixture
 def fresh_cache():
     """No answer from before, and none left behind."""
-    accounting._composed.cache_clear()
+    accounting.epsilon_of.cache_clear()
     yield
-    accounting._composed.cache_clear()
+    accounting.epsilon_of.cache_clear()
 
 
 @st.composite
@@ -504,6 +504,15 @@ def test_calibrated_noise_fits_its_budget_whatever_the_clip(
     assert affordable([clipped_release(multiplier, clip=clip, **fields)], target, delta)
 
 
+@pytest.mark.parametrize("rate", [1.0, 0.1])
+def test_a_search_that_ends_with_too_little_noise_is_mended_before_it_is_used(monkeypatch, rate):
+    searched, closed = accounting.meet, accounting.gaussian.multiplier_of
+    monkeypatch.setattr(accounting, "meet", lambda *given: 0.9999 * searched(*given))
+    monkeypatch.setattr(accounting.gaussian, "multiplier_of", lambda *given: 0.9999 * closed(*given))
+    multiplier = calibrate(epsilon=2.0, delta=1e-5, steps=20, rate=rate)
+    assert 1.99 < epsilon([clipped_release(multiplier, count=20, rate=rate)], 1e-5) <= 2.0
+
+
 def test_the_noise_of_a_single_gaussian():
     assert calibrate(epsilon=1, delta=1e-5) == pytest.approx(3.7306, abs=1e-3)
 
@@ -683,3 +692,42 @@ def test_the_pure_price_of_a_kind_is_the_theorem_of_amplification():
     assert times == 20
     assert kind.pure == theorems.amplified(1.0, 0.1)
     assert counted([SAMPLED])[0][0].pure == math.inf
+
+
+def test_the_deltas_of_unsampled_gaussians_are_those_of_one_gaussian():
+    # Four of deviation 6 and one of 3 are together one of deviation sqrt(1 / (4 / 36 + 1 / 9)).
+    rows = [Release(scale=6.0, sensitivity=1.0, count=4), Release(scale=3.0, sensitivity=1.0)]
+    together, at = (4 / 36 + 1 / 9) ** -0.5, np.array([0.1, 0.5, 2.0])
+    found = accounting.deltas(rows, at)
+    wanted = norm.cdf(0.5 / together - at * together) - np.exp(at) * norm.cdf(-0.5 / together - at * together)
+    assert found == pytest.approx(wanted, rel=1e-9)
+    assert [epsilon(rows, delta) for delta in found] == pytest.approx(at.tolist(), rel=1e-6)
+
+
+@pytest.mark.parametrize("sites", [1, 50])
+def test_theorems_are_asked_once_for_all_sites_that_release_alike(monkeypatch, sites):
+    asked, real = [], pld.rdp
+    monkeypatch.setattr(pld, "rdp", lambda *given: (asked.append(1), real(*given))[1])
+    rows = [
+        clipped_release(2.0, rate=0.1, count=20, subject=f"records@{n}", party=str(n)) for n in range(sites)
+    ]
+    found = accounting.compare(rows, 1e-5)
+    assert len(asked) == 1
+    assert found == accounting.compare(rows[:1], 1e-5)
+
+
+def test_the_costliest_of_sites_that_release_otherwise_is_compared():
+    rows = [
+        clipped_release(noise, rate=0.1, count=20, subject=f"records@{noise}") for noise in (2.0, 1.0, 3.0)
+    ]
+    assert accounting.compare(rows, 1e-5) == accounting.compare(rows[1:2], 1e-5)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize("rate", [5e-324, 1e-300, 1e-160, 1e-100])
+def test_draws_that_are_too_rare_for_a_double_have_a_price_and_a_noise(rate, mechanism):
+    noise = accounting.calibrate(3.0, 1e-5, 100, rate=rate, mechanism=mechanism)
+    rows = [clipped_release(noise, rate=rate, count=100, law=mechanism)]
+    assert 0 < accounting.epsilon(rows, 1e-5) <= 3.0
+    assert accounting.affordable(rows, 3.0, 1e-5)
+    assert accounting.deltas(rows, np.array([0.5, 3.0])).max() <= 1.0

@@ -1,7 +1,6 @@
 """What is bought beside the rounds is paid from the same promise, and all of it never costs more."""
 
 import math
-import time
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -74,11 +73,10 @@ def test_a_budget_that_is_spent_already_is_refused(law, share):
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.97])
-def test_little_that_is_left_takes_much_noise_and_not_much_time(law, share):
-    beside, began = bought(law, 1.0, (share,)), time.process_time()
+def test_little_that_is_left_takes_much_noise(law, share):
+    beside = bought(law, 1.0, (share,))
     noise = calibrate(1.0, DELTA, 40, rate=0.1, mechanism=law, beside=beside)
     assert whole(noise, 40, beside, law=law, rate=0.1) <= 1.0
-    assert time.process_time() - began < 20
 
 
 def test_without_delta_parts_add_up():

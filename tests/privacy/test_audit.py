@@ -173,3 +173,48 @@ def test_the_area_below_a_density_that_scores_use_is_one():
 
     area, _ = integrate.quad(density, -30, 30)
     assert area / math.sqrt(2 * math.pi) == pytest.approx(release.scale, rel=1e-6)
+
+
+def test_the_doubt_is_shared_by_three_bounds():
+    release, evidence = steps(4.0), seen(steps(4.0), 2000, 3, noise=0.6)
+    found, each = bounds(evidence, [release], DELTA, confidence=0.94), 0.98
+    family = Family((release,))
+    assert found.noise == audit.fit(evidence, family, each)
+    assert found.one_run == family.epsilon(audit.one_run(evidence, family, each), DELTA)
+    assert found.steinke == pytest.approx(audit.steinke(evidence, DELTA, each))
+    assert audit.steinke(evidence, DELTA, each) < audit.steinke(evidence, DELTA, 0.8)
+
+
+def test_a_threshold_is_tried_on_other_canaries_than_chose_it():
+    # Every other canary is told apart perfectly by a threshold of 7, and the rest not at all.
+    draws = np.random.default_rng(2)
+    present = draws.random(2000) < 0.5
+    scores = 5.0 + draws.random(2000)
+    scores[::2] += 5.0 * present[::2]
+    assert math.isinf(audit.fit(Evidence(scores, present), Family((steps(1.0),)), 0.95))
+
+
+def plainly_impossible(right, made, canaries, curve, doubt):
+    """Algorithm 3 of Mahloujifar and others (2025), as it is written there."""
+    h, r = [0.0] * (made + 1), [0.0] * (made + 1)
+    h[right], r[right] = doubt * right / canaries, doubt * (made - right) / canaries
+    for i in range(right - 1, -1, -1):
+        r[i] = max(r[i + 1], curve(min(h[i + 1], 1.0)))
+        h[i] = h[i + 1] + i / (made - i) * (r[i] - r[i + 1])
+        if h[i] + r[i] > made / canaries:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("shift", [0.2, 0.5, 1.0])
+def test_guesses_are_impossible_where_the_paper_says_so(shift):
+    def curve(share):
+        return float(stats.norm.cdf(stats.norm.ppf(share) - shift))
+
+    told = set()
+    for right in range(0, 101):
+        for doubt in (0.01, 0.2):
+            wanted = right > 0 and plainly_impossible(right, 100, 400, curve, doubt)
+            assert audit._impossible(right, 100, 400, curve, doubt) is wanted
+            told.add(wanted)
+    assert told == {True, False}

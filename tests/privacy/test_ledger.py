@@ -91,8 +91,9 @@ def test_equal_releases_are_counted_together_whoever_let_them_out(ledger):
 def test_three_releases_cost_what_one_release_of_three_costs():
     with Ledger() as one, Ledger() as three:
         one.charge([release(count=3)])
+        three.register([release(count=3)], plan="plan")
         for _ in range(3):
-            three.charge([release()])
+            three.charge([release()], plan="plan")
         assert one.spent(DELTA) == three.spent(DELTA)
 
 
@@ -121,9 +122,11 @@ def test_the_order_of_charges_does_not_change_what_is_spent(both):
     first, second = both
     with Ledger() as one, Ledger() as other:
         one.charge(first)
+        other.register(first, plan="plan")
         for row in second:
-            other.charge([row])
+            other.charge([row], plan="plan")
         assert one.spent(DELTA) == other.spent(DELTA) == epsilon_of(*first)
+        assert other.spent_as_planned(DELTA) == other.spent(DELTA)
 
 
 @settings(deadline=None, max_examples=20)
@@ -232,10 +235,11 @@ def test_an_impossible_budget_is_refused_and_not_written(ledger, epsilon, delta)
 
 def test_a_budget_may_be_spent_to_the_last_drop(ledger):
     ledger.allow(epsilon=epsilon_of(release(count=5)), delta=DELTA)
+    ledger.register([release(count=5)], plan="plan")
     for _ in range(5):
-        ledger.charge([release()])
+        ledger.charge([release()], plan="plan")
     with pytest.raises(BudgetExhausted):
-        ledger.charge([release()])
+        ledger.charge([release()], plan="plan")
     assert ledger.spent() == ledger.budgets()["*"].epsilon
 
 
@@ -313,7 +317,7 @@ def test_a_later_budget_counts(ledger):
     ledger.charge([release(count=2)])
     with pytest.raises(BudgetExhausted):
         ledger.charge([release()])
-    ledger.allow(epsilon=epsilon_of(release(count=3)), delta=DELTA)
+    ledger.allow(epsilon=1.1 * epsilon_of(release(count=3)), delta=DELTA)
     assert ledger.charge([release()])
 
 
@@ -336,7 +340,7 @@ def test_a_check_charges_nothing(ledger):
 
 
 def test_a_check_counts_what_was_charged_before(ledger):
-    ledger.allow(epsilon=epsilon_of(release(count=3)), delta=DELTA)
+    ledger.allow(epsilon=1.1 * epsilon_of(release(count=3)), delta=DELTA)
     ledger.check([release(count=3)])
     ledger.charge([release()])
     ledger.check([release(count=2)])
@@ -347,29 +351,27 @@ def test_a_check_counts_what_was_charged_before(ledger):
 @pytest.fixture
 def compositions(monkeypatch):
     """How often the accountant was asked."""
-    calls, real = [], accounting.affordable
-    monkeypatch.setattr(accounting, "affordable", lambda *given: (calls.append(given), real(*given))[1])
+    calls, real = [], accounting.fits
+    monkeypatch.setattr(accounting, "fits", lambda *given: (calls.append(given), real(*given))[1])
     return calls
 
 
 def test_a_plan_checked_as_a_whole_makes_its_charges_cheap(ledger, compositions):
     ledger.allow(epsilon=3, delta=DELTA)
-    ledger.check([release(count=30), release(law="laplace", scale=50.0)])
+    ledger.register([release(count=30), release(law="laplace", scale=50.0)], plan="plan")
     asked = len(compositions)
     assert asked > 0
     for number in range(30):
-        ledger.charge([release(purpose=f"round {number}")], ticket=f"round {number}")
-    ledger.charge([release(law="laplace", scale=50.0)])
+        ledger.charge([release(purpose=f"round {number}")], ticket=f"round {number}", plan="plan")
+    ledger.charge([release(law="laplace", scale=50.0)], plan="plan")
     assert len(compositions) == asked
 
 
 def test_what_goes_beyond_a_checked_plan_is_composed_again(ledger, compositions):
     ledger.allow(epsilon=epsilon_of(release(count=30)), delta=DELTA)
-    ledger.check([release(count=30)])
+    ledger.check([release(count=10)])
     asked = len(compositions)
     ledger.charge([release(count=30)])
-    with pytest.raises(BudgetExhausted):
-        ledger.charge([release(scale=1e6)])
     assert len(compositions) > asked
 
 
@@ -392,7 +394,7 @@ def test_the_same_ticket_pays_once(ledger):
 def test_without_a_ticket_the_same_releases_pay_twice(ledger):
     ledger.charge([release()])
     ledger.charge([release()])
-    assert ledger.spent(DELTA) == epsilon_of(release(count=2))
+    assert ledger.spent_as_planned(DELTA) == epsilon_of(release(count=2)) < ledger.spent(DELTA)
 
 
 @pytest.mark.parametrize(
@@ -448,15 +450,16 @@ def test_a_reopened_ledger_is_the_same(path):
             assert state(again) == before
 
 
-def test_what_several_runs_cost_the_same_people_is_composed(path):
+def test_what_several_runs_cost_the_same_people_adds_up(path):
+    budget = 1.1 * epsilon_of(release(count=5))
     with Ledger(path) as run:
-        run.allow(epsilon=epsilon_of(release(count=5)), delta=DELTA)
+        run.allow(epsilon=budget, delta=DELTA)
         run.charge([release(count=3)], ticket="first run, round 1")
     with Ledger(path) as run:
-        run.allow(epsilon=epsilon_of(release(count=5)), delta=DELTA)
+        run.allow(epsilon=budget, delta=DELTA)
         run.charge([release(count=2)], ticket="second run, round 1")
-        assert run.spent() == epsilon_of(release(count=5))
-        with pytest.raises(BudgetExhausted):
+        assert epsilon_of(release(count=5)) == run.spent_as_planned() < run.spent() <= budget
+        with pytest.raises(BudgetExhausted, match="over plans that are chosen in turn"):
             run.charge([release()], ticket="second run, round 2")
 
 
@@ -675,7 +678,7 @@ def test_a_ledger_opened_to_read_cannot_be_charged(written):
 def test_a_reader_sees_what_is_charged_after_it_opened(written):
     with Ledger(written, mode="read") as reader, Ledger(written) as writer:
         writer.charge([release()])
-        assert reader.spent() == epsilon_of(release(count=2))
+        assert reader.spent_as_planned() == epsilon_of(release(count=2))
         assert reader.head == writer.head
 
 
@@ -792,11 +795,11 @@ def test_what_is_owed_is_on_the_books_beyond_the_budget_and_leaves_room_for_noth
     one = Release(scale=1.0, sensitivity=1.0)
     with Ledger(tmp_path / "ledger.db") as ledger:
         ledger.allow(epsilon=5.0, delta=1e-5)
-        ledger.charge([one])
+        ledger.charge([one], plan="plan")
         with pytest.raises(BudgetExhausted):
             ledger.charge([one, one], ticket="rest")
-        assert ledger.owe([one, one], ticket="rest")
-        assert not ledger.owe([one, one], ticket="rest")
+        assert ledger.owe([one, one], ticket="rest", plan="plan")
+        assert not ledger.owe([one, one], ticket="rest", plan="plan")
         assert ledger.spent(1e-5) == pytest.approx(accounting.epsilon([one] * 3, 1e-5))
         with pytest.raises(BudgetExhausted):
             ledger.charge([Release(scale=1e6, sensitivity=1.0)])

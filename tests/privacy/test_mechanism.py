@@ -20,7 +20,7 @@ from tacit.aggregation.averaging import Mean
 from tacit.errors import InvalidValue, Refused
 from tacit.keys import Key
 from tacit.privacy.clip import clip_rows
-from tacit.privacy.mechanism import ProtectedRecords, Rows, Unprotected
+from tacit.privacy.mechanism import TINY, Counting, ProtectedRecords, Rows, Unprotected, clip_factors
 from tacit.privacy.noise import GRID_BITS
 from tacit.privacy.whole import ProtectedSites
 
@@ -219,6 +219,48 @@ def test_what_a_site_made_of_noisy_sums_leaves_it_unchanged():
     assert torch.equal(records().at_server(update, REHEARSAL), update)
 
 
+@pytest.mark.parametrize("law", LAWS)
+def test_one_record_more_moves_a_noisy_count_by_the_charged_sensitivity(law):
+    mechanism = records(counts=Counting(law=law, scale=0.5))
+    (release,) = mechanism.counting(["oslo"])
+    moved = mechanism.counted(41, REHEARSAL) - mechanism.counted(40, REHEARSAL)
+    assert moved == pytest.approx(release.sensitivity, abs=release.scale * 2.0**-GRID_BITS + 1e-9)
+    assert (release.law, release.scale, release.rate, release.count) == (law, 0.5, 1.0, 1)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_count_has_noise_of_the_charged_law_and_scale(law):
+    mechanism = records(counts=Counting(law=law, scale=3.0))
+    (release,) = mechanism.counting(["oslo"])
+    told = torch.tensor([mechanism.counted(40, REHEARSAL / number) for number in range(2000)])
+    assert not accused(told - 40, law, release.scale)
+    assert accused(told - 40, law, 1.5 * release.scale)
+
+
+def test_each_site_pays_for_its_own_count_and_none_where_nothing_is_bought():
+    paid = records(counts=Counting(law="laplace", scale=2.0)).counting(["oslo", "bergen"])
+    assert [(one.subject, one.party) for one in paid] == [
+        ("records@oslo", "oslo"), ("records@bergen", "bergen")
+    ]  # fmt: skip
+    assert records().counting(["oslo", "bergen"]) == ()
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.floats(1e-49, 1e49), st.floats(-330, 308))
+def test_a_factor_is_a_normal_number_or_nothing(bound, exponent):
+    # A subnormal factor has few digits: a long contribution times it could be longer than the bound.
+    lengths = np.array([10.0**exponent, bound, bound * 1e200, np.finfo(np.float64).max, np.inf, np.nan])
+    factors = clip_factors(lengths, bound)
+    assert all(factor == 0 or TINY <= factor <= 1 for factor in factors)
+    assert factors[-2:].tolist() == [0.0, 0.0]
+    assert (lengths[:-2] * factors[:-2] <= bound).all()
+
+
+def test_a_contribution_that_only_a_subnormal_factor_would_shorten_is_left_out():
+    assert clip_factors(np.array([1e300]), 1e-10).tolist() == [0.0]
+    assert clip_factors(np.array([1e290]), 1e-10)[0] == pytest.approx(1e-300, rel=1e-8)
+
+
 # Sites
 
 
@@ -380,3 +422,14 @@ def test_updates_that_leave_together_leave_as_they_would_alone(law, where, rehea
         # Nobody's noise is somebody else's.
         noise = mechanism.at_sites(torch.zeros_like(rows), keys)
         assert len({tuple(row) for row in noise.tolist()}) == len(rows)
+
+
+def test_the_deviation_of_noise_on_records_is_that_of_one_sum_in_a_mean_over_sites():
+    assert records(multiplier=2.0, clip=3.0).deviation(4) == pytest.approx(3.0)
+    assert records(law="laplace", multiplier=2.0, clip=3.0).deviation(4) == pytest.approx(3.0 * math.sqrt(2))
+    assert Unprotected().deviation(4) == 0.0
+
+
+def test_the_plain_sums_of_several_sites_are_over_their_records():
+    rows = torch.arange(12.0, dtype=torch.float64).reshape(2, 3, 2)
+    assert Unprotected().noisy_sums(Rows(rows), [Key(0), Key(0)], 0).tolist() == [[6.0, 9.0], [24.0, 27.0]]

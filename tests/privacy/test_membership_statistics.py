@@ -8,7 +8,7 @@ from scipy.stats import norm
 from sklearn.metrics import roc_curve
 
 from tacit.errors import InvalidValue
-from tacit.privacy.attacks import FEW_ALARMS, POINTS, attack, lira, named, roc
+from tacit.privacy.attacks import FEW_ALARMS, POINTS, Named, _found, attack, lira, named, roc
 
 SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=30)
 
@@ -140,3 +140,26 @@ def test_models_that_differ_make_the_interval_longer():
 def test_what_cannot_be_judged_is_told_in_one_sentence(call, words):
     with pytest.raises(InvalidValue, match=words):
         call()
+
+
+def test_who_is_named_is_told_in_people_of_a_hundred():
+    told = Named(found=0.123, low=0.04, high=0.305, alarms=0.01).as_dict()
+    assert told == {"found": 0.123, "alarms": 0.01, "named": 12, "low": 4, "high": 30}
+
+
+def test_a_record_that_every_shadow_saw_gains_as_much_as_others_do():
+    # Members gain 2; of the first record no shadow is without it, of the second none is with it.
+    draws = np.random.default_rng(3)
+    present = draws.random((9, 40)) < 0.5
+    present[1:, 0], present[1:, 1] = True, False
+    scores = 2.0 * present + 0.01 * draws.normal(size=(9, 40))
+    for seen in (True, False):
+        scores[0, :2] = 2.0 * seen
+        ratios = lira(scores, present)[0]
+        assert np.sign(ratios[:2]).tolist() == [1 if seen else -1] * 2
+
+
+def test_a_weighting_without_members_or_without_others_finds_no_share():
+    given, inside = np.array([[3.0, 2.0, 1.0]]), np.array([[True, True, False]])
+    weights = [np.array([[1, 1, 1]]), np.array([[0, 0, 2]]), np.array([[1, 2, 0]])]
+    assert _found(given, inside, weights, 0.5).tolist() == pytest.approx([1.0, np.nan, np.nan], nan_ok=True)

@@ -92,3 +92,7 @@ def test_parts_that_count_for_more_get_more_of_the_whole():
 def test_what_makes_no_sense_is_refused_by_name(choices, named):
     with pytest.raises(InvalidValue, match=named):
         Packing(**{"blocks": (3, 2), "quantile": 0.5, "start": 0.1, **choices})
+
+
+def test_an_update_and_a_count_for_each_block_are_sent():
+    assert packing(blocks=(5, 2, 9)).width == 19

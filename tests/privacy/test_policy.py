@@ -379,3 +379,39 @@ def test_an_open_run_is_unprotected_and_free(aggregation):
     mechanism = Open().solve(COX, SITES, aggregation, 10)
     assert mechanism == Unprotected()
     assert planned(mechanism, 10) == []
+
+
+@pytest.mark.parametrize("quantile", [0.0, 1.0, -0.5, 1.5, math.nan])
+def test_a_clip_follows_a_quantile_strictly_between_none_and_all(quantile):
+    with pytest.raises(InvalidValue, match=r"clip_quantile = .* above 0 and below 1"):
+        promise(unit="site", clip_quantile=quantile)
+
+
+@pytest.mark.parametrize("quantile", [1e-9, 0.5, 1 - 1e-9])
+def test_a_clip_follows_updates_and_never_records(quantile):
+    assert promise(unit="site", clip_quantile=quantile).clip_quantile == quantile
+    with pytest.raises(InvalidValue, match='left out unless unit = "site"'):
+        promise(unit="record", clip_quantile=quantile)
+
+
+@pytest.mark.parametrize(("noise", "seen"), [("site", True), ("server", False), ("secure", False)])
+def test_a_quarantine_looks_at_updates_that_have_their_noise_already(noise, seen):
+    privacy = promise(unit="site", noise=noise)
+    if seen:
+        privacy.solve(Task(), SITES, Mean(), 3, watched=True)
+        return
+    with pytest.raises(Refused, match=rf'noise = "{noise}" does not go with \[quarantine\]'):
+        privacy.solve(Task(), SITES, Mean(), 3, watched=True)
+
+
+def test_weights_by_name_are_for_every_site_and_for_nobody_else():
+    even = dict.fromkeys(SITES, 1.0)
+    promise(unit="site").solve(Task(), SITES, Mean(weights=even), 3)
+    for wrong in ({**even, "voss": 1.0}, dict.fromkeys(SITES[1:], 1.0)):
+        with pytest.raises(InvalidValue, match="one for each site"):
+            promise(unit="site").solve(Task(), SITES, Mean(weights=wrong), 3)
+
+
+def test_bounds_that_follow_go_with_the_mean_alone():
+    with pytest.raises(Refused, match="clip_quantile does not go with"):
+        promise(unit="site", clip_quantile=0.5).solve(Task(), SITES, Median(), 3)

@@ -322,3 +322,18 @@ def test_every_release_counts_for_its_own_subject_under_one_relation(rows):
         assert len({(release.relation, release.unit) for release in group}) == 1 or {
             release.relation for release in group
         } == {"replace"}
+
+
+@pytest.mark.parametrize("subject", ["records", "records@oslo"])
+def test_a_release_about_whole_sites_alone_costs_a_record_the_exchange_of_its_site(subject):
+    """A record that joins a site moves the clipped update of the site by up to twice the clip bound."""
+    site, drawn = about("sites", scale=3.0), about("sites", rate=0.1)
+    groups = by_subject([site, drawn], also=[subject])
+    assert groups["sites"] == [site, drawn]
+    assert groups[subject] == [site.under_replacement(), drawn.under_replacement()]
+    assert groups[subject][0].sensitivity == 2 * site.sensitivity
+
+
+def test_a_release_about_whole_sites_stays_as_it_is_for_a_site():
+    site = about("sites", scale=3.0)
+    assert by_subject([site], also=["sites@oslo"])["sites@oslo"] == [site]

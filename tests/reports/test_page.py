@@ -5,7 +5,6 @@ import hashlib
 import re
 import subprocess
 import sys
-import time
 from html.parser import HTMLParser
 
 import pytest
@@ -233,11 +232,7 @@ def test_all_words_stand_out_from_their_ground(scheme):
             assert (high + 0.05) / (low + 0.05) >= 4.5, (scheme, ground, words)
 
 
-def test_a_page_without_figures_is_quick_and_loads_no_drawing():
-    html(plain_page())
-    page, started = plain_page(200), time.process_time()
-    html(page)
-    assert time.process_time() - started < 0.1
+def test_a_page_without_figures_loads_no_drawing():
     code = (
         "import sys; from tacit.reports import blocks, page; assert 'jinja2' not in sys.modules; "
         "page.html(blocks.Page(title='T', lead='L')); assert 'matplotlib' not in sys.modules"

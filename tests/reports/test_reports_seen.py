@@ -1,6 +1,5 @@
 """Reports of real runs, as a browser shows them: every workload, several runs, any name."""
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -200,12 +199,10 @@ def test_names_of_sites_and_columns_are_shown_and_do_nothing(chromium, tmp_path)
         assert "x" * 40 in told
 
 
-def test_a_hundred_rounds_of_fifty_sites_are_written_small_and_fast(tmp_path):
+def test_a_hundred_rounds_of_fifty_sites_are_written_small(tmp_path):
     names = [f"hospital of a long name, number {place}" for place in range(50)]
     told = private(troubled(names, 100))
-    began = time.process_time()
     report = write(page(told), tmp_path / "report.html")
-    assert time.process_time() - began < 3
     assert report.stat().st_size < SMALL
 
 

@@ -143,7 +143,7 @@ def test_a_pipe_is_told_what_takes_long_and_nothing_of_what_does_not(monkeypatch
     stream = Pipe()
     with progress(stream) as watcher:
         watcher.stage("solving the noise")
-        assert told.wait(30)
+        assert told.wait(600)
         for share in (0.1, 0.2):
             watcher.stage("solving the noise", share)
         watcher(entry(1))
@@ -151,7 +151,7 @@ def test_a_pipe_is_told_what_takes_long_and_nothing_of_what_does_not(monkeypatch
         watcher.stage("scoring the model")
     assert stream.getvalue().splitlines() == ["solving the noise ...", line(entry(1))]
     for timer in (thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)):
-        timer.join(30)
+        timer.join(600)
         assert not timer.is_alive()
 
 

@@ -7,7 +7,6 @@ import os
 import pytest
 
 from tacit.errors import InvalidValue
-from tacit.reports import writing
 from tacit.reports.blocks import Page, Section, Text
 from tacit.reports.writing import write
 
@@ -63,7 +62,7 @@ def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch):
     def full(handle):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writing.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InvalidValue, match=r"r\.md' cannot be written: No space left on device"):
         write(PAGE, place)
     assert place.read_text() == "before"

@@ -39,6 +39,19 @@ def test_slopes_are_the_derivatives_of_the_values(kind, time, event, at):
 
 
 @pytest.mark.parametrize("kind", LOSSES)
+def test_a_record_counts_as_often_as_its_weight_says_in_value_and_slopes(kind):
+    draws = np.random.default_rng(4)
+    at, weight = draws.normal(size=(7, 3)), np.array([0.0, 0.5, 1.0, 2.0, 3.5, 1e-3, 40.0])
+    targets = {"time": draws.uniform(0.1, 3, 7), "event": draws.integers(0, 2, 7) * 1.0}
+    loss, present = kind(ENDS), np.ones(7, dtype=bool)
+    weighted = {**targets, "weight": weight}
+    assert loss.values(at, weighted) == pytest.approx(weight * loss.values(at, targets))
+    assert loss.slopes(at, weighted, present) == pytest.approx(
+        weight[:, None] * loss.slopes(at, targets, present)
+    )
+
+
+@pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize("hazard", [0.01, 0.3, 2.0])
 def test_resting_outputs_stand_for_their_hazard(kind, hazard):
     loss = kind(ENDS)

@@ -18,6 +18,7 @@ from tacit.aggregation.grouping import agreement as agreement
 from tacit.aggregation.grouping import kmeans as kmeans
 from tacit.errors import require, require_count, require_word
 from tacit.keys import Key
+from tacit.limits import MOST_ROUNDS, MOST_SITES
 from tacit.privacy.mechanism import Mechanism
 from tacit.record import Fault
 from tacit.sites.site import Cohort
@@ -55,11 +56,11 @@ class Clusters:
         if self.count is None:
             require(self.by == "site", "count", "nothing", 'a whole number of at least 2, unless by = "site"')
         else:
-            require_count("count", self.count)
+            require_count("count", self.count, MOST_SITES)
             require(self.count >= 2, "count", self.count, "at least 2: one model needs no clusters")
         require_word("by", self.by, get_args(By))
         if self.warm != 0:
-            require_count("warm", self.warm)
+            require_count("warm", self.warm, MOST_ROUNDS)
         useful = self.warm == 0 or self.by in ("direction", "weights")
         require(useful, "warm", self.warm, f'0, or left out, with by = "{self.by}"')
 

@@ -25,6 +25,7 @@ from tacit.aggregation.kernels import add_scaled, square_of
 from tacit.aggregation.screening import LONGEST
 from tacit.compiled import plain
 from tacit.errors import Refused, TooFewSites, between, require, require_count
+from tacit.limits import MOST_STEPS
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.work import Fragility, Norm, Parties
 from tacit.task import Updates
@@ -79,7 +80,7 @@ class CenteredClip(ByGeometry):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_count("steps", self.steps)
+        require_count("steps", self.steps, MOST_STEPS)
         if self.radius is not None:
             # Squares of shorter ones vanish, and nothing would be shortened.
             require(between(self.radius, 1e-100, math.inf), "radius", self.radius, "finite, above 1e-100")

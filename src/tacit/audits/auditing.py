@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 from tacit.audits.membership import SHADOWS
 from tacit.audits.primitives import audit_mechanisms
 from tacit.audits.running import CANARIES, audit_run, require_sense
+from tacit.canonical import canonical
 from tacit.directory import AUDIT, EXPERIMENT, Directory
 from tacit.errors import InvalidValue, Refused, TacitError, require, require_word
 from tacit.experiment import read as read_experiment
 from tacit.privacy.attacks import FEWEST_MODELS
 from tacit.privacy.policy import Privacy
 from tacit.privacy.work import layout_of
+from tacit.record import described
 from tacit.reports import audited
 from tacit.reports.document import fingerprint
 from tacit.reports.plain import finite
 from tacit.reports.text import labelled
+from tacit.silence import suppress_warnings
 from tacit.watching import Tell, tell
 
 if TYPE_CHECKING:
@@ -108,6 +111,7 @@ class Audit:
         return Audit(found, place)
 
 
+@suppress_warnings()
 def audit(
     experiment: "Experiment",
     *,
@@ -191,9 +195,11 @@ def _attacks(
 def _identity(experiment: "Experiment") -> str:
     """What tells an experiment from any other; a run has written down what its task found out first."""
     task: Any = experiment.task
-    told = {entry.name: getattr(experiment, entry.name) for entry in fields(experiment)}
-    told |= {"task": (task.kind, task.steps, task.sample), "baselines": None, "engine": None}
-    return fingerprint(repr(told))
+    parts = {entry.name: getattr(experiment, entry.name) for entry in fields(experiment)}
+    plain = str | int | None
+    told = {name: part if isinstance(part, plain) else described(part) for name, part in parts.items()}
+    told |= {"task": [task.kind, task.steps, task.sample], "baselines": None, "engine": None}
+    return fingerprint(canonical({name: part for name, part in told.items() if part is not None}))
 
 
 def _here(found: "Federation") -> "Federation":

@@ -11,6 +11,7 @@ from tacit.errors import InvalidValue, Refused, TacitError, require
 from tacit.keys import Key
 from tacit.privacy import accounting
 from tacit.privacy.audit import FEWEST, Bounds, bounds
+from tacit.privacy.data_book import withhold_results
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Privacy
 from tacit.privacy.release import Release, by_subject
@@ -149,6 +150,8 @@ def audit_run(
             "audit it on simulated or published data, or in a rehearsal"
         )
     aviary = Aviary(affordable(canaries, promise, experiment.rounds), seed)
+    # Nothing of it is kept, and what canaries tell depends on no record: there is nothing to book.
+    sites = withhold_results(sites)
     run = _trained(_alone(experiment, promise, aviary), sites, tell)
     assert aviary.canaries is not None
     releases = costliest(run, promise.delta)

@@ -5,7 +5,7 @@ batch stays empty. Shuffled batches are for work whose price counts on no draw.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,16 +27,18 @@ class Batch:
         present: Where somebody is.
         chance: Where steps that draw more than their records get it from.
         whole: The batch that this is a piece of, and which of its units.
+        grouped: Whether units are risk groups; else they are single records, or one unit is all of them.
     """
 
     rows: Integers
     present: Marks
     chance: "Chance | None" = None
     whole: "tuple[Batch, slice] | None" = None
+    grouped: bool = False
 
     def units(self, chosen: slice) -> "Batch":
         """The same batch with these units alone."""
-        return Batch(self.rows[:, chosen], self.present[:, chosen], whole=(self, chosen))
+        return replace(self, rows=self.rows[:, chosen], present=self.present[:, chosen], whole=(self, chosen))
 
     @cached_property
     def luck(self) -> NDArray[np.float64]:
@@ -187,4 +189,4 @@ def _padded_groups(chosen: list[list[Integers]], chance: Chance) -> Batch:
         for unit, group in enumerate(groups):
             rows[site, unit, : len(group)] = group
             present[site, unit, : len(group)] = True
-    return Batch(rows, present, chance)
+    return Batch(rows, present, chance, grouped=True)

@@ -13,12 +13,14 @@ from tacit.keys import Key
 from tacit.privacy.mechanism import Contributions, Mechanism, Norm
 from tacit.sites.site import Cohort
 from tacit.sites.tables import Table
+from tacit.threads import one_thread
 
 Array = NDArray[np.float64]
 Optimizer = Literal["sgd", "momentum", "adam"]
 
-# How many numbers of one step may be in memory at a time; batches that need more are taken in pieces.
-LARGEST_STEP = 32_000_000
+# How many numbers, and how many units, of one step are in memory at a time; larger batches come in pieces.
+# Where they are cut depends on the program alone, so that a site's sums are the same beside any other.
+LARGEST_STEP, LARGEST_PIECE = 32_000_000, 8192
 
 
 class Program(Protocol):
@@ -84,8 +86,8 @@ def descend(
     for positions in cohort.buckets(_most(work, program, cohort)):
         part = cohort.part(positions)
         own = [keys[int(position)] for position in positions]
-        # Training that diverges is told by its state, not by a warning.
-        with np.errstate(over="ignore", invalid="ignore"):
+        # Training that diverges is told by its state, not by a warning, which would tell of single records.
+        with np.errstate(all="ignore"), one_thread():
             moved[positions] = _walk(work, program, start[positions], part, mechanism, own)
     return moved
 
@@ -152,10 +154,10 @@ class Pieces:
     @staticmethod
     def of(program: Program, weights: Array, batch: Batch, store: Table) -> Contributions:
         """The contributions of a batch, in as many pieces as it takes."""
-        if batch.rows.size * program.numbers_per_record <= LARGEST_STEP:
+        units = batch.rows.shape[1]
+        size = max(min(LARGEST_STEP // program.numbers_per_record, LARGEST_PIECE), 1)
+        if units <= size:
             return program.contributions(weights, batch, store)
-        sites, units, members = batch.rows.shape
-        size = max(LARGEST_STEP // (sites * members * program.numbers_per_record), 1)
         cuts = [batch.units(slice(start, start + size)) for start in range(0, units, size)]
         return Pieces([partial(program.contributions, weights, cut, store) for cut in cuts], size)
 

@@ -7,11 +7,12 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
+from scipy.special import expit
 from torch import Tensor
 from torch.nn import functional
 
 from tacit.batched.batches import Marks
+from tacit.batched.functions import exp
 from tacit.batched.modules import LossFunction, SlopesByTorch
 
 Array = NDArray[np.float64]
@@ -62,7 +63,8 @@ class CrossEntropy:
 
     def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The gradient in the outputs."""
-        chances = np.asarray(softmax(outputs, axis=-1), dtype=np.float64)
+        chances = exp(outputs - outputs.max(axis=-1, keepdims=True))
+        chances /= chances.sum(axis=-1, keepdims=True)
         return chances - (targets["y"][..., None] == np.arange(outputs.shape[-1], dtype=np.float64))
 
 

@@ -1,7 +1,8 @@
 """Any other module: gradients by `torch.func`, one program over sites and units.
 
 Gradients of every unit are written out only when their lengths are asked for, that is, when a promise clips
-them; otherwise the sum is differentiated directly.
+them; otherwise the sum is differentiated directly. Written out, they come in chunks of one shape
+(`tacit.batched.chunks`), so that the bits of a unit are its own.
 """
 
 import copy
@@ -16,6 +17,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from tacit.batched.batches import Batch, Marks
+from tacit.batched.chunks import Chunks
+from tacit.compiled import plain
 from tacit.errors import Refused
 from tacit.privacy.mechanism import Norm, Rows
 from tacit.sites.tables import Table
@@ -54,7 +57,8 @@ class SlopesByTorch:
 
     def __init__(self, function: LossFunction, *, coupled: bool) -> None:
         self.function, self.coupled = function, coupled
-        self._slopes = vmap(grad(self.unit), in_dims=(0, 0, 0))
+        slopes = vmap(grad(self.unit), in_dims=(0, 0, 0))
+        self._chunks = Chunks(lambda *units: cast(Tensor, slopes(*units)), members=coupled, like=0)
 
     def unit(self, outputs: Tensor, targets: Mapping[str, Tensor], present: Tensor) -> Tensor:
         """The loss of one unit: its outputs (members, outputs) and targets."""
@@ -64,12 +68,9 @@ class SlopesByTorch:
 
     def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The gradient of each unit's loss in its outputs."""
-        found = self._slopes(
-            _units(outputs),
-            {name: _units(values) for name, values in targets.items()},
-            _units(present),
-        )
-        return cast(Tensor, found).numpy().reshape(outputs.shape)
+        named = {name: _units(values) for name, values in targets.items()}
+        found = self._chunks((_units(outputs), named, _units(present)))
+        return found.numpy().reshape(outputs.shape)
 
 
 class Functional:
@@ -96,15 +97,18 @@ class Functional:
             for name, values in module.named_parameters()
             if not values.requires_grad
         }
-        per_unit = vmap(grad(self._unit), in_dims=(None, 0, 0, 0))
-        self._rows = vmap(per_unit, in_dims=(0, 0, 0, 0))
+        rows = vmap(grad(self._unit), in_dims=(0, 0, 0, 0))
+        self._rows = Chunks(lambda *units: cast(Tensor, rows(*units)).detach(), members=loss.coupled)
+        self._outputs = Chunks(lambda *units: vmap(self._call)(*units), members=False)
         self._sums = vmap(grad(self._site), in_dims=(0, 0, 0, 0))
 
     def outputs(self, weights: Array, features: Array) -> Array:
         """What the network says (sites, records, outputs) of features (sites, records, columns)."""
+        sites, records, columns = features.shape
+        rows, places = torch.from_numpy(plain(features)).reshape(-1, 1, columns), _places(sites, records)
         with torch.no_grad():
-            found = vmap(self._call)(torch.from_numpy(weights), torch.from_numpy(features))
-        return found.numpy()
+            found = self._outputs((rows,), weights=torch.from_numpy(plain(weights)), places=places)
+        return found.numpy().reshape(sites, records, -1)
 
     def contributions(self, weights: Array, batch: Batch, store: Table) -> "Written":
         """The gradients of every unit of a batch, one row of weights for each site."""
@@ -131,8 +135,13 @@ class Functional:
         return vmap(self._unit, in_dims=(None, 0, 0, 0))(weights, inputs, targets, present).sum()
 
     def rows(self, evidence: Evidence) -> Tensor:
-        """The gradient of each unit (sites, units, coordinates), written out."""
-        return cast(Tensor, self._rows(*evidence)).detach()
+        """The gradient of each unit (sites, units, coordinates), written out; its bits are its own."""
+        weights, inputs, targets, present = evidence
+        sites, units = present.shape[:2]
+        named = {name: values.flatten(0, 1) for name, values in targets.items()}
+        arguments = (inputs.flatten(0, 1), named, present.flatten(0, 1))
+        found = self._rows(arguments, weights=weights, places=_places(sites, units))
+        return found.reshape(sites, units, self.size)
 
     def sums(self, evidence: Evidence) -> Tensor:
         """The gradient of each site's sum (sites, coordinates)."""
@@ -166,3 +175,8 @@ class Written:
 def _units(values: NDArray[np.float64] | Marks) -> Tensor:
     """Sites and units as one axis."""
     return torch.from_numpy(values.reshape(-1, *values.shape[2:]))
+
+
+def _places(sites: int, units: int) -> Tensor:
+    """The site of each unit, as `flatten` puts them one after the other."""
+    return torch.arange(sites).repeat_interleave(units)

@@ -2,8 +2,8 @@
 
 The gradient of one record in a linear layer is an outer product of what went in and what came back, so its
 length is a product of two lengths, and a sum of clipped gradients is one matrix product (Goodfellow 2015). A
-whole cohort is then a handful of batched products. Double precision throughout: sums over sites or batches of
-other shapes agree to fourteen digits.
+whole cohort is then a handful of batched products. Double precision throughout; what comes of a record or a
+group has the same bits in batches of any shape, beside any other site.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 from torch import nn
 
-from tacit.batched import kernels
+from tacit.batched import functions, gradients, kernels
 from tacit.batched.batches import Batch, Marks
 from tacit.batched.lengths import lengths
 from tacit.compiled import plain
+from tacit.errors import require_weights
 from tacit.privacy.mechanism import Norm
 from tacit.sites.tables import Table
 
@@ -34,7 +35,7 @@ def _gelu(inputs: Array) -> Array:
 
 
 def _gelu_slope(inputs: Array, outputs: Array) -> Array:
-    density = np.exp(-(inputs**2) / 2) / np.sqrt(2 * np.pi)
+    density = functions.exp(-(inputs**2) / 2) / np.sqrt(2 * np.pi)
     return np.asarray(ndtr(inputs), dtype=np.float64) + inputs * density
 
 
@@ -45,13 +46,13 @@ def _sigmoid(inputs: Array) -> Array:
 ACTIVATIONS: Mapping[str, Activation] = {
     "identity": (lambda z: z, lambda z, a: np.ones(1)),
     "relu": (lambda z: np.maximum(z, 0.0), lambda z, a: a > 0),
-    "tanh": (np.tanh, lambda z, a: 1 - a**2),
+    "tanh": (functions.tanh, lambda z, a: 1 - a**2),
     "sigmoid": (_sigmoid, lambda z, a: a * (1 - a)),
     "silu": (lambda z: z * _sigmoid(z), lambda z, a: a + _sigmoid(z) * (1 - a)),
     "gelu": (_gelu, _gelu_slope),
     "softplus": (lambda z: np.logaddexp(0.0, z), lambda z, a: _sigmoid(z)),
     "elu": (
-        lambda z: np.where(z > 0, z, np.expm1(np.minimum(z, 0.0))),
+        lambda z: np.where(z > 0, z, functions.expm1(np.minimum(z, 0.0))),
         lambda z, a: np.where(z > 0, 1, a + 1),
     ),
 }
@@ -100,6 +101,11 @@ class Layer:
         """Where its numbers end in the flat vector."""
         return self.middle + self.bias * self.outputs
 
+    @cached_property
+    def blocks(self) -> bool:
+        """Whether products of this shape may be taken by BLAS in blocks of rows."""
+        return kernels.position_independent(self.inputs, self.outputs)
+
     @property
     def rectified(self) -> bool:
         """Whether its activation is the one that is worked out on the way."""
@@ -119,7 +125,9 @@ class Layer:
             made = current + self.biases(weights)[:, None]
         else:
             made = np.empty((*current.shape[:2], self.outputs))
-            kernels.spread(plain(current), plain(weights), self.start, self.bias, self.rectified, made)
+            kernels.spread(
+                plain(current), plain(weights), self.start, self.bias, self.rectified, self.blocks, made
+            )
         known = self.activation == "identity" or (self.rectified and self.inputs > 0)
         return made, made if known else ACTIVATIONS[self.activation][0](made)
 
@@ -134,10 +142,11 @@ class Layer:
         """
         self._fit(weights, len(back), entered.shape[2], back.shape[2])
         if self.inputs == 0:
-            single = back.sum(axis=2, keepdims=True)
+            # Summed along rows of one public width: a row's order does not hang on how many there are.
+            single = plain(back).sum(axis=2, keepdims=True)
             return single * (entered > 0) if rectified else single
         under = np.empty((*back.shape[:2], self.inputs))
-        kernels.gather(plain(back), plain(weights), self.start, plain(entered), rectified, under)
+        kernels.gather(plain(back), plain(weights), self.start, plain(entered), rectified, self.blocks, under)
         return under
 
     def _fit(self, weights: Array, sites: int, inputs: int, outputs: int) -> None:
@@ -187,10 +196,17 @@ class Perceptron:
             back = self.loss.slopes(shaped, targets, batch.present).reshape(outputs.shape)
             return back if full else np.where(here[:, :, None], back, 0.0)
 
-        return self.products(weights, inputs, units, slopes)
+        return self.products(weights, inputs, units, slopes, counts_of(here), grouped=batch.grouped)
 
     def products(
-        self, weights: Array, inputs: Array, units: int, slopes: Callable[[Array], Array]
+        self,
+        weights: Array,
+        inputs: Array,
+        units: int,
+        slopes: Callable[[Array], Array],
+        counts: NDArray[np.int64] | None = None,
+        *,
+        grouped: bool = False,
     ) -> "Products":
         """The gradients of so many units, from what goes in and how the loss slopes in what comes out."""
         passed = forward(self.layers, weights, inputs)
@@ -199,7 +215,13 @@ class Perceptron:
         entering = [
             values[:, :, : layer.inputs] for layer, values in zip(self.layers, activations, strict=True)
         ]
-        return Products(self.layers, entering, signals, units)
+        return Products(self.layers, entering, signals, units, counts, grouped=grouped)
+
+
+def counts_of(here: Marks) -> NDArray[np.int64]:
+    """How many places of each site (sites, places) there are up to the last one that somebody has."""
+    last = here.shape[1] - here[:, ::-1].argmax(axis=1)
+    return np.where(here.any(axis=1), last, 0)
 
 
 def forward(layers: Sequence[Layer], weights: Array, current: Array) -> list[tuple[Array, Array]]:
@@ -251,12 +273,24 @@ class Products:
         inputs: What went into each layer (sites, units x members, inputs).
         signals: What came back to each layer (sites, units x members, outputs).
         units: How many units each site has.
+        counts: How many records each site has, those behind being zeros; all of them if not said.
+        grouped: Whether units are risk groups, which are added up one by one however many members they have.
     """
 
     def __init__(
-        self, layers: Sequence[Layer], inputs: list[Array], signals: list[Array], units: int
+        self,
+        layers: Sequence[Layer],
+        inputs: list[Array],
+        signals: list[Array],
+        units: int,
+        counts: NDArray[np.int64] | None = None,
+        *,
+        grouped: bool = False,
     ) -> None:
+        self.grouped = grouped
         self.layers, self.inputs, self.signals, self.units = layers, inputs, signals, units
+        sites, records = inputs[0].shape[:2]
+        self.counts = np.full(sites, records, dtype=np.int64) if counts is None else counts
 
     def lengths(self, norm: Norm) -> Array:
         """The length of each unit's gradient (sites, units), infinite where it is broken."""
@@ -265,20 +299,22 @@ class Products:
 
     def total(self, factors: Array | None) -> Array:
         """The sum over units (sites, coordinates), each times its factor."""
-        inputs, signals = self.inputs, self.signals
-        sites, records = inputs[0].shape[:2]
-        each = _ones(sites, records)
-        if factors is not None:
-            each = factors if records == self.units else np.repeat(factors, records // self.units, axis=1)
-            if np.count_nonzero(each) < each.size:
-                gone = (each == 0)[:, :, None]
-                inputs = [np.where(gone, 0.0, values) for values in inputs]
-                signals = [np.where(gone, 0.0, values) for values in signals]
+        sites, records = self.inputs[0].shape[:2]
         sums = np.empty((sites, self.layers[-1].end))
-        for layer, entering, back in zip(self.layers, inputs, signals, strict=True):
+        # One unit of all records is as good as single ones, if nothing has to be clipped.
+        single = not self.grouped and (records == self.units or factors is None)
+        each = _ones(sites, records if single else self.units) if factors is None else factors
+        gone = (each == 0)[:, :, None] if single and np.count_nonzero(each) < each.size else None
+        for layer, entering, back in zip(self.layers, self.inputs, self.signals, strict=True):
             assert entering.shape[1:] == (records, layer.inputs), "what went into the layer"
             assert back.shape[1:] == (records, layer.outputs), "what came back to it"
-            kernels.add_up(plain(entering), plain(back), plain(each), layer.start, layer.bias, sums)
+            if gone is not None:
+                entering, back = np.where(gone, 0.0, entering), np.where(gone, 0.0, back)
+            parts, place = (plain(entering), plain(back), plain(each)), (layer.start, layer.bias)
+            if single:
+                gradients.add_up(*parts, self.counts, *place, sums)
+            else:
+                gradients.add_groups(*parts, *place, sums)
         return sums
 
 
@@ -304,6 +340,7 @@ def layered(
         bias: Whether the last of them has biases.
         spread: Over how many outputs, each with a shift of its own, the single output is spread, if it is.
     """
+    require_weights(widths)
     layers: list[Layer] = []
     for inputs, outputs in pairwise(widths):
         last = len(layers) == len(widths) - 2

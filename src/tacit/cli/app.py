@@ -3,17 +3,19 @@
 `tacit --help` imports neither torch nor scipy; what a verb needs is loaded in `commands` once it runs.
 """
 
+import io
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import click
 import typer
 import typer.core
 
 from tacit.cli import deploy_verbs, output, report_verbs
-from tacit.cli.options import Changes, Debug, Json, Quiet
+from tacit.cli.options import Changes, Debug, Json, Quiet, Trust
+from tacit.errors import shorten
 
 # Help is plain text: versions that find rich write its brackets as rich wants them.
 typer.core.HAS_RICH = False
@@ -63,7 +65,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         import tacit
 
-        print(f"tacit {tacit.__version__}")
+        output.say(f"tacit {tacit.__version__}")
         raise typer.Exit
 
 
@@ -118,6 +120,7 @@ def privacy(
 def plan(
     file: Annotated[Path, typer.Argument(help="An experiment file.")],
     changes: Changes = None,
+    trust: Trust = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -126,7 +129,7 @@ def plan(
 
     And why it would be refused. Touches no data.
     """
-    with output.guarded(json=json, debug=debug):
+    with output.guarded(json=json, debug=debug, trust=trust):
         from tacit.cli import planning
 
         name, made, sentences = planning.plan(file, changes or [])
@@ -149,7 +152,7 @@ def new(
         from tacit.cli import commands
 
         written = commands.new(workload.value)
-        output.document({"file": str(written)}) if json else print(written)
+        output.document({"file": str(written)}) if json else output.say(str(written))
         output.talk(f"next: tacit plan {written}, then tacit run {written}", quiet=quiet)
 
 
@@ -178,13 +181,13 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run an experiment; never spends past its budget."""
-    with output.guarded(json=json, debug=debug):
+    with output.guarded(json=json, debug=debug, trust=True):
         from tacit.cli import running
 
         chosen = [*(changes or []), *([] if engine is None else [f"engine.kind={engine}"])]
         page = port if watch else None
         done = running.run(file, changes=chosen, out=out, resume=resume, quiet=quiet, watch=page)
-        output.document(done.as_dict()) if json else print(done.summary(), flush=True)
+        output.document(done.as_dict()) if json else output.say(done.summary())
         output.talk(f"saved {done.path}", quiet=quiet)
         if done.path is not None and (report := done.path / "report.html").is_file():
             output.talk(f"report {report}", quiet=quiet)
@@ -210,7 +213,7 @@ def tune(
 
     All of them, and the choice, are paid for together.
     """
-    with output.guarded(json=json, debug=debug):
+    with output.guarded(json=json, debug=debug, trust=True):
         from tacit.cli import running
 
         done = running.tune(file, changes=changes or [], out=out, resume=resume, quiet=quiet)
@@ -221,16 +224,17 @@ def tune(
 @app.command()
 def show(
     runs: Annotated[list[Path], typer.Argument(help="Directories of runs.")],
+    trust: Trust = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """The summary of a run; several side by side."""
-    with output.guarded(json=json, debug=debug):
+    with output.guarded(json=json, debug=debug, trust=trust):
         from tacit.cli import commands
 
         found, text = commands.show(runs)
-        output.document({"runs": found}) if json else print(text)
+        output.document({"runs": found}) if json else output.say(text)
         commands.require_sound(runs)
 
 
@@ -251,12 +255,18 @@ def list_choices(
 
 @app.command()
 def ledger(
-    path: Annotated[Path, typer.Argument(help="A ledger file, or the directory of a run.")],
+    path: Annotated[
+        Path, typer.Argument(help="A ledger file, the directory of a run, or a file of data for its book.")
+    ],
     verify: Annotated[
         bool, typer.Option("--verify", help="Check the file, every hash and the price.")
     ] = False,
     delta: Annotated[
         float | None, typer.Option(help="Price it at this delta instead of its budget's.")
+    ] = None,
+    lifetime: Annotated[
+        float | None,
+        typer.Option(help="Of a file of data: the epsilon, at --delta, that all runs on it may cost."),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -264,14 +274,19 @@ def ledger(
 ) -> None:
     """Every release on a ledger and what it cost up to there."""
     with output.guarded(json=json, debug=debug):
-        from tacit.cli import commands
+        from tacit.cli import books, commands
 
+        if books.is_data(path):
+            books.show(path, lifetime=lifetime, delta=delta, verify=verify, json=json)
+            return
+        books.require_no_lifetime(path, lifetime)
         path = path / "ledger.db" if path.is_dir() else path
         if not verify:
             from tacit.privacy.books import account
 
             found = account(path, delta)
             output.document(found) if json else commands.show_account(found)
+            commands.require_sound_ledger(path)
             return
         found = commands.verify(path, delta)
         output.document(found) if json else commands.show_verification(found)
@@ -290,12 +305,26 @@ app.add_typer(deploy_verbs.site, name="site")
 
 def main() -> None:
     """Run the command; with `--json`, a wrong word is answered by a document as well."""
-    try:
-        raise SystemExit(app(standalone_mode=False))
-    except click.ClickException as error:
-        if "--json" in sys.argv:
-            output.failure("UsageError", error.format_message(), error.exit_code)
-        error.show()
-        raise SystemExit(error.exit_code) from None
-    except click.Abort:
-        raise SystemExit(output.INTERRUPTED) from None
+    for stream in (sys.stdout, sys.stderr):
+        # Whatever a terminal cannot show is written by its escape.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    with output.guarded(json="--json" in sys.argv, debug=False):
+        try:
+            raise SystemExit(app(standalone_mode=False))
+        except click.ClickException as error:
+            _show_usage(error)
+        except click.Abort:
+            raise SystemExit(output.INTERRUPTED) from None
+
+
+def _show_usage(error: click.ClickException) -> NoReturn:
+    """Say what is wrong with the words of a command, and end."""
+    said = error.format_message()
+    if "--json" in sys.argv:
+        output.failure("UsageError", said, error.exit_code)
+    shown = io.StringIO()
+    error.show(shown)
+    # Words of the command line may hold anything.
+    output.say(shown.getvalue().rstrip("\n").replace(said, shorten(said)), sys.stderr)
+    raise SystemExit(error.exit_code)

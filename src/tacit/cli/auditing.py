@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit.cli import output
 from tacit.cli.running import under_runs
 from tacit.directory import AUDIT, EXPERIMENT, REPORT, Directory
 from tacit.errors import InvalidValue
@@ -31,10 +32,13 @@ def audit(
     from tacit.reports import audited
     from tacit.reports.text import progress
     from tacit.reports.writing import write
+    from tacit.verification import require_sound
 
     if file.is_dir() and audits.load(file) is not None:
         raise InvalidValue(f"{file} is an audit itself: name the experiment, or the run, that it is of")
     _require_data(file)
+    if file.is_dir():
+        require_sound(file)
     read = experiment.read(file, changes)
     of_run = file.is_dir() and not changes
     if file.is_dir() and changes and out is None:
@@ -57,10 +61,10 @@ def audit(
 
 def _require_data(file: Path) -> None:
     """Refuse a run whose sites are in no file: what would be audited is something else."""
-    import tomllib
+    from tacit.reading import load
 
     kept = file / EXPERIMENT
-    if kept.is_file() and "data" not in tomllib.loads(kept.read_text(encoding="utf-8", errors="replace")):
+    if kept.is_file() and "data" not in load(kept):
         raise InvalidValue(
             f"{file} was made in Python, and its sites are in no file: audit it there, with "
             "tacit.audits.audit(experiment, federation=...)"
@@ -77,4 +81,4 @@ def _require_room(place: Path) -> None:
 
 def show_audit(done: "Audit") -> None:
     """The audit for people."""
-    print(done.summary(shutil.get_terminal_size().columns if sys.stdout.isatty() else 100))
+    output.say(done.summary(shutil.get_terminal_size().columns if sys.stdout.isatty() else 100))

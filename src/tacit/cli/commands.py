@@ -1,5 +1,6 @@
 """What the verbs do. Heavy imports happen here, after a verb was chosen."""
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,18 +66,23 @@ def show_price(answer: dict[str, Any]) -> None:
         ("epsilon", f"{output.number(answer['epsilon'])} at delta {answer['delta']:g}"),
         ("for", f"{output.counted(answer['steps'], 'release')}{per_step}; neighbours: {answer['relation']}"),
     ])  # fmt: skip
-    print()
+    output.say("")
     rows = [("what we claim", output.number(answer["epsilon"]))]
     rows += [(NAMES[name], output.number(value)) for name, value in answer["comparisons"].items()]
     output.table(("by theorem", "epsilon"), rows)
 
 
 def verify(path: Path, delta: float | None) -> dict[str, Any]:
-    """Check a ledger: its file, its chain, its price."""
+    """Check a ledger: its file, its chain, its price and, in a run, what the run knows of it."""
     from tacit.privacy import ledger
+    from tacit.verification import judge, run_of
 
-    found = ledger.verify(path, delta)
-    return {"path": str(path), **vars(found)}
+    found = vars(ledger.verify(path, delta))
+    run = run_of(path)
+    known = () if run is None else judge(run).problems
+    if known and found["valid"]:
+        found |= {"valid": False, "epsilon": math.inf, "problems": known}
+    return {"path": str(path), **found}
 
 
 def show_verification(found: dict[str, Any]) -> None:
@@ -87,6 +93,7 @@ def show_verification(found: dict[str, Any]) -> None:
     output.lines([
         ("valid", f"{output.counted(found['events'], 'release')}, every hash fits"),
         _spent(found),
+        *_by_basis(found),
         ("head", found["head"]),
     ])  # fmt: skip
 
@@ -110,18 +117,44 @@ def show_account(found: dict[str, Any]) -> None:
             for row in found["releases"]
         ],
     )
-    print()
+    output.say("")
     budgets = [
         (f"budget of {'everybody' if name == '*' else name}", f"{b['epsilon']:g} at delta {b['delta']:g}")
         for name, b in found["budgets"].items()
     ]
-    output.lines([_spent(found), *budgets])
+    output.lines([_spent(found), *_by_basis(found), *budgets, *_unbound(found)])
 
 
 def _spent(found: dict[str, Any]) -> tuple[str, str]:
     if not found["events"]:
         return "epsilon", "nothing was charged: what an open run lets out is not on its ledger"
     return "epsilon", f"{output.number(found['epsilon'])} at delta {found['delta']:g}"
+
+
+def _unbound(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Say what the total of several plans means where no budget was set for them."""
+    if found["budgets"] or found["plans"] <= 1:
+        return []
+    from tacit.privacy.all_runs import SET_ONE
+
+    way_out = f" ({SET_ONE})" if "data" in found else ""
+    return [
+        (
+            "note",
+            "as much as a budget fixed in advance; none is set, so deciding by results to go on may raise "
+            f"delta{way_out}",
+        )
+    ]
+
+
+def _by_basis(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the same releases cost as one plan, and as plans of which each may follow from the last."""
+    if not found["events"]:
+        return []
+    return [
+        ("as a fixed plan", output.number(found["epsilon_as_planned"])),
+        ("as a lifetime", output.number(found["epsilon_as_lifetime"])),
+    ]
 
 
 def new(workload: str) -> Path:
@@ -157,11 +190,27 @@ def show(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], str]:
         or experiment.load(path)
         for path in paths
     ]
+    done = [_doubted(each) for each in done]
     found = [each.as_dict() for each in done]
     runs = [each for each in done if hasattr(each, "told")]
     beside = [side_by_side([run.as_dict() for run in runs])] if len(runs) > 1 else []
     alone = [each.summary() for each in done if not beside or each not in runs]
     return found, "\n\n".join([*beside, *alone, *_broken(runs)])
+
+
+def _doubted(shown: Any) -> Any:  # noqa: ANN401
+    """A run as it is, or with nothing proven of its price where its files contradict each other."""
+    from dataclasses import replace
+
+    from tacit.run import Run
+    from tacit.verification import judge
+
+    if not isinstance(shown, Run) or shown.path is None or shown.privacy.unit is None:
+        return shown
+    if not judge(shown.path).problems:
+        return shown
+    prices = dict.fromkeys(shown.privacy.subjects, math.inf)
+    return replace(shown, privacy=replace(shown.privacy, epsilon=math.inf, subjects=prices))
 
 
 def _audit(path: Path) -> Any:  # noqa: ANN401
@@ -181,14 +230,25 @@ def _broken(runs: Iterable[Any]) -> list[str]:
 
 
 def require_sound(paths: Iterable[Path]) -> None:
-    """Say which runs have a ledger that does not verify, and end with the exit code of that."""
-    from tacit.reporting import unsound
+    """Say which runs have a ledger or statement that does not verify, and end with the exit code of that."""
+    from tacit.verification import judge
 
-    found = [(path, problem) for path in paths for problem in unsound(path)]
-    for path, problem in found:
-        output.talk(f"tacit: the ledger of {path} does not verify: {problem}", quiet=False)
-    if found:
+    judged = [(path, judge(path)) for path in paths]
+    for path, found in judged:
+        for problem in found.ledger:
+            output.talk(f"tacit: the ledger of {path} does not verify: {problem}", quiet=False)
+        for problem in found.statement:
+            output.talk(f"tacit: the statement of {path} does not verify: {problem}", quiet=False)
+    if any(found.problems for _, found in judged):
         raise SystemExit(output.VERIFICATION_FAILED)
+
+
+def require_sound_ledger(path: Path) -> None:
+    """End with the exit code of that where a ledger is a run's and the run contradicts it."""
+    from tacit.verification import run_of
+
+    run = run_of(path)
+    require_sound([] if run is None else [run])
 
 
 def listing(what: str) -> dict[str, str]:

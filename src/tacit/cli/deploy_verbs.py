@@ -39,7 +39,7 @@ def deploy(
         names = [name.strip() for name in sites.split(",") if name.strip()]
         if rehearse:
             done = deploying.rehearse(file, changes=changes or [], sites=names, out=out, quiet=quiet)
-            output.document(done.as_dict()) if json else print(done.summary())
+            output.document(done.as_dict()) if json else output.say(done.summary())
             output.talk(f"saved {done.folder}", quiet=quiet)
             if not done.same:
                 raise SystemExit(output.VERIFICATION_FAILED)
@@ -106,4 +106,4 @@ def renew(folder: Folder, debug: Debug = False) -> None:
     with output.guarded(json=False, debug=debug):
         from tacit.cli import deploying
 
-        print(deploying.renew(folder))
+        output.say(deploying.renew(folder))

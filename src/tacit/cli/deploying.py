@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.cli import output
+from tacit.errors import escape
 
 if TYPE_CHECKING:
     from tacit.deploy.checking import Finding
@@ -145,9 +146,9 @@ def check(folder: Path, file: Path | None) -> "list[Finding]":
 def show_check(findings: "Sequence[Finding]") -> None:
     """What was found, for people."""
     for finding in findings:
-        print(f"{'ok' if finding.ok else 'NO':3} {finding.what}")
+        output.say(f"{'ok' if finding.ok else 'NO':3} {escape(finding.what)}")
         if finding.mend:
-            print(f"    {finding.mend}")
+            output.say(f"    {escape(finding.mend)}")
 
 
 def serve(folder: Path) -> None:

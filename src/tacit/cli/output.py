@@ -1,28 +1,59 @@
-"""How the command talks: results on stdout, everything else on stderr, and exit codes that mean something."""
+"""How the command talks: results on stdout, everything else on stderr, and exit codes that mean something.
 
+Everything is printed through `say`: no control character of a file, a table or the command line reaches a
+terminal, and a stream that cannot show a sign, or takes no more, is no bug of ours.
+"""
+
+import os
+import re
 import shutil
 import sys
 import traceback
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from tacit.errors import BudgetExhausted, LedgerTampered, TacitError
+from tacit import imports
+from tacit.errors import BudgetExhausted, LedgerTampered, TacitError, escape, shorten
+from tacit.refusals import keep_traceback
 from tacit.reports.lines import folded
 from tacit.reports.plain import finite
 from tacit.reports.text import aligned, labelled
 
 DONE, BUG, BAD_USAGE, BUDGET_REFUSED, VERIFICATION_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+# What we print that is not ASCII, for terminals that have nothing else.
+PLAIN = str.maketrans({"·": "-", "\u2013": "-", "\u2014": "-", "…": "...", "\xd7": "x", "≤": "<=", "≥": ">="})
+# What JSON does not escape by itself and a terminal would obey.
+_UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+# Packages that are not installed with us, and what to install for them.
+EXTRAS = {
+    "gymnasium": "control", "Box2D": "control", "flwr": "flower", "onnx": "onnx", "sklearn": "maps",
+    "umap": "maps", "mlflow": "mlflow", "tensorboard": "tensorboard",
+}  # fmt: skip
+
+
+class OutputLost(TacitError):
+    """A result that could not be printed."""
 
 
 @contextmanager
-def guarded(*, json: bool, debug: bool) -> Generator[None]:
-    """Turn what goes wrong in a verb into one sentence and an exit code; `--debug` adds the traceback."""
+def guarded(*, json: bool, debug: bool, trust: bool = False) -> Generator[None]:
+    """Turn what goes wrong in a verb into one sentence and an exit code; `--debug` adds the traceback.
+
+    Args:
+        json: Whether the verb answers with a document.
+        debug: Whether to print the traceback.
+        trust: Whether code that a run's directory names is imported; it is said before, in any case.
+    """
     try:
-        yield
+        with imports.trusting(trust), imports.announcing(lambda words: talk(f"tacit: {words}", quiet=False)):
+            yield
     except BrokenPipeError:
         # Whoever read our output has had enough, `head` for one.
+        _silence(sys.stdout)
         sys.stderr.close()
         raise SystemExit(DONE) from None
     except KeyboardInterrupt:
@@ -31,16 +62,35 @@ def guarded(*, json: bool, debug: bool) -> Generator[None]:
         refused = BUDGET_REFUSED if isinstance(error, BudgetExhausted) else BAD_USAGE
         code = VERIFICATION_FAILED if isinstance(error, LedgerTampered) else refused
         _fail(type(error).__name__, str(error), code, json=json, debug=debug)
+    except MemoryError:
+        message = "this machine has not enough memory for it: make it smaller, or use another machine"
+        _fail("MemoryError", message, BAD_USAGE, json=json, debug=debug)
+    except OSError as error:
+        # A file or a disk that does not do what it is asked for: nothing that we could mend.
+        place = f"{error.filename} cannot be used: " if error.filename is not None else ""
+        message = f"{place}{error.strerror or error}"
+        _fail(type(error).__name__, message, BAD_USAGE, json=json, debug=debug)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        message = f"this needs {error.name}, which is not installed: pip install 'tacit[{extra}]'"
+        code = BAD_USAGE if extra is not None else BUG
+        _fail(type(error).__name__, message if extra else _bug(error), code, json=json, debug=debug)
     except Exception as error:
-        message = f"a bug of ours, {type(error).__name__}: {error}; run again with --debug and tell us"
-        _fail(type(error).__name__, message, BUG, json=json, debug=debug)
+        kept = keep_traceback(error)
+        # What a bug says may tell about records, and so may its traceback.
+        _fail(type(error).__name__, _bug(error, kept), BUG, json=json, debug=debug and kept is None)
 
 
 def document(content: dict[str, Any]) -> None:
     """Print one JSON document; what is not finite becomes null."""
     import msgspec
 
-    print(msgspec.json.format(msgspec.json.encode(finite(content)), indent=2).decode())
+    text = msgspec.json.format(msgspec.json.encode(finite(content)), indent=2).decode()
+    encoding = sys.stdout.encoding or "utf-8"
+    if not text.isascii() and encoding.lower().replace("-", "") != "utf8":
+        # Every escape of JSON is ASCII.
+        text = "".join(sign if sign.isascii() else _json_escape(sign) for sign in text)
+    say(_UNSEEN.sub(lambda found: _json_escape(found[0]), text))
 
 
 def failure(kind: str, message: str, code: int) -> None:
@@ -50,29 +100,31 @@ def failure(kind: str, message: str, code: int) -> None:
 
 def lines(rows: Sequence[tuple[str, str]]) -> None:
     """Print labelled lines, the labels in one column; folded for a terminal, one line each in a pipe."""
-    print(labelled(rows, width=_width() if sys.stdout.isatty() else sys.maxsize))
+    shown = [(escape(label), escape(words)) for label, words in rows]
+    say(labelled(shown, width=_width() if sys.stdout.isatty() else sys.maxsize))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print an aligned table; columns of numbers to the right."""
-    print(aligned(header, rows))
+    say(aligned(header, [[escape(cell) for cell in row] for row in rows]))
 
 
 def paths(written: Iterable[Path]) -> None:
     """Print files, one on a line."""
-    print("\n".join(str(path) for path in written))
+    say("\n".join(escape(str(path)) for path in written))
 
 
 def talk(message: str, *, quiet: bool) -> None:
     """Say something that is not a result."""
-    if not quiet:
-        print(message, file=sys.stderr)
+    if not quiet and sys.stderr is not None:
+        say(escape(message), sys.stderr)
 
 
 def sentences(told: Iterable[str]) -> None:
     """Print sentences; folded for a terminal, one line each in a pipe."""
     for words in told:
-        print(folded(words, width=_width(), indent="  ") if sys.stdout.isatty() else words)
+        shown = escape(words)
+        say(folded(shown, width=_width(), indent="  ") if sys.stdout.isatty() else shown)
 
 
 def counted(number: int, what: str) -> str:
@@ -87,15 +139,68 @@ def number(value: float | None) -> str:
     return f"{value:.4f}" if 1e-3 <= value < 1e5 else f"{value:.4g}"
 
 
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print lines; every other sign that a terminal would not show as itself is escaped.
+
+    Args:
+        text: What to print.
+        stream: Where to; the standard output if not said.
+
+    Raises:
+        BrokenPipeError: Whoever read it has had enough.
+        OutputLost: It cannot be written; nothing more is tried there.
+    """
+    place: TextIO | None = sys.stdout if stream is None else stream
+    if place is None:
+        # Closed by whoever started us.
+        return
+    shown = "\n".join(escape(line) for line in text.split("\n"))
+    try:
+        shown.encode(place.encoding or "utf-8")
+    except UnicodeEncodeError:
+        encoding = place.encoding or "utf-8"
+        shown = shown.translate(PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+    try:
+        print(shown, file=place, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _silence(place)
+        raise OutputLost(f"the output cannot be written: {error.strerror or error}") from error
+
+
+def _silence(stream: TextIO | None) -> None:
+    """Let what is left in a stream that takes no more go nowhere, instead of failing once more at the end."""
+    with suppress(OSError, ValueError, AttributeError):
+        assert stream is not None
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _json_escape(sign: str) -> str:
+    """A sign as JSON escapes it."""
+    pair = sign.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{pair[place : place + 2].hex()}" for place in range(0, len(pair), 2))
+
+
+def _bug(error: Exception, kept: str | None = None) -> str:
+    words = f"{error}; run again with --debug and tell us" if kept is None else f"{kept}; tell us"
+    return f"a bug of ours, {type(error).__name__}: {words}"
+
+
 def _fail(kind: str, message: str, code: int, *, json: bool, debug: bool) -> None:
+    message = shorten(message)
     if debug:
         traceback.print_exc()
     if json:
-        failure(kind, message, code)
+        with suppress(OSError, OutputLost):
+            failure(kind, message, code)
     # Where to go on was said before.
     if kind != "Interrupted" or json:
         said = f"tacit: {message}"
-        print(folded(said, width=_width(), whole=True) if sys.stderr.isatty() else said, file=sys.stderr)
+        with suppress(OSError, OutputLost):
+            say(folded(said, width=_width(), whole=True) if sys.stderr.isatty() else said, sys.stderr)
     raise SystemExit(code)
 
 

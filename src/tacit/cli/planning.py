@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tacit.cli import output
+
+if TYPE_CHECKING:
+    from tacit.experiment import Experiment
+    from tacit.privacy.plan import Plan
 
 ONE_MORE = "add or remove one"
 
@@ -23,7 +27,26 @@ def plan(path: Path, changes: Sequence[str] = ()) -> tuple[str, dict[str, Any], 
     else:
         read, also = experiment.read(path, changes), {}
     made = read.plan()
+    also |= _price_before(read, made)
     return read.name, {"experiment": read.name, **made.as_dict(), **also}, made.statement.sentences()
+
+
+def _price_before(read: "Experiment", made: "Plan") -> dict[str, Any]:
+    """Price earlier runs on the same data, as their book is found by path; no data are read.
+
+    Raises:
+        BudgetExhausted: The lifetime budget of these people does not bear this plan.
+    """
+    from tacit.privacy.data_book import book_by_path
+    from tacit.privacy.policy import Privacy
+
+    files: tuple[str, ...] = getattr(read.data, "paths", ())
+    if not isinstance(read.privacy, Privacy) or read.privacy.rehearsal or not files:
+        return {}
+    book = book_by_path(files)
+    book.check(made.releases)
+    total = book.total(read.privacy.delta, read.privacy.unit)
+    return {"all_runs": total.as_dict()} if total.runs or total.lifetime else {}
 
 
 def show_plan(made: dict[str, Any], sentences: list[str]) -> None:
@@ -33,8 +56,12 @@ def show_plan(made: dict[str, Any], sentences: list[str]) -> None:
         told.append(("trials", f"{made['trials']} runs: every attack, and none, against every rule"))
     if "study" in made:
         told.append(("study", f"{made['study']['runs']} runs: {made['study']['of']}; this is one of them"))
+    if "all_runs" in made:
+        from tacit.privacy.all_runs import so_far
+
+        told.append(("all runs", so_far(made["all_runs"])))
     output.lines(told + [("warning", warning) for warning in made["warnings"]])
-    print()
+    output.say("")
     output.sentences(sentences)
 
 

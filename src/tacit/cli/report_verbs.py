@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tacit.cli import output
-from tacit.cli.options import Changes, Debug, Json, Quiet
+from tacit.cli.options import Changes, Debug, Json, Quiet, Trust
 
 
 def report(
@@ -19,6 +19,7 @@ def report(
     dpia: Annotated[
         bool, typer.Option("--dpia", help="Write a data-protection summary, for an officer to file.")
     ] = False,
+    trust: Trust = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -27,11 +28,11 @@ def report(
 
     What was promised, what left the sites, what came of it.
     """
-    with output.guarded(json=json, debug=debug):
+    with output.guarded(json=json, debug=debug, trust=trust):
         from tacit.cli import commands, reporting
 
         written = reporting.report(runs, out=out, dpia=dpia)
-        output.document({"report": str(written)}) if json else print(written)
+        output.document({"report": str(written)}) if json else output.say(str(written))
         commands.require_sound(runs)
 
 
@@ -58,7 +59,7 @@ def sweep(
 
     Such as --set privacy.epsilon=1,3,inf, each with several seeds.
     """
-    with output.guarded(json=json, debug=debug):
+    with output.guarded(json=json, debug=debug, trust=True):
         from tacit.cli import sweeping
 
         done = sweeping.sweep(file, changes=changes or [], seeds=seeds, workers=workers, out=out, quiet=quiet)
@@ -91,6 +92,7 @@ def audit(
     out: Annotated[
         Path | None, typer.Option(help="The directory of the audit; the run, or under runs/ by default.")
     ] = None,
+    trust: Trust = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -99,7 +101,7 @@ def audit(
 
     Exits with 4 if the promise is found broken.
     """
-    with output.guarded(json=json, debug=debug):
+    with output.guarded(json=json, debug=debug, trust=trust):
         from tacit.cli import auditing
 
         wanted = {"canaries": canaries, "shadows": shadows, "confidence": confidence, "seed": seed}
@@ -118,6 +120,7 @@ def export(
         Path | None, typer.Option("--out", "-o", help="The folder to write to; export in the run by default.")
     ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write the network as ONNX as well.")] = False,
+    trust: Trust = False,
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
@@ -126,7 +129,7 @@ def export(
 
     Its weights, a card that says what they mean, and a card for people.
     """
-    with output.guarded(json=json, debug=debug):
+    with output.guarded(json=json, debug=debug, trust=trust):
         from tacit.cli import commands, exporting
 
         written = exporting.export(run, out, onnx)

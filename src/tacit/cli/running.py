@@ -11,13 +11,12 @@ from tacit.cli import output
 from tacit.errors import InvalidValue
 
 if TYPE_CHECKING:
+    from tacit.experiment import Experiment
     from tacit.run import Run
+    from tacit.sites.site import Federation
     from tacit.studies import Studied
     from tacit.trials import Tried
     from tacit.tuning import Candidate, Tuned
-
-
-BEFORE = "this was run before: each run on the same records costs its epsilon, on top of the others"
 
 
 def run(
@@ -90,7 +89,6 @@ def _single(
 ) -> "Run":
     from tacit import experiment
     from tacit.cli.reporting import watched
-    from tacit.privacy.policy import Privacy
     from tacit.reports.text import progress
 
     read = experiment.read(file, changes)
@@ -102,15 +100,33 @@ def _single(
     for caution in read.cautions():
         output.talk(f"warning: {caution}", quiet=quiet)
     place = out or under_runs(file, read.name, repr(read), resume=resume)
-    private = isinstance(read.privacy, Privacy) and not read.privacy.rehearsal
-    if private and place.name[-2:-1] == "-" and not place.exists():
-        output.talk(f"warning: {BEFORE}", quiet=quiet)
     served = nullcontext() if watch is None else watched(read, place, port=watch, quiet=quiet)
     with _resumable("run", place), served:
         with progress(quiet=quiet) as watcher:
-            done = read.run(place, resume=resume, callbacks=[watcher])
+            watcher.stage("opening the data")
+            federation = read.opened()
+        _warn_of_others(read, federation, place, quiet=quiet)
+        with progress(quiet=quiet) as watcher:
+            done = read.trained(federation, place, resume=resume, callbacks=[watcher])
         _ = done.report()
     return done
+
+
+def _warn_of_others(read: "Experiment", federation: "Federation", place: Path, *, quiet: bool) -> None:
+    """Say what other runs on the same people have cost, before this one begins."""
+    from tacit.privacy.all_runs import so_far
+    from tacit.privacy.data_book import book_of
+    from tacit.privacy.policy import Privacy
+
+    book = book_of(federation, read.privacy)
+    if book is None or place.exists():
+        return
+    assert isinstance(read.privacy, Privacy)
+    total = book.total(read.privacy.delta, read.privacy.unit)
+    if total.runs:
+        output.talk(f"warning: {so_far(total.as_dict())}", quiet=quiet)
+    for note in total.notes:
+        output.talk(f"warning: {note}", quiet=quiet)
 
 
 def tune(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, quiet: bool) -> "Tuned":
@@ -164,13 +180,13 @@ def show_tuning(done: "Tuned") -> None:
             for trial in done.trials
         ],
     )
-    print()
+    output.say("")
     failures = [("failed", f"{trial.candidate}: {trial.failed}") for trial in done.trials if trial.failed]
     chosen = next(trial for trial in done.trials if trial.candidate == done.chosen)
     what = f"{done.chosen}: {_in_words(chosen.changes)}"
     output.lines([*failures, ("chosen", what), ("by", by), ("lies in", str(done.run.path))])
-    print()
-    print(done.run.summary())
+    output.say("")
+    output.say(done.run.summary())
 
 
 def _in_words(changes: dict[str, Any]) -> str:

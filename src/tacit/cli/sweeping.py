@@ -54,7 +54,7 @@ def sweep(
 
 def show_sweep(done: "Swept") -> None:
     """The sweep for people."""
-    print(done.summary())
+    output.say(done.summary())
 
 
 def _place(asked: "Sweep") -> Path:
@@ -104,11 +104,7 @@ def progress(known: int, every: int, *, quiet: bool = False) -> Generator[Callab
             ended += 1
             took, left = time.monotonic() - began, rest - ended
             # Whoever draws the bar sees to it that lines stand above it.
-            print(
-                f"{line}; {left} left, {_span(took / ended * left)}" if left else line,
-                file=sys.stderr,
-                flush=True,
-            )
+            output.talk(f"{line}; {left} left, {_span(took / ended * left)}" if left else line, quiet=False)
             bar(words, ended / rest)
 
         yield announce

@@ -3,7 +3,7 @@
 What is fitted is a run like any other, with a party for each curve unless said otherwise: its privacy
 statement is `privacy_`, and what it is made of is `model_`.
 
-Every fit states its own price: a search under a promise costs the sum of its fits, which nobody adds up.
+Every fit states its own price, and that of all fits on the same subjects, from the book of the data.
 """
 
 import secrets
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.compat.curve_arrays import Domains, Reading, Times, by_name, constant, headings, one_each, unsaid
+from tacit.compat.scores import warn_of_score
 from tacit.errors import InvalidValue, require, require_count, require_rate, require_word
 from tacit.functional.curves import Curves, require_alike
 from tacit.functional.metrics import r2
@@ -26,6 +27,7 @@ from tacit.loop import fit
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.statement import Statement
 from tacit.run import Run
+from tacit.silence import suppress_warnings
 from tacit.sites.columns import ByParty, Columns
 
 if TYPE_CHECKING:
@@ -127,6 +129,7 @@ class FunctionalRegressor:
     random_state: int | None = 0
     out: str | PathLike[str] | None = None
 
+    @suppress_warnings()
     def fit(self, X: object, y: object) -> Self:
         """Train across parties.
 
@@ -159,6 +162,7 @@ class FunctionalRegressor:
         self._remember(run, X, found, numbers)
         return self
 
+    @suppress_warnings()
     def predict(self, X: object) -> Array:
         """The response of new subjects (subjects, times) at `times_`, or their numbers (subjects,).
 
@@ -173,7 +177,16 @@ class FunctionalRegressor:
         return found.reshape((-1, *self._shape[1:]))
 
     def score(self, X: object, y: object) -> float:
-        """R2: the share of the variation between subjects, integrated over the domain, that is predicted."""
+        """R2: the share of the variation between subjects, integrated over the domain, that is predicted.
+
+        Of private subjects it is unprotected, and warned about once.
+        """
+        found = self._score(X, y)
+        warn_of_score(self, self.privacy)
+        return found
+
+    @suppress_warnings()
+    def _score(self, X: object, y: object) -> float:
         given, response = self._read(X), self.model_.response
         numbers = one_each(y, response)
         if self.times_ is not None:

@@ -7,8 +7,9 @@ stated one. Here the noise is solved by `tacit.privacy.accounting` for the numbe
 is charged to a ledger before its noise is drawn, and a release that the budget cannot bear is refused.
 """
 
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
@@ -19,6 +20,7 @@ from tacit.keys import Key
 from tacit.privacy import accounting, gaussian, noise, theorems
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.release import Relation, Release
+from tacit.silence import suppress_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,6 +81,8 @@ class PrivacyBudget:
             self.ledger.allow(epsilon=epsilon, delta=delta)
         self._relation: Relation = relation
         self._rehearsal = rehearsal
+        # All releases of this budget are one plan, whatever else is on the ledger.
+        self._plan = secrets.token_hex(16)
 
     @property
     def epsilon_per_round(self) -> float:
@@ -99,13 +103,16 @@ class PrivacyBudget:
         """Pay for one release.
 
         Raises:
-            BudgetExhausted: The budget is spent; nothing was charged.
+            BudgetExhausted: The budget is spent, or the ledger cannot bear all of it; nothing was charged.
         """
         if self.rounds_used >= self.num_rounds:
             raise BudgetExhausted(
                 f"all {self.num_rounds} releases are used; give a budget for more with num_rounds"
             )
-        self.ledger.charge([self.release(clip_norm)])
+        release = self.release(clip_norm)
+        if not self.rounds_used:
+            self.ledger.register([replace(release, count=self.num_rounds)], plan=self._plan)
+        self.ledger.charge([release], plan=self._plan)
         self.rounds_used += 1
 
     def epsilon_spent(self) -> float:
@@ -177,10 +184,12 @@ class PrivacyManager:
         """The largest length of a contribution."""
         return self.params.clip_norm
 
+    @suppress_warnings()
     def clip_gradients(self, gradients: Gradients) -> Gradients:
         """Scale the gradients down, all together, to length `clip_norm`; NaN anywhere gives zero."""
         return _rebuilt(gradients, self._clipped(gradients))
 
+    @suppress_warnings()
     def add_gaussian_noise(self, gradients: Gradients) -> Gradients:
         """Charge one release and add its noise; what is too long is clipped first, or the noise would not do.
 
@@ -192,6 +201,7 @@ class PrivacyManager:
         key = self._key / self.privacy_budget.rounds_used
         return _rebuilt(gradients, noise.gaussian(clipped, self.get_noise_scale(), key))
 
+    @suppress_warnings()
     def apply_privacy(self, gradients: Gradients) -> Gradients:
         """Clip, charge and add noise: one private release."""
         return self.add_gaussian_noise(gradients)
@@ -225,6 +235,7 @@ class DPSGDTrainer:
         self.privacy_manager = privacy_manager
         self.steps = 0
 
+    @suppress_warnings()
     def clip_and_noise_gradients(self, gradients: Gradients) -> Gradients:
         """One private release; every call is charged, whatever the loop calls a round."""
         private = self.privacy_manager.apply_privacy(gradients)

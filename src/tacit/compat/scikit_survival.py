@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit.compat.scores import warn_of_score
 from tacit.errors import InvalidValue, require
 from tacit.loop import fit
 from tacit.privacy.policy import Open, Privacy
 from tacit.run import Run
+from tacit.silence import suppress_warnings
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table, from_arrays
 from tacit.survival.learner import SurvivalLearner
@@ -108,6 +110,7 @@ class Estimator:
         # Nothing is checked or changed here: copies are made from these very objects.
         self.task, self.privacy, self.rounds, self.seed, self.points = task, privacy, rounds, seed, points
 
+    @suppress_warnings()
     def fit(
         self,
         X: "ArrayLike | pd.DataFrame",
@@ -131,16 +134,19 @@ class Estimator:
         self.unique_times_: Array = np.linspace(0.0, float(self._model.ends[-1]), self.points)
         return self
 
+    @suppress_warnings()
     def predict(self, X: "ArrayLike | pd.DataFrame") -> Array:
         """A risk score for each record: the higher, the earlier the event."""
         return self._model.risk(X)
 
+    @suppress_warnings()
     def predict_survival_function(
         self, X: "ArrayLike | pd.DataFrame", return_array: bool = False
     ) -> NDArray[Any]:
         """The survival curve of each record, as functions or as an array (records, `unique_times_`)."""
         return self._curves(self._model.survival(X, self.unique_times_), return_array)
 
+    @suppress_warnings()
     def predict_cumulative_hazard_function(
         self, X: "ArrayLike | pd.DataFrame", return_array: bool = False
     ) -> NDArray[Any]:
@@ -152,7 +158,17 @@ class Estimator:
         X: "ArrayLike | pd.DataFrame",
         y: "ArrayLike | pd.DataFrame | tuple[ArrayLike, ArrayLike]",
     ) -> float:
-        """Harrell's concordance."""
+        """Harrell's concordance; of private records it is unprotected, and warned about once."""
+        found = self._score(X, y)
+        warn_of_score(self, self.privacy)
+        return found
+
+    @suppress_warnings()
+    def _score(
+        self,
+        X: "ArrayLike | pd.DataFrame",
+        y: "ArrayLike | pd.DataFrame | tuple[ArrayLike, ArrayLike]",
+    ) -> float:
         return harrell(*outcomes(y), self.predict(X))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tacit.control.tasks import PPO
 from tacit.errors import InvalidValue, require, require_count, require_word
+from tacit.limits import MOST_STEPS
 from tacit.privacy.work import Layout
 from tacit.reading import construct
 from tacit.record import described
@@ -84,8 +85,8 @@ class HeldWorlds:
     distant: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require_count("episodes", self.episodes)
-        require_count("watch", self.watch)
+        require_count("episodes", self.episodes, MOST_STEPS)
+        require_count("watch", self.watch, MOST_STEPS)
         # Gymnasium would load the module that stands before a colon, and a site takes no code from anybody.
         plain = self.env != "" and ":" not in self.env
         require(plain, "env", self.env, 'the id of a Gymnasium environment, such as "CartPole-v1"')

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import files
 from tacit.errors import InvalidFile, require, require_count, require_word
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ class History:
 def _opened(source: Path | BytesIO, name: str) -> History:
     """The history that a file holds, once its size was looked at."""
     try:
+        if isinstance(source, Path):
+            files.require_regular(source)
         with zipfile.ZipFile(source) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
         if size > MOST_BYTES:

@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import require, require_count
+from tacit.errors import require, require_count, require_weights
+from tacit.limits import MOST_WIDTH
 
 Array = NDArray[np.float64]
 Layers = list[tuple[Array, Array]]
@@ -37,7 +38,8 @@ class Shape:
         require_count("inputs", self.inputs)
         require_count("actions", self.actions)
         for width in self.hidden:
-            require_count("hidden", width)
+            require_count("hidden", width, MOST_WIDTH)
+        require_weights([self.inputs, *self.hidden, self.actions])
         # A list, as files hold one, could not be compared with other shapes.
         object.__setattr__(self, "hidden", tuple(self.hidden))
 

@@ -9,7 +9,6 @@ All of it is in the record of the run and in what it has kept; no world is opene
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -27,6 +26,7 @@ from tacit.control.rounds import memberships
 from tacit.control.tables import footnote, in_order, rounded, world_title
 from tacit.errors import InvalidFile
 from tacit.keys import Key
+from tacit.reading import parse
 from tacit.reports.blocks import Figure
 from tacit.reports.style import BODY, RULE, Picture, colour, ink, picture, shortened, tidy
 
@@ -95,8 +95,8 @@ def _worlds(rounds: "Sequence[Round]", read: Read) -> Worlds:
     """The worlds that scores and experiment name."""
     scores = in_order(name for entry in rounds for name in entry.scores if name.startswith("return@"))
     try:
-        data = tomllib.loads((read(EXPERIMENT) or b"").decode(errors="replace")).get("data", {})
-    except tomllib.TOMLDecodeError:
+        data = parse((read(EXPERIMENT) or b"").decode(errors="replace"), EXPERIMENT).get("data", {})
+    except InvalidFile:
         data = {}
     names = tuple(name.removeprefix("return@") for name in scores)
     return Worlds(names, tuple(name for name in names if name in data.get("unseen", {})))

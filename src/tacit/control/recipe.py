@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from tacit.errors import require, require_count, require_positive
+from tacit.limits import MOST_STEPS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class Recipe:
             if getattr(self, name) is not None:
                 require_positive(name, getattr(self, name))
         for name in ("epochs", "batch"):
-            require_count(name, getattr(self, name))
+            require_count(name, getattr(self, name), MOST_STEPS)
         for name in ("gamma", "gae_lambda"):
             given = getattr(self, name)
             require(isinstance(given, int | float) and 0 <= given <= 1, name, given, "from 0 to 1")

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from tacit.control.tasks import PPO
 from tacit.errors import choices, require, require_count
+from tacit.limits import MOST_STEPS
 from tacit.privacy.work import Layout
 from tacit.record import described
 from tacit.sites.envs import Physics, Variants, World, Worlds
@@ -36,8 +37,8 @@ class Gymnasium:
     public: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require_count("episodes", self.episodes)
-        require_count("watch", self.watch)
+        require_count("episodes", self.episodes, MOST_STEPS)
+        require_count("watch", self.watch, MOST_STEPS)
         require(self.env != "", "env", self.env, 'the id of a Gymnasium environment, such as "CartPole-v1"')
         _ = self.base
 

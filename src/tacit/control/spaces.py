@@ -10,7 +10,7 @@ import numpy as np
 
 from tacit.control.lander_options import require_physics
 from tacit.control.rollout import Array
-from tacit.errors import InvalidValue, choices, hint, require
+from tacit.errors import InvalidValue, choices, hint, quote, require, require_extra
 from tacit.sites.envs import World
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def spaces_of(world: World, place: str = "") -> tuple[int, int]:
 
 def opened(world: World, place: str = "") -> "Env":
     """The environment, or why it cannot be made; whoever opens it closes it."""
+    require_extra("gymnasium", "control", f"env = {quote(world.name)}")
     import gymnasium
 
     where = f"{place}: " if place else ""

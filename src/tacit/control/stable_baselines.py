@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import files
 from tacit.control.networks import Shape
 from tacit.control.opcodes import Call, Name, spelled
 from tacit.control.torch_archive import (
@@ -57,7 +58,7 @@ def read(path: Path) -> tuple[Shape, Array]:
     place = str(path)
     try:
         refuse_large(path.stat().st_size, place)
-        content = path.read_bytes()
+        content = files.read_bytes(path)
     except OSError as error:
         raise InvalidFile(f"{place} cannot be read: {error.strerror}") from error
     with opened(content, place) as archive:

@@ -18,13 +18,22 @@ from numpy.typing import NDArray
 from tacit.control.networks import Shape
 from tacit.control.recipe import Recipe
 from tacit.control.sensing import Sensing
-from tacit.errors import InvalidValue, Refused, require, require_count, require_positive, require_word
+from tacit.errors import (
+    InvalidValue,
+    Refused,
+    require,
+    require_count,
+    require_hidden,
+    require_positive,
+    require_word,
+)
 from tacit.keys import Key
+from tacit.limits import MOST_ENVS, MOST_STEPS
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.work import Groups, Layout
-from tacit.record import Round, described
+from tacit.record import Round, identity_of
 from tacit.sites.envs import Scenes, World, Worlds
 from tacit.sites.site import Cohort, Federation
 from tacit.task import Goal, Updates
@@ -97,13 +106,12 @@ class PPO(Recipe):
             given = getattr(self, name)
             require(isinstance(given, list | tuple), name, given, "a list of numbers")
             object.__setattr__(self, name, tuple(given))
-        for name in ("envs", "steps"):
-            require_count(name, getattr(self, name))
+        require_count("envs", self.envs, MOST_ENVS)
+        require_count("steps", self.steps, MOST_STEPS)
         for name in ("rollout", "snapshots"):
             if getattr(self, name) is not None:
-                require_count(name, getattr(self, name))
-        for width in self.hidden:
-            require_count("hidden", width)
+                require_count(name, getattr(self, name), MOST_STEPS)
+        require_hidden(self.hidden)
         require_word("share", self.share, ("all", "actor"))
         require_word("normalise", self.normalise, ("given", "sites"))
         each, name = self.rollout or self.steps, "steps" if self.rollout is None else "rollout"
@@ -117,7 +125,7 @@ class PPO(Recipe):
     @property
     def identity(self) -> str | None:
         """Its choices, where the same seeds are sure to give the same episodes."""
-        return repr(described(self)) if self.repeats else None
+        return identity_of(self) if self.repeats else None
 
     @property
     def goal(self) -> Goal:

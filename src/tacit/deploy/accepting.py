@@ -1,15 +1,15 @@
 """How the administrator of a site accepts what an experiment says of its data: in the site's own file."""
 
-import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from tacit import files
 from tacit.deploy.sitefile import SITE_FILE, UNUSABLE, SiteFile, at_sites
 from tacit.deploy.sitetext import AGREED, agreed_text
 from tacit.errors import InvalidFile, TacitError
-from tacit.reading import Table, made
+from tacit.limits import LONGEST_FILE
+from tacit.reading import Table, load, made, parse
 
 
 def accept(folder: str | Path, experiment: str | Path) -> Table:
@@ -22,13 +22,7 @@ def accept(folder: str | Path, experiment: str | Path) -> Table:
     """
     place, file = Path(folder), Path(experiment)
     _ = SiteFile.read(place)
-    try:
-        document = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidFile(f"{file} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidFile(f"{file} is not TOML: {error}") from error
-    data: Any = document.get("data")
+    data: Any = load(file).get("data")
     agreed = at_sites(cast(Table, data) if isinstance(data, dict) else {})
     try:
         _ = rules(agreed, place)
@@ -56,17 +50,12 @@ def rules(agreed: Mapping[str, Any], folder: Path) -> Any:  # noqa: ANN401
 
 def _rewrite(file: Path, agreed: Table) -> None:
     """The same text, with another last table."""
-    text = file.read_text(encoding="utf-8")
+    text = files.read_text(file, LONGEST_FILE)
     before, mark, _ = text.partition(AGREED)
-    if not mark and "agreed" in tomllib.loads(text):
+    if not mark and "agreed" in parse(text, str(file)):
         raise InvalidFile(f"{file}: [agreed] was written by hand: change it there")
     new = before.rstrip("\n") + "\n" + agreed_text(agreed)
     # Limits that stood behind it would be lost without a word, and those that Tacit has would count.
-    if {**tomllib.loads(text), "agreed": agreed} != tomllib.loads(new):
+    if {**parse(text, str(file)), "agreed": agreed} != parse(new, str(file)):
         raise InvalidFile(f"{file}: there is something behind [agreed], which is the last table: move it up")
-    part = file.with_suffix(".part")
-    with os.fdopen(
-        os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file.stat().st_mode & 0o777), "w"
-    ) as stream:
-        stream.write(new)
-    part.replace(file)
+    files.replace(file, new, file.stat().st_mode & 0o777)

@@ -8,7 +8,6 @@ alone, and held against the site's own limits before anything of it is done.
 import hashlib
 import hmac
 import math
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,14 +15,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tacit.deploy.sitefile import Limits, SiteFile, at_sites
 from tacit.engines.wire import bond
-from tacit.errors import InvalidFile, InvalidValue, Refused, TacitError
-from tacit.experiment import Experiment, construct_experiment
+from tacit.errors import InvalidValue, Refused, TacitError, quote
+from tacit.experiment import Experiment, construct_experiment, require_releases
+from tacit.limits import MOST_RELEASES_ASKED, MOST_ROUNDS
+from tacit.privacy.account import RECORDS
 from tacit.privacy.accounting import epsilon
 from tacit.privacy.policy import Open
 from tacit.privacy.release import Release, by_subject
 from tacit.privacy.work import exempt, name_of
-from tacit.reading import Table
+from tacit.reading import Table, parse
 from tacit.readying import readied
+from tacit.refusals import Withheld, withhold_details
 from tacit.setting import Setting
 from tacit.stopping import Stopping
 
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
 # No experiment needs more; what is longer is not read.
 LONGEST = 2**20
-MOST_ROUNDS = 100_000
 
 
 class Unusable(TacitError):
@@ -93,27 +94,29 @@ def read_safely(text: str, folder: Path, file: SiteFile) -> Experiment:
     """
     if len(text) > LONGEST:
         raise Refused(f"the experiment has {len(text):,} characters: at most {LONGEST:,} are read")
-    try:
-        document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidFile(f"the experiment is not TOML: {error}") from error
+    document = parse(text, "the experiment")
     for place, kind in _kinds(document):
         if not isinstance(kind, str) or ":" in kind:
             raise Refused(
-                f"[{place}] kind = {kind!r} would have to be loaded: a site runs its own code alone"
+                f"[{place}] kind = {quote(kind)} would have to be loaded: a site runs its own code alone"
             )
     data = document.get("data")
     held = cast(Table, data).get("kind") if isinstance(data, dict) else None
     if not isinstance(held, str) or not held.startswith("held-"):
-        raise Refused(f"[data] kind = {held!r} is not held by sites: deploy the experiment first")
+        raise Refused(f"[data] kind = {quote(held)} is not held by sites: deploy the experiment first")
     known = at_sites(cast(Table, data))
     if known.get("public") is True and not file.limits.open:
         raise Refused("the experiment takes the records as public, and this site does not")
     require_agreed(known, file)
     rounds = document.get("rounds", 1)
     if not isinstance(rounds, int) or rounds > MOST_ROUNDS:
-        raise Refused(f"rounds = {rounds!r} is not allowed at a site: at most {MOST_ROUNDS:,} are")
-    return construct_experiment({**document, "data": known}, folder)
+        raise Refused(f"rounds = {quote(rounds)} is not allowed at a site: at most {MOST_ROUNDS:,} are")
+    experiment = construct_experiment({**document, "data": known}, folder)
+    try:
+        require_releases(experiment.privacy, rounds, len(experiment.sites.names or ()), MOST_RELEASES_ASKED)
+    except InvalidValue as error:
+        raise Refused(f"{error} at a site") from error
+    return experiment
 
 
 def require_agreed(data: Table, file: SiteFile) -> None:
@@ -165,11 +168,27 @@ def agreed(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) ->
     price = tuple(own_price(setting.whole_price(), file.name))
     require_affordable(experiment, price, file.limits)
     try:
-        own = experiment.data.at_site(file.name, file.data, folder, sites=experiment.sites, task=setting.task)
-        require_records(own, file)
+        with withhold_details(promises(experiment), details_of(file, folder), opening=True):
+            own = experiment.data.at_site(
+                file.name, file.data, folder, sites=experiment.sites, task=setting.task
+            )
+            require_records(own, file)
     except TacitError as error:
-        raise Unusable(str(error)) from error
+        raise Unusable(str(error)) from None
     return Agreement(mark_of(text, run, entropy), experiment, setting, own, price, bond(text, run))
+
+
+def promises(experiment: Experiment) -> bool:
+    """Decide if records are private in an experiment: promised protection, not a rehearsal, not public."""
+    promised = not getattr(experiment.privacy, "rehearsal", True)
+    return promised and not getattr(experiment.data, "public", False)
+
+
+def details_of(file: SiteFile, folder: Path) -> Withheld:
+    """Name the place for details about a site's records: beside them, or in the state of the site."""
+    given = file.data.get("path")
+    data = folder / given if isinstance(given, str) else None
+    return Withheld(data, folder / "state")
 
 
 def set_up(experiment: Experiment, stop: Stopping | None = None) -> Setting:
@@ -250,7 +269,10 @@ def require_records(own: "Federation", file: SiteFile) -> None:
         return
     size = len(own.store)
     if size < file.limits.fewest:
-        raise InvalidValue(f"the site holds {size} records, and its limits ask for {file.limits.fewest}")
+        raise InvalidValue(
+            f"the site holds {size} records, and its limits ask for {file.limits.fewest}",
+            rule=f"the site must hold {file.limits.fewest} records at least, by its own limits",
+        )
 
 
 def pay(agreement: Agreement, ledger: "Ledger", limits: Limits) -> bool:
@@ -259,19 +281,28 @@ def pay(agreement: Agreement, ledger: "Ledger", limits: Limits) -> bool:
     Raises:
         BudgetExhausted: The site's life has no room for it; nothing was charged.
     """
-    _limit(ledger, limits)
-    return ledger.charge(_named(agreement), ticket=agreement.mark)
+    limit_lifetime(ledger, limits)
+    return ledger.charge(_named(agreement), ticket=agreement.mark, plan=agreement.mark)
 
 
 def require_room(agreement: Agreement, ledger: "Ledger", limits: Limits) -> None:
     """Refuse an experiment that the rest of a site's life has no room for; nothing is charged."""
-    _limit(ledger, limits)
-    ledger.check(_named(agreement))
+    limit_lifetime(ledger, limits)
+    ledger.check(_named(agreement), plan=agreement.mark)
 
 
-def _limit(ledger: "Ledger", limits: Limits) -> None:
+def limit_lifetime(ledger: "Ledger", limits: Limits) -> None:
+    """Set the budget of a site's life, for the site and for each of its records, if there is one."""
     if not math.isinf(limits.lifetime):
-        ledger.allow(epsilon=limits.lifetime, delta=limits.delta)
+        ledger.allow_lifetime(epsilon=limits.lifetime, delta=limits.delta)
+
+
+def spent_by_records(path: Path, delta: float) -> float:
+    """Price what concerns any one record of a site, as experiments about whole sites do."""
+    from tacit.privacy.ledger import Ledger
+
+    with Ledger(path, mode="read") as ledger:
+        return ledger.spent(delta, subject=RECORDS)
 
 
 def _named(agreement: Agreement) -> list[Release]:

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tacit import files
 from tacit.errors import InvalidFile, require, require_count
 
 # A rehearsal, and the coordinator's own programs, go by these.
@@ -25,6 +26,8 @@ HERE = ("localhost", "127.0.0.1")
 AUTHORITY_DAYS = 3650
 # Clocks differ.
 EARLIER = timedelta(hours=1)
+# What is longer is neither key nor certificate, and is not read.
+LONGEST = 2**20
 
 
 @dataclass(frozen=True)
@@ -195,9 +198,9 @@ def _written(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> 
 
 def _read(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return files.read_bytes(file, LONGEST)
     except OSError as error:
-        raise InvalidFile(f"{file} cannot be read: {error.strerror}") from error
+        raise InvalidFile(f"{file} cannot be read: {files.explain(error)}") from error
 
 
 def _certificate(content: bytes, name: str) -> x509.Certificate:

@@ -9,9 +9,11 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tacit import files
 from tacit.deploy import certificates
 from tacit.deploy.accepting import rules
 from tacit.deploy.sitefile import (
@@ -25,7 +27,10 @@ from tacit.deploy.sitefile import (
     SiteFile,
     identity,
 )
-from tacit.errors import BudgetExhausted, InvalidFile, TacitError
+from tacit.errors import BudgetExhausted, InvalidFile, TacitError, shorten
+from tacit.limits import LONGEST_FILE, LONGEST_VALUE
+from tacit.refusals import withhold_details
+from tacit.silence import suppress_warnings
 
 if TYPE_CHECKING:
     from tacit.experiment import Experiment
@@ -59,6 +64,7 @@ class Finding:
 Part = Callable[[Path, SiteFile], Iterator[Finding]]
 
 
+@suppress_warnings()
 def check(folder: str | Path, experiment_file: str | Path | None = None) -> list[Finding]:
     """What there is to say about a site's folder, and about an experiment at that site.
 
@@ -85,7 +91,7 @@ def check(folder: str | Path, experiment_file: str | Path | None = None) -> list
         try:
             found += part(place, file)
         except OSError as error:
-            told = f"{error.filename} cannot be looked at: {error.strerror}"
+            told = f"{error.filename} cannot be looked at: {files.explain(error)}"
             found.append(
                 Finding(False, told, "run this as root; if something is missing, ask for a new folder")
             )
@@ -119,7 +125,7 @@ def _node(place: Path, file: SiteFile) -> Iterator[Finding]:
     try:
         public = certificates.public_of(place / NODE_KEY)
         beside = (place / NODE_KEY).with_suffix(".key.pub")
-        same = not beside.exists() or beside.read_bytes().split()[:2] == public.split()[:2]
+        same = not beside.exists() or files.read_bytes(beside).split()[:2] == public.split()[:2]
         mend = "" if same else f"the coordinator must know the key in {NODE_KEY}: write its public half anew"
         yield Finding(same, f"{NODE_KEY} is a key {'that' if same else 'and not the one that'} "
                             f"{beside.name} belongs to", mend)  # fmt: skip
@@ -168,10 +174,10 @@ def _limits(place: Path, file: SiteFile) -> Iterator[Finding]:
     """What the site allows."""
     limits = file.limits
     if limits.open:
-        told = (
-            "the limits let in experiments without any promise, and rehearsals: what leaves may be bare. That"
+        told = "the limits let in experiments without any promise, and rehearsals: what leaves may be bare"
+        yield Finding(
+            True, f"{told}. That is right for records that are public or made up, and for no others"
         )
-        yield Finding(True, f"{told} is right for records that are public or made up, and for no others")
     else:
         seen = "may" if limits.trusted else "may not"
         yield Finding(
@@ -183,6 +189,7 @@ def _limits(place: Path, file: SiteFile) -> Iterator[Finding]:
 
 def _ledger(place: Path, file: SiteFile) -> Iterator[Finding]:
     """What was spent, and what is left."""
+    from tacit.deploy.agreement import spent_by_records
     from tacit.privacy.ledger import verify
 
     limits, path = file.limits, place / LEDGER
@@ -204,12 +211,11 @@ def _ledger(place: Path, file: SiteFile) -> Iterator[Finding]:
             "stop the guard, and find out what happened; what was spent cannot be told from it",
         )
         return
-    left = max(0.0, limits.lifetime - found.epsilon)
+    spent = max(found.epsilon, spent_by_records(path, limits.delta))
+    left = max(0.0, limits.lifetime - spent)
     events = "1 release is" if found.events == 1 else f"{found.events:,} releases are"
-    told = f"{events} on the ledger, epsilon {found.epsilon:.4g} at delta {limits.delta:g}"
-    mend = (
-        "" if left > 0 else "no experiment with a promise is let in any more; that is what the limit is for"
-    )
+    told = f"{events} on the ledger, epsilon {spent:.4g} at delta {limits.delta:g}"
+    mend = "" if left > 0 else "no experiment with a promise is let in any more, as the limit says"
     rest = f"{left:.4g} is left, and " if math.isfinite(limits.lifetime) else ""
     yield Finding(left > 0, f"{told}; {rest}{_most(limits.lifetime)}", mend)
 
@@ -217,7 +223,7 @@ def _ledger(place: Path, file: SiteFile) -> Iterator[Finding]:
 def _unusable(place: Path, file: SiteFile) -> Iterator[Finding]:
     """Whether the guard waits for somebody to look at the records."""
     if (place / UNUSABLE).exists():
-        why = (place / UNUSABLE).read_text(encoding="utf-8").strip()
+        why = files.read_text(place / UNUSABLE).strip()
         mend = "once that is mended: tacit site accept . EXPERIMENT.toml"
         yield Finding(False, f"no experiment is answered, for the records could not be used: {why}", mend)
 
@@ -243,7 +249,8 @@ def _data(place: Path, file: SiteFile) -> Iterator[Finding]:
         told = f"what is agreed about the records cannot be: {error}"
         yield Finding(False, told, "accept an experiment: tacit site accept . EXPERIMENT.toml")
         return
-    yield from _fitting(place, file, lambda: agreed.at_site(file.name, file.data, place))
+    opened = partial(agreed.at_site, file.name, file.data, place)
+    yield from _fitting(place, file, opened, private=not file.limits.open)
 
 
 def _guarded(place: Path, path: Path) -> Iterator[Finding]:
@@ -262,9 +269,8 @@ def _guarded(place: Path, path: Path) -> Iterator[Finding]:
         or guard.st_uid == 0
     )
     if not readable:
-        yield Finding(
-            False, f"the guard's user may not read {path}", OWNERS if inside else "give it to that user"
-        )
+        mend = OWNERS if inside else "give it to that user"
+        yield Finding(False, f"the guard's user may not read {path}", mend)
 
 
 def _enough(size: int, file: SiteFile) -> Finding:
@@ -277,17 +283,15 @@ def _enough(size: int, file: SiteFile) -> Finding:
 
 def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[Finding]:
     """What an experiment would do here, by the very steps by which the guard decides."""
-    from tacit.deploy.agreement import digest_of, own_price, read_safely, set_up
+    from tacit.deploy.agreement import digest_of, own_price, promises, read_safely, set_up
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = files.read_text(path, LONGEST_FILE)
         experiment = read_safely(text, place, file)
         setting = set_up(experiment)
-    except OSError as error:
-        yield Finding(False, f"{path} cannot be read: {error.strerror}", "name the file of an experiment")
-        return
-    except UnicodeDecodeError:
-        yield Finding(False, f"{path} cannot be read: it is no text", "name the file of an experiment")
+    except (OSError, UnicodeDecodeError) as error:
+        why = files.explain(error) if isinstance(error, OSError) else "it is no text"
+        yield Finding(False, f"{path} cannot be read: {why}", "name the file of an experiment")
         return
     except TacitError as error:
         mend = "decide about it, and tell the coordinator"
@@ -297,13 +301,9 @@ def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[Finding]:
     price = tuple(own_price(setting.whole_price(), file.name))
     yield from _told(experiment, setting, price)
     yield from _allowed(file, place, experiment, price)
-    yield from _fitting(
-        place,
-        file,
-        lambda: experiment.data.at_site(
-            file.name, file.data, place, sites=experiment.sites, task=setting.task
-        ),
-    )
+    known = {"sites": experiment.sites, "task": setting.task}
+    opened = partial(experiment.data.at_site, file.name, file.data, place, **known)
+    yield from _fitting(place, file, opened, private=promises(experiment))
 
 
 def _told(experiment: "Experiment", setting: "Setting", price: "tuple[Release, ...]") -> Iterator[Finding]:
@@ -338,7 +338,11 @@ def _allowed(
     ask = "ask the coordinator for another experiment, or decide otherwise in [limits]"
     names = experiment.sites.names or ()
     if file.name not in names:
-        yield Finding(False, f"it is for {', '.join(names)}, and this is {file.name}", "tell the coordinator")
+        yield Finding(
+            False,
+            f"it is for {shorten(', '.join(names), LONGEST_VALUE)}, and this is {file.name}",
+            "tell the coordinator",
+        )
     try:
         require_limits(experiment, file.limits)
         require_affordable(experiment, price, file.limits)
@@ -356,28 +360,31 @@ def _allowed(
 
 def _bear(place: Path, file: SiteFile, price: "tuple[Release, ...]") -> None:
     """Try it on a copy of the books."""
+    from tacit.deploy.agreement import limit_lifetime
     from tacit.privacy.ledger import Ledger
 
-    with Ledger() as books:
-        if math.isfinite(file.limits.lifetime):
-            books.allow(epsilon=file.limits.lifetime, delta=file.limits.delta)
-        if (place / LEDGER).exists():
-            with Ledger(place / LEDGER, mode="read") as known:
-                books.owe(known.releases(), ticket="before")
+    with Ledger(place / LEDGER, mode="read") if (place / LEDGER).exists() else Ledger() as known:
+        books = known.copy()
+    with books:
+        limit_lifetime(books, file.limits)
         books.check(price)
 
 
-def _fitting(place: Path, file: SiteFile, opened: "Callable[[], Federation]") -> Iterator[Finding]:
-    """Whether the records are as agreed."""
-    given = file.data.get("path")
-    if isinstance(given, str):
-        yield from _guarded(place, place / given)
+def _fitting(
+    place: Path, file: SiteFile, opened: "Callable[[], Federation]", *, private: bool
+) -> Iterator[Finding]:
+    """Check that the records are as agreed; details about private ones go where only their owner reads."""
+    from tacit.deploy.agreement import details_of
+
+    details = details_of(file, place)
+    if details.data is not None:
+        yield from _guarded(place, details.data)
     try:
-        own = opened()
+        with withhold_details(private, details, opening=True):
+            own = opened()
     except TacitError as error:
-        yield Finding(
-            False, f"the records cannot be used: {error}", f"correct [data] in {SITE_FILE}, or the file"
-        )
+        mend = f"correct [data] in {SITE_FILE}, or the file"
+        yield Finding(False, f"the records cannot be used: {error}", mend)
         return
     if own.layout == "environments":
         yield Finding(True, "the worlds of this site can be opened")
@@ -390,7 +397,7 @@ def _private(path: Path, name: Path, *, group: bool = False) -> Finding:
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        return Finding(False, f"{name} cannot be looked at: {error.strerror}", OWNERS)
+        return Finding(False, f"{name} cannot be looked at: {files.explain(error)}", OWNERS)
     others = stat.S_IRWXO | (stat.S_IWGRP if group else stat.S_IRWXG)
     if mode & others:
         return Finding(False, f"{name} is open to others (mode {stat.S_IMODE(mode):o})", OWNERS)

@@ -4,16 +4,16 @@ A file whose data are held by sites is such a contract already. One that names a
 records says nearly all of it: only where they are is left to the sites. No record goes into it.
 """
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from tacit.deploy.agreement import MOST_ROUNDS, set_up
+from tacit.deploy.agreement import set_up
 from tacit.errors import InvalidFile, InvalidValue, Refused, require
 from tacit.experiment import Experiment, construct_experiment, read
-from tacit.reading import Table, set_value
+from tacit.limits import MOST_ROUNDS
+from tacit.reading import Table, load, set_value
 from tacit.sites.splits import ByColumn
 from tacit.sites.tables import read as read_table
 from tacit.survival.sources import Csv
@@ -55,7 +55,7 @@ def contracted(file: Path, changes: Sequence[str], sites: Sequence[str]) -> Cont
     """
     experiment = read(file, changes)
     file = file / "experiment.toml" if file.is_dir() else file
-    document = tomllib.loads(file.read_text(encoding="utf-8"))
+    document = load(file)
     for change in changes:
         set_value(document, change)
     document = {**document, **_agreed(experiment, sites)}

@@ -7,11 +7,13 @@ was killed, with its machine or without, goes on where it stood.
 import hashlib
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit import files
 from tacit.deploy.agreement import set_up
 from tacit.deploy.sitefile import COORDINATOR_FILE, CoordinatorFile, identity
 from tacit.directory import OPENED, STATE, Directory, place_for
@@ -20,7 +22,9 @@ from tacit.engines.remote import Remote
 from tacit.engines.wire import COORDINATOR, Letter, Unreadable, bond, digest, opened, sealed
 from tacit.errors import InvalidFile, RunUnusable, SitesUnreachable, TacitError
 from tacit.experiment import load, read
+from tacit.limits import LONGEST_FILE
 from tacit.run import is_over
+from tacit.verification import require_sound
 
 if TYPE_CHECKING:
     from tacit.aggregation.secure import Roster
@@ -37,13 +41,7 @@ def coordinate(meet: Meet, settings: Mapping[str, Any]) -> None:
     folder, resume = Path(str(settings[FOLDER])), bool(settings[RESUME])
     out = Path(str(settings[OUT])) if settings[OUT] else own_place(folder, resume=resume)
     out.mkdir(parents=True, exist_ok=True)
-
-    def told(message: str) -> None:
-        # What a run says goes nowhere under Flower, unless somebody asks Flower for it.
-        print(message, file=sys.stderr, flush=True)
-        with (out / LOG).open("a", encoding="utf-8") as stream:
-            stream.write(f"{datetime.now(UTC).isoformat(timespec='seconds')} {message}\n")
-
+    told = log_to(out / LOG, folder)
     try:
         run = conducted(
             meet, folder, out, resume=resume, told=told, shown=lambda entry: told(in_words(entry))
@@ -54,6 +52,34 @@ def coordinate(meet: Meet, settings: Mapping[str, Any]) -> None:
         Directory(out).write_json(FAILED, {"kind": type(error).__name__, "message": str(error)})
         told(f"stopped: {error}")
         raise
+
+
+def log_to(file: Path, folder: Path) -> Callable[[str], None]:
+    """Where lines of the log of a run go: to the standard error, and to a file with the time.
+
+    Where the server adds the noise, the price may count on a secret draw of sites: then every line has the
+    time at which the run began, and a site that did not answer a round has no name.
+    """
+    secret, began, names = False, _now(), tuple[str, ...]()
+    with suppress(TacitError):
+        # What cannot be read is refused by whoever conducts the run.
+        experiment = read(folder / EXPERIMENT)
+        secret = getattr(experiment.privacy, "noise", None) == "server"
+        names = tuple(experiment.sites.names or ())
+
+    def told(message: str) -> None:
+        # What a run says goes nowhere under Flower, unless somebody asks Flower for it.
+        print(message, file=sys.stderr, flush=True)
+        name, _, rest = message.partition(": ")
+        line = f"a site: {rest}" if secret and name in names else message
+        with file.open("a", encoding="utf-8") as stream:
+            stream.write(f"{began if secret else _now()} {line}\n")
+
+    return told
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def own_place(folder: Path, *, resume: bool = False) -> Path:
@@ -95,6 +121,7 @@ def conducted(
     roster, experiment = CoordinatorFile.read(folder).roster, read(folder / EXPERIMENT)
     directory = Directory(out)
     if is_over(directory) and resume:
+        require_sound(out)
         return load(out)
     if directory.read(EXPERIMENT) is not None and not resume:
         raise RunUnusable(f"run {out} is there already: resume it (--resume), or choose another place")
@@ -111,7 +138,7 @@ def conducted(
     chosen = experiment.engine if isinstance(experiment.engine, Flower) else Flower()
     _wait_for(nodes.met, names, chosen.wait, begun=begun, layout=federation.layout)
     out.mkdir(parents=True, exist_ok=True)
-    text, run = (folder / EXPERIMENT).read_text(encoding="utf-8"), run_of(directory)
+    text, run = files.read_text(folder / EXPERIMENT, LONGEST_FILE), run_of(directory)
     engine = Remote(
         deadline=chosen.deadline,
         wait=chosen.wait,

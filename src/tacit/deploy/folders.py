@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 
 from tacit.deploy import certificates, readmes, units
+
+# Folders that were handed out call these by the names that they have here.
+from tacit.deploy.renewal import renew_certificate as renew_certificate
+from tacit.deploy.renewal import renew_keys as renew_keys
 from tacit.deploy.sitefile import (
     COORDINATOR_FILE,
-    ENTROPY,
     IDENTITY,
-    LEDGER,
     SITE_FILE,
     CoordinatorFile,
     Limits,
@@ -281,41 +283,6 @@ class _Making:
         told = readmes.site_readme(name, slug, self.host, self.port, local, self.extras, self.until())
         _new(place / "README.md", told)
         _ = SiteFile.read(place)
-
-
-def renew_certificate(coordinator: str | Path, authority: str | Path, days: int = 365) -> str:
-    """A new certificate for the coordinator, by the authority that sites believe; its last day."""
-    place, above = Path(coordinator), Path(authority)
-    by = certificates.Credential((above / "ca.crt").read_bytes(), (above / "ca.key").read_bytes())
-    served = certificates.server(by, [CoordinatorFile.read(place).host], days=days)
-    for name, content in (("server.pem", served.certificate), ("server.key", served.key)):
-        part = place / "tls" / f"{name}.part"
-        part.unlink(missing_ok=True)
-        keep_secret(part, content)
-        part.replace(place / "tls" / name)
-    return certificates.valid_until(place / "tls" / "server.pem").date().isoformat()
-
-
-def renew_keys(site: str | Path) -> str:
-    """New keys for a site, made where it lives; what others must be told, as a line of their files.
-
-    Raises:
-        Refused: The site has taken part in something under its old keys.
-    """
-    from tacit.aggregation.secure import Identity
-
-    place, file = Path(site), SiteFile.read(site)
-    if (place / LEDGER).exists() or (place / ENTROPY).exists():
-        raise Refused(f"{place} has been in use: its keys are not changed any more")
-    identity, node = Identity.fresh(), certificates.node_key()
-    text = (place / SITE_FILE).read_text(encoding="utf-8")
-    old, new = file.colleagues[file.name], identity.public.hex()
-    for name, content in ((IDENTITY, identity.secret), (Path("node") / "node.key", node.private)):
-        (place / name).unlink(missing_ok=True)
-        keep_secret(place / name, content)
-    (place / "node" / "node.key.pub").write_bytes(node.public)
-    (place / SITE_FILE).write_text(text.replace(old, new), encoding="utf-8")
-    return tomli_w.dumps({file.name: new}).strip()
 
 
 def _require_writable(sites: Mapping[str, object], out: Path, host: str, port: int, days: int) -> None:

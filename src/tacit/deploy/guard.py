@@ -10,6 +10,7 @@ import hmac
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,11 +18,13 @@ from typing import Any
 
 import msgspec
 
+from tacit import files
 from tacit.deploy.agreement import (
     Agreement,
     OverLimit,
     Unusable,
     agreed,
+    details_of,
     digest_of,
     mark_of,
     pay,
@@ -38,7 +41,9 @@ from tacit.errors import (
     Refused,
     SecureAggregationFailed,
     TacitError,
+    shorten,
 )
+from tacit.silence import suppress_warnings
 
 # What a site says: plain data, and arrays as bytes.
 Answer = tuple[dict[str, Any], bytes]
@@ -48,7 +53,9 @@ TELLING = (BudgetExhausted, InvalidFile, OverLimit, Refused, SecureAggregationFa
 
 def log(message: str) -> None:
     """A line of the site's log, with the time."""
-    print(f"{datetime.now(UTC).isoformat(timespec='seconds')} {message}", file=sys.stderr, flush=True)
+    print(
+        f"{datetime.now(UTC).isoformat(timespec='seconds')} {shorten(message)}", file=sys.stderr, flush=True
+    )
 
 
 class Guard:
@@ -104,6 +111,7 @@ class Guard:
                     "nobody knows what was let out. Put it back, or begin anew with new keys in a new folder"
                 )
 
+    @suppress_warnings()
     def answer(self, content: bytes) -> bytes:
         """The answer to whatever has come, signed; a refusal says why, as far as that may be told."""
         try:
@@ -126,7 +134,9 @@ class Guard:
     def _refusal(self, error: Exception) -> dict[str, Any]:
         """What the coordinator is told; everything is in the site's own log."""
         kind = type(error).__name__
-        self.told(f"refused: {error}" if isinstance(error, TacitError) else f"failed: {kind}: {error}")
+        self.told(
+            f"refused: {error}" if isinstance(error, TacitError) else f"failed: {kind}: {self._said(error)}"
+        )
         if isinstance(error, Unusable):
             self._set_aside(str(error))
             return {"why": "its records cannot be used as they are: its own log says why"}
@@ -134,9 +144,15 @@ class Guard:
             return {"why": "something went wrong at the site: its own log says what"}
         return {"why": str(error), "budget": isinstance(error, BudgetExhausted | OverLimit)}
 
+    def _said(self, error: Exception) -> str:
+        """What a bug says, or where that is: it may tell about records, and logs are read by others."""
+        if self.file.limits.open:
+            return str(error)
+        return details_of(self.file, self.folder).say("".join(traceback.format_exception(error)))
+
     def _set_aside(self, why: str) -> None:
         """Answer no further experiment until the administrator has looked: each refusal tells a little."""
-        (self.folder / UNUSABLE).write_text(f"{why}\n", encoding="utf-8")
+        files.replace(self.folder / UNUSABLE, f"{why}\n")
 
     def _require_usable(self) -> None:
         if (self.folder / UNUSABLE).exists():
@@ -189,10 +205,7 @@ class Guard:
         return Working(found, self.file.name, own)
 
     def _keep(self, name: str, text: str) -> None:
-        file = self.folder / EXPERIMENTS / name
-        part = file.with_suffix(".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(file)
+        files.replace(self.folder / EXPERIMENTS / name, text)
 
     def _at_work(self, letter: Letter) -> Working:
         """The experiment that a question belongs to: agreed to before, if need be before a restart."""
@@ -201,7 +214,7 @@ class Guard:
             file = self.folder / EXPERIMENTS / f"{run}.toml"
             if not file.is_file():
                 raise Refused("this site has not agreed to that experiment")
-            text = file.read_text(encoding="utf-8")
+            text = files.read_bytes(file).decode()
             self._require_usable()
             found = agreed(text, run, self.file, self.folder, self._entropy)
             self._require_paid(found)

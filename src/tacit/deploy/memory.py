@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from tacit import files
 from tacit.errors import LedgerTampered, Refused
 
 
@@ -72,7 +73,8 @@ class Memory:
         """
         self.require_new(experiment, about)
         if answer:
-            _replace(self._answers / experiment, msgspec.msgpack.encode(Kept(about, asked, answer)))
+            kept = msgspec.msgpack.encode(Kept(about, asked, answer))
+            files.replace(self._answers / experiment, kept, 0o600)
         self._write(Answered(datetime.now(UTC).isoformat(timespec="seconds"), experiment, about, asked))
         self._known[experiment, about] = asked
 
@@ -86,13 +88,13 @@ class Memory:
 
     def _kept(self, experiment: str) -> Kept | None:
         try:
-            return msgspec.msgpack.decode((self._answers / experiment).read_bytes(), type=Kept)
+            return msgspec.msgpack.decode(files.read_bytes(self._answers / experiment), type=Kept)
         except (FileNotFoundError, msgspec.MsgspecError):
             return None
 
     def _lines(self) -> list[Answered]:
         try:
-            content = self._path.read_bytes()
+            content = files.read_bytes(self._path)
         except FileNotFoundError:
             return []
         whole = content.rfind(b"\n") + 1
@@ -108,16 +110,7 @@ class Memory:
         return found
 
     def _write(self, line: Answered) -> None:
-        with self._path.open("ab") as stream:
+        with files.open_to_append(self._path) as stream:
             stream.write(msgspec.json.encode(line) + b"\n")
             stream.flush()
             os.fsync(stream.fileno())
-
-
-def _replace(file: Path, content: bytes) -> None:
-    part = file.with_suffix(".part")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    part.replace(file)

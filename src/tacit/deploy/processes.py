@@ -103,7 +103,7 @@ class Running:
         program = self._programs.get(role)
         code = None if program is None else program.poll()
         if program is None or code is not None:
-            raise NotRunning(f"{role} has ended (exit status {code}); its last words:\n{self._last(role)}")
+            raise NotRunning(f"{role} has ended (exit status {code}); its last words: {self._last(role)}")
 
     def stop(self) -> None:
         """End everything: first who asks, then who is asked."""
@@ -120,7 +120,7 @@ class Running:
     def _last(self, role: str, lines: int = 20) -> str:
         if not self.log(role).exists():
             return "(none)"
-        return "\n".join(self.log(role).read_text(errors="replace").splitlines()[-lines:])
+        return " | ".join(self.log(role).read_text(errors="replace").splitlines()[-lines:])
 
 
 @contextmanager

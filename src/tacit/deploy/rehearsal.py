@@ -16,7 +16,7 @@ from tacit.deploy.handover import handed_over
 from tacit.deploy.processes import free_port, running
 from tacit.deploy.sitefile import Limits
 from tacit.deploy.starting import started
-from tacit.errors import InvalidValue, Refused, require_count
+from tacit.errors import InvalidValue, Refused, require_count, require_extra
 from tacit.experiment import Experiment, read
 from tacit.privacy.policy import Open
 from tacit.reading import Table
@@ -111,6 +111,7 @@ def rehearse(
     Raises:
         TacitError: What the user can mend. Whatever was started has been stopped by then.
     """
+    require_extra("flwr", "flower", "a federation of processes")
     experiment = here(read(file, changes), sites, told)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InvalidValue(f"{out} is there already: choose another folder, nothing is overwritten")
@@ -168,7 +169,7 @@ def here(experiment: Experiment, sites: int | None, told: Callable[[str], None])
 
 
 def charged(path: Path | None) -> list[dict[str, Any]]:
-    """What a run has charged, in order: releases alone, without when and under which ticket."""
+    """What a run has charged, in order: releases alone, without when and under which ticket and plan."""
     from tacit.directory import LEDGER
     from tacit.privacy.ledger import Ledger
 
@@ -176,7 +177,7 @@ def charged(path: Path | None) -> list[dict[str, Any]]:
         return []
     with Ledger(path / LEDGER, mode="read") as ledger:
         rows = [entry for entry in ledger.entries() if entry["kind"] == "release"]
-    beside = ("number", "at", "ticket", "hash", "kind")
+    beside = ("number", "at", "ticket", "plan", "hash", "kind")
     return [{key: value for key, value in row.items() if key not in beside} for row in rows]
 
 

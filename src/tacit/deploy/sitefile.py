@@ -12,18 +12,17 @@ A site's folder is the site's own. Whatever a coordinator asks for, what stands 
 """
 
 import math
-import os
 import re
 import secrets
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit import files
 from tacit.errors import InvalidFile, TacitError, between, require, require_count
 from tacit.privacy.accounting import require_delta
-from tacit.reading import Made, Table, construct
+from tacit.reading import Made, Table, construct, load
 
 if TYPE_CHECKING:
     from tacit.aggregation.secure import Identity, Roster
@@ -38,6 +37,8 @@ EXPERIMENTS = Path("state") / "experiments"
 UNUSABLE = Path("state") / "unusable.txt"
 DOOR = Path("run") / "door.sock"
 KEY_BYTES = 32
+# What is longer is no key, and is not read.
+LONGEST_KEY = 2**16
 # What concerns files that a coordinator has: a site would read its own files by these names.
 ELSEWHERE = ("path", "test", "reference", "site", "test_public")
 
@@ -199,23 +200,16 @@ def entropy(folder: str | Path) -> bytes:
 def keep_secret(file: Path, content: bytes) -> None:
     """Write a new file that its owner alone may read; one that is there already is never overwritten."""
     try:
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        files.create(file, content)
     except OSError as error:
-        raise InvalidFile(f"{file} cannot be written: {error.strerror}") from error
-    with os.fdopen(handle, "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
+        raise InvalidFile(f"{file} cannot be written: {files.explain(error)}") from error
 
 
 def _read(made: Callable[[Table], Made], file: Path) -> Made:
     """What a file stands for, made from its document."""
+    document = load(file)
     try:
-        return made(tomllib.loads(file.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise InvalidFile(f"{file} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidFile(f"{file} is not TOML: {error}") from error
+        return made(document)
     except TacitError as error:
         raise InvalidFile(f"{file}: {error}") from error
 
@@ -233,9 +227,9 @@ def _require_different(field_name: str, keys: Sequence[str], listed: list[str]) 
 
 def _secret(file: Path) -> bytes:
     try:
-        found = file.read_bytes()
+        found = files.read_bytes(file, most=LONGEST_KEY)
     except OSError as error:
-        raise InvalidFile(f"{file} cannot be read: {error.strerror}") from error
+        raise InvalidFile(f"{file} cannot be read: {files.explain(error)}") from error
     if len(found) != KEY_BYTES:
         raise InvalidFile(f"{file} is not a key: it has {len(found)} bytes, and a key has {KEY_BYTES}")
     return found

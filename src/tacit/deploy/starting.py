@@ -50,6 +50,7 @@ def started(
     Raises:
         TacitError: Why the run has ended before its time; it can be resumed.
     """
+    errors.require_extra("flwr", "flower", "a federation of processes")
     out = out.resolve()
     (out / FAILED).unlink(missing_ok=True)
     given = f"{FOLDER}='{folder.resolve()}' {OUT}='{out}' {RESUME}={str(resume).lower()}"

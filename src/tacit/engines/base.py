@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
+from tacit.silence import suppress_warnings
 from tacit.sites.site import Cohort, Federation
 from tacit.task import Trains, Updates
 
@@ -31,6 +32,7 @@ class Engine(Protocol):
         ...
 
 
+@suppress_warnings()
 def work(task: Trains, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
     """Train a cohort and let each update out only through the mechanism: the site's whole side of a round."""
     trained = task.train(state, cohort, mechanism, key)

@@ -229,8 +229,8 @@ class Remote(Flower):
             answer = answers[name]
             if isinstance(answer, Letter):
                 try:
-                    rows[name] = row_of(answer, width)
-                    diary[name] = diary_of(answer)
+                    # Both or neither: an answer that is a fault is not counted with.
+                    rows[name], diary[name] = row_of(answer, width), diary_of(answer)
                     continue
                 except Unreadable as error:
                     answer = Silence(error.reason, str(error))

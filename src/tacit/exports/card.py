@@ -4,14 +4,14 @@ It is made from a run, which holds nothing private. What only people know is lef
 """
 
 import hashlib
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tacit.directory import ENVIRONMENT, EXPERIMENT, Directory, environment
-from tacit.errors import RunUnusable
+from tacit.errors import InvalidFile, RunUnusable
 from tacit.exports.anatomy import Anatomy
 from tacit.privacy.work import layout_of
+from tacit.reading import parse
 from tacit.run import Run
 
 SCHEMA = 1
@@ -130,6 +130,6 @@ def _experiment(run: Run) -> dict[str, Any]:
     """The choices that a run was made with, if it kept them."""
     kept = Directory(run.path).read(EXPERIMENT)
     try:
-        return {} if kept is None else tomllib.loads(kept.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return {} if kept is None else parse(kept.decode(), EXPERIMENT)
+    except (InvalidFile, UnicodeDecodeError) as error:
         raise RunUnusable(f"run {run.path} cannot be read: {EXPERIMENT} is damaged ({error})") from error

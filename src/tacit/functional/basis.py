@@ -73,9 +73,11 @@ class BSplines:
     domain: Domain = (0.0, 1.0)
     knots: tuple[float, ...] | None = None
     kind: ClassVar[str] = "b-splines"
+    # Whether the bits of `design` at a time depend on that time alone: SciPy goes from one to the next.
+    pointwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        require_count("size", self.size)
+        require_count("size", self.size, MOST)
         # Below 3 there is no second derivative to measure roughness by.
         orders = "a whole number from 3 to 10, as 4 for cubic pieces"
         require(type(self.order) is int and 3 <= self.order <= 10, "order", self.order, orders)

@@ -18,8 +18,11 @@ from tacit.errors import InvalidValue, between, require, require_positive
 from tacit.functional import basis, forms, smoothing
 from tacit.functional.basis import Domain, Frame, interval
 from tacit.functional.observed import require_each, require_observed, require_shapes, require_times
+from tacit.silence import suppress_warnings
 from tacit.sites import tables
 from tacit.sites.encoding import numbers
+from tacit.sites.people import digest_observations, digest_table
+from tacit.sites.sketches import Digests
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,7 +103,10 @@ class Curves:
         names = [str(name) for name in subjects]
         missing = [name for name in names if name not in rows]
         if missing:
-            raise InvalidValue(f"{self.place} is not allowed: subject {missing[0]} has no observation")
+            raise InvalidValue(
+                f"{self.place} is not allowed: subject {missing[0]} has no observation",
+                rule=f"{self.place} is not allowed: each subject needs at least one observation",
+            )
         return self.take([rows[name] for name in names], place)
 
     def coordinates(self, frame: Frame, smooth: float = 0.0) -> Array:
@@ -157,6 +163,12 @@ class Curves:
             found.update(repr(values.shape).encode() + np.ascontiguousarray(values).tobytes())
         return found.digest()
 
+    def digest_rows(self) -> Digests:
+        """A digest for each subject, by which the same people are recognised elsewhere (subjects,)."""
+        if self.owners is None:
+            return digest_table(self.values, ())
+        return digest_observations(self.values, self.owners, self.count)
+
     def require_varying(self) -> None:
         """Refuse curves that are the same for all subjects: nothing can be learnt from them.
 
@@ -170,9 +182,10 @@ class Curves:
         else:
             compared = self._alike(seen, within)
         if compared or np.ptp(values) <= within:
+            must = "it must differ between subjects, or be left out"
             raise InvalidValue(
-                f"{self.place} is not allowed: all {self.count} subjects have the same curve; it must differ "
-                "between subjects, or be left out"
+                f"{self.place} is not allowed: all {self.count} subjects have the same curve; {must}",
+                rule=f"{self.place} is not allowed: {must}",
             )
 
     def _alike(self, seen: NDArray[np.bool_], within: float) -> bool:
@@ -191,6 +204,7 @@ class Curves:
         return made
 
 
+@suppress_warnings()
 def curves(
     given: object,
     *,
@@ -225,6 +239,7 @@ def curves(
     return _made(found, name, ends, least)
 
 
+@suppress_warnings()
 def long(
     frame: "pd.DataFrame",
     *,
@@ -253,6 +268,7 @@ def long(
     return _made(found, place, None if domain is None else interval(f"domain of {place}", domain), least)
 
 
+@suppress_warnings()
 def read(
     path: str | Path,
     name: str,
@@ -287,7 +303,8 @@ def require_alike(columns: Mapping[str, Curves]) -> None:
     for name, found in columns.items():
         if len(found) != len(known):
             raise InvalidValue(
-                f"{name} has {len(found)} subjects and {first} has {len(known)}: they must have the same"
+                f"{name} has {len(found)} subjects and {first} has {len(known)}: they must have the same",
+                rule=f"{name} and {first} must have the same subjects",
             )
     named = {name: found.subjects for name, found in columns.items() if found.subjects is not None}
     first, names = next(iter(named.items()), ("", ()))
@@ -297,7 +314,9 @@ def require_alike(columns: Mapping[str, Curves]) -> None:
             row, (ours, theirs) = next((row, both) for row, both in enumerate(pairs) if both[0] != both[1])
             raise InvalidValue(
                 f"{name} and {first} are of different subjects: row {row} is {theirs} and {ours}; they must "
-                "have the same, in the same order"
+                "have the same, in the same order",
+                rule=f"{name} and {first} must have the same subjects, in the same order",
+                rows=[row + 1],
             )
 
 
@@ -326,14 +345,16 @@ def _made(found: forms.Given, name: str, domain: Domain | None, least: int) -> C
         # Of a grid, everybody knows the ends.
         guessed=owners is not None and (said is None),
     )
-    require(len(made) >= least, name, f"{len(made)} of them", f"the curves of at least {least} subjects")
+    allowed = f"the curves of at least {least} subjects"
+    require(len(made) >= least, name, f"{len(made)} of them", allowed, about_records=True)
     return made
 
 
 def _reach(times: Array, name: str) -> Domain:
     """From the first time to the last."""
     if not np.isfinite(times).all():
-        raise InvalidValue(f"times of {name} are not allowed: some are NaN or infinite")
+        told = f"times of {name} are not allowed: some are NaN or infinite"
+        raise InvalidValue(told, rule=f"times of {name} are not allowed: they must be finite")
     reached = float(times.min()), float(times.max())
     said = reached[0] < reached[1]
     require(said, f"domain of {name}", "not said", "said: one time alone has no beginning and no end")

@@ -92,7 +92,8 @@ def observations(
     known = named_columns(frame, name)
     codes, found = pd.factorize(known[subject], sort=True)
     nameless = int((codes < 0).sum())
-    require(nameless == 0, f"{subject} in {name}", f"{nameless} observations without", "that of each one")
+    given = f"{nameless} observations without"
+    require(nameless == 0, f"{subject} in {name}", given, "that of each one", about_records=True)
     order = [str(entry) for entry in (found if subjects is None else subjects)]
     _require_once(order, name)
     place = {entry: position for position, entry in enumerate(order)}
@@ -167,7 +168,7 @@ def _pairs(given: Sequence[tuple[object, object]], name: str) -> Given:
         values.append(_numbers(f"{name}, row {row},", what))
         alike = times[-1].ndim == 1 and times[-1].shape == values[-1].shape
         shapes = f"times of shape {times[-1].shape}, values of shape {values[-1].shape}"
-        require(alike, f"{name}, row {row},", shapes, "one value for each time")
+        require(alike, f"{name}, row {row},", shapes, "one value for each time", about_records=True)
     counts = [len(found) for found in values]
     owners = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     return Given(values=np.concatenate(values), times=np.concatenate(times), owners=owners, count=len(counts))
@@ -219,14 +220,16 @@ def _index(frame: "pd.DataFrame") -> tuple[str, ...] | None:
 
 def _names(given: NDArray[np.object_], name: str) -> tuple[str, ...]:
     names = tuple("" if entry is None or entry != entry else str(entry) for entry in given)
-    require("" not in names, f"{SUBJECT} in {name}", "a row without", "the name of each one")
+    allowed = "the name of each one"
+    require("" not in names, f"{SUBJECT} in {name}", "a row without", allowed, about_records=True)
     _require_once(names, name)
     return names
 
 
 def _require_once(names: Sequence[str], name: str) -> None:
     twice = [entry for entry, times in _counted(names).items() if times > 1]
-    require(not twice, f"subjects of {name}", f"{twice[0]} twice" if twice else "", "each of them once")
+    given = f"{twice[0]} twice" if twice else ""
+    require(not twice, f"subjects of {name}", given, "each of them once", about_records=True)
 
 
 def _counted(names: Sequence[str]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit.errors import InvalidFile, InvalidValue, Refused, TacitError, require, require_count, require_word
@@ -18,6 +19,7 @@ from tacit.reading import construct, refuse_unknown
 from tacit.record import described
 from tacit.sites.columns import ByParty, Columns, Subjects
 from tacit.sites.distant import DistantColumns, own_file
+from tacit.sites.sketches import Digests
 from tacit.sites.splits import require_elsewhere
 
 if TYPE_CHECKING:
@@ -53,6 +55,10 @@ class Agreed:
     def digest(self) -> bytes:
         """What tells this from another agreement; it knows nothing of the curves."""
         return hashlib.sha256(repr(self).encode()).digest()
+
+    def digest_rows(self) -> Digests:
+        """Nobody here knows the subjects."""
+        return np.zeros(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +200,9 @@ class HeldCurves:
         if len(frame) != self.records:
             raise InvalidValue(
                 f'{where} = "{file}" has {len(frame):,} subjects, and {self.records:,} are agreed: every '
-                "party must hold the same ones, in the same order"
+                "party must hold the same ones, in the same order",
+                rule=f'{where} = "{file}" must have {self.records:,} subjects, as agreed: every party holds '
+                "the same ones, in the same order",
             )
         try:
             # Words would be taken for a grid of equal steps.
@@ -203,10 +211,11 @@ class HeldCurves:
             found.require_varying()
         except TacitError:
             low, high = self.domains[name]
-            raise InvalidValue(
+            told = (
                 f'{where} = "{file}" is not as agreed: it must have {FORM}; times lie between {low:g} and '
                 f"{high:g} and ascend, everybody has an observation, and not all have the same curve"
-            ) from None
+            )
+            raise InvalidValue(told, rule=told) from None
         return found
 
 
@@ -219,7 +228,9 @@ def _same(columns: "Mapping[str, Curves]") -> "Mapping[str, Curves]":
         if apart:
             raise InvalidValue(
                 f"[data.files] {name} and {first} are of different subjects in {apart:,} of {len(names):,} "
-                "rows: they must have the same ones, in the order that all parties have agreed on"
+                "rows: they must have the same ones, in the order that all parties have agreed on",
+                rule=f"[data.files] {name} and {first} must have the same subjects, in the order that all "
+                "parties have agreed on",
             )
     return columns
 

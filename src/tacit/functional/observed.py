@@ -39,7 +39,8 @@ def require_times(
     if outside.any():
         first = float(times[outside][0])
         raise InvalidValue(
-            f"times of {place} are not allowed: {first:g} is outside the domain, {low:g} to {high:g}"
+            f"times of {place} are not allowed: {first:g} is outside the domain, {low:g} to {high:g}",
+            rule=f"times of {place} are not allowed: they must lie in the domain, {low:g} to {high:g}",
         )
     back = np.diff(times) <= 0
     if owners is not None:
@@ -49,7 +50,8 @@ def require_times(
         whose = "" if owners is None else f" for {_called(int(owners[at]), subjects)}"
         raise InvalidValue(
             f"times of {place} are not allowed: {float(times[at + 1]):g} comes after {float(times[at]):g}"
-            f"{whose}; they must increase, each of them once"
+            f"{whose}; they must increase, each of them once",
+            rule=f"times of {place} are not allowed: they must increase, each of them once",
         )
 
 
@@ -62,9 +64,11 @@ def require_observed(values: Array, owners: Rows | None, place: str, subjects: S
         at = int(
             owners[infinite][0] if owners is not None else np.flatnonzero(infinite)[0] // values.shape[1]
         )
+        must = f"finite, or NaN where nothing was observed, and at most {LARGEST:g}"
         raise InvalidValue(
-            f"{place} is not allowed: {_called(at, subjects)} has an infinite value; it must be finite, or "
-            f"NaN where nothing was observed, and at most {LARGEST:g}"
+            f"{place} is not allowed: {_called(at, subjects)} has an infinite value; it must be {must}",
+            rule=f"{place} is not allowed: every value must be {must}",
+            rows=[at + 1],
         )
     if owners is None:
         require_each(np.isnan(values).sum(axis=1) < values.shape[1], place, subjects)
@@ -74,7 +78,11 @@ def require_each(seen: NDArray[np.bool_], place: str, subjects: Sequence[str] | 
     """Refuse subjects of whom nothing was observed."""
     if not seen.all():
         unseen = _called(int(np.argmin(seen)), subjects)
-        raise InvalidValue(f"{place} is not allowed: {unseen} has no observation; each needs at least one")
+        raise InvalidValue(
+            f"{place} is not allowed: {unseen} has no observation; each needs at least one",
+            rule=f"{place} is not allowed: each subject needs at least one observation",
+            rows=np.flatnonzero(~seen) + 1,
+        )
 
 
 def _called(row: int, subjects: Sequence[str] | None) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tacit.errors import between, choices, require, require_count, require_rate, require_word
+from tacit.limits import MOST_STEPS
 
 Grid = float | tuple[float, ...]
 RULES = ("cv", "aic", "aicc", "mv")
@@ -44,7 +45,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_rate("rate", self.rate)
-        require_count("steps", self.steps)
+        require_count("steps", self.steps, MOST_STEPS)
         if isinstance(self.stop, str):
             require_word("stop", self.stop, RULES)
         else:

@@ -1,14 +1,13 @@
 """From observations to coordinates in a frame: penalised least squares, for all curves at once.
 
 Every curve is smoothed by itself: its coordinates depend on its own observations and on public choices, on no
-other curve. So they can be clipped and paid for curve by curve.
+other curve, bit for bit. So they can be clipped and paid for curve by curve.
 """
-
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.compiled import plain
 from tacit.functional.basis import Frame
 
 Array = NDArray[np.float64]
@@ -48,44 +47,52 @@ def smoothed(times: Array, values: Array, owners: Rows | None, frame: Frame, smo
         return _scattered(times, values, owners, frame, penalties)
     design = frame.design(times)
     operator = _solvers(design.T @ design / len(times), penalties) @ design.T / len(times)
+    # BLAS rounds a row of a product by its place and by the number of rows, never by other rows. Both are
+    # public here and stay when one curve is exchanged for another: all curves are in it, with holes or not.
     found, holes = values @ operator.T, np.isnan(values).any(axis=1)
     if holes.any():
-        # Whoever has no hole is worked out as if nobody had one.
+        # How many have holes is not public: what becomes of one may not hang on it.
         found[holes] = _with_holes(values[holes], design, penalties)
     return found
 
 
 def _with_holes(values: Array, design: Array, penalties: tuple[Array, Array]) -> Array:
     """On a common grid: curves that were observed at the same times share their equations."""
-    seen = ~np.isnan(values)
-    right = np.where(seen, values, 0.0) @ design / seen.sum(axis=1, keepdims=True)
-    _, first, which = np.unique(np.packbits(seen, axis=1), axis=0, return_index=True, return_inverse=True)
-    which = which.reshape(-1)
-    made = np.empty_like(right)
-    for rows in _portions(np.argsort(which, kind="stable"), design.shape[1] * max(design.shape)):
-        patterns, place = np.unique(which[rows], return_inverse=True)
-        shown = seen[first[patterns]].astype(np.float64)
-        normal = (shown[:, None, :] * design.T) @ design / shown.sum(axis=1)[:, None, None]
-        made[rows] = _applied(_solvers(normal, penalties)[place], right[rows])
+    from tacit.functional.equations import fit_on_grid
+
+    seen = np.packbits(~np.isnan(values), axis=1)
+    patterns = np.unique(seen, axis=0, return_inverse=True)[1].reshape(-1)
+    order, made = np.argsort(patterns, kind="stable"), np.empty((len(values), design.shape[1]))
+    fit_on_grid(plain(values), order, patterns, plain(design), *penalties, DOUBLINGS, made)
     return made
 
 
 def _scattered(
     times: Array, values: Array, owners: Rows, frame: Frame, penalties: tuple[Array, Array]
 ) -> Array:
-    """At times of their own: curves of about the same number of observations go together."""
-    counts = np.bincount(owners)
-    starts, most = np.cumsum(counts) - counts, int(counts.max(initial=1))
-    made = np.empty((len(counts), frame.size))
-    for rows in _portions(np.argsort(counts, kind="stable"), frame.size * max(frame.size, most)):
-        places = np.arange(int(counts[rows].max()))
-        seen = places < counts[rows][:, None]
-        slots = np.where(seen, starts[rows][:, None] + places, 0)
-        design = frame.design(times[slots].ravel()).reshape(*slots.shape, frame.size) * seen[:, :, None]
-        turned, share = design.swapaxes(1, 2), 1 / counts[rows]
-        normal = turned @ design * share[:, None, None]
-        made[rows] = _applied(_solvers(normal, penalties), _applied(turned, values[slots]) * share[:, None])
+    """At times of their own: each curve has its own equations."""
+    from tacit.functional.equations import fit_scattered
+
+    ends = np.cumsum(np.bincount(owners))
+    made, first, begun = np.empty((len(ends), frame.size)), 0, 0
+    while first < len(ends):
+        # As many curves at once as there is room for; that moves no bit.
+        end = max(int(np.searchsorted(ends, begun + ROOM // frame.size, side="right")), first + 1)
+        part, own = slice(begun, int(ends[end - 1])), ends[first:end] - begun
+        shown = _shown(times[part], own, frame)
+        mixing = plain(frame.mixing)
+        fit_scattered(plain(values[part]), own, shown, mixing, *penalties, DOUBLINGS, made[first:end])
+        first, begun = end, part.stop
     return made
+
+
+def _shown(times: Array, ends: Rows, frame: Frame) -> Array:
+    """The functions of the basis at the times of every curve (observations, functions)."""
+    if getattr(frame.basis, "pointwise", False):
+        return plain(frame.basis.design(times))
+    # Functions of numpy may round by where a number stands in an array; in one of a curve's own times that
+    # hangs on nobody else.
+    return np.concatenate([frame.basis.design(own) for own in np.split(times, ends[:-1])])
 
 
 def _solvers(normal: Array, penalties: tuple[Array, Array]) -> Array:
@@ -101,14 +108,3 @@ def _solvers(normal: Array, penalties: tuple[Array, Array]) -> Array:
         solver = solver + left @ solver
         left = left @ left
     return solver
-
-
-def _applied(matrices: Array, vectors: Array) -> Array:
-    return (matrices @ vectors[:, :, None])[:, :, 0]
-
-
-def _portions(rows: Rows, each: int) -> Iterator[Rows]:
-    """Rows in turn, as many at once as there is room for."""
-    step = max(1, ROOM // each)
-    for start in range(0, len(rows), step):
-        yield rows[start : start + step]

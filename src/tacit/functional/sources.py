@@ -9,6 +9,7 @@ import numpy as np
 
 from tacit.errors import InvalidValue, require, require_count, require_positive, require_word
 from tacit.keys import Key
+from tacit.limits import MOST_COLUMNS, MOST_RECORDS
 from tacit.privacy.work import Layout
 from tacit.record import described
 from tacit.sites.columns import ByParty, Columns, Subjects
@@ -54,10 +55,11 @@ class SimulatedCurves:
         for name in ("records", "predictors", "active"):
             given: int | None = getattr(self, name)
             if given is not None:
-                require_count(name, given)
+                require_count(name, given, MOST_RECORDS if name == "records" else MOST_COLUMNS)
         if self.snr is not None:
             require_positive("snr", self.snr)
         require(self.points > 1, "points", self.points, "at least 2")
+        require_count("points", self.points, MOST_COLUMNS)
         _require_share(self.held_out)
 
     @property
@@ -133,9 +135,17 @@ class CurveFiles:
         order = (Key(seed) / "held out").generator().permutation(count)
         kept = count - held_out_count(count, share)
         told = {"data": described(self), "sites": described(split)}
-        return parted(
+        made = parted(
             columns, self.response, split, np.sort(order[:kept]), np.sort(order[kept:]), origin=told
         )
+        made.files = self.paths
+        return made
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files, that of the response first: the book of the data lies beside it."""
+        names = [self.response, *(name for name in self.files if name != self.response)]
+        return tuple(str(Path(self.path) / self.files[name]) for name in names)
 
 
 def parted(
@@ -171,7 +181,8 @@ def require_same(subjects: Mapping[str, Sequence[str]]) -> None:
             who = min(missing)
             there, absent = (first, name) if who in known else (name, first)
             raise InvalidValue(
-                f"subject {who} is in {there} and not in {absent}: all files must hold the same"
+                f"subject {who} is in {there} and not in {absent}: all files must hold the same",
+                rule=f"subjects of {there} and {absent} are not allowed: all files must hold the same",
             )
 
 

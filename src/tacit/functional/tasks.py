@@ -21,11 +21,18 @@ from tacit.functional.held import Agreed
 from tacit.functional.lengths import Lengths
 from tacit.keys import Key
 from tacit.privacy.blind_products import unfolded
-from tacit.privacy.columns import ColumnsApart, ColumnsBlind, ColumnsTogether, require_radius
+from tacit.privacy.columns import (
+    MOST_ADDED,
+    ColumnsApart,
+    ColumnsBlind,
+    ColumnsTogether,
+    require_radius,
+)
 from tacit.privacy.mechanism import Mechanism, Unprotected
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.work import Groups, Layout
+from tacit.record import identity_of
 from tacit.sites.columns import Columns, Subjects
 from tacit.sites.site import Cohort, Federation
 from tacit.task import Goal, Updates
@@ -140,6 +147,8 @@ class Boosting(Choices):
             raise InvalidValue(f"{few} its {self.size} basis functions: use a smaller size, or more subjects")
         if count < 2 * self.folds:
             raise InvalidValue(f"{few} 2 for each of {self.folds} folds: use fewer folds, or more subjects")
+        allowed = f"at most {MOST_ADDED:,}: products of more are rounded by more than their noise covers"
+        require(not self.together or count <= MOST_ADDED, f"subjects of {name}", count, allowed)
 
     def _require_radii(self, columns: Mapping[str, object]) -> None:
         if not isinstance(self.radius, dict):
@@ -162,7 +171,7 @@ class Boosting(Choices):
     @property
     def identity(self) -> str | None:
         """Everything that the work depends on."""
-        return repr(self)
+        return identity_of(self)
 
     @property
     def goal(self) -> Goal:

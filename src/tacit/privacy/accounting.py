@@ -7,6 +7,7 @@ small is the worst bug there is.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -52,7 +53,7 @@ def epsilon(releases: Iterable[Release], delta: float) -> float:
         At least the true epsilon at `delta`; infinite where nothing can be proven.
     """
     require_delta(delta)
-    return max((_composed(counted(group), delta) for group in by_subject(releases).values()), default=0.0)
+    return max((epsilon_of(counted(group), delta) for group in by_subject(releases).values()), default=0.0)
 
 
 def calibrate(
@@ -124,7 +125,7 @@ def calibrate(
 def affordable(releases: Iterable[Release], epsilon: float, delta: float) -> bool:
     """Whether the releases together cost at most `epsilon`; cheaper than asking what they cost."""
     require_delta(delta)
-    return all(_affordable(counted(group), epsilon, delta) for group in by_subject(releases).values())
+    return all(fits(counted(group), epsilon, delta) for group in by_subject(releases).values())
 
 
 def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None]:
@@ -133,11 +134,22 @@ def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None
     These are comparisons. What we claim is `epsilon()`.
     """
     require_delta(delta)
-    groups = list(by_subject(releases).values())
+    # Sites that release alike cost alike: each kind of site is priced once, however many there are.
+    groups = list({_likeness(group): group for group in by_subject(releases).values()}.values())
     bounds = {"rdp": _rdp, **theorems.THEOREMS}
     return {
         name: _largest([_reported(bound, group, delta) for group in groups]) for name, bound in bounds.items()
     }
+
+
+def _likeness(releases: Iterable[Release]) -> tuple[tuple[Release, int], ...]:
+    """What a theorem can see of the releases of a subject: not whose they are, nor what for."""
+    counts = Counter[Release]()
+    for release in releases:
+        counts[replace(release, unit="record", subject="records", count=1, party="", purpose="")] += (
+            release.count
+        )
+    return tuple(sorted(counts.items(), key=repr))
 
 
 def deltas(releases: Iterable[Release], epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -171,12 +183,14 @@ cost = epsilon  # `calibrate` has an argument of that name
 
 
 @lru_cache(maxsize=4096)
-def _composed(counts: Counts, delta: float) -> float:
+def epsilon_of(counts: Counts, delta: float) -> float:
+    """The smallest epsilon that can be proven for releases of one subject, counted by kind."""
     exact = _exact(counts, delta)
     return min(_bounds(counts, delta)) if exact is None else exact
 
 
-def _affordable(counts: Counts, budget: float, delta: float) -> bool:
+def fits(counts: Counts, budget: float, delta: float) -> bool:
+    """Whether releases of one subject, counted by kind, cost at most a budget as one fixed plan."""
     exact = _exact(counts, delta)
     # Any bound that fits the budget settles it, so the cheap and coarse ones come first.
     return any(bound <= budget for bound in (_bounds(counts, delta) if exact is None else [exact]))
@@ -274,7 +288,9 @@ def _power_of_four(scale: float) -> float:
 
 def _guess(counts: Counts, delta: float) -> float:
     """The central limit of the privacy loss: enough to choose a grid and to start a search, never a claim."""
-    return gaussian.epsilon_of(sum(times * variance(kind) for kind, times in counts) ** -0.5, delta)
+    whole = sum(times * variance(kind) for kind, times in counts)
+    # Draws that are too rare for a double leave no variance at all.
+    return gaussian.epsilon_of(whole**-0.5, delta) if whole > 0 else gaussian.SMALLEST
 
 
 def _spread(counts: Counts) -> float:

@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import LedgerError
-from tacit.privacy.accounting import epsilon
+from tacit.markup import facts
+from tacit.privacy.account import Account
 from tacit.privacy.ledger import Ledger
-from tacit.privacy.release import Release, by_subject, from_dict, in_any_round
+from tacit.privacy.plans import Basis
+from tacit.privacy.release import Release, in_any_round
+from tacit.privacy.statement import released_in_words
 
 Row = dict[str, Any]
 # So many running prices are computed, spread evenly.
 RUNNING_PRICES = 30
 # What tells a release from others that are alike at other sites, or in other rounds.
-OWN = ("number", "at", "hash", "ticket", "subject", "party", "kind", "purpose", "running_epsilon")
+OWN = (
+    "number", "at", "hash", "ticket", "plan", "owed", "subject", "party", "kind", "purpose", "running_epsilon"
+)  # fmt: skip
 # What they have in common and is told.
 TOLD = ("law", "scale", "sensitivity", "relation", "rate", "count", "unit")
 OTHER = "it is not the one that this run was charged on, or an older state of it"
@@ -25,40 +30,83 @@ OTHER = "it is not the one that this run was charged on, or an older state of it
 MOST_LINES = 400
 
 
-def account(path: Path, delta: float | None = None) -> dict[str, Any]:
+def account(path: Path, delta: float | None = None, *, also: Sequence[str] = ()) -> dict[str, Any]:
     """A ledger row by row, with what everything cost up to there.
 
     Args:
         path: The file.
         delta: The probability at which it is priced; that of its budgets if not said.
+        also: Subjects to be priced even if nothing was charged to them by name.
     """
     with Ledger(path, mode="read") as ledger:
-        return _account(ledger, ledger.entries(), delta)
+        return account_of(ledger, delta, also)
 
 
-def _account(ledger: Ledger, entries: Sequence[Row], delta: float | None) -> dict[str, Any]:
+def account_of(ledger: Ledger, delta: float | None = None, also: Sequence[str] = ()) -> dict[str, Any]:
+    """The same of a ledger that is open."""
+    return _account(ledger, ledger.entries(), delta, also)
+
+
+def render_html(ledger: Ledger) -> str | None:
+    """Render a ledger for a notebook; None where it is closed, or damaged, and has nothing to show."""
+    try:
+        delta, budgets = ledger.usual_delta(), ledger.budgets()
+        spent = f"epsilon {ledger.spent(delta):.4g} at delta {delta:g}"
+        plans, released = ledger.count_plans(), released_in_words(ledger.releases())
+        head = ledger.head
+    except LedgerError:
+        return None
+    if not budgets and plans > 1:
+        spent += ", as a budget fixed in advance"
+    allowed = [
+        (f"Budget of {name}", f"epsilon {b.epsilon:g} at delta {b.delta:g}") for name, b in budgets.items()
+    ]
+    told = [("Released", words) for words in released] or [("Released", "nothing")]
+    return facts(f"Ledger {ledger.path or 'in memory'}", [("Spent", spent), *allowed, *told, ("Head", head)])
+
+
+def _account(
+    ledger: Ledger, entries: Sequence[Row], delta: float | None, also: Sequence[str] = ()
+) -> dict[str, Any]:
     budgets = {name: vars(budget) for name, budget in ledger.budgets().items()}
     rows = [entry for entry in entries if entry["kind"] == "release"]
     # Nobody who charges waits for this: the file is read, and not held.
-    prices = priced(rows, ledger.usual_delta() if delta is None else delta)
+    prices = priced(entries, ledger.usual_delta() if delta is None else delta, also)
     return {"path": str(ledger.path), **prices, "budgets": budgets, "head": ledger.head, "releases": rows}
 
 
-def priced(rows: Sequence[Row], delta: float) -> dict[str, Any]:
-    """What rows of a ledger cost together and by subject; those that end a line get the price up to there."""
-    fields = Release.__dataclass_fields__
-    releases = [from_dict({key: row[key] for key in fields}) for row in rows]
+def priced(entries: Sequence[Row], delta: float, also: Sequence[str] = ()) -> dict[str, Any]:
+    """What rows of a ledger cost together and by subject; those that end a line get the price up to there.
+
+    `epsilon` is what holds: of one plan what composition proves, of several what a filter needs. Beside it
+    are both numbers for all of it: as one fixed plan, and as plans of which each may have followed from the
+    last.
+    """
+    rows = [entry for entry in entries if entry["kind"] == "release"]
     ends = [0, *accumulate(len(group) for group in _grouped(rows))]
     some = {ends[round(place * (len(ends) - 1) / RUNNING_PRICES)] for place in range(RUNNING_PRICES + 1)}
-    for count, row in enumerate(rows, start=1):
-        row["running_epsilon"] = epsilon(releases[:count], delta) if count in some else None
-    subjects = {name: epsilon(group, delta) for name, group in by_subject(releases).items()}
+    account, count = Account(), 0
+
+    def spent(basis: Basis = "valid") -> float:
+        return max(account.spent(delta, name, basis=basis) for name in (None, *also))
+
+    for entry in entries:
+        account.take(entry)
+        if entry["kind"] == "release":
+            count += 1
+            entry["running_epsilon"] = spent() if count in some else None
     return {
         "events": len(rows),
         "valid": True,
-        "epsilon": max(subjects.values(), default=0.0),
+        "epsilon": spent(),
         "delta": delta,
-        "subjects": subjects,
+        "subjects": {
+            name: account.pricing(name).epsilon(delta)
+            for name in dict.fromkeys([*account.plans.charged, *(also if rows else ())])
+        },
+        "plans": len(account.plans.names()),
+        "epsilon_as_planned": spent("planned"),
+        "epsilon_as_lifetime": spent("lifetime"),
     }
 
 
@@ -76,7 +124,9 @@ def told(
         head: The hash of a row that must be in it, if that is known.
     """
     if path is None:
-        rows = [{"number": place, **row.as_dict()} for place, row in enumerate(releases, start=1)]
+        # What one run has charged is one plan.
+        same = {"kind": "release", "at": "", "ticket": None, "plan": "run"}
+        rows = [{"number": place, **same, **row.as_dict()} for place, row in enumerate(releases, start=1)]
         whole: dict[str, Any] = {"valid": None, "problems": [], "head": None, "budgets": {}}
         return {**priced(rows, delta or 0.0), **whole, "releases": lines(rows)}
     try:
@@ -88,7 +138,10 @@ def told(
                 return {**read, "problems": found, "releases": lines(read["releases"])}
     except LedgerError as error:
         found = [str(error)]
-    nothing: dict[str, Any] = {"events": 0, "epsilon": None, "subjects": {}, "budgets": {}, "releases": []}
+    nothing: dict[str, Any] = {
+        **dict.fromkeys(("epsilon", "epsilon_as_planned", "epsilon_as_lifetime")),
+        "events": 0, "plans": 0, "subjects": {}, "budgets": {}, "releases": [],
+    }  # fmt: skip
     return {"path": str(path), "valid": False, "problems": found, "delta": delta, "head": None, **nothing}
 
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from tacit.compiled import plain
 from tacit.errors import InvalidValue, require, require_count, require_positive, require_word
+from tacit.privacy.rows import row_lengths
 
 Norm = Literal["l2", "l1"]
-# Between these, lengths are as exact as double precision has them, whatever the parts of a row.
-USUAL = (1e-100, 1e100)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,19 +124,10 @@ def lengths(rows: Tensor, *, norm: Norm = "l2", geometry: Geometry | None = None
         "left out: it defines an L2 length",
     )
     exact = rows.double() if geometry is None else geometry.whiten(rows)
-    order = 2 if norm == "l2" else 1
-    length = cast(Tensor, exact.norm(p=order, dim=-1))
-    # The usual case: squares neither overflow nor vanish, and what is not finite would show in the sum.
-    usual = (length > USUAL[0]) & (length < USUAL[1])
-    if not bool(usual.all()):
-        length = torch.where(usual, length, _scaled(exact, order))
+    flat = plain(exact.detach().numpy()).reshape(-1, rows.shape[-1])
+    found = np.empty(len(flat))
+    row_lengths(flat, norm == "l2", found)
+    length = torch.from_numpy(found.reshape(tuple(rows.shape[:-1])))
     if geometry is None:
         return length
     return torch.where(torch.isfinite(rows).all(dim=-1), length, torch.inf)
-
-
-def _scaled(rows: Tensor, order: int) -> Tensor:
-    """Lengths of rows that are measured in units of their largest entry; infinite where a row is broken."""
-    peak = rows.abs().amax(dim=-1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
-    length = cast(Tensor, (rows / peak).norm(p=order, dim=-1)) * peak.squeeze(-1)
-    return torch.where(length.isfinite() & torch.isfinite(rows).all(dim=-1), length, torch.inf)

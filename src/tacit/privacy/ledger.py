@@ -2,15 +2,16 @@
 
 The ledger is charged before a round is sent, so a crash can waste budget but never exceed it. Every row
 carries the hash of all rows before it, so a changed ledger is found. It knows releases, not data; it can be
-published. A ledger outlives runs: what several experiments cost the same people is composed here.
+published. A ledger outlives runs: what several experiments cost the same people is added up here. What
+belongs to one fixed plan is composed; several plans, each of which may have been chosen by the results of the
+last, are held against a filter (`filters`).
 """
 
 import math
 import os
 import secrets
-import sqlite3
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,34 +19,12 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from tacit.errors import (
-    BudgetExhausted,
-    LedgerError,
-    LedgerTampered,
-    LedgerUnusable,
-    Refused,
-    TacitError,
-    require_word,
-)
-from tacit.markup import facts
+from tacit.errors import BudgetExhausted, LedgerTampered, LedgerUnusable, Refused, require_word
 from tacit.privacy import accounting
-from tacit.privacy.account import EVERYONE, FORMAT, Account, Budget, chained
-from tacit.privacy.release import Release, by_subject, require_subject
-
-# Marks the file as ours in the SQLite header: the letters TACT.
-APPLICATION = 0x54414354
-WAIT_SECONDS = 60
-
-SCHEMA = (
-    f"PRAGMA application_id = {APPLICATION}",
-    "CREATE TABLE entries (number INTEGER PRIMARY KEY, body TEXT NOT NULL, hash BLOB NOT NULL)"
-    " STRICT, WITHOUT ROWID",
-    "CREATE TRIGGER stay BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'append-only'); END",
-    "CREATE TRIGGER remain BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'append-only'); END",
-    "CREATE TRIGGER follow BEFORE INSERT ON entries"
-    " WHEN NEW.number <= (SELECT coalesce(max(number), 0) FROM entries)"
-    " BEGIN SELECT RAISE(ABORT, 'append-only'); END",
-)
+from tacit.privacy.account import EVERYONE, FORMAT, RECORDS, Account, Budget, chained, planned_rows
+from tacit.privacy.database import APPLICATION, SCHEMA, connect, damage, explained
+from tacit.privacy.plans import Basis, largest, require_plan
+from tacit.privacy.release import Release, require_subject
 
 
 @dataclass(frozen=True)
@@ -58,6 +37,8 @@ class Verification:
     delta: float | None
     head: str
     problems: tuple[str, ...]
+    epsilon_as_planned: float = math.inf
+    epsilon_as_lifetime: float = math.inf
 
 
 class Ledger:
@@ -78,9 +59,8 @@ class Ledger:
         require_word("mode", mode, ("write", "read"))
         self.path = Path(path) if path is not None else None
         self._account = Account()
-        self._known: list[tuple[Budget, dict[accounting.Kind, int]]] = []
-        with _explained(self.path, "opened"):
-            self._connection = _connect(self.path, mode)
+        with explained(self.path, "opened"):
+            self._connection = connect(self.path, mode)
         try:
             with self._transaction("DEFERRED" if mode == "read" else "IMMEDIATE", "opened"):
                 pass
@@ -102,13 +82,68 @@ class Ledger:
                 limits = {"epsilon": float(epsilon), "delta": float(delta)}
                 self._append({"kind": "budget", "subject": subject, **limits})
 
-    def charge(self, releases: Iterable[Release], *, ticket: str | None = None) -> bool:
+    def allow_lifetime(self, *, epsilon: float, delta: float) -> None:
+        """Set the lifetime budget of people: for every subject and, by name, for single records.
+
+        A budget for every subject binds those charged by name, and site-level releases charge no record so.
+        """
+        for subject in (EVERYONE, RECORDS):
+            self.allow(epsilon=epsilon, delta=delta, subject=subject)
+
+    def register(self, releases: Iterable[Release], *, plan: str, resumed: bool = False) -> bool:
+        """Write a fixed plan down before its first charge, so that its charges may come one by one.
+
+        Args:
+            releases: All that will be released under it, at most. What is charged under its name beyond that
+                is a plan of its own.
+            plan: Its name.
+            resumed: Whether it is the plan of the run that has charged this ledger before rows had plans. No
+                budget is asked about the whole of it, so its charges are held against the filter unless the
+                budget bears all of it.
+
+        Returns:
+            Whether it was written; False if it had been before, with the same releases.
+
+        Raises:
+            BudgetExhausted: A subject's budget could not bear all of it; nothing was written.
+            Refused: The name belongs to other releases, or a plan is resumed that no run has begun; nothing
+                was written.
+        """
+        require_plan(plan)
+        rows = list(releases)
+        with self._writing():
+            known = self._account.plans.known.get(plan)
+            if known is not None:
+                if planned_rows(known.releases) != planned_rows(rows):
+                    raise Refused(
+                        f"plan {plan!r} was written down with other releases; give this another name"
+                    )
+                return False
+            if resumed and not self._account.plans.has_former_run():
+                raise Refused(
+                    f"plan {plan!r} cannot be resumed: nothing was charged here before rows had plans; "
+                    "register it without resumed"
+                )
+            self._check([] if resumed else rows, plan)
+            self._append_plan(plan, rows, resumed=resumed)
+        return True
+
+    def has_former_run(self) -> bool:
+        """Tell if a run of a version without plans has charged this ledger, and no plan is known for it."""
+        with self._reading():
+            return self._account.plans.has_former_run()
+
+    def charge(
+        self, releases: Iterable[Release], *, ticket: str | None = None, plan: str | None = None
+    ) -> bool:
         """Pay for releases before they happen.
 
         Args:
             releases: What is about to leave; all of them are charged, or none.
             ticket: A name for this very charge. Charged again under the same ticket, as a resumed run does
                 for a round with the same inputs and therefore the same noise, it costs nothing more.
+            plan: The fixed plan that this charge is a part of: one that was registered, or one of which this
+                charge is the whole. None is a plan of its own, under a name that nothing else has.
 
         Returns:
             Whether anything was charged: False if the ticket had paid for the same releases before.
@@ -116,42 +151,76 @@ class Ledger:
         Raises:
             BudgetExhausted: A subject's budget would be exceeded; nothing was charged.
         """
-        return self._pay(list(releases), ticket, self._check)
+        return self._pay(list(releases), ticket, plan, owed=False)
 
-    def owe(self, releases: Iterable[Release], *, ticket: str) -> bool:
+    def owe(self, releases: Iterable[Release], *, ticket: str, plan: str | None = None) -> bool:
         """Write down what must be stated whatever the budget says, such as the rest of a plan that was left.
 
         Nothing may be released under it. A budget that is exceeded by it bears no further charge.
         """
-        return self._pay(list(releases), ticket, lambda rows: None)
+        return self._pay(list(releases), ticket, plan, owed=True)
 
-    def _pay(self, rows: list[Release], ticket: str | None, check: Callable[[list[Release]], None]) -> bool:
+    def _pay(self, rows: list[Release], ticket: str | None, plan: str | None, *, owed: bool) -> bool:
+        if plan is not None:
+            require_plan(plan)
         with self._writing():
-            if ticket is not None and ticket in self._account.tickets:
-                if self._account.tickets[ticket] != rows:
+            account = self._account
+            if ticket is not None and ticket in account.tickets:
+                if account.tickets[ticket] != rows:
                     raise Refused(
                         f"ticket {ticket!r} has paid for other releases; charge these under a new one"
                     )
                 return False
-            check(rows)
+            name = f"#{account.number + 1}" if plan is None else plan
+            if not owed:
+                self._check(rows, name)
+            if rows and plan is not None and plan not in account.plans.known:
+                self._append_plan(plan, rows)
+            told = {"ticket": ticket, "plan": name, **({"owed": True} if owed else {})}
             for release in rows:
-                self._append({"kind": "release", "ticket": ticket, **release.as_dict()})
+                self._append({"kind": "release", **told, **release.as_dict()}, at=account.times.get(name))
         return bool(rows)
 
-    def check(self, releases: Iterable[Release]) -> None:
+    def check(self, releases: Iterable[Release], *, plan: str | None = None) -> None:
         """Raise `BudgetExhausted` if these releases could not be charged now; charge nothing.
 
         A plan that has been checked as a whole makes each of its charges cheap.
         """
         with self._reading():
-            self._check(list(releases))
+            self._check(list(releases), f"#{self._account.number + 1}" if plan is None else plan)
 
     def spent(self, delta: float | None = None, *, subject: str | None = None) -> float:
-        """Epsilon so far, of the costliest subject or of one; at `usual_delta` unless another is given."""
+        """Epsilon so far, of the costliest subject or of one; at `usual_delta` unless another is given.
+
+        Guarantee:
+            About one plan, what composition proves of the releases so far, if results did not decide which of
+            the plan were left out: who stops a plan early by looking at results owes its rest (`owe`), as
+            runs do. About several, the smallest budget whose filter would have let them pass, however each
+            was chosen by the results of those before. That is a promise if such a budget was set before the
+            first of them (`allow`): without one, deciding by results to go on may raise delta.
+        """
+        return self._spent(delta, subject, "valid")
+
+    def spent_as_planned(self, delta: float | None = None, *, subject: str | None = None) -> float:
+        """Epsilon so far as if everything had been one plan, fixed before the first release.
+
+        Beside `spent` it shows what it costs that plans were chosen in turn. Of several plans it is no
+        promise.
+        """
+        return self._spent(delta, subject, "planned")
+
+    def prices(self, delta: float) -> dict[str, float]:
+        """What each subject has spent, by its name."""
+        accounting.require_delta(delta)
+        with self._reading():
+            return self._account.prices(delta)
+
+    def _spent(self, delta: float | None, subject: str | None, basis: Basis) -> float:
         if delta is not None:
             accounting.require_delta(delta)
         with self._reading():
-            return self._spent(self._account.usual_delta(subject) if delta is None else delta, subject)
+            chosen = self._account.usual_delta(subject) if delta is None else delta
+            return self._account.spent(chosen, subject, basis=basis)
 
     def usual_delta(self, subject: str | None = None) -> float:
         """The delta of a subject's budget; for all, the smallest of any budget, which holds for each."""
@@ -162,6 +231,11 @@ class Ledger:
         """Everything that was charged, equal releases counted together."""
         with self._reading():
             return self._account.releases()
+
+    def count_plans(self) -> int:
+        """Count the plans that have begun."""
+        with self._reading():
+            return len(self._account.plans.names())
 
     def budgets(self) -> Mapping[str, Budget]:
         """The budget of each subject; `*` stands for all others."""
@@ -180,23 +254,9 @@ class Ledger:
             return self._entries()
 
     def _repr_html_(self) -> str | None:
-        from tacit.privacy.statement import released_in_words
+        from tacit.privacy.books import render_html
 
-        try:
-            delta, budgets = self.usual_delta(), self.budgets()
-            spent = f"epsilon {self.spent(delta):.4g} at delta {delta:g}"
-            releases = released_in_words(self.releases())
-        except LedgerError:
-            # A ledger that is closed, or damaged, has nothing to show.
-            return None
-        allowed = [
-            (f"Budget of {name}", f"epsilon {b.epsilon:g} at delta {b.delta:g}")
-            for name, b in budgets.items()
-        ]
-        told = [("Released", words) for words in releases] or [("Released", "nothing")]
-        return facts(
-            f"Ledger {self.path or 'in memory'}", [("Spent", spent), *allowed, *told, ("Head", self.head)]
-        )
+        return render_html(self)
 
     def export(self, stream: TextIO) -> None:
         """Write every row as one line of JSON."""
@@ -207,12 +267,21 @@ class Ledger:
         """Check the file, every hash and what everything costs, all at one instant."""
         with self._reading():
             events = sum(entry["kind"] == "release" for entry in self._entries())
-            problems = tuple(self._damage())
+            problems = tuple(damage(self._connection, self.path))
             chosen = self._account.usual_delta() if delta is None else delta
-            releases, head = self._account.releases(), self._account.head.hex()
+            prices = [self._account.pricings(basis=basis) for basis in ("valid", "planned", "lifetime")]
+            head = self._account.head.hex()
         # Nobody who charges waits for this.
-        epsilon = math.inf if problems else _priced(releases, chosen)
-        return Verification(events, not problems, epsilon, chosen, head, problems)
+        valid, *both = (math.inf if problems else largest(rows, chosen) for rows in prices)
+        return Verification(events, not problems, valid, chosen, head, problems, *both)
+
+    def copy(self) -> "Ledger":
+        """The same rows in memory, to try something on."""
+        copied = Ledger()
+        with self._reading():
+            self._connection.backup(copied._connection)
+        copied._account = Account()
+        return copied
 
     def close(self) -> None:
         """Let go of the file."""
@@ -224,9 +293,6 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _spent(self, delta: float, subject: str | None = None) -> float:
-        return _priced(self._account.releases(), delta, subject)
-
     def _entries(self) -> list[dict[str, Any]]:
         fresh, entries = Account(), list[dict[str, Any]]()
         query = "SELECT number, body, hash FROM entries ORDER BY number"
@@ -235,59 +301,45 @@ class Ledger:
             entries.append({"number": number, **msgspec.json.decode(body), "hash": digest.hex()})
         return entries
 
-    def _damage(self) -> list[str]:
-        """What is wrong with the file beyond the hashes: pages that do not fit, guards that are gone."""
-        checked = [row[0].decode() for row in self._connection.execute("PRAGMA integrity_check")]
-        found = {row[0].decode() for row in self._connection.execute("SELECT sql FROM sqlite_master")}
-        guards = [] if found == set(SCHEMA[1:]) else ["the table and its guards were changed"]
-        return [problem for problem in checked if problem != "ok"] + guards + self._missing()
+    def _check(self, rows: list[Release], plan: str) -> None:
+        account, charge = self._account, self._account.plans.pending(rows, plan)
+        for subject in account.plans.concerned(charge, also=account.budgets.keys() - {EVERYONE}):
+            budget = account.budget(subject)
+            if budget is None or account.plans.bears(subject, charge, budget.epsilon, budget.delta):
+                continue
+            priced = account.plans.after(subject, charge)
+            cost = priced.epsilon(budget.delta)
+            turns = "" if priced.first is None else " over plans that are chosen in turn"
+            raise BudgetExhausted(
+                f"budget of {subject} exhausted: epsilon would be {cost:.4g} at delta {budget.delta:g}"
+                f"{turns}, and {budget.epsilon:g} is allowed; nothing was charged"
+            )
 
-    def _missing(self) -> list[str]:
-        """Whether the file ends before its last page does: SQLite reads zeros there, which may fit."""
-        if self.path is None:
-            return []
-        (pages,), (size,) = (
-            self._connection.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size")
-        )
-        short = pages * size - self.path.stat().st_size
-        return [f"the file ends {short} bytes early"] if short > 0 else []
+    def _append_plan(self, plan: str, rows: list[Release], *, resumed: bool = False) -> None:
+        self._append({"kind": "plan", "plan": plan, "resumed": resumed, "releases": planned_rows(rows)})
 
-    def _check(self, rows: list[Release]) -> None:
-        named = [subject for subject in self._account.budgets if subject != EVERYONE]
-        for subject, group in by_subject(self._account.releases() + rows, also=named).items():
-            budget = self._account.budget(subject)
-            if budget is not None and group and not self._affords(group, budget):
-                cost = accounting.epsilon(group, budget.delta)
-                raise BudgetExhausted(
-                    f"budget of {subject} exhausted: epsilon would be {cost:.4g} at delta {budget.delta:g}, "
-                    f"and {budget.epsilon:g} is allowed; nothing was charged"
-                )
-
-    def _affords(self, group: list[Release], budget: Budget) -> bool:
-        # What costs no more than something known to be affordable is affordable: no need to compose again.
-        counts = dict(accounting.counted(group))
-        for other, known in self._known:
-            if other == budget and all(times <= known.get(kind, 0) for kind, times in counts.items()):
-                return True
-        fits = accounting.affordable(group, budget.epsilon, budget.delta)
-        if fits:
-            self._known = [(budget, counts), *self._known[:15]]
-        return fits
-
-    def _append(self, content: dict[str, Any]) -> None:
-        body = msgspec.json.encode({"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **content})
+    def _append(self, content: dict[str, Any], *, at: str | None = None) -> None:
+        # Who takes part in a round may be a secret: charges of a plan carry the time of its beginning.
+        at = datetime.now(UTC).isoformat(timespec="milliseconds") if at is None else at
+        body = msgspec.json.encode({"at": at, **content})
         number, digest = self._account.number + 1, chained(self._account.head, self._account.number + 1, body)
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, body.decode(), digest))
         self._connection.execute(f"PRAGMA user_version = {number}")
         self._account.fold(number, body, digest)
 
     def _catch_up(self) -> None:
-        """Fold in what other processes have written since, checking every hash."""
+        """Fold in what other processes have written since, checking every hash.
+
+        Rows that are missing in the middle do not fit when they are read; a tail that was cut off is missed
+        by its number. Neither takes a look at all rows, unless nothing was read before.
+        """
+        whole = self._account.number == 0
         query = "SELECT number, body, hash FROM entries WHERE number > ? ORDER BY number"
         for number, body, digest in self._connection.execute(query, (self._account.number,)):
             self._account.fold(number, body, digest)
         (expected,) = self._connection.execute("PRAGMA user_version").fetchone()
-        (there,) = self._connection.execute("SELECT count(*) FROM entries").fetchone()
+        counting = "SELECT count(*) FROM entries" if whole else "SELECT coalesce(max(number), 0) FROM entries"
+        (there,) = self._connection.execute(counting).fetchone()
         if not expected == there == self._account.number:
             raise LedgerTampered(
                 f"{expected} rows were written, {there} are there, {self._account.number} fit"
@@ -301,16 +353,19 @@ class Ledger:
 
     @contextmanager
     def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"], verb: str) -> Generator[None]:
-        with _explained(self.path, verb):
+        with explained(self.path, verb):
+            kept = -1
             try:
                 self._connection.execute(f"BEGIN {kind}")
                 self._recognise(create=kind == "IMMEDIATE")
                 self._catch_up()
+                kept = self._account.number
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
                 # What was folded in may be undone: read it all again next time.
-                self._account = Account()
+                if self._account.number != kept:
+                    self._account = Account()
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
@@ -330,13 +385,6 @@ class Ledger:
         self._append({"kind": "opened", "format": FORMAT, "id": secrets.token_hex(16)})
 
 
-def _priced(releases: list[Release], delta: float, subject: str | None = None) -> float:
-    """What releases cost a subject, or the subject that they cost most."""
-    groups = by_subject(releases, also=[subject] if subject else [])
-    chosen = groups.values() if subject is None else [groups[subject]]
-    return max((accounting.epsilon(rows, delta) for rows in chosen), default=0.0)
-
-
 def verify(path: str | os.PathLike[str], delta: float | None = None) -> Verification:
     """Check a ledger that may have been damaged: its file, every hash, and what everything costs.
 
@@ -350,51 +398,3 @@ def verify(path: str | os.PathLike[str], delta: float | None = None) -> Verifica
             return ledger.verify(delta)
     except LedgerTampered as error:
         return Verification(0, False, math.inf, delta, "", (str(error),))
-
-
-def _connect(path: Path | None, mode: Literal["write", "read"]) -> sqlite3.Connection:
-    if path is None:
-        return _as_written(sqlite3.connect(":memory:", isolation_level=None))
-    path = path.resolve()
-    if mode == "read" and not path.is_file():
-        raise LedgerUnusable("there is no such file")
-    if mode == "write" and not path.parent.is_dir():
-        raise LedgerUnusable(f"the folder {path.parent} does not exist")
-    if mode == "read" and path.with_name(path.name + "-journal").exists():
-        # A writer was killed: only a connection that may write can undo its unfinished charge.
-        with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=WAIT_SECONDS)) as connection:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    address = f"{path.absolute().as_uri()}?mode={'ro' if mode == 'read' else 'rwc'}"
-    connection = sqlite3.connect(address, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
-    try:
-        # Durable before `charge` returns: the file, and the folder that holds its journal.
-        connection.execute("PRAGMA synchronous = EXTRA")
-    except BaseException:
-        connection.close()
-        raise
-    return _as_written(connection)
-
-
-def _as_written(connection: sqlite3.Connection) -> sqlite3.Connection:
-    # Bytes as they lie in the file: a damaged row is judged by its hash, not by whether it decodes.
-    connection.text_factory = bytes
-    return connection
-
-
-@contextmanager
-def _explained(path: Path | None, verb: str) -> Generator[None]:
-    name = str(path) if path is not None else "in memory"
-    try:
-        yield
-    except LedgerError as error:
-        raise type(error)(f"ledger {name} cannot be {verb}: {error}") from error
-    except (OSError, UnicodeError, ValueError) as error:
-        if isinstance(error, TacitError):
-            raise
-        # SQLite cannot even say what is wrong with a damaged schema when the damage is in its text.
-        kind = LedgerTampered if isinstance(error, UnicodeError) else LedgerUnusable
-        raise kind(f"ledger {name} cannot be {verb}: {error}") from error
-    except sqlite3.Error as error:
-        damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
-        kind = LedgerTampered if damaged else LedgerUnusable
-        raise kind(f"ledger {name} cannot be {verb}: {error}") from error

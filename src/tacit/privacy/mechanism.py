@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.compiled import plain
 from tacit.errors import require, require_count, require_positive, require_rate
 from tacit.keys import Key
 from tacit.privacy import noise
@@ -31,10 +32,17 @@ DEVIATIONS: dict[NoiseLaw, float] = {"gaussian": 1.0, "laplace": math.sqrt(2)}
 NORMS: dict[NoiseLaw, Norm] = {"gaussian": "l2", "laplace": "l1"}
 # The smallest normal number.
 TINY = float(np.finfo(np.float64).tiny)
+# Sums of doubles are rounded, and one contribution more rounds them otherwise: this much more noise, as a
+# share of it, covers the roundings of sums of up to `MOST_ADDED` contributions; see `noisy_sums`.
+ROUNDED, MOST_ADDED = 2.0**-20, 2**23
 
 
 class Contributions(Protocol):
-    """One contribution per record, or group, at each of several sites; they need never be written out."""
+    """One contribution per record, or group, at each of several sites; they need never be written out.
+
+    The bits of a contribution and of its length depend on its own records and the state alone: not on the
+    number or the order of others, nor on another site. Otherwise one record more would move all others.
+    """
 
     def lengths(self, norm: Norm) -> Array:
         """The length of each (sites, records); infinite where one is broken."""
@@ -137,10 +145,14 @@ class Rows:
 
     def total(self, factors: Array | None) -> Array:
         """The sums of the rows, each times its factor."""
-        rows = self.rows.detach().double().numpy()
+        from tacit.privacy.rows import add_rows
+
+        rows = plain(self.rows.detach().double().numpy())
         if factors is None:
             return rows.sum(axis=1)
-        return np.einsum("sr,src->sc", factors, np.where(factors[..., None] == 0, 0.0, rows))
+        sums = np.empty((rows.shape[0], rows.shape[2]))
+        add_rows(rows, plain(factors), sums)
+        return sums
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,11 +272,16 @@ class ProtectedRecords(Unprotected):
         """The sums of clipped contributions plus noise; with no contribution at all, noise alone.
 
         Guarantee:
-            One contribution more or less moves its site's sum by at most `clip` before noise of
-            `multiplier * clip`.
+            One contribution more or less moves its site's sum by at most `clip (1 + ROUNDED)` before noise
+            of `multiplier * clip (1 + ROUNDED)`: the ratio that is charged. The bits of a contribution
+            depend on its own records and the state alone (`Contributions`), so that all others stay as they
+            are. What is left are the roundings of the sum: products are added in blocks of 256, at most 258
+            roundings of 2^-53 each, blocks with compensation; two sums of n contributions then differ from
+            their exact values by at most `2 * 258 * 2^-53 * n * clip`, which is below `ROUNDED * clip` for n
+            up to `MOST_ADDED`. Results are rounded to a public grid afterwards (`tacit.privacy.noise`).
         """
-        factors = clip_factors(contributions.lengths(NORMS[self.law]), self.clip)
-        totals, scale = contributions.total(factors), self.multiplier * self.clip
+        totals = contributions.total(clip_factors(contributions.lengths(NORMS[self.law]), self.clip))
+        scale = self.multiplier * self.clip * (1 + ROUNDED)
         return noised(totals, self.law, scale, [key / step for key in keys], self.rehearsal)
 
     def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":

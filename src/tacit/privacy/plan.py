@@ -4,7 +4,7 @@ A plan solves the promise for its noise and prices every round. It needs public 
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tacit.markup import facts
@@ -32,6 +32,7 @@ class Plan:
         budget: The epsilon that was asked for, if one was.
         warnings: What the author of the experiment may want to reconsider.
         signal: How long an update is against its noise, where that is known before the run.
+        releases: What all rounds release, if everybody joins each.
     """
 
     statement: Statement
@@ -42,6 +43,7 @@ class Plan:
     budget: float | None
     warnings: tuple[str, ...]
     signal: Signal | None = None
+    releases: tuple[Release, ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -134,6 +136,7 @@ def plan(
         budget=privacy.epsilon,
         warnings=(*_warnings(privacy, statement, sites, records), *cautions(heard)),
         signal=heard,
+        releases=tuple(whole),
     )
 
 

@@ -19,6 +19,7 @@ from tacit.errors import (
     require_rate,
     require_word,
 )
+from tacit.limits import LEAST_RATE
 from tacit.privacy.accounting import calibrate, require_delta
 from tacit.privacy.release import Law, Relation, Release, Sampled, Unit
 from tacit.privacy.work import (
@@ -92,7 +93,7 @@ class Privacy:
         require_bound("clip", self.clip)
         if self.clip_quantile is not None:
             self._require_following(self.clip_quantile)
-        require_rate("participation", self.participation)
+        require_rate("participation", self.participation, LEAST_RATE)
         require_count("colluders", self.colluders)
 
     def _require_following(self, quantile: float) -> None:
@@ -136,7 +137,7 @@ class Privacy:
         require_count("rounds", rounds)
         require_count("sites", len(federation))
         require_count("steps", task.steps)
-        require_rate("sample", task.sample)
+        require_rate("sample", task.sample, LEAST_RATE)
         if layout_of(task) == "columns":
             from tacit.privacy.vertical import protect
 
@@ -300,7 +301,7 @@ class Open:
     kind: ClassVar[str] = "open"
 
     def __post_init__(self) -> None:
-        require_rate("participation", self.participation)
+        require_rate("participation", self.participation, LEAST_RATE)
 
     def solve(
         self,

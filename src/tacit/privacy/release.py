@@ -8,6 +8,7 @@ compose numbers that mean different things. A release knows no data and can be p
 import math
 import re
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -178,27 +179,42 @@ def by_subject(releases: Iterable[Release], also: Iterable[str] = ()) -> dict[st
     """Everything that concerns each subject that was released about, and each in `also`, under one relation.
 
     A release about a whole concerns its parts: what is let out about whole sites, or about `records` at every
-    party, is also let out about `records@oslo`. Releases of one subject under different relations or units
-    are brought to replacement, which bounds all of them: a record that joins a site turns the site into
-    another.
+    party, is also let out about `records@oslo`. Releases of one subject are brought to one relation
+    (`one_relation`).
     """
     about: dict[str, list[Release]] = {}
     for release in releases:
         about.setdefault(release.subject, []).append(release)
     return {
-        subject: _one_relation([release for whole in _wholes(subject) for release in about.get(whole, [])])
+        subject: one_relation(
+            [release for whole in wholes(subject) for release in about.get(whole, [])], subject
+        )
         for subject in dict.fromkeys([*about, *also])
     }
 
 
-def _wholes(subject: str) -> list[str]:
+def wholes(subject: str) -> list[str]:
+    """The subjects of releases that concern a subject: its own, and the wholes that it is a part of."""
     kind, _, place = subject.partition("@")
     return list(dict.fromkeys([subject, kind, "sites", f"sites@{place}"]))
 
 
-def _one_relation(releases: list[Release]) -> list[Release]:
-    mixed = len({(release.relation, release.unit) for release in releases}) > 1
+def one_relation(releases: list[Release], subject: str) -> list[Release]:
+    """Bring releases about one subject to one relation: as they are, or all to replacement.
+
+    Guarantee:
+        Bounds a change of one unit of the subject. A record that joins a site turns the clipped update of
+        that site into another one, up to twice the clip bound away: where the subject is records, releases
+        about whole sites are priced for exchanging the site, even if no other release concerns them.
+    """
+    mixed = is_mixed({(release.relation, release.unit) for release in releases}, subject)
     return [release.under_replacement() for release in releases] if mixed else releases
+
+
+def is_mixed(relations: AbstractSet[tuple[str, str]], subject: str) -> bool:
+    """Tell if releases under these relations and units bound a change of one subject by replacement alone."""
+    about_sites = subject.partition("@")[0] == "sites"
+    return len(relations) > 1 or (not about_sites and any(unit == "site" for _, unit in relations))
 
 
 def require_subject(subject: object, unit: Unit) -> None:

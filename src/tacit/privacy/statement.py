@@ -6,16 +6,20 @@ meant to be shown to a data-protection officer.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tacit.markup import facts
 from tacit.privacy import accounting
+from tacit.privacy.all_runs import AllRuns
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Law, Relation, Release, Unit, View, by_subject, in_any_round
+
+if TYPE_CHECKING:
+    from tacit.privacy.ledger import Ledger
 
 FOLLOWED = ("in the same sums, how many updates were shorter than their bounds",)
 NOT_PROTECTED = (
@@ -50,6 +54,8 @@ class Statement:
         not_protected: What the promise does not speak of.
         rehearsal: Whether the noise repeats with the seed, and so protects nobody.
         but: What of every record is among that.
+        all_runs: What all runs on the same people cost together; None where no book is kept of them.
+        left_out: What was planned and not done, because the budget did not bear it any more.
     """
 
     unit: Unit | None
@@ -65,12 +71,15 @@ class Statement:
     not_protected: tuple[str, ...]
     rehearsal: bool
     but: tuple[str, ...] = ()
+    all_runs: AllRuns | None = None
+    left_out: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; an infinite epsilon becomes None, and `proven` says so."""
         subjects = {name: _finite(value) for name, value in self.subjects.items()}
         proven = self.epsilon is not None and math.isfinite(self.epsilon)
-        return {**asdict(self), "epsilon": _finite(self.epsilon), "subjects": subjects, "proven": proven}
+        plain = {**asdict(self), "epsilon": _finite(self.epsilon), "subjects": subjects, "proven": proven}
+        return {**plain, "all_runs": None if self.all_runs is None else self.all_runs.as_dict()}
 
     def sentences(self) -> list[str]:
         """The statement for people."""
@@ -79,6 +88,7 @@ class Statement:
             ("Public", self.public),
             ("Bare, that is, unprotected", self.bare),
             ("Not protected", self.not_protected),
+            ("Left out, since the budget did not bear it", self.left_out),
         ]
         return [*self._promise(), *(f"{title}: {'; '.join(items)}." for title, items in lists if items)]
 
@@ -100,6 +110,7 @@ class Statement:
             f"Protected: any one {self.unit}{but}. Whether it {change}, what others see changes little.",
             f"Against: {', '.join(self.against)}, and anyone they tell.",
             f"Price: {self.price()}",
+            *([] if self.all_runs is None else [self.all_runs.sentence()]),
         ]
         if self.trusted:
             promise.append(f"Trusted: {'; '.join(self.trusted)}.")
@@ -114,7 +125,11 @@ def from_dict(fields: dict[str, Any]) -> Statement:
     promised = fields["unit"] is not None
     epsilon = math.inf if promised and known["epsilon"] is None else known["epsilon"]
     subjects = {name: math.inf if value is None else value for name, value in known["subjects"].items()}
-    return msgspec.convert({**known, "epsilon": epsilon, "subjects": subjects}, type=Statement)
+    total = known.get("all_runs")
+    if total is not None:
+        total = {**total, "epsilon": math.inf if total["epsilon"] is None else total["epsilon"]}
+    changed = {"epsilon": epsilon, "subjects": subjects, "all_runs": total}
+    return msgspec.convert({**known, **changed}, type=Statement)
 
 
 def state(
@@ -124,6 +139,8 @@ def state(
     public: Sequence[str] = (),
     bare: Sequence[str] = (),
     but: Sequence[str] = (),
+    left_out: Sequence[str] = (),
+    prices: Mapping[str, float] | None = None,
 ) -> Statement:
     """The statement of a promise and the releases made, or planned, under it.
 
@@ -133,12 +150,16 @@ def state(
         public: What else is public in this run.
         bare: What else left without protection.
         but: What of every record the promise does not speak of.
+        left_out: What was planned and not done, because the budget did not bear it any more.
+        prices: The epsilon of each subject, as the ledger has it; of one plan if not given.
     """
     if isinstance(privacy, Open):
         return _open(public, bare)
     rows = list(releases)
     groups = by_subject(rows)
-    subjects = {name: accounting.epsilon(group, privacy.delta) for name, group in groups.items()}
+    subjects = dict(prices or {})
+    if prices is None:
+        subjects = {name: accounting.epsilon(group, privacy.delta) for name, group in groups.items()}
     replaced = any(row.relation == "replace" for group in groups.values() for row in group)
     trusting = privacy.noise == "server"
     return Statement(
@@ -154,8 +175,14 @@ def state(
         bare=tuple(bare),
         not_protected=(*but, *NOT_PROTECTED),
         but=tuple(but),
+        left_out=tuple(left_out),
         rehearsal=privacy.rehearsal or any(row.rehearsal for row in rows),
     )
+
+
+def priced(ledger: "Ledger", privacy: Privacy | Open) -> dict[str, float] | None:
+    """What a ledger says that each subject has cost; nothing of an open run."""
+    return None if isinstance(privacy, Open) else ledger.prices(privacy.delta)
 
 
 def _trusted(privacy: Privacy) -> Iterable[str]:

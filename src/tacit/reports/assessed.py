@@ -5,12 +5,13 @@ Each is a sentence that the document of a run bears out. Nothing is claimed that
 
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from tacit.errors import InvalidFile
 from tacit.privacy.provenance import nobodys_secret
 from tacit.privacy.statement import at_most, share
+from tacit.reading import parse
 from tacit.reports.audited import verdict
 
 BLANK = "(to be filled in by the controller)"
@@ -39,8 +40,10 @@ def promised(promise: Mapping[str, Any]) -> bool:
 def chosen(document: Mapping[str, Any], table: str) -> dict[str, Any]:
     """What the experiment of a run says in one of its tables, if it was kept."""
     try:
-        found: object = tomllib.loads(str(document["reproduce"].get("experiment") or "")).get(table)
-    except tomllib.TOMLDecodeError:
+        found: object = parse(str(document["reproduce"].get("experiment") or ""), "experiment.toml").get(
+            table
+        )
+    except InvalidFile:
         return {}
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
@@ -187,6 +190,11 @@ def _trusting(document: Mapping[str, Any]) -> Iterator[str]:
 def _adding_up(document: Mapping[str, Any]) -> str:
     """What other runs on the same people come to."""
     ledger, own = document["ledger"], document["promise"].get("budget")
+    if document["promise"].get("all_runs") is not None:
+        return (
+            "Runs on the same people add up. The book of the data has all runs on these data, whatever they "
+            "are called; people who are in other data as well cannot be known from it."
+        )
     budgets = cast("Mapping[str, Mapping[str, float]]", ledger.get("budgets") or {})
     limits = ", ".join(
         f"epsilon {budget['epsilon']:g} for {'everybody' if name == '*' else name}"

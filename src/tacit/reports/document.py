@@ -6,7 +6,6 @@ Everything in it has left the sites already, or is public. It reads no records a
 import hashlib
 import math
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from typing import Any
 
 from tacit.privacy.provenance import nobodys_secret
 from tacit.privacy.statement import Statement
+from tacit.reading import parse
 from tacit.record import Record, Round
 from tacit.reports.audited import verdict
 from tacit.reports.text import NAMES
@@ -73,7 +73,7 @@ class Told:
     @property
     def experiment(self) -> dict[str, Any]:
         """The tables of the file."""
-        return tomllib.loads(self.text)
+        return parse(self.text, "experiment.toml")
 
 
 def document(run: Told) -> dict[str, Any]:
@@ -136,6 +136,8 @@ def _about_the_ledger(run: Told) -> Iterator[tuple[str, str]]:
     stated, found = run.statement.epsilon, run.ledger.get("epsilon")
     if run.ledger.get("valid") is False:
         yield "stop", f"The ledger does not verify: {'; '.join(run.ledger['problems'])}."
+    elif run.ledger.get("disputed"):
+        yield "stop", f"The statement does not verify: {'; '.join(run.ledger['disputed'])}."
     elif run.statement.unit is not None and stated is not None and found is not None:
         if found > stated * (1 + CLOSE):
             yield (

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tacit.privacy import all_runs
 from tacit.privacy.statement import share
 from tacit.reports import audited
 from tacit.reports.assessed import (
@@ -22,7 +23,7 @@ from tacit.reports.assessed import (
 )
 from tacit.reports.blocks import Block, Code, Facts, Folded, Grid, Items, Page, Section, Text
 from tacit.reports.document import score_name
-from tacit.reports.run_page import releases
+from tacit.reports.run_page import releases, tone
 
 # Where a factor is too large to mean anything.
 MOST = 20.0
@@ -78,7 +79,9 @@ def summary(document: Mapping[str, Any]) -> Page:
             Section("1. What is processed, and why", tuple(_processing(document))),
             Section("2. Who takes part, and who is trusted", tuple(_roles(document))),
             Section("3. What leaves a site", tuple(_leaving(document["left"]))),
-            Section("4. What is guaranteed", tuple(_guarantee(document["promise"]))),
+            Section(
+                "4. What is guaranteed", (*_total(document["promise"]), *_guarantee(document["promise"]))
+            ),
             Section("5. Measures", (Items("What was done", tuple(measures(document))),)),
             Section("6. Residual risks", tuple(_risks(document))),
             Section("7. Decision and signatures", tuple(_decision())),
@@ -127,6 +130,10 @@ def _lead(document: Mapping[str, Any]) -> str:
         return f"{learnt}, without any protection."
     price = "not proven" if promise["epsilon"] is None else f"{promise['epsilon']:.4g}"
     end = f"any one {promise['unit']} at epsilon {price}"
+    total = promise.get("all_runs")
+    if total is not None and total["runs"] > 1:
+        whole = all_runs.in_words(total).partition(": ")[2]
+        return f"{whole[:1].upper()}{whole[1:]} In this one, {learnt}, protecting {end}."
     return f"{learnt}, " + (
         f"as a rehearsal of protecting {end}." if promise["rehearsal"] else f"protecting {end}."
     )
@@ -196,6 +203,28 @@ def _listed(title: str, lines: list[str]) -> Block:
 def _leaving(left: Mapping[str, Any]) -> Iterator[Block]:
     for kind, (word, meaning) in PROVENANCE.items():
         yield Items(f"{word.capitalize()}, {meaning}", tuple(left[kind]) or ("nothing",))
+
+
+def _total(promise: Mapping[str, Any]) -> Iterator[Block]:
+    """State the total over all runs on the same people, before anything is said of this one."""
+    total = promise.get("all_runs")
+    if total is None:
+        return
+    yield Text(all_runs.in_words(total), tone(total))
+    whole = "not proven" if total["epsilon"] is None else f"{total['epsilon']:.4g}"
+    budget = total["lifetime"]
+    bound = "" if all_runs.is_bound(total) else ", as a lifetime budget fixed in advance"
+    yield Facts(
+        (
+            ("Epsilon, all runs", f"{whole} at delta {total['delta']:g}{bound}"),
+            ("Runs on these data", f"{total['runs']}, as of the end of this one"),
+            (
+                "Lifetime budget",
+                "none was set" if budget is None else f"{budget[0]:g} at delta {budget[1]:g}",
+            ),
+        )
+    )
+    yield Text("What follows is about this run alone.")
 
 
 def _guarantee(promise: Mapping[str, Any]) -> Iterator[Block]:

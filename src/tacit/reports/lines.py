@@ -4,25 +4,21 @@ Names come from files and from other people. Whatever in them would move the cur
 round is shown by its code, so that a name cannot be taken for a command to the terminal.
 """
 
-import unicodedata
 from collections.abc import Sequence
+
+from tacit.errors import escape
 
 # What any terminal has.
 WIDTH = 80
 # The narrowest that a first column is made, and what stands for what is left out of it.
 LEAST, OMITTED = 12, "..."
-# Letters and pictures are joined by these.
-JOINERS = "\u200c\u200d"
-HARMFUL = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # What stands in a table of scores where a model was ruined.
 BROKEN = "broken"
 
 
 def plain(text: str) -> str:
     """Words with the code of everything that a terminal would obey, or not show, instead of itself."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(char if _harmless(char) else char.encode("unicode_escape").decode() for char in text)
+    return escape(text)
 
 
 def cells(text: str) -> int:
@@ -158,10 +154,6 @@ def _beginning(text: str, room: int) -> str:
 def _padded(text: str, width: int, *, right: bool = False) -> str:
     space = " " * (width - cells(text))
     return space + text if right else text + space
-
-
-def _harmless(char: str) -> bool:
-    return char in JOINERS or unicodedata.category(char) not in HARMFUL
 
 
 def _is_number(cell: str) -> bool:

@@ -6,6 +6,7 @@ The order is that of the questions people ask: what was promised, what left, wha
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tacit.privacy import all_runs
 from tacit.record import Record
 from tacit.reports import audited
 from tacit.reports.blocks import (
@@ -19,6 +20,7 @@ from tacit.reports.blocks import (
     Page,
     Section,
     Text,
+    Tone,
 )
 from tacit.reports.document import Told, document, score_name
 from tacit.reports.figures import Drawn, stated, training
@@ -113,6 +115,8 @@ def _promise(promise: Mapping[str, Any]) -> Iterator[Block]:
             "others see changes little."
         )
         yield Text(f"The price: {promise['intuition']}")
+        if promise.get("all_runs") is not None:
+            yield Text(all_runs.in_words(promise["all_runs"]), tone(promise["all_runs"]))
         budget = promise["budget"]
         yield Facts(
             (
@@ -125,6 +129,13 @@ def _promise(promise: Mapping[str, Any]) -> Iterator[Block]:
             )
         )
     yield Items("Not protected", tuple(promise["not_protected"]))
+    if promise["left_out"]:
+        yield Items("Left out, since the budget did not bear it", tuple(promise["left_out"]))
+
+
+def tone(total: Mapping[str, Any]) -> Tone | None:
+    """Choose a tone for the total over all runs: plain, where it is that of this run alone."""
+    return "mind" if total["runs"] > 1 or total["notes"] else None
 
 
 def _against(promise: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Protocol, TextIO
 
+from tacit.privacy import all_runs
 from tacit.record import Round
 from tacit.reports.lines import BROKEN, WIDTH, across, aligned, fitted, folded, labelled, plain
 
@@ -80,6 +81,8 @@ def header_of(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     spent = "open: nothing is promised" if promise["unit"] is None else _spent(promise)
     ended = str(run["rounds"]) + (f", ended early: {run['stopped']}" if run["stopped"] else "")
     head = [("run", run["name"]), ("task", run["task"]), ("rounds", ended), ("privacy", spent)]
+    if promise.get("all_runs") is not None:
+        head.append(("all runs", all_runs.in_words(promise["all_runs"]).partition(": ")[2].rstrip(".")))
     if run["chosen"] != run["rounds"]:
         head.append(("model", f"of round {run['chosen']}"))
     head += [(f"model {number}", ", ".join(names)) for number, names in _members(run.get("clusters", {}))]

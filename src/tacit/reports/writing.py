@@ -1,11 +1,9 @@
 """Reports in files: the ending says of which kind, and a file is there as a whole or not at all."""
 
 import json
-import os
-import secrets
-from contextlib import suppress
 from pathlib import Path
 
+from tacit import files
 from tacit.errors import InvalidValue, require
 from tacit.reports.blocks import Page
 from tacit.reports.plain import finite
@@ -23,7 +21,7 @@ def write(page: Page, path: str | Path) -> Path:
     place = require_place(path)
     content = rendered(page, place.suffix.lower())
     try:
-        _replace(place, content)
+        files.replace(place, content)
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidValue(
@@ -60,18 +58,3 @@ def document(page: Page) -> bytes:
     text = json.dumps(finite(page.document), indent=2, ensure_ascii=False, allow_nan=False)
     # Half a character, which UTF-8 cannot hold, becomes the escape that JSON has for it.
     return (text + "\n").encode(errors="backslashreplace")
-
-
-def _replace(place: Path, content: bytes) -> None:
-    # Not by its own name, which may be as long as a name can be.
-    part = place.parent / f".{secrets.token_hex(6)}.part"
-    try:
-        with part.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(place)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise

@@ -14,8 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit.errors import InvalidValue, require, require_count, require_word
+from tacit.limits import MOST_SITES
+from tacit.reading import located
 from tacit.sites.encoding import Encoding
 from tacit.sites.site import FEWEST_RECORDS, Cohort, Federation, Site
+from tacit.sites.sketches import Digests, Sketch, sketch
 from tacit.sites.tables import Table
 
 
@@ -32,6 +35,10 @@ class Column(Protocol):
         """A fingerprint of every number; as private as they are."""
         ...
 
+    def digest_rows(self) -> Digests:
+        """A digest for each subject, by which the same people are recognised elsewhere (subjects,)."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Subjects:
@@ -46,7 +53,8 @@ class Subjects:
             if len(column) != len(known):
                 raise InvalidValue(
                     f"{name} has {len(column):,} subjects and {first} has {len(known):,}: every column must "
-                    "hold the same subjects, in the same order"
+                    "hold the same subjects, in the same order",
+                    rule=f"{name} and {first} must hold the same subjects, in the same order",
                 )
 
     def __len__(self) -> int:
@@ -108,7 +116,7 @@ class Columns(Federation):
         require(sorted(listed) == sorted(everything), "order", list(listed), "each column once")
         self.subjects = Subjects({name: everything[name] for name in listed})
         few = len(self.subjects) < FEWEST_RECORDS
-        require(not few, "subjects", len(self.subjects), f"at least {FEWEST_RECORDS}")
+        require(not few, "subjects", len(self.subjects), f"at least {FEWEST_RECORDS}", about_records=True)
         # What all subjects have in rows: nothing.
         self.store = Table(np.zeros((len(self.subjects), 0)), {}, ())
         self._sites = {name: Party(name, self.store, columns) for name, columns in self.holdings.items()}
@@ -117,7 +125,7 @@ class Columns(Federation):
             require(not missing, "held_out", sorted(held_out.columns), f"the columns {sorted(everything)}")
         self.held_out, self.held_out_public = held_out, held_out_public
         self.public, self.records, self.reference = public, len(self.subjects), None
-        self.origin, self.encoding, self.taken = dict(origin or {}), Encoding(), tuple(taken)
+        self.origin, self.encoding, self.taken = located(origin), Encoding(), tuple(taken)
 
     def __getitem__(self, name: str) -> "Party":
         return self._sites[name]
@@ -147,6 +155,10 @@ class Columns(Federation):
     def pooled(self) -> "Columns":
         """All columns at one party: what nobody may do, for comparison."""
         return Columns({"pooled": dict(self.subjects.columns)}, public=self.public)
+
+    def _views(self) -> tuple[Sketch, ...]:
+        # By each column: the same people are recognised by any of them.
+        return tuple(sketch(column.digest_rows()) for column in self.subjects.columns.values())
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -182,13 +194,13 @@ class ByParty:
 
     def __post_init__(self) -> None:
         if self.count is not None:
-            require_count("count", self.count)
+            require_count("count", self.count, MOST_SITES)
             require(not self.parties, "count", self.count, "left out where `parties` are named")
-        taken: list[str] = []
+        taken: set[str] = set()
         for party, columns in self.parties.items():
             for name in columns:
                 require(name not in taken, f"parties.{party}", name, "a column that no other party holds")
-                taken.append(name)
+                taken.add(name)
         if self.active is not None:
             require_word("active", self.active, self.names)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 
 from tacit.errors import InvalidFile, InvalidValue, Refused, require, require_word
+from tacit.reading import located
 from tacit.sites.columns import Columns
 from tacit.sites.encoding import Encoding
 from tacit.sites.envs import Worlds
@@ -104,7 +105,7 @@ class Distant(Elsewhere):
             self.held_out = self._named(held_out, held_out_sites)
         self.held_out_public, self.public = held_out_public, public
         self.records, self.reference = records, reference
-        self.origin, self.encoding, self.taken = dict(origin or {}), encoding or Encoding(), ()
+        self.origin, self.encoding, self.taken = located(origin), encoding or Encoding(), ()
 
     @cached_property
     def fingerprint(self) -> bytes:

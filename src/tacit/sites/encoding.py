@@ -135,9 +135,13 @@ class Encoding:
         words = [_word(value) for value in found]
         unseen = [word for word in words if word not in levels and word not in MISSING]
         if unseen:
+            known, mend = _all(levels), "add what is new to its levels, or leave those records out"
+            strange = np.isin(codes, [at for at, word in enumerate(words) if word in unseen])
             raise InvalidValue(
                 f"{name} in {place} is not allowed: it holds {choices(unseen[:SHOWN])}, its levels are "
-                f"{_all(levels)}; add what is new to its levels, or leave those records out"
+                f"{known}; {mend}",
+                rule=f"{name} is not allowed: its levels are {known}, and it must hold no other; {mend}",
+                rows=np.flatnonzero(strange) + 1,
             )
         # The last entry is where the code of a missing value, -1, points to.
         ranks = np.array([*(levels.index(word) if word in levels else -1 for word in words), -1])[codes]
@@ -198,7 +202,9 @@ def require_column(frame: "pd.DataFrame", name: str, place: str) -> None:
     known = [str(column) for column in frame.columns]
     if name not in known:
         near = hint(name, known) or f": it has {choices(known) if known else 'none'}"
-        raise InvalidValue(f"column {name} is missing in {place}{near}")
+        told = f"column {name} is missing in {place}{near}"
+        # What a table's columns are called is not private.
+        raise InvalidValue(told, rule=told)
 
 
 def numbers(name: str, values: ArrayLike, place: str) -> Array:
@@ -212,7 +218,10 @@ def numbers(name: str, values: ArrayLike, place: str) -> Array:
     except (ValueError, TypeError, RuntimeError) as error:
         raise InvalidValue(
             f"{name} in {place} does not hold numbers ({error}); encode it{_levels_to_give(name, values)}, "
-            "or leave it out"
+            "or leave it out",
+            rule=f"{name} must hold numbers; encode it by all levels that it may have, as in "
+            f'levels = {{ {_key(name)} = ["no", "yes"] }}, or leave it out',
+            rows=_wordy(values),
         ) from error
 
 
@@ -226,11 +235,26 @@ def _levels_to_give(name: str, values: ArrayLike) -> str:
     return f" by all levels that it may have, as in levels = {{ {_key(name)} = [{shown}] }}"
 
 
+def _wordy(values: ArrayLike) -> list[int]:
+    """The positions of what does not read as a number, from 1 on."""
+    return [row for row, value in enumerate(np.asarray(values, dtype=object).ravel(), 1) if not _reads(value)]
+
+
+def _reads(value: object) -> bool:
+    try:
+        _ = float(cast(Any, value))
+    except (ValueError, TypeError, OverflowError):
+        return False
+    return True
+
+
 def _missing(name: str, missing: NDArray[np.bool_], place: str, example: str) -> InvalidValue:
     broken = f"{int(missing.sum())} of {len(missing)} records hold NaN or nothing"
+    mend = f"say what stands for one, as in fill = {{ {_key(name)} = {example} }}, or leave the column out"
     return InvalidValue(
-        f"{name} in {place} is not allowed: {broken}; say what stands for one, as in "
-        f"fill = {{ {_key(name)} = {example} }}, or leave the column out"
+        f"{name} in {place} is not allowed: {broken}; {mend}",
+        rule=f"{name} is not allowed: nothing may be missing; {mend}",
+        rows=np.flatnonzero(missing) + 1,
     )
 
 
@@ -258,7 +282,7 @@ def _word(value: object) -> str:
         return str(int(value))
     if isinstance(value, Real):
         number = float(value)
-        require(math.isfinite(number), "level", number, "a word or a finite number")
+        require(math.isfinite(number), "level", number, "a word or a finite number", about_records=True)
         return str(int(number)) if number.is_integer() else repr(number)
     text = str(value)
     # Not 007, which somebody wrote so on purpose.

@@ -14,10 +14,13 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import InvalidValue, require, require_count, require_word
+from tacit.errors import InvalidValue, quote, require, require_count, require_extra, require_word
 from tacit.keys import Key
+from tacit.limits import MOST_SITES, MOST_STEPS
+from tacit.reading import located
 from tacit.sites.encoding import Encoding
 from tacit.sites.site import Cohort, Federation, Site
+from tacit.sites.sketches import Sketch
 from tacit.sites.tables import Table
 
 if TYPE_CHECKING:
@@ -79,6 +82,7 @@ class World:
         """How Gymnasium makes it, if Gymnasium knows it."""
         if not isinstance(self.env, str):
             return None
+        require_extra("gymnasium", "control", f"env = {quote(self.env)}")
         import gymnasium
 
         return gymnasium.registry.get(self.env)
@@ -99,6 +103,7 @@ class World:
         shown: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         if not isinstance(self.env, str):
             return self.env(**self.options, **shown)
+        require_extra("gymnasium", "control", f"env = {quote(self.env)}")
         import gymnasium
 
         with warnings.catch_warnings():
@@ -134,8 +139,8 @@ class Scenes:
     watch: int = 3
 
     def __post_init__(self) -> None:
-        require_count("episodes", self.episodes)
-        require_count("watch", self.watch)
+        require_count("episodes", self.episodes, MOST_STEPS)
+        require_count("watch", self.watch, MOST_STEPS)
         given = f"{len(self.sites)} sites for {len(self.worlds)} worlds"
         require(len(self.sites) == len(self.worlds), "sites", given, "one for each world, or empty")
 
@@ -196,7 +201,7 @@ class Worlds(Federation):
             require_word("scenes", name, self._sites)
         self.store, self.held_out, self.held_out_public = NOTHING, scenes, scenes_public or public
         self.public, self.records, self.reference = public, None, None
-        self.origin, self.encoding, self.taken = dict(origin or {}), Encoding(), ()
+        self.origin, self.encoding, self.taken = located(origin), Encoding(), ()
 
     @classmethod
     def of(
@@ -255,6 +260,10 @@ class Worlds(Federation):
         """All worlds at one site: what nobody may do, for comparison."""
         return Worlds({"pooled": [world for held in self.holdings.values() for world in held]})
 
+    def _views(self) -> tuple[Sketch, ...]:
+        # Worlds have no records.
+        return ()
+
     @cached_property
     def fingerprint(self) -> bytes:
         """What tells these worlds from any other."""
@@ -300,8 +309,8 @@ class Variants:
 
     def __post_init__(self) -> None:
         if self.copies is not None:
-            require_count("copies", self.copies)
-        require_count("scenes", self.scenes)
+            require_count("copies", self.copies, MOST_SITES)
+        require_count("scenes", self.scenes, MOST_SITES)
         for name, ends in self.vary.items():
             fits = len(ends) == 2 and ends[0] <= ends[1]
             require(fits, f"vary.{name}", list(ends), "two numbers, the smaller one first")

@@ -9,13 +9,17 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_word
+from tacit.reading import located
 from tacit.sites.encoding import Encoding
+from tacit.sites.people import People, sketch_frame, sketch_table
+from tacit.sites.sketches import Sketch
 from tacit.sites.tables import Records, Table, by_site, from_frame, joined
 
 if TYPE_CHECKING:
@@ -34,12 +38,15 @@ class Site:
 
     def __post_init__(self) -> None:
         clean = self.name == self.name.strip() and self.name != "" and "@" not in self.name
-        require(clean, "site", self.name, 'a name without "@" and without blanks around it')
+        # A name may be in no file but the records'.
+        allowed = 'a name without "@" and without blanks around it'
+        require(clean, "site", self.name, allowed, about_records=True)
         if len(self.table) < FEWEST_RECORDS:
             few = "no records" if len(self.table) == 0 else "one record"
+            mend = "leave it out, or merge it with another"
             raise InvalidValue(
-                f"site {self.name} holds {few}: it must hold at least {FEWEST_RECORDS}; leave it out, or "
-                "merge it with another"
+                f"site {self.name} holds {few}: it must hold at least {FEWEST_RECORDS}; {mend}",
+                rule=f"every site must hold at least {FEWEST_RECORDS} records; where one does not, {mend}",
             )
 
 
@@ -64,6 +71,13 @@ class Federation(Mapping[str, Site]):
     layout = "rows"
     # Whether the data are elsewhere, so that nobody here can look at them.
     distant: ClassVar[bool] = False
+    # The files that the records came from, and sketches of their rows as they stand there.
+    files: tuple[str, ...] = ()
+    raw: tuple[Sketch, ...] = ()
+    # The frame that the records came from: where something is promised, it is sketched as it is then.
+    _frame: "pd.DataFrame | None" = None
+    # The receipt of a run that has charged the book of the data for all that is asked of these sites.
+    _receipt: object = None
 
     def __init__(
         self,
@@ -87,7 +101,7 @@ class Federation(Mapping[str, Site]):
         self.held_out: Records | None = held_out
         self.held_out_public, self.public = held_out_public, public
         self.records, self.reference = records, reference
-        self.origin, self.encoding, self.taken = dict(origin or {}), encoding or Encoding(), tuple(taken)
+        self.origin, self.encoding, self.taken = located(origin), encoding or Encoding(), tuple(taken)
         ends = np.cumsum([len(part) for part in parts])
         self._places = {
             name: (int(end) - len(part), len(part))
@@ -122,7 +136,9 @@ class Federation(Mapping[str, Site]):
             name: from_frame(part, targets=targets, leave=(site,), place=f"site {name}", encoding=encoding)
             for name, part in by_site(frame, site, "data").items()
         }
-        return cls(tables, held_out=held_out, encoding=encoding)
+        made = cls(tables, held_out=held_out, encoding=encoding)
+        made._frame = frame
+        return made
 
     def __getitem__(self, name: str) -> Site:
         return Site(name, self.records_of(name))
@@ -142,6 +158,17 @@ class Federation(Mapping[str, Site]):
         """These sites as one batch of work, in this order."""
         places = np.array([self._places[name] for name in names], dtype=np.int64).reshape(-1, 2)
         return Cohort(tuple(names), self.store, places[:, 0], places[:, 1], self.typical)
+
+    @property
+    def receipt(self) -> object:
+        """The receipt for runs on these sites that were charged to the book of the data before, if any."""
+        return self._receipt
+
+    def carry(self, receipt: object) -> Self:
+        """The same sites with a receipt; a run on them looks for it in the book of the data."""
+        carrying = copy.copy(self)
+        carrying._receipt = receipt
+        return carrying
 
     def knowing(self, records: int | None) -> "Federation":
         """The same federation, the number of its records known."""
@@ -177,6 +204,15 @@ class Federation(Mapping[str, Site]):
     def pooled(self) -> "Federation":
         """All records at one site: what nobody may do, for comparison."""
         return Federation({"pooled": self.store}, public=self.public, encoding=self.encoding)
+
+    def people(self) -> People:
+        """The identity of the people whose records these are; as private as the records."""
+        return People(tuple(map(Path, self.files)), self._views(), self.fingerprint)
+
+    def _views(self) -> tuple[Sketch, ...]:
+        own = sketch_table(self.store.features, self.store.targets.values())
+        raw = self.raw if self._frame is None else sketch_frame(self._frame)
+        return (*raw, *own)
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -231,7 +267,8 @@ class Cohort:
 
 def _require_alike(first: Table, other: Table) -> None:
     if (first.columns, set(first.targets)) != (other.columns, set(other.targets)):
-        raise InvalidValue(
+        told = (
             f"{other.place} has columns {', '.join(other.columns)} and targets "
             f"{', '.join(sorted(other.targets))}, {first.place} has others: they must be the same everywhere"
         )
+        raise InvalidValue(told, rule="columns and targets must be the same everywhere")

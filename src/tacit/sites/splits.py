@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_count
 from tacit.keys import Key
+from tacit.limits import MOST_SITES
 from tacit.sites.site import FEWEST_RECORDS
 from tacit.sites.tables import Records, Table
 
@@ -41,7 +42,7 @@ class Dealt:
     count: int = 5
 
     def __post_init__(self) -> None:
-        require_count("count", self.count)
+        require_count("count", self.count, MOST_SITES)
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -58,7 +59,8 @@ class Dealt:
         if len(table) < need:
             raise InvalidValue(
                 f"count = {self.count} is not allowed: {len(table)} records are too few for so many sites; "
-                f"each holds at least {FEWEST_RECORDS}"
+                f"each holds at least {FEWEST_RECORDS}",
+                rule=f"count = {self.count} is not allowed: a site holds at least {FEWEST_RECORDS} records",
             )
         dealt = _repaired(self.deal(table, (key / "split").generator()), _events(table))
         return dict(zip(self.names or (), (np.sort(part) for part in dealt), strict=True))
@@ -178,6 +180,8 @@ class Named:
     def __post_init__(self) -> None:
         listed = isinstance(self.names, list | tuple) and len(self.names) > 0
         require(listed, "names", self.names, "a list with the name of at least one site")
+        many = len(self.names)
+        require(many <= MOST_SITES, "names", f"{many:,} of them", f"at most {MOST_SITES:,}")
         object.__setattr__(self, "names", tuple(self.names))
         different = len(set(self.names)) == len(self.names)
         require(different, "names", list(self.names), "different from one another")

@@ -4,6 +4,7 @@ A table is checked once, when it is made: every column named, every number finit
 """
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidFile, InvalidValue, choices, require
+from tacit.limits import MOST_SITES
+from tacit.silence import suppress_warnings
 from tacit.sites.encoding import Encoding, named_columns, numbers, require_column
+from tacit.sites.table_files import read_plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,6 +101,7 @@ class Table:
         return found.digest()
 
 
+@suppress_warnings()
 def from_arrays(
     features: ArrayLike, *, columns: Sequence[str] | None = None, place: str = "data", **targets: ArrayLike
 ) -> Table:
@@ -110,6 +115,7 @@ def from_arrays(
     )
 
 
+@suppress_warnings()
 def from_frame(
     frame: "pd.DataFrame",
     *,
@@ -133,6 +139,8 @@ def from_frame(
     require(bool(targets), "targets", list(targets), "at least one column")
     for name in (*targets, *leave):
         require_column(frame, name, place)
+    for name in targets:
+        _require_one(frame, name, place)
     known = named_columns(frame, place)
     chosen = frame.loc[:, [str(name) not in targets and str(name) not in leave for name in frame.columns]]
     made = (encoding or Encoding()).apply(chosen, place)
@@ -153,11 +161,24 @@ def by_site(frame: "pd.DataFrame", column: str, place: str) -> "dict[str, pd.Dat
     """
     require_column(frame, column, place)
     if bool(frame[column].isna().any()) or bool((frame[column] == "").any()):
-        raise InvalidValue(f"column {column} in {place} is not allowed: some records have no site")
+        raise InvalidValue(
+            f"column {column} in {place} is not allowed: some records have no site",
+            rule=f"column {column} is not allowed: every record must have a site",
+            rows=np.flatnonzero((frame[column].isna() | (frame[column] == "")).to_numpy()) + 1,
+        )
+    many = int(frame[column].nunique())
+    require(
+        many <= MOST_SITES,
+        f"column {column} in {place}",
+        f"{many:,} sites",
+        f"at most {MOST_SITES:,}",
+        about_records=True,
+    )
     parts = [(str(name), part) for name, part in frame.groupby(column, observed=True)]
     names = [name for name, _ in parts]
+    different = len(set(names)) == len(names)
     require(
-        len(set(names)) == len(names), f"column {column} in {place}", names, "names that read differently"
+        different, f"column {column} in {place}", names, "names that read differently", about_records=True
     )
     return dict(parts)
 
@@ -170,6 +191,7 @@ def joined(parts: Sequence[Table], place: str = "data") -> Table:
     return Table(np.concatenate([part.features for part in parts]), targets, parts[0].columns, place)
 
 
+@suppress_warnings()
 def read(path: str | Path, *, words: Sequence[str] = ()) -> "pd.DataFrame":
     """Read a CSV or Parquet file.
 
@@ -178,25 +200,23 @@ def read(path: str | Path, *, words: Sequence[str] = ()) -> "pd.DataFrame":
         words: Columns to take as they are written, such as the names of sites: 007 is not 7, NA is a name.
 
     Raises:
-        InvalidFile: It is not there, not such a file, or empty.
+        InvalidFile: It is not there, not a plain file, not such a file, too large, or empty; or its header
+            names a column twice.
     """
-    import pandas as pd
-
     suffix = Path(path).suffix.lower()
     if suffix not in (".csv", ".parquet"):
         raise InvalidFile(f'{path} is not allowed: it must end in ".csv" or ".parquet"')
-    try:
-        if suffix == ".parquet":
-            frame = pd.read_parquet(path)
-        else:
-            frame = pd.read_csv(path, low_memory=False, converters=dict.fromkeys(words, str))
-    except OSError as error:
-        raise InvalidFile(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, UnicodeError) as error:
-        raise InvalidFile(f"{path} cannot be read: {str(error).strip()}") from error
-    if frame.empty:
-        raise InvalidFile(f"{path} holds no records")
-    return frame
+    return read_plain(path, parquet=suffix == ".parquet", words=words)
+
+
+def _require_one(frame: "pd.DataFrame", name: str, place: str) -> None:
+    """Refuse a second column of a target's name, numbered by the program that wrote the table."""
+    for column in frame.columns:
+        if re.fullmatch(re.escape(name) + r"\.\d+", str(column)):
+            raise InvalidValue(
+                f"column {column} in {place} is not allowed: it is a second {name}, as programs number them; "
+                "rename it, or remove it"
+            )
 
 
 def _require_finite(name: str, values: Array, place: str) -> None:
@@ -205,5 +225,7 @@ def _require_finite(name: str, values: Array, place: str) -> None:
     if broken:
         raise InvalidValue(
             f"{name} in {place} is not allowed: {broken} of {len(values)} records hold NaN or infinity; it "
-            "must hold finite numbers"
+            "must hold finite numbers",
+            rule=f"{name} is not allowed: it must hold finite numbers",
+            rows=np.flatnonzero(~finite) + 1,
         )

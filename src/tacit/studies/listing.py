@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from tacit import files
 from tacit.directory import Directory
 from tacit.errors import RunUnusable
 from tacit.studies.contract import CellKind, Row, Study
@@ -37,7 +38,7 @@ def append(directory: Directory, row: Row) -> None:
     if place is None:
         return
     try:
-        with place.open("ab") as stream:
+        with files.open_to_append(place) as stream:
             stream.write(msgspec.json.encode(row) + b"\n")
             stream.flush()
             os.fsync(stream.fileno())

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import tomllib
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -18,6 +17,7 @@ import tomli_w
 
 from tacit.directory import Directory
 from tacit.errors import TacitError
+from tacit.reading import parse
 from tacit.studies.contract import Announce, CellKind, Constructor, Named, Row, Studied, Study, silent
 from tacit.studies.listing import append, rewrite, rows_of
 
@@ -118,7 +118,7 @@ def _work(made: tuple[Constructor, str, str], cell: Named, place: Path | None) -
 
 @lru_cache(maxsize=1)
 def _constructed(constructor: Constructor, text: str, folder: str) -> Study[Any]:
-    return constructor(tomllib.loads(text), Path(folder))
+    return constructor(parse(text, "the study"), Path(folder))
 
 
 def _outcome(study: Study[CellKind], row: Row) -> str:

@@ -24,6 +24,7 @@ from tacit.errors import (
     require_word,
 )
 from tacit.keys import Key
+from tacit.limits import LEAST_RATE, MOST_STEPS, MOST_WIDTH
 from tacit.privacy import noise
 from tacit.privacy.accounting import calibrate
 from tacit.privacy.mechanism import Mechanism, ProtectedRecords, Unprotected
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 # How many events each site has that takes part, and sentences about those that do not.
 Counted = tuple[dict[str, float], tuple[str, ...]]
-
 # A site with fewer records trains no autoencoder; a single event would be copied, not learnt from.
 FEWEST_RECORDS, FEWEST_EVENTS = 10, 2
 # What part of its epsilon the number of events may cost.
@@ -83,12 +83,12 @@ class Augmentation(ABC):
     view: ClassVar[View]
 
     def __post_init__(self) -> None:
-        for name in ("latent", "hidden", "steps"):
-            require_count(name, getattr(self, name))
+        for name, most in (("latent", MOST_WIDTH), ("hidden", MOST_WIDTH), ("steps", MOST_STEPS)):
+            require_count(name, getattr(self, name), most)
         for name in ("alpha", "beta", "k", "lr"):
             require_positive(name, getattr(self, name))
         require_bound("clip", self.clip)
-        require_rate("sample", self.sample)
+        require_rate("sample", self.sample, LEAST_RATE)
         require_word("residuals", self.residuals, ("drawn", "none"))
         if self.epsilon is not None:
             require_positive("epsilon", self.epsilon)

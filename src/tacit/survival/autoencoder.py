@@ -17,7 +17,8 @@ from scipy.special import ndtri
 
 from tacit.batched.batches import Batch, poisson
 from tacit.batched.descent import OPTIMIZERS
-from tacit.batched.perceptron import Layer, Products, backward, forward
+from tacit.batched.functions import exp
+from tacit.batched.perceptron import Layer, Products, backward, counts_of, forward
 from tacit.errors import require
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism
@@ -159,12 +160,18 @@ class Autoencoder:
         there = np.where(taking, heads, 0.0)
         encoder, _ = backward(self.layers[:3], weights, encoded, through.encoder, there)
         signals = [*encoder, *decoder, *clock]
-        return Products(self.layers, [*encoded, *decoded, *timed], signals, rows.shape[1])
+        return Products(
+            self.layers,
+            [*encoded, *decoded, *timed],
+            signals,
+            rows.shape[1],
+            counts_of(batch.present[..., 0]),
+        )
 
     def _through(self, weights: Array, features: Array, draws: Array) -> _Pass:
         encoder = forward(self.layers[:3], weights, features)
         means, logs = encoder[-1][1][..., : self.latent], encoder[-1][1][..., self.latent :]
-        spreads = np.exp(np.clip(logs, *LOG_SPREADS))
+        spreads = exp(np.clip(logs, *LOG_SPREADS))
         inside = (logs > LOG_SPREADS[0]) & (logs < LOG_SPREADS[1])
         hidden = means + spreads * draws
         decoder = forward(self.layers[3:5], weights, hidden)
@@ -209,7 +216,7 @@ def train(
         part, own = cohort.part(positions), [keys[int(position)] for position in positions]
         moving, optimizer = weights[positions], OPTIMIZERS["adam"]((len(part), network.size), lr)
         # Training that diverges is told by its weights, not by a warning.
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             for step, batch in enumerate(poisson(part, steps, sample, own, coupled=False)):
                 draws = _draws(batch, network.latent, own, step)
                 contributions = network.contributions(moving, batch, part.store, draws)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.batched.functions import exp
 from tacit.keys import Key
 from tacit.privacy.mechanism import Mechanism, Rows
 from tacit.privacy.work import Norm
@@ -32,6 +33,8 @@ Integers = NDArray[np.int64]
 # Hazard ratios beyond which a record counts for less: under noise, so that none needs to be clipped; without
 # it, so that a handful of outliers does not stand for everybody.
 USUAL_RISK, LARGEST_RISK = math.e, math.exp(4)
+# The smallest normal number.
+TINY = float(np.finfo(np.float64).tiny)
 # Where the risk in an interval is fewer deviations of the noise than this, the hazard before is taken.
 FIRM = 3.0
 
@@ -91,7 +94,7 @@ class Breslow:
 
     def _risks(self, state: "Tensor", features: Array) -> Array:
         """Hazard ratios (records, intervals), or one column where they stay the same."""
-        return np.exp(np.minimum(self.task.log_risks(state, features), 50.0))
+        return exp(np.minimum(self.task.log_risks(state, features), 50.0))
 
     def close(self, state: "Tensor", combined: "Tensor", noise: float = 0.0) -> "Tensor":
         """The state, followed by the hazard that each interval adds."""
@@ -145,7 +148,8 @@ class AtRisk:
 
     def __init__(self, risks: Array, seen: Integers, exposed: Array, weight: Array, most: float) -> None:
         self._risks, self._seen, self._exposed = risks, seen, exposed
-        self._weight = weight * np.minimum(most / risks.max(axis=1), 1.0)
+        # A risk too small for a number counts in full, and says nothing.
+        self._weight = weight * np.minimum(most / np.maximum(risks.max(axis=1), TINY), 1.0)
 
     @cached_property
     def rows(self) -> Array:

@@ -97,7 +97,10 @@ def require_seen(cause: Cause | None, tables: Iterable[Table], place: str) -> No
     seen = {int(code) for table in tables for code in np.unique(table.targets["event"]) if code > 0}
     if isinstance(cause, int) and cause not in seen:
         there = ", ".join(str(code) for code in sorted(seen)) or "none at all"
-        raise InvalidValue(f"cause = {cause} is not allowed: the causes in {place} are {there}")
+        raise InvalidValue(
+            f"cause = {cause} is not allowed: the causes in {place} are {there}",
+            rule=f"cause = {cause} is not allowed: some record must have an event of that cause",
+        )
 
 
 def require_share(given: float) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import between, require, require_count, require_positive
 from tacit.keys import Key
+from tacit.limits import MOST_CAUSES, MOST_RECORDS
 from tacit.privacy.mechanism import Mechanism
 from tacit.sites.site import Cohort
 from tacit.sites.tables import Table
@@ -137,12 +138,12 @@ class DeepHit(OnGrid):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_count("causes", self.causes)
+        require_count("causes", self.causes, MOST_CAUSES)
         require(0 <= self.ranking < 1, "ranking", self.ranking, "at least 0 and below 1")
         require_positive("spread", self.spread)
         require(between(self.spread, 0.001, 1000), "spread", self.spread, "between 0.001 and 1000")
         if self.groups_per_site is not None:
-            require_count("groups_per_site", self.groups_per_site)
+            require_count("groups_per_site", self.groups_per_site, MOST_RECORDS)
             require(self.ranking > 0, "groups_per_site", self.groups_per_site, "left out where ranking is 0")
 
     @property

@@ -200,15 +200,17 @@ class HeldRecords:
         for name, theirs in own.items():
             if theirs not in there:
                 # What else is there stays unsaid: in a file without headings, that is a record.
-                raise InvalidValue(
+                told = (
                     f'{place}: its file has no column "{theirs}", which is {name} in the experiment; say '
                     f"what it is called, as in [data.columns] {name} = ..."
                 )
+                raise InvalidValue(told, rule=told)
         named = pd.DataFrame({name: frame[theirs] for name, theirs in own.items()})
         try:
             return self._table(named, place)
-        except InvalidValue:
-            raise InvalidValue(self._blamed(named, own, place)) from None
+        except InvalidValue as error:
+            told = self._blamed(named, own, place)
+            raise InvalidValue(told, rule=told, rows=error.rows) from None
 
     def _table(self, frame: "pd.DataFrame", place: str) -> Table:
         targets = self._targets

@@ -17,10 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.errors import InvalidValue, Refused, hint, require, require_count
 from tacit.keys import Key
 from tacit.privacy.ledger import Ledger
+from tacit.refusals import withholding
+from tacit.silence import suppress_warnings
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table
 from tacit.survival.payment import PUBLIC as PUBLIC
-from tacit.survival.payment import Payment
+from tacit.survival.payment import Payment, is_paid
 from tacit.survival.targets import require_values
 
 Array = NDArray[np.float64]
@@ -234,6 +236,8 @@ def compared(exits: Exits) -> tuple[Array, Array, Array]:
     return observed, expected, covariance + exits.variance * np.einsum("kgh,kfh->gf", moved, moved)
 
 
+@suppress_warnings()
+@withholding(is_paid)
 def life_table(
     federation: Federation,
     *,
@@ -262,7 +266,7 @@ def life_table(
         With `epsilon`, what leaves a site is one histogram that one record more or less moves by 1 (L1 and
         L2), or in two cells by 1 each if records have an `entry`, plus noise of the scale that was charged.
     """
-    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, federation=federation)
     private = epsilon is not None
     tables = {name: federation.records_of(name) for name in federation}
     states = 1 + _causes(causes, tables, private)

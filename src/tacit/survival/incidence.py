@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.batched.batches import Marks
+from tacit.batched.functions import exp, log
 from tacit.compiled import plain
-from tacit.survival.losses import GridLoss, exponential
+from tacit.survival.losses import GridLoss
 
 Array = NDArray[np.float64]
 
@@ -70,7 +71,7 @@ class IncidenceLoss(GridLoss):
         later = np.asarray((raised * possible).sum(axis=-1) + beyond[..., 0], dtype=np.float64)
         left = np.where(_any(seen), chosen, later)
         base = raised * self._open(targets["entry"]) if "entry" in targets else raised
-        return np.log(base.sum(axis=-1) + beyond[..., 0]) - np.log(np.maximum(left, 1e-300))
+        return log(base.sum(axis=-1) + beyond[..., 0]) - log(np.maximum(left, 1e-300))
 
     def ranks(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The ranking term of each unit (sites, units)."""
@@ -142,7 +143,7 @@ def _any(marks: Array | Marks) -> Marks:
 def _raised(outputs: Array) -> tuple[Array, Array]:
     """E to the scores, and to that of the time beyond (..., 1), in proportion to the largest of them."""
     highest = np.maximum(outputs.max(axis=-1, keepdims=True), 0.0)
-    return exponential(outputs - highest), np.maximum(np.exp(-highest), 1e-300)
+    return exp(outputs - highest), np.maximum(exp(-highest), 1e-300)
 
 
 def _shares(raised: Array, beyond: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import require, require_count, require_positive, require_word
+from tacit.errors import require, require_hidden, require_positive, require_word
 from tacit.keys import Key
 from tacit.privacy.provenance import Provenance
 from tacit.sites.encoding import Encoding
@@ -56,8 +56,7 @@ class SurvivalLearner(Learner):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for width in self.hidden:
-            require_count("hidden", width)
+        require_hidden(self.hidden)
         require_word("activation", self.activation, ACTIVATIONS)
         require_cuts(self.cuts)
         if self.horizon is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit.batched.functions import exp
 from tacit.errors import Refused, require
 from tacit.sites.encoding import Encoding
 from tacit.sites.tables import Table, from_arrays
@@ -117,21 +118,15 @@ class GridModel(ABC):
 
     def _surviving(self, hazard: Array, times: ArrayLike) -> Array:
         """The chance of being event-free at each time, from cumulative hazards at the ends."""
-        import torch
-
-        found = self._at(hazard, times)
-        # On most processors its exponentials take a third of the time of numpy's.
-        torch.from_numpy(found).neg_().exp_()
-        return found
+        return exp(-self._at(hazard, times))
 
     def _at(self, hazard: Array, times: ArrayLike) -> Array:
         """Cumulative hazards at each time, from those at the ends of the intervals."""
         place, share = self._within(times)
-        parts, column = np.zeros((len(self.ends) + 1, len(place))), np.arange(len(place))
-        parts[place, column] = 1 - share
-        parts[place + 1, column] += share
-        # Nothing has added up before the first interval.
-        return hazard @ parts[1:]
+        # Nothing has added up before the first interval. Not a product of matrices: a record's curve has the
+        # same bits however many others are looked at.
+        before = np.concatenate([np.zeros((len(hazard), 1)), hazard], axis=1)
+        return before[:, place] * (1 - share) + before[:, place + 1] * share
 
     def _within(self, times: ArrayLike) -> tuple[NDArray[np.int64], Array]:
         """The interval that each time lies in, and how much of it is over by then."""
@@ -250,7 +245,7 @@ class RelativeModel(GridModel):
     def _added(self, ratios: Array) -> Array:
         if self.baseline is None:
             raise Refused("curves need the hazard that all records share, which is asked when a run ends")
-        return self.baseline * np.exp(np.minimum(ratios, 50.0))
+        return self.baseline * exp(np.minimum(ratios, 50.0))
 
     def _ranked(self, ratios: Array) -> Array:
         if ratios.shape[1] == 1:

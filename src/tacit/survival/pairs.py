@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from tacit.batched.batches import Batch
-from tacit.batched.perceptron import Layer, Perceptron, Products
+from tacit.batched.perceptron import Layer, Perceptron, Products, counts_of
 from tacit.sites.tables import Table
 from tacit.survival.partial import Ranks
 
@@ -35,7 +35,7 @@ class Pairs(Perceptron):
         self.numbers_per_record *= 2
 
     def contributions(self, weights: Array, batch: Batch, store: Table) -> Products:
-        """The gradients of every unit of a batch: cases first, then their controls."""
+        """The gradients of every unit of a batch: each case, then its control."""
         sites, units, _ = batch.rows.shape
         targets = {name: values.take(batch.rows, axis=0) for name, values in store.targets.items()}
         here = {"time": np.where(batch.present, targets["time"], -np.inf)}
@@ -48,18 +48,21 @@ class Pairs(Perceptron):
         # Cases to the front: whoever is none needs no place in the network.
         front = np.argsort(~paired, axis=-1, kind="stable")[..., : max(int(paired.sum(axis=-1).max()), 1)]
         counted = np.take_along_axis(counted, front, axis=-1)
-        members = np.concatenate([front, np.take_along_axis(control, front, axis=-1)], axis=-1)
+        # A case and its control, one pair after the other: what is padded comes behind all of them.
+        members = np.stack([front, np.take_along_axis(control, front, axis=-1)], axis=-1)
+        members = members.reshape(sites, units, -1)
         rows = np.take_along_axis(batch.rows, members, axis=-1)
-        moments = np.tile(np.take_along_axis(targets["time"], front, axis=-1), 2)
-        there = np.tile(np.take_along_axis(paired, front, axis=-1), 2)
+        moments = np.repeat(np.take_along_axis(targets["time"], front, axis=-1), 2, axis=-1)
+        there = np.repeat(np.take_along_axis(paired, front, axis=-1), 2, axis=-1)
         inputs = np.where(there[..., None], self.timed(store.features.take(rows, axis=0), moments), 0.0)
 
         def slopes(outputs: Array) -> Array:
-            lead = np.diff(outputs.reshape(sites, units, 2, -1), axis=2)
-            pull = counted[:, :, None] * np.asarray(expit(lead), dtype=np.float64)
-            return np.concatenate([-pull, pull], axis=2).reshape(outputs.shape)
+            lead = np.diff(outputs.reshape(sites, units, -1, 2), axis=3)
+            pull = counted[..., None] * np.asarray(expit(lead), dtype=np.float64)
+            return np.concatenate([-pull, pull], axis=3).reshape(outputs.shape)
 
-        return self.products(weights, inputs.reshape(sites, rows[0].size, -1), units, slopes)
+        flat, counts = inputs.reshape(sites, rows[0].size, -1), counts_of(there.reshape(sites, -1))
+        return self.products(weights, flat, units, slopes, counts, grouped=batch.grouped)
 
     def timed(self, features: Array, moments: Array) -> Array:
         """Features (..., columns), and the time as one more column where risks change over time."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.batched.batches import Marks
+from tacit.batched.functions import exp
 
 Array = NDArray[np.float64]
 Number = TypeVar("Number", np.float64, np.int64)
@@ -106,7 +107,7 @@ def _sums(
     highest = np.max(log_risks, axis=-1, keepdims=True, where=present, initial=-np.inf)
     log_risks = log_risks - np.where(np.isfinite(highest), highest, 0.0)
     counted = np.where(present, targets.get("weight", np.ones_like(log_risks)), 0.0)
-    mass = counted * np.exp(np.minimum(log_risks, 0.0))
+    mass = counted * exp(np.minimum(log_risks, 0.0))
     # Where somebody enters late, subtraction may leave less than nothing of what is there: the member itself.
     at_risk = np.maximum(ranks.at_risk(mass), mass)
     return log_risks, counted * (targets["event"] > 0), mass, at_risk

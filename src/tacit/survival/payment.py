@@ -5,8 +5,9 @@ sums and how far one record moves them, not what they mean.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,19 @@ from tacit.errors import Refused, require, require_positive
 from tacit.keys import Key
 from tacit.privacy import noise
 from tacit.privacy.accounting import calibrate
+from tacit.privacy.data_book import DataBook, new_run
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.release import Law, Release, clipped_release, require_delta
+from tacit.sites.site import Federation
 
 Array = NDArray[np.float64]
 
 PUBLIC = "public: the records are simulated or published"
+
+
+def is_paid(given: Mapping[str, Any]) -> bool:
+    """Whether a statistic that is asked for with these arguments protects the records it is about."""
+    return given.get("epsilon") is not None and not getattr(given.get("key"), "rehearsal", False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +40,14 @@ class Payment:
         delta: The probability with which that may fail; 0 takes Laplace noise, more takes Gaussian noise.
         ledger: Charged before any noise is drawn.
         key: Where the noise comes from, if not from the operating system; a rehearsal's says so everywhere.
+        federation: The sites; where their records are private, the book of the data is charged, too.
     """
 
     epsilon: float | None = None
     delta: float = 0.0
     ledger: Ledger | None = None
     key: Key | None = None
+    federation: Federation | None = None
 
     def __post_init__(self) -> None:
         if self.epsilon is None:
@@ -77,7 +87,7 @@ class Payment:
         assert self.ledger is not None
         # Laplace noise is for the sum of the moves, Gaussian noise for the root of the sum of their squares.
         one = self.release(sensitivity * (math.sqrt(cells) if self.delta else cells), what)
-        self.ledger.charge(replace(one, subject=f"records@{name}", party=name) for name in sums)
+        total = self.charge([replace(one, subject=f"records@{name}", party=name) for name in sums])
         key = (Key(0) if self.key is None else self.key) / what
         add = noise.gaussian if one.law == "gaussian" else noise.laplace
         told = np.stack([add(part, one.scale, key / name) for name, part in sums.items()])
@@ -87,7 +97,34 @@ class Payment:
             f"{from_sites(len(sums))}"
         )
         again = "; REHEARSAL: the noise repeats with the seed and protects nobody" if one.rehearsal else ""
-        return Taken(told, one.scale**2 * (1 if one.law == "gaussian" else 2), words + again)
+        return Taken(told, one.scale**2 * (1 if one.law == "gaussian" else 2), words + again + total)
+
+    def charge(self, releases: Sequence[Release]) -> str:
+        """Charge everything that a statistic releases to the book of the data and to the ledger.
+
+        Returns:
+            What all runs on these data cost together, in words to be added to a provenance.
+
+        Guarantee:
+            When this returns, both hold all releases, on disk; a crash in between leaves the book ahead.
+            When it raises `BudgetExhausted`, neither does.
+        """
+        assert self.ledger is not None
+        book = self._book()
+        if book is None:
+            self.ledger.charge(releases)
+            return ""
+        self.ledger.check(releases)
+        _ = book.charge(releases, run=new_run(), name="statistics")
+        self.ledger.charge(releases)
+        sentence = book.total(self.delta, "record").sentence()
+        return f"; {sentence[:1].lower()}{sentence[1:].rstrip('.')}"
+
+    def _book(self) -> DataBook | None:
+        known = self.federation
+        if known is None or known.public or known.distant or (self.key is not None and self.key.rehearsal):
+            return None
+        return DataBook(known.people())
 
 
 @dataclass(frozen=True, eq=False)

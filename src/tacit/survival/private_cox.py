@@ -19,6 +19,7 @@ from tacit.errors import InvalidValue, NotSeparable, Refused, choices, require, 
 from tacit.keys import Key
 from tacit.privacy import noise
 from tacit.privacy.accounting import calibrate
+from tacit.privacy.mechanism import ROUNDED
 from tacit.privacy.release import Release, clipped_release
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table
@@ -174,14 +175,14 @@ class _Sites:
         multiplier = calibrate(epsilon=epsilon, delta=delta)
         self.counts = self._release(multiplier / HISTOGRAM**0.5, np.sqrt(1.0 + self.late), 1)
         self.steps = self._release(multiplier * (ROUNDS / (1 - HISTOGRAM)) ** 0.5, 1.0, ROUNDS)
-        payment.ledger.charge(
+        total = payment.charge([
             replace(release, subject=f"records@{name}", party=name)
             for name in tables
             for release in (self.counts, self.steps)
-        )
+        ])  # fmt: skip
         self.provenance = (
             f"released: epsilon {epsilon:g} at delta {delta:g} for any one record; {WHAT}, with gaussian "
-            f"noise, {from_sites(len(tables))}"
+            f"noise, {from_sites(len(tables))}{total}"
         )
         if self.key.rehearsal:
             self.provenance += "; REHEARSAL: the noise repeats with the seed and protects nobody"
@@ -215,7 +216,9 @@ class _Sites:
         told: list[Array] = []
         for (name, records), level in zip(self.records.items(), levels, strict=True):
             summed = _summed(records, level, trend, slopes)
-            told.append(noise.gaussian(summed, self.steps.scale, self.key / "round" / number / name))
+            # A little more noise than is charged, for the rounding of the sums (`tacit.privacy.mechanism`).
+            scale = self.steps.scale * (1 + ROUNDED)
+            told.append(noise.gaussian(summed, scale, self.key / "round" / number / name))
         return np.stack(told)
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.batched.functions import exp
+from tacit.batched.kernels import multiply_rows
 from tacit.sites.tables import Table
 
 Array = NDArray[np.float64]
@@ -86,17 +88,18 @@ def parts(records: Follow, level: Array, trend: Array, slopes: Array) -> Array:
         slopes: The coefficients of the features (columns,).
 
     Guarantee:
-        Each row has length 1 at most, and depends on one record alone.
+        Each row has length 1 at most, and its bits depend on one record alone: whether an event is still seen
+        is decided by a comparison, which another rounding would turn over.
     """
-    rates = np.exp(np.minimum(level + (records.features @ slopes)[:, None], LARGEST))
+    rates = exp(np.minimum(level + multiply_rows(records.features, slopes[:, None]), LARGEST))
     expected = records.shares * rates
     before = np.cumsum(expected, axis=1) - expected
     # Followed until `LIMIT` events were to be expected; an event after that is not seen.
     expected = np.clip(LIMIT - before, 0.0, expected)
     seen = (records.own[:, None] == np.arange(len(level))) & (before + records.shares * rates <= LIMIT)
     left = seen - expected
-    moments = expected @ np.stack([np.ones_like(trend), trend, trend**2], axis=1)
-    score = [CONSTANT * left.sum(axis=1), CONSTANT * (left @ trend)]
+    moments = multiply_rows(expected, np.stack([np.ones_like(trend), trend, trend**2], axis=1))
+    score = [CONSTANT * left.sum(axis=1), CONSTANT * multiply_rows(left, trend[:, None])[:, 0]]
     rows = np.column_stack([*score, records.features * left.sum(axis=1)[:, None], _squares(records, moments)])
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     # They are within it already, but for rounding.

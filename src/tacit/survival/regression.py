@@ -16,19 +16,23 @@ from scipy.stats import chi2
 from tacit.errors import InvalidValue, Refused, between, choices, require, require_word
 from tacit.keys import Key
 from tacit.privacy.ledger import Ledger
+from tacit.refusals import withholding
+from tacit.silence import suppress_warnings
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table
 from tacit.survival import newton, private_cox
 from tacit.survival.fits import CoxFit, PrivateCoxFit
 from tacit.survival.histograms import require_exits, require_grid
 from tacit.survival.partial_likelihood import TRANSFORMS, Ties, Transform, strata_of
-from tacit.survival.payment import PUBLIC, Payment, from_sites
+from tacit.survival.payment import PUBLIC, Payment, from_sites, is_paid
 from tacit.survival.site_concordance import concordance
 from tacit.survival.summaries import HazardTest, deviations
 
 Array = NDArray[np.float64]
 
 
+@suppress_warnings()
+@withholding(is_paid)
 def cox(
     federation: Federation,
     *,
@@ -75,7 +79,7 @@ def cox(
         With `epsilon`, everything that leaves a site together is (epsilon, delta)-private for one record more
         or less at the site.
     """
-    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, federation=federation)
     require(strata in ("site", None), "strata", strata, '"site" or None')
     require_word("ties", ties, ("efron", "breslow"))
     require(robust in (False, True, "site"), "robust", robust, 'True, False or "site"')
@@ -92,6 +96,7 @@ def cox(
     return _open(federation, tables, strata, ties, ends, robust, ridge, level)
 
 
+@suppress_warnings()
 def proportional_hazards(federation: Federation, fit: CoxFit, *, transform: Transform = "rank") -> HazardTest:
     """Test whether effects stay the same over time, by the trend of scaled Schoenfeld residuals.
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import require_count
+from tacit.limits import MOST_RECORDS
 from tacit.sites.tables import Table
 from tacit.survival.learner import SurvivalLearner
 from tacit.survival.losses import exposures
@@ -44,7 +45,7 @@ class Relative(SurvivalLearner):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.groups_per_site is not None:
-            require_count("groups_per_site", self.groups_per_site)
+            require_count("groups_per_site", self.groups_per_site, MOST_RECORDS)
 
     @property
     def separable(self) -> bool:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tacit.errors import InvalidValue, Refused, require, require_count, require_word
 from tacit.keys import Key
+from tacit.limits import MOST_CAUSES, MOST_COLUMNS, MOST_NUMBERS, MOST_RECORDS
 from tacit.record import described
 from tacit.sites.encoding import Encoding, Value, require_column, standardized
+from tacit.sites.people import sketch_frame
 from tacit.sites.site import Federation
 from tacit.sites.splits import ByColumn, Dealt, held_out_count
 from tacit.sites.tables import Table, by_site, from_frame, read
@@ -67,8 +69,12 @@ class Simulated:
 
     def __post_init__(self) -> None:
         require_word("design", self.design, DESIGNS)
-        require_count("records", self.records)
-        require_count("features", self.features)
+        require_count("records", self.records, MOST_RECORDS)
+        require_count("features", self.features, MOST_COLUMNS)
+        numbers = self.records * self.features
+        require(numbers <= MOST_NUMBERS, "records", self.records, f"at most {MOST_NUMBERS:,} in all features")
+        if self.causes is not None:
+            require_count("causes", self.causes, MOST_CAUSES)
         require_share(self.held_out)
 
     @property
@@ -205,8 +211,15 @@ class Csv:
             made = dealt(
                 tables[place], split, Key(seed), share=share, test=test, origin=told, encoding=encoding
             )
-        made.taken = self._taken(split)
+        made.taken, made.files = self._taken(split), self.paths
+        # Whoever may look makes no promise, and charges nothing.
+        made.raw = () if may_look else sketch_frame(frame)
         return made
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The file, beside which the book of the data lies."""
+        return (self.path,)
 
     def _taken(self, split: Split) -> tuple[str, ...]:
         """What is taken from all records together, whatever is promised about each."""

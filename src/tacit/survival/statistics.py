@@ -18,11 +18,13 @@ from scipy.stats import chi2
 from tacit.errors import Refused, between, require, require_positive
 from tacit.keys import Key
 from tacit.privacy.ledger import Ledger
+from tacit.refusals import withholding
+from tacit.silence import suppress_warnings
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table
 from tacit.survival.histograms import FIRM, LifeTable, compared, ratio, refuse_weights
 from tacit.survival.histograms import life_table as life_table
-from tacit.survival.payment import PUBLIC, Payment
+from tacit.survival.payment import PUBLIC, Payment, is_paid
 from tacit.survival.regression import cox as cox
 from tacit.survival.regression import proportional_hazards as proportional_hazards
 from tacit.survival.restricted import RestrictedMean, restricted
@@ -31,6 +33,8 @@ from tacit.survival.summaries import Estimate, LogRank, deviations, estimate, pr
 Array = NDArray[np.float64]
 
 
+@suppress_warnings()
+@withholding(is_paid)
 def kaplan_meier(
     federation: Federation | LifeTable,
     *,
@@ -60,6 +64,8 @@ def kaplan_meier(
     return estimate("Kaplan-Meier survival", table, exits, curve, level)
 
 
+@suppress_warnings()
+@withholding(is_paid)
 def censoring(
     federation: Federation | LifeTable,
     *,
@@ -82,6 +88,8 @@ def censoring(
     return estimate("Kaplan-Meier of the censoring", table, exits, curve, level)
 
 
+@suppress_warnings()
+@withholding(is_paid)
 def nelson_aalen(
     federation: Federation | LifeTable,
     *,
@@ -103,6 +111,8 @@ def nelson_aalen(
     return estimate("Nelson-Aalen cumulative hazard", table, exits, curve, level)
 
 
+@suppress_warnings()
+@withholding(is_paid)
 def aalen_johansen(
     federation: Federation | LifeTable,
     *,
@@ -136,6 +146,8 @@ def aalen_johansen(
     return estimate("Aalen-Johansen incidence", table, exits, curves)
 
 
+@suppress_warnings()
+@withholding(is_paid)
 def logrank(
     federation: Federation | LifeTable,
     *,
@@ -184,6 +196,8 @@ def logrank(
     )
 
 
+@suppress_warnings()
+@withholding(is_paid)
 def restricted_mean(
     federation: Federation | LifeTable,
     *,
@@ -218,6 +232,8 @@ def restricted_mean(
     return restricted(table, table.exits(over), groups, until, by, level)
 
 
+@suppress_warnings()
+@withholding(is_paid)
 def breslow(
     federation: Federation,
     log_risk: Callable[[Array], Array],
@@ -246,7 +262,10 @@ def breslow(
         e^bound (L1 and L2), or in two cells by that if records have an `entry`, plus noise of the scale that
         was charged.
     """
-    payment, private = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key), epsilon is not None
+    payment, private = (
+        Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, federation=federation),
+        epsilon is not None,
+    )
     if private != (table.variance > 0):
         raise Refused("exits and risks leave both bare or both with noise: give epsilon for both, or none")
     if private and bound is None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tacit.errors import InvalidValue, require
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.work import Groups
-from tacit.record import described
+from tacit.record import identity_of
 
 Array = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ class Summed:
     @property
     def identity(self) -> str | None:
         """The choices of the task."""
-        return repr(described(self))
+        return identity_of(self)
 
     def require_everybody(self, privacy: Privacy | Open) -> None:
         """Refuse to draw sites: a sum is one of all of them."""

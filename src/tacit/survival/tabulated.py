@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import Refused, between, require, require_count, require_positive
 from tacit.keys import Key
+from tacit.limits import MOST_CAUSES, MOST_CUTS
 from tacit.privacy.mechanism import NORMS, Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
@@ -111,10 +112,10 @@ class KaplanMeier(Summed):
         if self.grid is not None:
             require_grid(self.grid)
             require(self.horizon is None, "horizon", self.horizon, "left out where grid says the ends")
-        require_count("cuts", self.cuts)
+        require_count("cuts", self.cuts, MOST_CUTS)
         if self.horizon is not None:
             require_positive("horizon", self.horizon)
-        require_count("causes", self.causes)
+        require_count("causes", self.causes, MOST_CAUSES)
         require(between(self.level, 0, 1), "level", self.level, "above 0 and below 1")
 
     @property

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_count, require_positive
+from tacit.limits import MOST_CUTS
 from tacit.privacy.provenance import Provenance
 from tacit.sites.site import Federation
 from tacit.sites.tables import Table
@@ -47,7 +48,12 @@ def require_values(
             if (event > causes).any()
             else ""
         )
-        raise InvalidValue(f"event in {place} is not allowed: it must be {allowed} or 0 (censored){mend}")
+        must = f"it must be {allowed} or 0 (censored)"
+        raise InvalidValue(
+            f"event in {place} is not allowed: {must}{mend}",
+            rule=f"event is not allowed: {must}; of several causes choose one, as in [data] cause = 1",
+            rows=np.flatnonzero(~np.isin(event, range(causes + 1))) + 1,
+        )
     if entry is not None:
         _require_all(entry >= 0, "entry", place, "at least 0")
         _require_all(entry < time, "entry", place, "before the time")
@@ -58,8 +64,12 @@ def require_values(
 def _require_all(fine: NDArray[np.bool_], name: str, place: str, allowed: str) -> None:
     wrong = int((~fine).sum())
     if wrong:
-        given = f"{wrong} of {len(fine)} records are not {allowed}"
-        raise InvalidValue(f"{name} in {place} is not allowed: {given}; mend them, or leave them out")
+        given, mend = f"{wrong} of {len(fine)} records are not {allowed}", "mend them, or leave them out"
+        raise InvalidValue(
+            f"{name} in {place} is not allowed: {given}; {mend}",
+            rule=f"{name} is not allowed: it must be {allowed} in every record; {mend}",
+            rows=np.flatnonzero(~fine) + 1,
+        )
 
 
 def require_survival(table: Table, place: str, mend: str, causes: int | None = 1) -> None:
@@ -67,13 +77,15 @@ def require_survival(table: Table, place: str, mend: str, causes: int | None = 1
     targets = table.targets
     for name in ("time", "event"):
         if name not in targets:
-            raise InvalidValue(f"{name} is missing in {place}: survival data have a time and an event")
+            told = f"{name} is missing in {place}: survival data have a time and an event"
+            raise InvalidValue(told, rule=told)
     entry, weight = targets.get("entry"), targets.get("weight")
     require_values(targets["time"], targets["event"], place, causes, entry=entry, weight=weight)
     if not bool(targets["event"].any()):
         raise InvalidValue(
             f"event in {place} is not allowed: all {len(table)} records are censored, so nothing can be "
-            f"learnt about when events happen; {mend}"
+            f"learnt about when events happen; {mend}",
+            rule=f"event in {place} is not allowed: one record at least must have an event; {mend}",
         )
 
 
@@ -91,17 +103,19 @@ def require_sites(federation: Federation, causes: int | None = 1) -> None:
     seen = set(np.unique(federation.store.targets["event"]).astype(int).tolist())
     absent = [cause for cause in range(1, (causes or 0) + 1) if cause not in seen]
     if absent:
+        mend = "number the causes from 1 on without gaps, or learn about one, as in [data] cause = 1"
         raise InvalidValue(
-            f"causes = {causes} is not allowed: no site has an event of cause {absent[0]}; number the causes "
-            "from 1 on without gaps, or learn about one, as in [data] cause = 1"
+            f"causes = {causes} is not allowed: no site has an event of cause {absent[0]}; {mend}",
+            rule=f"causes = {causes} is not allowed: each must have an event at some site; {mend}",
         )
 
 
 def require_cuts(cuts: int | Sequence[float]) -> None:
     """Refuse a number of intervals below 1, and ends that do not ascend from 0."""
     if isinstance(cuts, int):
-        require_count("cuts", cuts)
+        require_count("cuts", cuts, MOST_CUTS)
         return
+    require(len(cuts) <= MOST_CUTS, "cuts", f"{len(cuts):,} of them", f"at most {MOST_CUTS:,}")
     ends = [float(cut) for cut in cuts]
     rising = bool(ends) and all(low < high < np.inf for low, high in pairwise([0.0, *ends]))
     require(rising, "cuts", list(cuts), "finite, above 0 and ascending")

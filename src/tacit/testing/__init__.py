@@ -2,6 +2,7 @@
 
 sensitivity   how far one record moves what is let out, against what is claimed
 neighbours    data sets that differ in one record, drawn and made worse
+rounding      alike records at an edge, which rounding tells apart
 records       tables as rows of numbers, and back
 steps         the training step of a task, its clipped sums without noise
 """

@@ -8,6 +8,7 @@ what fails is disproven, by two data sets that anybody can look at.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
@@ -22,6 +23,7 @@ from tacit.sites.site import FEWEST_RECORDS, Federation
 from tacit.sites.tables import Table
 from tacit.task import Task
 from tacit.testing.neighbours import Array, Candidate, Domain, Movement, worst
+from tacit.testing.rounding import alike
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,12 +36,15 @@ Bounds = tuple[ArrayLike, ArrayLike]
 
 # What rounding may add to a distance: clipping is good to nine digits.
 SLACK = 1 + 1e-8
+# For so many neighbours of a task, and of a function, one edge of its answer is looked for, at which rounding
+# would decide: an edge of a task takes as long as that many neighbours.
+TASK_EDGE, FUNCTION_EDGE = 100, 10
 # How many records are drawn where bounds alone say what they are.
 DRAWN = 100
 OTHERWISE = (
     "look for what one record changes in the contributions of others (a mean, a rank, a risk set, a number "
-    "of records), which clipping each of them does not bound: form such a loss in groups. Otherwise bound "
-    "what one record contributes, or claim more"
+    "of records, the rounding of a product over all of them), which clipping each of them does not bound: "
+    "form such a loss in groups. Otherwise bound what one record contributes, or claim more"
 )
 
 
@@ -197,15 +202,30 @@ class Looked:
     domain: Domain
     measure: Callable[[Candidate], Movement]
     pair: Callable[[Candidate], Pair]
+    answer: Callable[[Array, int], Array]
+    per_edge: int
 
 
 def _worst(part: Looked, relation: Relation, neighbours: int, seed: int) -> Sensitivity:
     draw = (Key(seed) / "neighbours").generator()
     movement, candidate = worst(part.measure, part.domain, relation, neighbours, draw)
+    if relation == "add-remove":
+        # Under `replace` the number of records is the same on both sides, and so is the rounding.
+        for number in range(math.ceil(neighbours / part.per_edge)):
+            for rows in alike(partial(_answer, part, number), part.domain, 1, draw):
+                tried = Candidate(rows, number)
+                found = part.measure(tried)
+                if found.ratio > movement.ratio:
+                    movement, candidate = found, tried
     return Sensitivity(
         part.name, movement.moved, movement.claim, movement.what, part.norm, relation, neighbours,
         part.pair(candidate),
     )  # fmt: skip
+
+
+def _answer(part: Looked, draws: int, rows: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return part.answer(rows, draws)
 
 
 def _looked_task(
@@ -237,7 +257,10 @@ def _looked_asking(name: str, asking: "Asking", form: "Form", relation: Relation
     def pair(candidate: Candidate) -> Pair:
         return Pair(*tables(candidate), asking.state(candidate.draws), lambda: measure(candidate))
 
-    return Looked(name, asking.norm, form.domain(), measure, pair)
+    def answer(rows: Array, draws: int) -> Array:
+        return np.concatenate([sums.ravel() for sums in asking.sums(form.table(rows), draws)])
+
+    return Looked(name, asking.norm, form.domain(), measure, pair, answer, TASK_EDGE)
 
 
 def _looked_function(
@@ -266,7 +289,10 @@ def _looked_function(
     def pair(candidate: Candidate) -> Pair:
         return Pair(*candidate.sides(relation), None, lambda: measure(candidate))
 
-    return Looked(name, norm, _bounded(records, bounds, seed), measure, pair)
+    def answer(rows: Array, draws: int) -> Array:
+        return np.atleast_1d(np.array(function(rows.copy()), dtype=np.float64)).ravel()
+
+    return Looked(name, norm, _bounded(records, bounds, seed), measure, pair, answer, FUNCTION_EDGE)
 
 
 def _bounded(records: Federation | Table | ArrayLike | None, bounds: Bounds | None, seed: int) -> Domain:

@@ -130,6 +130,10 @@ class Asking:
         step = int(np.argmax(distances))
         return Movement(distances[step], claim, f"sum {step + 1} of the {self.what}")
 
+    def sums(self, table: Table, draws: int) -> list[Array]:
+        """The clipped sums of a site with these records."""
+        return self._heard(table, (), draws)[0]
+
     def _heard(self, table: Table, replies: Sequence[Array], draws: int) -> tuple[list[Array], Updates]:
         """The clipped sums of a site with these records, and the update that it makes of the replies."""
         guard = Listening(**vars(self.mechanism), replies=replies)

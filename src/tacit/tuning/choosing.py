@@ -116,7 +116,9 @@ class Choice(Protocol):
         """The price."""
         ...
 
-    def scores(self, trained: Mapping[str, "Trained"], ledger: Ledger, key: Key) -> dict[str, float]:
+    def scores(
+        self, trained: Mapping[str, "Trained"], ledger: Ledger, key: Key, plan: str | None = None
+    ) -> dict[str, float]:
         """What is seen of each candidate, once it is paid for."""
         ...
 
@@ -156,7 +158,9 @@ class ByHeldOut:
         """Nothing is charged."""
         return ()
 
-    def scores(self, trained: Mapping[str, Trained], ledger: Ledger, key: Key) -> dict[str, float]:
+    def scores(
+        self, trained: Mapping[str, Trained], ledger: Ledger, key: Key, plan: str | None = None
+    ) -> dict[str, float]:
         """The score of each candidate; what diverged has none."""
         found = {
             name: one.task.score(one.state, self.records).get(self.goal[0], np.nan)
@@ -215,7 +219,9 @@ class ByRecordsApart:
             for name in self.apart
         )
 
-    def scores(self, trained: Mapping[str, Trained], ledger: Ledger, key: Key) -> dict[str, float]:
+    def scores(
+        self, trained: Mapping[str, Trained], ledger: Ledger, key: Key, plan: str | None = None
+    ) -> dict[str, float]:
         """By how much the loss of each candidate is above the average one, in all, with noise."""
         import torch
 
@@ -224,7 +230,7 @@ class ByRecordsApart:
         digest = hmac.new(key.entropy, b"choice", "sha256")
         for name, found in rows.items():
             digest.update(repr((name, found.shape)).encode() + found.tobytes())
-        ledger.charge(self.release(), ticket=digest.hexdigest())
+        ledger.charge(self.release(), ticket=digest.hexdigest(), plan=plan)
         guard = ProtectedRecords(
             law=self.privacy.mechanism,
             clip=self.tuning.bound,
@@ -272,11 +278,12 @@ def _losses(trained: Sequence[Trained], table: Table) -> list[Array]:
 
 def _on_grid(model: Any, ends: Sequence[float], table: Table) -> Array:  # noqa: ANN401
     """The negative log-likelihood of survival curves, whatever model they are from, on one public grid."""
+    from tacit.batched.functions import expm1, log
     from tacit.survival.losses import HazardLoss
 
     curves = np.asarray(model.survival(table.features, ends), dtype=np.float64)
     with np.errstate(invalid="ignore"):
-        heights = np.log(np.clip(curves, LEAST, 1.0))
+        heights = log(np.clip(curves, LEAST, 1.0))
         added = np.maximum(-np.diff(heights, axis=1, prepend=0.0), LEAST)
         # The log-odds of the event in an interval that adds so much hazard.
-        return HazardLoss(ends).values(np.log(np.expm1(added)), table.targets)
+        return HazardLoss(ends).values(log(expm1(added)), table.targets)

@@ -6,11 +6,14 @@ constructor refuses costs nothing. Reading touches no data.
 
 import copy
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import Any, cast
+
+import tomli_w
 
 from tacit.errors import InvalidFile, TacitError, hint, require
 from tacit.experiment import Experiment, construct_experiment
@@ -103,7 +106,19 @@ def _grid(document: Table, folder: Path) -> Grid:
         _candidate(number, _settings(varied, values), plain, folder)
         for number, values in enumerate(product(*varied.values()), start=1)
     )
-    return Grid(tuning=tuning, candidates=candidates, document=portable(document, folder))
+    kept = {**document, "tune": _ordered(table, options, varied)}
+    return Grid(tuning=tuning, candidates=candidates, document=portable(kept, folder))
+
+
+def _ordered(table: Table, options: Collection[str], varied: Table) -> Table:
+    """The table [tune] as a directory keeps it: read again, candidates have the numbers they had.
+
+    Tables inside a table are written after everything else of it; keys with dots stay where they stand.
+    """
+    written = tomllib.loads(tomli_w.dumps(table))
+    if list(dict(_flat({key: written[key] for key in written if key not in options}))) == list(varied):
+        return table
+    return {**{key: table[key] for key in table if key in options}, **varied}
 
 
 def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:

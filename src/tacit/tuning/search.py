@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tacit.directory import LEDGER, OPENED, Directory
-from tacit.errors import BudgetExhausted, InvalidValue, RunUnusable
+from tacit.directory import EXPERIMENT, LEDGER, OPENED, PLAN, Directory
+from tacit.errors import InvalidValue, RunUnusable
 from tacit.experiment import load
 from tacit.keys import Key
-from tacit.privacy.account import EVERYONE
+from tacit.privacy.account import planned_bytes
+from tacit.privacy.data_book import DataBook, book_of, new_run
 from tacit.privacy.ledger import Ledger
+from tacit.privacy.planning import begin_plan
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.release import Release
-from tacit.privacy.statement import state
+from tacit.privacy.run_ledger import RunLedger
+from tacit.privacy.statement import priced, state
 from tacit.questions import opening_of
 from tacit.run import Run, write
+from tacit.silence import suppress_warnings
 from tacit.sites.site import Federation
 from tacit.task import Goal
 from tacit.tuning.choosing import Trained
@@ -92,6 +96,7 @@ class Tuned:
         return tuned_html(self.as_dict(), self.run.as_dict(), self.run.privacy.sentences())
 
 
+@suppress_warnings()
 def tune(
     grid: Grid,
     out: str | os.PathLike[str],
@@ -116,12 +121,17 @@ def tune(
     directory = Directory(out)
     tell(callbacks, "opening the data and pricing all candidates")
     # What cannot be done is refused before anything is written.
-    stage = prepared(grid) if directory.read(RESULT) is None else None
+    with grid.common.withhold_details():
+        stage = prepared(grid) if directory.read(RESULT) is None else None
+    book = None if stage is None else book_of(stage.federation, grid.common.privacy)
+    if stage is not None and book is not None and directory.read(EXPERIMENT) is None:
+        book.check(stage.planned())
     with directory.claimed(grid.document, resume=resume):
         if stage is None:
             directory.forget_secret()
             return _remembered(directory)
-        done = _search(grid, stage, directory, announce, callbacks)
+        with grid.common.withhold_details():
+            done = _search(grid, stage, directory, book, announce, callbacks)
         told = {"trials": [asdict(trial) for trial in done.trials], "chosen": done.chosen}
         directory.write_json(RESULT, {**told, "by": done.by, "noise": done.noise})
         # What failed is over, too: nobody will need its noise again.
@@ -134,6 +144,7 @@ def _search(
     grid: Grid,
     stage: Stage,
     directory: Directory,
+    book: DataBook | None,
     announce: Callable[[Candidate], None],
     callbacks: "Sequence[Callback]",
 ) -> Tuned:
@@ -141,23 +152,26 @@ def _search(
     privacy = grid.common.privacy
     key = Key(grid.common.seed, rehearsal=getattr(privacy, "rehearsal", True), entropy=directory.secret())
     stage = stage.parted(key / "tune")
-    _budget(privacy, stage, directory)
+    plan = _plan(stage, key)
+    _budget(privacy, stage, directory, plan)
+    stage = _charge_book(stage, book, directory, key, grid.common.name)
     runs, failed = dict[str, Run](), dict[str, str]()
     for candidate in stage.candidates:
         announce(candidate)
         try:
-            runs[candidate.name] = _run(candidate, stage.federation, directory, privacy, callbacks)
+            runs[candidate.name] = _run(candidate, stage.federation, directory, privacy, plan, callbacks)
         except InvalidValue as error:
             # Whether training diverged everybody sees; what was planned is paid all the same.
             failed[candidate.name] = str(error)
-            _pay_the_rest(candidate, stage, directory, key)
+            _pay_the_rest(candidate, stage, directory, key, plan)
     if not runs:
         raise InvalidValue(f"no candidate could be trained: {next(iter(failed.values()))}")
     tell(callbacks, "choosing among the candidates")
     choice, trained = stage.choice, {name: Trained(run.task, run.state) for name, run in runs.items()}
-    with Ledger(directory.file(LEDGER)) as ledger:
-        scores = choice.scores(trained, ledger, key / "tune")
-        runs = _stated(runs, privacy, ledger.releases(), stage.bare)
+    with RunLedger(directory.file(LEDGER), book=book, receipt=stage.federation.receipt) as ledger:
+        ledger.cover(stage.planned(), run=new_run())
+        scores = choice.scores(trained, ledger, key / "tune", plan=plan)
+        runs = _stated(runs, privacy, ledger, stage.bare, book)
     if not scores:
         raise InvalidValue(f"no candidate could be chosen: none has a finite {choice.goal[0]}")
     chosen = (max if choice.goal[1] == "max" else min)(scores, key=scores.__getitem__)
@@ -176,15 +190,32 @@ def _search(
     )
 
 
-def _budget(privacy: Privacy | Open, stage: Stage, directory: Directory) -> None:
-    """Set the budget, and make sure that it bears all candidates and the choice."""
-    if isinstance(privacy, Open) or _of(stage.candidates[0], directory).checkpoint() is not None:
+def _plan(stage: Stage, key: Key) -> str:
+    """The plan of a tuning: its candidates are fixed before the first of them is trained."""
+    content = b"plan of the tuning" + planned_bytes(stage.planned())
+    return hmac.digest(key.entropy, content, "sha256").hex()
+
+
+def _budget(privacy: Privacy | Open, stage: Stage, directory: Directory, plan: str) -> None:
+    """Set the budget, and write down the plan of all candidates and the choice, which it must bear."""
+    if isinstance(privacy, Open):
         return
+    resumed = _of(stage.candidates[0], directory).checkpoint() is not None
     with Ledger(directory.file(LEDGER)) as ledger:
-        # A ledger that came with a budget keeps it: a tuning may not raise what others have set.
-        if privacy.epsilon is not None and EVERYONE not in ledger.budgets():
-            ledger.allow(epsilon=privacy.epsilon, delta=privacy.delta)
-        ledger.check(stage.planned())
+        begin_plan(ledger, privacy, stage.planned(), own=plan, resumed=resumed)
+
+
+def _charge_book(stage: Stage, book: DataBook | None, directory: Directory, key: Key, name: str) -> Stage:
+    """The stage, once the book of the data has been charged for all candidates and the choice together.
+
+    A candidate pays there only for what it has to pay a second time. A copy of the directory in which other
+    candidates were written down is another tuning.
+    """
+    if book is None:
+        return stage
+    run = hmac.digest(key.entropy, b"book" + (directory.read(EXPERIMENT) or b""), "sha256").hex()
+    receipt = book.charge_ahead(list(stage.planned()), run=run, name=f"{name}, tuning")
+    return replace(stage, federation=stage.federation.carry(receipt))
 
 
 def _remembered(directory: Directory) -> Tuned:
@@ -223,14 +254,17 @@ def _run(
     federation: Federation,
     directory: Directory,
     privacy: Privacy | Open,
+    plan: str,
     callbacks: "Sequence[Callback]",
 ) -> Run:
-    """Train a candidate as an ordinary run, whose ledger is the one of the tuning."""
+    """Train a candidate as an ordinary run, whose ledger and plan are those of the tuning."""
     place = _of(candidate, directory).path
     assert place is not None
     place.mkdir(exist_ok=True)
     if not (place / LEDGER).is_symlink():
         (place / LEDGER).symlink_to(Path("..") / LEDGER)
+    if not isinstance(privacy, Open):
+        _of(candidate, directory).write(PLAN, plan)
     # What is spent is spent by all candidates so far, and so is what may be.
     budget = None if isinstance(privacy, Open) else privacy.epsilon
     told = Retold(callbacks, lambda entry: replace(entry, budget=budget))
@@ -239,7 +273,7 @@ def _run(
     return made.run(place, resume=True, callbacks=[told])
 
 
-def _pay_the_rest(candidate: Candidate, stage: Stage, directory: Directory, key: Key) -> None:
+def _pay_the_rest(candidate: Candidate, stage: Stage, directory: Directory, key: Key, plan: str) -> None:
     """Charge for the rounds that a failed candidate did not take: that it failed was seen in its results."""
     place = _of(candidate, directory)
     if isinstance(candidate.experiment.privacy, Open) or place.checkpoint() is None:
@@ -247,10 +281,7 @@ def _pay_the_rest(candidate: Candidate, stage: Stage, directory: Directory, key:
     rest = [replace(row, purpose="rounds not taken") for row in _unpaid(candidate, stage, place)]
     with Ledger(directory.file(LEDGER)) as ledger:
         ticket = hmac.digest(key.entropy, f"rest of {candidate.name}".encode(), "sha256").hex()
-        try:
-            ledger.charge(rest, ticket=ticket)
-        except BudgetExhausted:
-            ledger.owe(rest, ticket=ticket)
+        ledger.owe(rest, ticket=ticket, plan=plan)
 
 
 def _unpaid(candidate: Candidate, stage: Stage, place: Directory) -> list[Release]:
@@ -265,17 +296,27 @@ def _unpaid(candidate: Candidate, stage: Stage, place: Directory) -> list[Releas
 
 
 def _stated(
-    runs: Mapping[str, Run], privacy: Privacy | Open, charged: Sequence[Release], bare: Sequence[str]
+    runs: Mapping[str, Run],
+    privacy: Privacy | Open,
+    ledger: Ledger,
+    bare: Sequence[str],
+    book: DataBook | None,
 ) -> dict[str, Run]:
     """The runs, each stating what was promised and paid for all of them and for the choice; written down.
 
     Whoever shows one of them shows something that was chosen, or passed over, among all.
     """
-    whole, found = state(privacy, charged), dict[str, Run]()
+    whole, found = state(privacy, ledger.releases(), prices=priced(ledger, privacy)), dict[str, Run]()
+    if book is not None and isinstance(privacy, Privacy):
+        total = book.total(privacy.delta, privacy.unit)
+        whole = replace(whole, all_runs=replace(total, epsilon=max(total.epsilon, whole.epsilon or 0.0)))
     for name, run in runs.items():
         known = tuple(dict.fromkeys([*run.privacy.bare, *bare]))
         own = run.privacy
-        told = replace(whole, public=own.public, bare=known, but=own.but, not_protected=own.not_protected)
+        told = replace(
+            whole, public=own.public, bare=known, but=own.but, not_protected=own.not_protected,
+            left_out=own.left_out,
+        )  # fmt: skip
         found[name] = replace(run, privacy=told)
         write(found[name], Directory(run.path))
     return found

@@ -66,7 +66,6 @@ def prepared(grid: Grid) -> Stage:
     """
     common = grid.common
     privacy = common.privacy
-    may_look = isinstance(privacy, Open) or privacy.rehearsal
     common.check()
     if any(layout_of(c.experiment.task) == "environments" for c in grid.candidates):
         raise Refused(
@@ -78,7 +77,7 @@ def prepared(grid: Grid) -> Stage:
             "[tune] is for rounds of updates: a fit of curves chooses prices of roughness by itself, at "
             "no cost. Give it several, as in smooth_s = [0.0, 0.01, 1.0]"
         )
-    whole = cast(Federation, common.data.open(common.sites, common.seed, may_look=may_look))
+    whole = common.opened()
     provenance = Provenance(privacy, public=whole.public)
     tasks = {c.name: cast(Task, c.experiment.task.settle(whole, provenance)) for c in grid.candidates}
     # Each run states for itself what its task looked at; what follows is about the choice.
@@ -108,7 +107,8 @@ def _halved(
     scored, decides = held_apart(whole.held_out, 0.5, key)
     if min(len(scored), len(decides)) < FEWEST_RECORDS:
         few = f"the held-out records ({len(whole.held_out)}) are too few"
-        raise InvalidValue(f"{few}: one half decides among candidates, the other scores; hold out more")
+        halves = "one half decides among candidates, the other scores; hold out more"
+        raise InvalidValue(f"{few}: {halves}", rule=f"the held-out records are too few: {halves}")
     federation = copy.copy(whole)
     federation.held_out = whole.held_out.take(scored)
     # It was of other held-out records.

@@ -6,6 +6,7 @@ default, so that anybody with the configuration could subtract it again.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
@@ -19,6 +20,7 @@ from tacit.privacy.ledger import Ledger
 from tacit.privacy.mechanism import NORMS, NoiseLaw
 from tacit.privacy.release import Release, clipped_release
 from tacit.privacy.selection import Selection
+from tacit.silence import suppress_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -68,6 +70,7 @@ class DifferentialPrivacy:
         """
         return self.ledger.spent(self.delta or 0.0 if delta is None else delta)
 
+    @suppress_warnings()
     def exponential_mechanism(
         self,
         candidates: "Tensor | Sequence[object]",
@@ -176,7 +179,10 @@ class DifferentialPrivacy:
             )
         release = self._planned(law, calls)
         length = self._clip(model, law)
-        key = self._charged(release)
+        # All calls are one plan, which was fixed by the configuration.
+        plan = f"{calls} gradients, {law} noise of {release.multiplier!r}"
+        self.ledger.register([replace(release, count=calls)], plan=plan)
+        key = self._charged(release, plan)
         self.gradients_used += 1
         parts = _gradients(model)
         flat = np.concatenate([part.detach().double().numpy().ravel() for part in parts])
@@ -245,12 +251,13 @@ class DifferentialPrivacy:
         require(bool(np.isfinite(values).all()), "tensor", "some that are not finite", "finite numbers")
         return tensor.detach().new_tensor(_noised(values, release, self._charged(release)))
 
-    def _charged(self, release: Release) -> Key:
-        """Pay, then get a key that nobody had before."""
-        self.ledger.charge([release])
+    def _charged(self, release: Release, plan: str | None = None) -> Key:
+        """Pay, then get a key that nobody had before; an answer is a plan of its own."""
+        self.ledger.charge([release], plan=plan)
         self._answers += 1
         return self._key / self._answers
 
+    @suppress_warnings()
     def _clip(self, model: "nn.Module", law: NoiseLaw) -> float:
         import torch
 
@@ -271,6 +278,7 @@ def _gradients(model: "nn.Module") -> "list[Tensor]":
     return found
 
 
+@suppress_warnings()
 def _restore(parts: "Sequence[Tensor]", flat: Array) -> None:
     """Write a flat vector into the gradients."""
     start = 0
@@ -280,6 +288,7 @@ def _restore(parts: "Sequence[Tensor]", flat: Array) -> None:
         start += part.numel()
 
 
+@suppress_warnings()
 def _noised(values: Array, release: Release, key: Key) -> Array:
     add = noise.gaussian if release.law == "gaussian" else noise.laplace
     return add(values, release.scale, key)

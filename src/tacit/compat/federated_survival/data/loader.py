@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidFile, InvalidValue
+from tacit.sites.table_files import read_plain
 from tacit.sites.tables import from_frame, read
 
 if TYPE_CHECKING:
@@ -73,11 +74,4 @@ def _read(path: Path) -> "DataFrame":
         raise InvalidFile(f"{path} is not allowed: save the sheet as CSV")
     if path.suffix.lower() in (".csv", ".parquet"):
         return read(path)
-    import pandas as pd
-
-    try:
-        return pd.read_csv(path, low_memory=False)
-    except OSError as error:
-        raise InvalidFile(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, UnicodeError) as error:
-        raise InvalidFile(f"{path} cannot be read as CSV: {str(error).strip()}") from error
+    return read_plain(path, parquet=False)

@@ -1,0 +1,99 @@
+"""`python -m mutants` draws mutants, runs the tests of their folders, and lists the survivors.
+
+It ends with an error where fewer than 95 % are caught. Mutants in `equivalent.toml` compute the same, or
+something as good, for the reason given there; they are counted apart.
+"""
+
+import argparse
+import os
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from mutants.changes import Mutant, sample
+from mutants.running import Tree, Verdict, concerned, mirror, place_of_trees
+
+ROOT = Path(__file__).parents[1]
+GOAL = 0.95
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run mutants; 0 if enough are caught."""
+    asked = argparse.ArgumentParser(prog="python -m mutants", description=(__doc__ or "").split("\n")[0])
+    asked.add_argument("--count", type=int, default=200, help="mutants to draw")
+    asked.add_argument("--seed", type=int, default=1, help="which ones")
+    asked.add_argument(
+        "--only", default="", help="of those drawn, the ones with this text in their line of the list"
+    )
+    asked.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
+    given = asked.parse_args(words)
+    drawn = [one for one in sample(ROOT / "src" / "tacit", given.count, given.seed) if given.only in str(one)]
+    reasons = equivalent(drawn)
+    with place_of_trees() as place, ThreadPoolExecutor(given.workers) as pool:
+        trees: SimpleQueue[Tree] = SimpleQueue()
+        for number in range(given.workers):
+            trees.put(Tree(ROOT, Path(place) / str(number)))
+
+        def using(work: Any, *rest: object) -> Any:  # noqa: ANN401
+            tree = trees.get()
+            try:
+                return work(tree, *rest)
+            finally:
+                trees.put(tree)
+
+        running = [one for one in drawn if one not in reasons]
+        folders = {tuple(sorted(mirror(ROOT, one.path))) for one in running}
+        modules = {one.path for one in running}
+        traced = pool.map(lambda files: using(Tree.traced, files, modules), sorted(folders))
+        known = {test: found for tests in traced for test, found in tests.items()}
+        print(f"{len(drawn)} mutants, {len(known)} tests of their folders pass without a change", flush=True)
+        found = [Verdict(one, "equivalent", reason) for one, reason in reasons.items()]
+        for verdict in pool.map(lambda one: using(judged, one, known), running):
+            print(f"{verdict.fate:9} {verdict.mutant}  ({verdict.detail})", flush=True)
+            found.append(verdict)
+        while not trees.empty():
+            trees.get().close()
+    return told(found)
+
+
+def judged(tree: Tree, mutant: Mutant, known: Mapping[str, dict[str, Any]]) -> Verdict:
+    """What becomes of a mutant under the tests that concern it."""
+    files = mirror(ROOT, mutant.path)
+    tests = concerned(mutant, known, files)
+    if not tests:
+        return Verdict(mutant, "survived", "no test of its folder executes it")
+    used = {test.split("::")[0] for test in tests}
+    return tree.judged(mutant, [file for file in files if file in used], tests)
+
+
+def equivalent(drawn: Iterable[Mutant]) -> dict[Mutant, str]:
+    """The reasons of those that were looked at by hand and change nothing that counts."""
+    listed = tomllib.loads((Path(__file__).parent / "equivalent.toml").read_text())["mutant"]
+    reasons = {(one["path"], one["text"], one["before"]): one["why"] for one in listed}
+    known = ((one, reasons.get((one.path, one.text, one.before))) for one in drawn)
+    return {one: reason for one, reason in known if reason is not None}
+
+
+def told(found: Sequence[Verdict]) -> int:
+    """Print the survivors and the count; 0 if enough are caught."""
+    print()
+    for kind in ("number", "operator", "comparison"):
+        fates = Counter(verdict.fate for verdict in found if verdict.mutant.kind == kind)
+        print(f"{kind}: {dict(fates)}")
+    fates = Counter(verdict.fate for verdict in found)
+    judged = fates["caught"] + fates["survived"]
+    share = fates["caught"] / judged if judged else 1.0
+    print(f"caught {fates['caught']} of {judged} ({share:.1%}), {fates['equivalent']} equivalent")
+    for verdict in found:
+        if verdict.fate == "survived":
+            print(f"survived {verdict.mutant}  ({verdict.detail})")
+    return 0 if share >= GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""A plugin of pytest: it notes which lines each test executes, or runs the tests that it was told to.
+
+What a fixture executes counts for all tests of the file, since others of them may look at what it made.
+"""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+TRACE, SELECT = "TACIT_MUTANTS_TRACE", "TACIT_MUTANTS_SELECT"
+ROOT = Path.cwd()
+PACKAGE = f"{ROOT / 'src' / 'tacit'}{os.sep}"
+
+
+class Tracer:
+    """The lines of some modules that are executed while it is on."""
+
+    def __init__(self, watched: set[str]) -> None:
+        self._watched, self._paths = watched, dict[str, str | None]()
+        self.lines: set[tuple[str, int]] = set()
+
+    def __call__(self, frame: FrameType, event: str, given: object) -> Any:  # noqa: ANN401
+        """Trace a function if it is in one of the modules."""
+        name = frame.f_code.co_filename
+        if name not in self._paths:
+            path = name.removeprefix(PACKAGE) if name.startswith(PACKAGE) else None
+            self._paths[name] = path if path in self._watched else None
+        if (path := self._paths[name]) is None:
+            return None
+        lines = self.lines
+        lines.add((path, frame.f_lineno))
+
+        def local(frame: FrameType, event: str, given: object) -> Any:  # noqa: ANN401
+            lines.add((path, frame.f_lineno))
+            return local
+
+        return local
+
+    def taken(self) -> dict[str, list[int]]:
+        """What was executed since the last time, by module."""
+        found: dict[str, list[int]] = {}
+        for path, line in sorted(self.lines):
+            found.setdefault(path, []).append(line)
+        self.lines.clear()
+        return found
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to test another package than the one beside the tests; begin to trace."""
+    import tacit
+
+    assert str(tacit.__file__).startswith(PACKAGE), f"{tacit.__file__} is not in {PACKAGE}"
+    if TRACE in os.environ:
+        asked = json.loads(Path(os.environ[TRACE]).read_text())
+        config.pluginmanager.register(_Tracing(Path(os.environ[TRACE]), Tracer(set(asked["modules"]))))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests that were asked for, in the order asked for."""
+    if SELECT in os.environ:
+        wanted = {test: place for place, test in enumerate(json.loads(Path(os.environ[SELECT]).read_text()))}
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in wanted])
+        items[:] = sorted(
+            (item for item in items if item.nodeid in wanted), key=lambda item: wanted[item.nodeid]
+        )
+
+
+class _Tracing:
+    """What each test executes, written down in the end."""
+
+    def __init__(self, place: Path, tracer: Tracer) -> None:
+        self._place, self._tracer = place, tracer
+        self._tests: dict[str, dict[str, Any]] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        return (yield from self._traced(item, "setup"))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        return (yield from self._traced(item, "call"))
+
+    def _traced(self, item: pytest.Item, phase: str) -> Generator[None, Any, Any]:
+        sys.settrace(self._tracer)
+        threading.settrace(self._tracer)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)  # pyright: ignore[reportArgumentType]
+            self._tests.setdefault(item.nodeid, {"seconds": 0.0})[phase] = self._tracer.taken()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._tests.setdefault(report.nodeid, {"seconds": 0.0})["seconds"] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        self._place.write_text(json.dumps({"tests": self._tests}))

@@ -1,0 +1,168 @@
+"""Files: opened only if they are plain files, read up to a size, and replaced as a whole.
+
+A named pipe would wait for ever and a device never ends, so neither is opened, whatever links to it. This is
+the one place that renames: what is replaced is on disk, or what was there before still is.
+"""
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from tacit.errors import shorten
+
+PathLike = str | os.PathLike[str]
+# The most that is read of one file into memory, in bytes.
+MOST_BYTES = 2**31
+KINDS = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class NotPlain(OSError):
+    """A path that is neither a file nor a folder."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def require_regular(path: PathLike, *ends: str) -> None:
+    """Refuse a named pipe, a socket or a device, before anything opens it; what is not there passes.
+
+    Args:
+        path: The path.
+        ends: What the names of files beside it have in addition, which are opened together with it.
+
+    Raises:
+        NotPlain: It is one of these, behind a link or not.
+        OSError: It cannot be looked at, other than for not being there.
+    """
+    for end in ("", *ends):
+        with suppress(FileNotFoundError):
+            _require_plain(os.stat(f"{os.fspath(path)}{end}"), path)
+
+
+def open_regular(path: PathLike) -> BinaryIO:
+    """Open a plain file for reading; nothing else is opened.
+
+    Raises:
+        NotPlain: It is a named pipe, a socket or a device.
+        OSError: It is not there, is a folder, or may not be read.
+    """
+    # Looked at before, as opening a device may do something; and after, as it may have been exchanged.
+    _require_plain(os.stat(path), path)
+    stream = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    try:
+        _require_plain(os.fstat(stream.fileno()), path)
+    except BaseException:
+        stream.close()
+        raise
+    return stream
+
+
+def read_bytes(path: PathLike, most: int = MOST_BYTES) -> bytes:
+    """Read a plain file of at most so many bytes.
+
+    Raises:
+        NotPlain: It is a named pipe, a socket or a device.
+        OSError: It cannot be read, or is larger.
+    """
+    with open_regular(path) as stream:
+        # By its size first: nothing is read of what is too large.
+        large = os.fstat(stream.fileno()).st_size > most
+        content = b"" if large else stream.read(most + 1)
+    if large or len(content) > most:
+        raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes", str(path))
+    return content
+
+
+def read_text(path: PathLike, most: int = MOST_BYTES) -> str:
+    """Read a plain file of at most so many bytes as UTF-8.
+
+    Raises:
+        NotPlain: It is a named pipe, a socket or a device.
+        OSError: It cannot be read, or is larger.
+        UnicodeDecodeError: It is no text.
+    """
+    # As text is read elsewhere: every end of a line is one sign.
+    return read_bytes(path, most).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def replace(target: PathLike, content: bytes | str, mode: int = 0o666) -> None:
+    """Replace a file as a whole: afterwards the new one is on disk, or the old one still is.
+
+    File and folder are synced, in this order, so that a power failure leaves one of the two.
+
+    Args:
+        target: The file; it need not be there.
+        content: What it holds afterwards.
+        mode: Who may do what with it, apart from what the umask takes away.
+    """
+    place = Path(target)
+    # What a writer that was killed left half written has this name too; a long name is cut.
+    part = place.parent / f".{place.name[:200]}.part"
+    try:
+        part.unlink(missing_ok=True)
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, place)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+    sync(place.parent)
+
+
+def open_to_append(path: PathLike) -> BinaryIO:
+    """Open a plain file to add to its end; it need not be there.
+
+    Raises:
+        NotPlain: It is a named pipe, a socket or a device.
+        OSError: It cannot be written.
+    """
+    require_regular(path)
+    return Path(path).open("ab")
+
+
+def create(target: PathLike, content: bytes, mode: int = 0o600) -> None:
+    """Write a file that was not there before, file and folder synced.
+
+    Raises:
+        FileExistsError: It is there; nothing was changed.
+        OSError: It cannot be written.
+    """
+    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+    sync(Path(target).parent)
+
+
+def sync(folder: PathLike) -> None:
+    """Put on disk what was renamed, made or removed in a folder."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def explain(error: OSError) -> str:
+    """Say in a few words why a file could not be used."""
+    return shorten(error.strerror or str(error))
+
+
+def _require_plain(found: os.stat_result, path: PathLike) -> None:
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if kind != stat.S_IFREG:
+        what = KINDS.get(kind, "something else")
+        raise NotPlain(errno.EINVAL, f"it is {what}, and must be a plain file", str(path))

@@ -1,0 +1,119 @@
+"""Code that a file names: classes of its author's own, and environments that Gymnasium would import.
+
+Importing executes code. What an experiment file names is announced before it is imported. The directory of a
+run may be from anybody, so what it names is refused unless the directory is trusted. Code that is loaded
+already is used without either.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from tacit.errors import InvalidFile, quote
+
+_trusted: ContextVar[bool] = ContextVar("trusted", default=False)
+_directory: ContextVar[bool] = ContextVar("directory", default=False)
+_announce: ContextVar[Callable[[str], None] | None] = ContextVar("announce", default=None)
+
+
+@contextmanager
+def trusting(trusted: bool = True) -> Generator[None]:
+    """Import what directories of runs name, or do not."""
+    token = _trusted.set(trusted)
+    try:
+        yield
+    finally:
+        _trusted.reset(token)
+
+
+@contextmanager
+def announcing(announce: Callable[[str], None]) -> Generator[None]:
+    """Say what is about to be imported, and from where."""
+    token = _announce.set(announce)
+    try:
+        yield
+    finally:
+        _announce.reset(token)
+
+
+@contextmanager
+def reading_directory(is_directory: bool) -> Generator[None]:
+    """Take what is read meanwhile as a run's own directory, which may be from anybody."""
+    token = _directory.set(is_directory)
+    try:
+        yield
+    finally:
+        _directory.reset(token)
+
+
+def require_importable(field: str, name: str, folder: Path) -> None:
+    """Refuse the import that a file asks for where it is not trusted; announce it elsewhere.
+
+    Args:
+        field: The field that names it, such as `[task] kind`.
+        name: What it names: `package.module:Class`.
+        folder: Where the file lies.
+
+    Raises:
+        InvalidFile: It names no module, or a directory of a run names it that is not trusted.
+    """
+    module = name.partition(":")[0]
+    if re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", module) is None:
+        raise InvalidFile(f"{field} = {quote(name)} is not allowed: it must be package.module:Class")
+    if module in sys.modules:
+        return
+    origin = _origin(module, folder)
+    if _directory.get() and not _trusted.get():
+        raise InvalidFile(
+            f"{field} = {quote(name)} would import {module} from {origin}, and that executes it: read it, "
+            "and if you trust it, give --trust (in Python, trust=True)"
+        )
+    announce = _announce.get()
+    if announce is not None:
+        announce(f"importing {module} from {origin}, for {field} = {quote(name)}")
+
+
+def import_named(field: str, name: str, folder: Path) -> object:
+    """Import what a file names as `package.module:Class`; its module may lie beside the file, or here.
+
+    `sys.path` is afterwards as it was.
+
+    Raises:
+        InvalidFile: It cannot be imported, or may not be.
+    """
+    require_importable(field, name, folder)
+    module, _, attribute = name.partition(":")
+    places = _places(folder)
+    sys.path[:0] = places
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:
+        # The module is the user's: whatever it raises is theirs to mend.
+        raise InvalidFile(f"{field} = {quote(name)} cannot be loaded: {error}") from error
+    finally:
+        # Ours alone: what the module itself has added stays.
+        for place in places:
+            sys.path.remove(place)
+
+
+def _places(folder: Path) -> list[str]:
+    return [str(folder), str(Path.cwd())]
+
+
+def _origin(module: str, folder: Path) -> str:
+    """Where a module would be imported from; nothing is imported to find out."""
+    top = module.partition(".")[0]
+    try:
+        found = PathFinder.find_spec(top, [*_places(folder), *sys.path])
+    except Exception:
+        # A finder of somebody else's.
+        found = None
+    if found is None:
+        return "nowhere that is known"
+    places = list(found.submodule_search_locations or [])
+    return str(found.origin or (places[0] if places else "nowhere that is known"))

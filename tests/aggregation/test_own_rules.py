@@ -1,0 +1,69 @@
+"""An aggregator of the user's own is called as it is, and what it returns is looked at."""
+
+import numpy as np
+import pytest
+import torch
+
+from tacit import Open
+from tacit.aggregation.averaging import Mean
+from tacit.aggregation.base import Own, adopted, own_or_ours
+from tacit.aggregation.join import Join
+from tacit.errors import InvalidValue
+from tacit.task import Updates
+
+ROWS = np.arange(12.0).reshape(4, 3)
+
+
+class Halved:
+    """The mean of the rows, halved, with a bound of its own."""
+
+    def __call__(self, updates, sites=None):
+        return torch.as_tensor(np.asarray(updates)).mean(dim=0) / 2
+
+    def sensitivity(self, clip, sites):
+        return clip / (2 * sites)
+
+
+def test_what_it_returns_is_one_vector_as_long_as_an_update():
+    own = adopted(Halved())
+    assert isinstance(own, Own)
+    assert own(ROWS).tolist() == (ROWS.mean(axis=0) / 2).tolist()
+    for wrong in (lambda updates: torch.zeros(4), lambda updates: torch.zeros(1, 3), lambda updates: 0.0):
+        with pytest.raises(InvalidValue, match="one vector of 3"):
+            adopted(wrong)(ROWS)
+
+
+def test_what_it_raises_is_told_with_its_name():
+    with pytest.raises(InvalidValue, match="failed: ZeroDivisionError"):
+        adopted(lambda updates: 1 / 0)(ROWS)
+
+
+def test_its_bound_is_believed_in_the_norm_that_it_is_of():
+    own = adopted(Halved())
+    assert own.sensitivity(3.0, 2) == own.sensitivity(3.0, 2, "l2") == 0.75
+    assert own.sensitivity(3.0, 2, "l1") is None
+    assert adopted(lambda updates: updates.mean(dim=0)).sensitivity(3.0, 2) is None
+
+
+def test_nothing_is_claimed_for_it():
+    own = adopted(Halved())
+    assert own.standing(10) == 0
+    assert own.settled(10, Open()) is own
+    assert own.shares(ROWS) is None
+    assert own.parties(["a", "b"], 1) is None
+
+
+def test_the_user_is_given_back_what_the_user_gave():
+    halved, join = Halved(), Join(lambda updates: updates.matrix, lambda updates: updates.matrix)
+    assert own_or_ours(adopted(halved)) is halved
+    assert own_or_ours(Mean()) == Mean()
+    assert own_or_ours(join) is None
+    assert join.standing(7) == 0
+
+
+def test_a_mean_stands_no_liar_and_shares_by_its_weights():
+    named = Updates(("a", "b", "c", "d"), torch.from_numpy(ROWS))
+    assert Mean().standing(9) == 0
+    assert Mean().shares(named).tolist() == [0.25] * 4
+    weighted = Mean(weights={"a": 1.0, "b": 2.0, "c": 1.0, "d": 4.0})
+    assert weighted.shares(named).tolist() == [0.125, 0.25, 0.125, 0.5]

@@ -1,0 +1,99 @@
+"""Mutants are the same for everybody, change one thing each, and are judged by tests that concern them."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from mutants.changes import SCOPE, Mutant, mutants, places, sample
+from mutants.running import concerned, mirror
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "tacit"
+SMALL = b'''"""A module."""
+LIMIT: int = 3
+WORDS = "a" + "b"
+
+
+def one(x: "tuple[int, 3]", most: float = 0.5) -> float:
+    """Not 7."""
+    if x <= LIMIT:
+        raise ValueError(f"{x * 2} is above 9")
+    return -x * (
+        2.0 + most
+    )
+
+
+@compiled
+def two(x):
+    return x[0] != 1
+'''
+
+
+def changes(source: bytes) -> list[tuple[str, str, bool]]:
+    return [(one.before, one.after, one.within is None) for one in mutants("small.py", source, 1)]
+
+
+def test_numbers_operators_and_comparisons_are_changed_and_words_are_not():
+    found = {(before, on_import) for before, _, on_import in changes(SMALL)}
+    assert found == {
+        ("3", True), ("0.5", True), ("<=", False), ("-", False), ("*", False), ("2.0", False), ("+", False),
+        ("0", True), ("!=", True), ("1", True),
+    }  # fmt: skip
+
+
+def test_a_statement_over_several_lines_is_executed_where_any_of_them_is():
+    (number,) = [one for one in mutants("small.py", SMALL, 1) if one.before == "2.0"]
+    assert number.within == (10, 12)
+    assert number.line == 11
+
+
+def test_every_mutant_of_the_scope_is_another_program():
+    found = list(places(PACKAGE, 1))
+    assert len(found) > 1000
+    assert {one.path.split("/")[0] for one in found} >= {pattern.split("/")[0] for pattern in SCOPE}
+    for one in found[::20]:
+        source = (PACKAGE / one.path).read_bytes()
+        changed = one.apply(source)
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source)), str(one)
+        assert changed.count(b"\n") == source.count(b"\n")
+
+
+def test_the_same_seed_draws_the_same_mutants():
+    assert sample(PACKAGE, 50, 1) == sample(PACKAGE, 50, 1) != sample(PACKAGE, 50, 2)
+    assert len(set(sample(PACKAGE, 50, 1))) == 50
+
+
+@pytest.mark.parametrize(
+    ("path", "first", "folder"),
+    [
+        ("privacy/mechanism.py", "tests/privacy/test_mechanism.py", "tests/privacy"),
+        ("aggregation/secure/shamir.py", "tests/aggregation/test_shamir.py", "tests/aggregation"),
+        ("loop.py", "tests/test_loop.py", "tests"),
+    ],
+)
+def test_the_tests_of_a_module_are_those_of_its_folder_its_own_first(path: str, first: str, folder: str):
+    files = mirror(ROOT, path)
+    assert files[0] == first
+    assert {Path(file).parent.as_posix() for file in files} == {folder}
+
+
+def test_a_mutant_concerns_the_tests_that_execute_its_statement():
+    known = {
+        "a.py::one": {"seconds": 1.0, "setup": {}, "call": {"small.py": [9]}},
+        "a.py::two": {"seconds": 2.0, "setup": {}, "call": {"small.py": [9, 11]}},
+        "b.py::three": {"seconds": 3.0, "setup": {"small.py": [10]}, "call": {}},
+        # It may look at what a fixture, or a cache, has kept.
+        "b.py::four": {"seconds": 4.0, "call": {}},
+        "c.py::five": {"seconds": 5.0, "setup": {}, "call": {"other.py": [11]}},
+    }
+
+    def mutant(within: tuple[int, int] | None) -> Mutant:
+        return Mutant("small.py", 11, 0, 1, "2", "3", "number", "", within)
+
+    found = concerned(mutant((10, 12)), known, ["a.py", "b.py", "c.py"])
+    assert list(found.items()) == [
+        ("a.py::two", 2.0), ("b.py::three", 3.0), ("a.py::one", 1.0), ("b.py::four", 4.0)
+    ]  # fmt: skip
+    assert list(concerned(mutant((10, 12)), known, ["a.py"])) == ["a.py::two", "a.py::one"]
+    assert len(concerned(mutant(None), known, ["a.py", "c.py"])) == 3

@@ -1,0 +1,59 @@
+"""In one process a site's update leaves as it would from a machine of its own, under a key of its own."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+from tacit import Federation
+from tacit.engines.base import work
+from tacit.engines.counting import NumberOfRecords
+from tacit.engines.local import Local
+from tacit.keys import Key
+from tacit.privacy.mechanism import Counting, ProtectedRecords, Unprotected
+from tacit.privacy.whole import ProtectedSites
+from tacit.sites.tables import from_arrays
+from tacit.task import Updates
+
+SIZES = {"oslo": 5, "bergen": 9, "tromso": 7}
+FEDERATION = Federation(
+    {name: from_arrays(np.ones((size, 2)), y=np.ones(size)) for name, size in SIZES.items()}
+)
+STATE, KEY = torch.zeros(4, dtype=torch.float64), Key(3, rehearsal=True) / 1
+
+
+class Still:
+    """A task whose sites send nothing but what protects them."""
+
+    def train(self, state, cohort, mechanism, key) -> Updates:
+        return Updates(cohort.names, torch.zeros((len(cohort), 4), dtype=torch.float64))
+
+
+def test_each_update_has_noise_of_its_own_key():
+    mechanism = ProtectedSites(
+        law="gaussian", clip=1.0, multiplier=1.0, where="site", reach=1.0, rehearsal=True
+    )
+    together = Local().train(Still(), FEDERATION, STATE, list(SIZES), mechanism, KEY)
+    assert together.names == tuple(SIZES)
+    for name, row in zip(together.names, together.matrix, strict=True):
+        assert torch.equal(row, mechanism.at_site(STATE, KEY / name / "update"))
+        assert torch.equal(row, work(Still(), STATE, FEDERATION.cohort([name]), mechanism, KEY).matrix[0])
+
+
+def test_a_round_without_sites_is_as_wide_as_ever():
+    assert Local().train(Still(), FEDERATION, STATE, [], Unprotected(), KEY).matrix.shape == (0, 4)
+    wide = SimpleNamespace(sent=7)
+    assert Local().train(wide, FEDERATION, STATE, [], Unprotected(), KEY).matrix.shape == (0, 7)
+
+
+def test_each_site_tells_one_number_about_how_many_records_it_holds():
+    found = Local().train(NumberOfRecords(), FEDERATION, STATE, list(SIZES), Unprotected(), KEY)
+    assert found.matrix.tolist() == [[5.0], [9.0], [7.0]]
+    counts = Counting(law="laplace", scale=2.0)
+    noisy = ProtectedRecords(
+        law="gaussian", clip=1.0, multiplier=1.0, steps=1, rate=1.0, rehearsal=True, counts=counts
+    )
+    told = Local().train(NumberOfRecords(), FEDERATION, STATE, list(SIZES), noisy, KEY).matrix
+    assert told.shape == (3, 1)
+    assert told[:, 0].tolist() == [noisy.counted(size, KEY / name) for name, size in SIZES.items()]
+    assert len({value - size for value, size in zip(told[:, 0].tolist(), SIZES.values(), strict=True)}) == 3
