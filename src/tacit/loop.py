@@ -20,6 +20,7 @@ from tacit.aggregation.screening import LONGEST, Screen, unnamed
 from tacit.aggregation.server import Plain, ServerStep
 from tacit.apart import idle, over_sites, trained_apart, watched
 from tacit.combining import Combined, Combining, whole
+from tacit.data_books import book_of
 from tacit.directory import EXPERIMENT, LEDGER, PROVENANCE, Checkpoint, Directory
 from tacit.engines.base import Engine
 from tacit.engines.local import Local
@@ -34,7 +35,6 @@ from tacit.errors import (
 )
 from tacit.intervals import compared
 from tacit.keys import Key
-from tacit.privacy.data_book import book_of
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Open, Privacy

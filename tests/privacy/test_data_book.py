@@ -14,11 +14,12 @@ import torch
 
 from patients_and_books import PRIVATE, TASK, at_sites, borne, never_behind, opened, patients, train
 from tacit import Federation, Ledger, Open, Privacy, Stopping, fit
+from tacit.data_books import book_of, book_of_file
 from tacit.directory import EXPERIMENT, LEDGER, Directory
 from tacit.engines.local import Local
 from tacit.errors import BudgetExhausted, LedgerUnusable
 from tacit.privacy import accounting, data_book, data_index
-from tacit.privacy.data_book import DataBook, Receipt, beside, book_of, book_of_file, envelope
+from tacit.privacy.data_book import DataBook, Receipt, beside, envelope
 from tacit.privacy.data_index import Index
 from tacit.privacy.release import Release, clipped_release
 from tacit.privacy.run_ledger import RunLedger

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from tacit.aggregation.base import Aggregator
 from tacit.audits.canaries import Canaries
 from tacit.audits.planting import canaried
+from tacit.data_books import withhold_results
 from tacit.errors import InvalidValue, Refused, TacitError, require
 from tacit.keys import Key
 from tacit.privacy import accounting
 from tacit.privacy.audit import FEWEST, Bounds, bounds
-from tacit.privacy.data_book import withhold_results
 from tacit.privacy.mechanism import Mechanism
 from tacit.privacy.policy import Privacy
 from tacit.privacy.release import Release, by_subject

@@ -30,7 +30,7 @@ def require_no_lifetime(path: Path, lifetime: float | None) -> None:
 
 def show(path: Path, *, lifetime: float | None, delta: float | None, verify: bool, json: bool) -> None:
     """Print the book of the data in a file, once its lifetime budget is set, if one is given."""
-    from tacit.privacy.data_book import book_of_file
+    from tacit.data_books import book_of_file
 
     if not path.is_file():
         raise InvalidFile(f"{path} cannot be read: there is no such file")

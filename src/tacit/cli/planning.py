@@ -37,7 +37,7 @@ def _price_before(read: "Experiment", made: "Plan") -> dict[str, Any]:
     Raises:
         BudgetExhausted: The lifetime budget of these people does not bear this plan.
     """
-    from tacit.privacy.data_book import book_by_path
+    from tacit.data_books import book_by_path
     from tacit.privacy.policy import Privacy
 
     files: tuple[str, ...] = getattr(read.data, "paths", ())

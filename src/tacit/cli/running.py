@@ -114,8 +114,8 @@ def _single(
 
 def _warn_of_others(read: "Experiment", federation: "Federation", place: Path, *, quiet: bool) -> None:
     """Say what other runs on the same people have cost, before this one begins."""
+    from tacit.data_books import book_of
     from tacit.privacy.all_runs import so_far
-    from tacit.privacy.data_book import book_of
     from tacit.privacy.policy import Privacy
 
     book = book_of(federation, read.privacy)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tacit.data_books import book_of
 from tacit.directory import EXPERIMENT, LEDGER, OPENED, PLAN, Directory
 from tacit.errors import InvalidValue, RunUnusable
 from tacit.experiment import load
 from tacit.keys import Key
 from tacit.privacy.account import planned_bytes
-from tacit.privacy.data_book import DataBook, book_of, new_run
+from tacit.privacy.data_book import DataBook, new_run
 from tacit.privacy.ledger import Ledger
 from tacit.privacy.planning import begin_plan
 from tacit.privacy.policy import Open, Privacy
