@@ -33,7 +33,8 @@ def ours(question, value, rate, steps):
 
 def forget():
     """Let ours begin without what it remembers of questions before: a fair race, as in a new process."""
-    from tacit.privacy import accounting, pld
+    from tacit.privacy import accounting
+    from tacit.privacy.accounting import pld
 
     accounting._composed.cache_clear()
     pld.single.cache_clear()

@@ -28,8 +28,8 @@ def moments(predictors, size):
 
 
 def walk(predictors, size):
-    from tacit.functional.moments import Evidence, Moments
-    from tacit.functional.paths import Penalty, ground, walk
+    from tacit.functional.boosting.moments import Evidence, Moments
+    from tacit.functional.boosting.path import Penalty, ground, walk
 
     xx, xy, yy, rough = moments(predictors, size)
     whole = Moments(xx=xx, xy=xy, yy=yy, count=40 * size)

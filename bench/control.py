@@ -48,12 +48,12 @@ def rollout(env):
 
 
 def ours(env, physics):
+    from tacit.control.envs.vector import open_stage
     from tacit.control.kernels import one_pass
     from tacit.control.networks import Shape
-    from tacit.control.ppo import Recipe, _terms, learn, remembered
+    from tacit.control.ppo.ppo import Recipe, _terms, learn, remembered
     from tacit.control.rollout import Rollout
-    from tacit.control.stages import open_stage
-    from tacit.sites.envs import World
+    from tacit.sites.environments import World
 
     envs, steps, inputs, actions, choices = SETTINGS[env]
     recipe = Recipe(**{OURS.get(name, name): value for name, value in choices.items()})

@@ -26,7 +26,7 @@ def patients(records, features, ties=False):
 
 def across_sites(records, features, ties=False):
     from tacit import Federation
-    from tacit.sites.tables import from_arrays
+    from tacit.sites.table import from_arrays
 
     x, time, event, site = patients(records, features, ties)
     rows = {f"site-{number}": site == number for number in range(SITES)}

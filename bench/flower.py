@@ -17,12 +17,12 @@ from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
-from tacit import experiment
 from tacit.deploy import folders
-from tacit.deploy.coordinator import own_place
+from tacit.deploy.coordinator.launch import started
+from tacit.deploy.coordinator.run import own_place
 from tacit.deploy.processes import LINK, flwr, free_port, running
 from tacit.deploy.rehearsal import ANYTHING, HERE, charged, laid_out
-from tacit.deploy.starting import started
+from tacit.experiments import experiment
 
 ROOT = Path(__file__).parents[1]
 CHANGES = ["sites.count=3", "rounds=20", "baselines=false"]
@@ -70,9 +70,9 @@ import json
 import time
 from pathlib import Path
 
-from tacit.deploy.coordinator import COORDINATOR, Letter, _recognised, digest, identity, sealed
-from tacit.deploy.sitefile import CoordinatorFile
-from tacit.engines.flower import server_app
+from tacit.deploy.coordinator.run import COORDINATOR, Letter, _recognised, digest, identity, sealed
+from tacit.deploy.site.config import CoordinatorFile
+from tacit.engines.flower.nodes import server_app
 
 FOLDER = Path("{folder}")
 

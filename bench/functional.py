@@ -27,13 +27,13 @@ import numpy as np
 
 from tacit import Open, Privacy, fit
 from tacit.functional import Boosting, FunctionalRegressor
-from tacit.functional.basis import BSplines
 from tacit.functional.curves import Curves, curves
+from tacit.functional.curves.basis import BSplines
 from tacit.functional.data import simulate
+from tacit.functional.data.sources import SimulatedCurves, parted
 from tacit.functional.metrics import ril2
-from tacit.functional.sources import SimulatedCurves, parted
-from tacit.sites.columns import ByParty, Columns
-from tacit.threads import one_thread
+from tacit.runtime.threads import one_thread
+from tacit.sites.vertical import ByParty, Columns
 
 SEEDS = (7001, 7002, 7003, 7004, 7005)
 ACTIVE = {"x1", "x2", "x3", "x4", "x5"}

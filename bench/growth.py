@@ -32,7 +32,7 @@ def our_fit(records=2_000, rounds=20, parameters=2_000):
     """A survival model at eight sites, under a promise to single records, scored after every round."""
     import tacit
     from tacit.sites.splits import Iid
-    from tacit.sites.tables import from_frame
+    from tacit.sites.table import from_frame
     from tacit.survival import LogisticHazard
     from tacit.survival.data import simulate
 

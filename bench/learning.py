@@ -21,11 +21,11 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
+from tacit.control.envs.vector import open_stage
 from tacit.control.networks import Shape
-from tacit.control.ppo import Recipe, learn
+from tacit.control.ppo.ppo import Recipe, learn
 from tacit.control.rollout import Episodes
-from tacit.control.stages import open_stage
-from tacit.sites.envs import World
+from tacit.sites.environments import World
 
 SEEDS = (0, 1, 2)
 ZOO = {"n_epochs": 4, "gamma": 0.999, "gae_lambda": 0.98, "ent_coef": 0.01}

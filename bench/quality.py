@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import tacit
-from tacit.sites.site import Federation
-from tacit.sites.tables import Table
+from tacit.sites.federation import Federation
+from tacit.sites.table import Table
 from tacit.survival import data
 from tacit.survival.metrics import antolini, integrated_brier
 from tacit.survival.tasks import TASKS

@@ -19,12 +19,20 @@ import statistics
 import numpy as np
 import torch
 
-from tacit.aggregation.attacks import Alie, GaussianNoise, InnerProduct, LabelFlip, Mimic, Scaling, SignFlip
-from tacit.aggregation.coordinates import TrimmedMean
-from tacit.aggregation.mixing import Mixing
-from tacit.aggregation.quarantine import Quarantine
-from tacit.keys import Key
-from tacit.task import Updates
+from tacit.aggregation.attacks.model import (
+    Alie,
+    GaussianNoise,
+    InnerProduct,
+    LabelFlip,
+    Mimic,
+    Scaling,
+    SignFlip,
+)
+from tacit.aggregation.defence.quarantine import Quarantine
+from tacit.aggregation.robust.coordinatewise import TrimmedMean
+from tacit.aggregation.robust.mixing import Mixing
+from tacit.learning.task import Updates
+from tacit.runtime.keys import Key
 
 SITES, LIARS, ROUNDS, WIDTH = 20, 4, 50, 20
 SEEDS = range(100, 116)

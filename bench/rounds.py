@@ -54,8 +54,8 @@ OBJECTS = 80_000_000
 
 def ours(sites, guard):
     from tacit import Federation, Key, Local, Mean, Supervised
-    from tacit.privacy.mechanism import Unprotected
-    from tacit.sites.tables import from_arrays
+    from tacit.privacy.mechanisms.base import Unprotected
+    from tacit.sites.table import from_arrays
 
     tables = zip(*records(sites, RECORDS), strict=True)
     data = Federation({name(site): from_arrays(x, y=y) for site, (x, y) in enumerate(tables)})
@@ -74,7 +74,7 @@ def ours(sites, guard):
 
 def protected():
     """Our protection of records without its noise, and as it is."""
-    from tacit.privacy.mechanism import ProtectedRecords, clip_factors
+    from tacit.privacy.mechanisms.base import ProtectedRecords, clip_factors
 
     class ClippedOnly(ProtectedRecords):
         def noisy_sums(self, contributions, keys, step):

@@ -57,8 +57,8 @@ def flat(parameters):
 
 def ours(batch):
     from tacit import Federation, Key, Local, Supervised
-    from tacit.privacy.mechanism import ProtectedRecords
-    from tacit.sites.tables import from_arrays
+    from tacit.privacy.mechanisms.base import ProtectedRecords
+    from tacit.sites.table import from_arrays
 
     features, targets = records(batch)
     site = Federation({"site": from_arrays(features, y=targets)})

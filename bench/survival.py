@@ -103,8 +103,8 @@ def _task(model, ends, **work):
 
 
 def _federation(parts):
-    from tacit.sites.site import Federation
-    from tacit.sites.tables import from_arrays
+    from tacit.sites.federation import Federation
+    from tacit.sites.table import from_arrays
 
     tables = {name: from_arrays(x, time=time, event=event) for name, (x, time, event) in parts.items()}
     test, many = tables.pop("test"), sum(len(table) for table in tables.values())
@@ -124,7 +124,7 @@ def _ours_checked(model, sites, private):
     import torch
 
     import tacit
-    from tacit.batched.batches import Batch
+    from tacit.learning.batches import Batch
 
     parts = dealt(40 * sites, sites)
     ends = ends_of(model, parts, exact=True)
@@ -135,7 +135,7 @@ def _ours_checked(model, sites, private):
         start = torch.from_numpy(begun(width).astype(np.float64))
         bent.enter_context(patch.object(type(task), "start", lambda *_: start))
         bent.enter_context(patch.object(Batch, "luck", property(lambda batch: np.zeros(batch.present.shape))))
-        bent.enter_context(patch("tacit.privacy.noise.gaussian", lambda values, *_: values))
+        bent.enter_context(patch("tacit.privacy.mechanisms.noise.gaussian", lambda values, *_: values))
         promise = _promise(sites, private, CHECKED_CLIP)
         run = tacit.fit(task, federation, rounds=2, seed=SEED, privacy=promise)
     weights = run.state[:width]
@@ -157,8 +157,8 @@ def _snapped(parts, ends):
 
 def _curves(task, weights, federation, ends):
     """Survival of the test records at the ends; Cox models ask for the shared hazard, whoever may know it."""
-    from tacit.keys import Key
-    from tacit.privacy.mechanism import Unprotected
+    from tacit.privacy.mechanisms.base import Unprotected
+    from tacit.runtime.keys import Key
 
     question, state = task.closing, weights
     if question is not None:
@@ -191,8 +191,8 @@ def _noise(task, federation, promise):
     """The deviation of what a site adds to each number of its update."""
     import torch
 
-    from tacit.aggregation.averaging import Mean
-    from tacit.keys import Key
+    from tacit.aggregation.mean import Mean
+    from tacit.runtime.keys import Key
 
     mechanism = promise.solve(task, list(federation), Mean(), 1)
     return float(mechanism.at_site(torch.zeros(200_000, dtype=torch.float64), Key(SEED)).std())

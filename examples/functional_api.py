@@ -5,8 +5,8 @@ Run it: `python examples/functional_api.py`. Curves are simulated: the run is a 
 
 import tacit
 from tacit.functional import Boosting
-from tacit.functional.sources import SimulatedCurves
-from tacit.sites.columns import ByParty
+from tacit.functional.data.sources import SimulatedCurves
+from tacit.sites.vertical import ByParty
 
 # party-1 has the response y, x1 and x4; party-2 has x2; party-3 has x3. Only x1 and x2 matter.
 parties = SimulatedCurves(design="smooth", records=6000).open(ByParty(count=3), seed=7)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 import tacit
-from tacit.aggregation.attacks import SignFlip
+from tacit.aggregation.attacks.model import SignFlip
+from tacit.learning.task import Updates
 from tacit.sites.splits import Dirichlet
 from tacit.survival import LogisticHazard
-from tacit.survival.sources import Simulated
-from tacit.task import Updates
+from tacit.survival.data.sources import Simulated
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import tacit
-from tacit.sites.tables import Table, from_arrays
+from tacit.sites.table import Table, from_arrays
 
 
 def clinic(seed: int, patients: int, place: str) -> Table:

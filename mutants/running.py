@@ -126,9 +126,9 @@ def _forget(path: Path) -> None:
 def mirror(root: Path, path: str) -> list[str]:
     """The files of tests in the folder that mirrors a module's; the one of the same name comes first."""
     module = Path(path)
-    top = module.parts[0] if len(module.parts) > 1 else ""
-    files = sorted((root / "tests" / top).glob("test_*.py"))
-    named = [file for file in files if file.stem.removeprefix("test_").startswith(module.stem)]
+    files = sorted((root / "tests" / module.parts[0]).rglob("test_*.py"))
+    beside = [file for file in files if file.parent == root / "tests" / module.parent]
+    named = [file for file in beside if file.stem.removeprefix("test_").startswith(module.stem)]
     return [file.relative_to(root).as_posix() for file in (*named, *(f for f in files if f not in named))]
 
 

@@ -4,7 +4,7 @@ import itertools
 
 from matplotlib.text import Text
 
-from tacit.reports import style
+from tacit.reports.plots import style
 
 HOSTILE = [
     "<script>alert('x')</script>",

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from tacit import Federation, Ledger, Privacy, fit
-from tacit.privacy.data_book import envelope
+from tacit.privacy.ledger.data_book import envelope
 from tacit.sites.splits import ByColumn
 from tacit.survival import PoissonPH
-from tacit.survival.sources import Csv
+from tacit.survival.data.sources import Csv
 
 PRIVATE = Privacy(unit="record", epsilon=1.0, delta=1e-5, clip=1.0)
 TASK = PoissonPH(horizon=4.0, steps=2)

@@ -20,8 +20,8 @@ import typer.main
 
 import tacit
 from printed import difference
-from tacit import experiment
 from tacit.cli.app import app
+from tacit.experiments import experiment
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

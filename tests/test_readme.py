@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit import experiment
+from tacit.experiments import experiment
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -45,5 +45,5 @@ def in_order(part: str, whole: str) -> bool:
 
 
 def test_the_template_is_the_example():
-    template = ROOT / "src" / "tacit" / "templates" / "survival.toml"
+    template = ROOT / "src" / "tacit" / "experiments" / "templates" / "survival.toml"
     assert template.read_text() == EXAMPLE.read_text()

@@ -27,7 +27,7 @@ from importlib.util import find_spec
 from itertools import islice, pairwise
 from typing import cast
 
-from tacit.limits import (
+from tacit.runtime.limits import (
     LONGEST_MESSAGE,
     LONGEST_NAME,
     LONGEST_VALUE,

@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from tacit import Open
-from tacit.aggregation.averaging import Mean
 from tacit.aggregation.base import Own, adopted, own_or_ours
 from tacit.aggregation.join import Join
+from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue
-from tacit.task import Updates
+from tacit.learning.task import Updates
 
 ROWS = np.arange(12.0).reshape(4, 3)
 

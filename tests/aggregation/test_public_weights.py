@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tacit.aggregation.averaging import Mean
+from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue, Refused
-from tacit.privacy.clip import clip_rows
+from tacit.learning.supervised import LocalWork
+from tacit.learning.task import Updates
+from tacit.privacy.mechanisms.clip import clip_rows
 from tacit.privacy.policy import Privacy
-from tacit.supervised import LocalWork
-from tacit.task import Updates
 
 NAMES = ("oslo", "bergen", "tromso", "bodo")
 weights_of_all = st.lists(st.floats(1e-3, 1e3), min_size=4, max_size=4).map(

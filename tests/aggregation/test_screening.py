@@ -11,8 +11,8 @@ from hypothesis.extra import numpy as arrays
 
 from tacit.aggregation.screening import ABSURD, Reply, Screen, unnamed
 from tacit.errors import InvalidValue
-from tacit.record import Fault
-from tacit.task import Updates
+from tacit.learning.record import Fault
+from tacit.learning.task import Updates
 
 NAMES = ("bergen", "oslo", "tromso")
 

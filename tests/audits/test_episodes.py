@@ -9,9 +9,9 @@ import pytest
 
 from tacit import Key, Open, Worlds
 from tacit.audits.episodes import Again, episodes, played
-from tacit.control.ppo import learn
+from tacit.control.ppo.ppo import learn
 from tacit.errors import InvalidValue, Refused
-from tacit.experiment import construct_experiment
+from tacit.experiments.experiment import construct_experiment
 from tacit.privacy.provenance import Provenance
 
 # The package has a function of the same name.

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from tacit import experiment
 from tacit.audits.membership import membership, most_named, sentence, setting
 from tacit.errors import InvalidValue, Refused
+from tacit.experiments import experiment
+from tacit.privacy.accounting.release import Release
 from tacit.privacy.policy import Open
-from tacit.privacy.release import Release
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "audit.toml"
 # As small as it gets: one step, so that it is quick, and learns nothing.

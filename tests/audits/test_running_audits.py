@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit import experiment
-from tacit.audits.planting import CANARIED
+from tacit.audits.insertion import CANARIED
+from tacit.audits.lower_bounds import FEWEST
 from tacit.audits.running import IN_SECRET, affordable, audit_run
-from tacit.batched import descent
 from tacit.errors import Refused
-from tacit.keys import Key
-from tacit.privacy import blind, blind_products, columns, discrete, mechanism, whole
-from tacit.privacy.audit import FEWEST
-from tacit.privacy.mechanism import noised
+from tacit.experiments import experiment
+from tacit.learning import optimizers
+from tacit.privacy.mechanisms import base, discrete, secure_gram, secure_sum, site_level, vertical
+from tacit.privacy.mechanisms.base import noised
 from tacit.privacy.policy import Open, Privacy
+from tacit.runtime.keys import Key
 
 SURVIVAL = """
 name = "audited"
@@ -94,9 +94,9 @@ def halve(monkeypatch):
     def quieter(values, law, scale, key, rehearsal):
         return noised(values, law, scale / 2, key, rehearsal)
 
-    for module in (mechanism, whole, columns):
+    for module in (base, site_level, vertical):
         monkeypatch.setattr(module, "noised", quieter)
-    for module in (blind, blind_products):
+    for module in (secure_sum, secure_gram):
         monkeypatch.setattr(
             module, "discrete_gaussian", lambda spread, *rest: discrete.discrete_gaussian(spread / 2, *rest)
         )
@@ -130,19 +130,19 @@ def test_of_a_full_batch_the_audit_reaches_most_of_the_truth(asked, epsilon):
 
 
 def test_a_step_more_than_was_paid_for_is_found_out(asked, monkeypatch):
-    once = mechanism.ProtectedRecords.release
+    once = base.ProtectedRecords.release
 
     def cheaper(self, number, names):
         return tuple(replace(part, count=1) for part in once(self, number, names))
 
     read = asked(SURVIVAL, ["task.steps=5"])
-    monkeypatch.setattr(mechanism.ProtectedRecords, "release", cheaper)
+    monkeypatch.setattr(base.ProtectedRecords, "release", cheaper)
     # What is solved for is five steps, so one is cheap; but five were taken.
     assert not audit_run(read, canaries=3000).kept
 
 
 def test_records_that_are_not_clipped_are_found_out(asked, monkeypatch):
-    monkeypatch.setattr(mechanism, "clip_factors", lambda lengths, bound: np.ones_like(lengths))
+    monkeypatch.setattr(base, "clip_factors", lambda lengths, bound: np.ones_like(lengths))
     assert not audit_run(asked(SURVIVAL), canaries=3000).kept
 
 
@@ -163,12 +163,12 @@ def test_canaries_leave_the_training_alone(asked, monkeypatch):
 
 def walking(monkeypatch, change):
     """Another mechanism for each step of local work."""
-    honest = descent._walk
+    honest = optimizers._walk
 
     def walk(work, program, start, cohort, guard, keys):
         return honest(work, program, start, cohort, change(guard), keys)
 
-    monkeypatch.setattr(descent, "_walk", walk)
+    monkeypatch.setattr(optimizers, "_walk", walk)
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def test_noise_that_is_the_same_at_all_sites_is_found_out(asked, monkeypatch):
         same = [Key(0, rehearsal=True) / key.path[0] / "noise" for key in keys]
         return noised(values, law, scale, same, rehearsal)
 
-    monkeypatch.setattr(mechanism, "noised", alike)
+    monkeypatch.setattr(base, "noised", alike)
     assert not audit_run(asked(SURVIVAL), canaries=1000).fresh
 
 
@@ -261,15 +261,15 @@ def test_what_rounds_come_to_is_told_to_nobody(asked):
 
 
 def test_every_mechanism_of_a_promise_has_canaries():
-    from tacit.privacy.mechanism import Unprotected
+    from tacit.privacy.mechanisms.base import Unprotected
 
     made = {kind for kind in all_kinds(Unprotected) if kind.__module__.startswith("tacit.privacy")}
     # Those that stand for no promise of their own.
-    assert made - set(CANARIED) == {columns.Bounded, blind_products.BlindProducts}
+    assert made - set(CANARIED) == {vertical.Bounded, secure_gram.BlindProducts}
 
 
 def all_kinds(kind):
-    return {kind}.union(*(all_kinds(one) for one in kind.__subclasses__())) - {mechanism.Unprotected}
+    return {kind}.union(*(all_kinds(one) for one in kind.__subclasses__())) - {base.Unprotected}
 
 
 def test_sums_in_secret_have_as_many_canaries_as_there_is_time_for(asked):

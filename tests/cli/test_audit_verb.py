@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 from small_study import FILE
 from tacit import Federation, Privacy, fit
-from tacit.audits import primitives
+from tacit.audits.mechanisms import suite
 from tacit.cli.app import app
-from tacit.privacy import mechanism
-from tacit.privacy.mechanism import noised
-from tacit.sites.tables import from_arrays
+from tacit.privacy.mechanisms import base
+from tacit.privacy.mechanisms.base import noised
+from tacit.sites.table import from_arrays
 from tacit.survival import PoissonPH
 
 QUICK = ["--canaries", "1000", "--shadows", "3"]
@@ -23,8 +23,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.toml").write_text(FILE)
     # Every mechanism by itself is tried elsewhere.
-    few = {name: primitives.PRIMITIVES[name] for name in ("a training step", "histogram")}
-    monkeypatch.setattr(primitives, "PRIMITIVES", few)
+    few = {name: suite.PRIMITIVES[name] for name in ("a training step", "histogram")}
+    monkeypatch.setattr(suite, "PRIMITIVES", few)
     return tmp_path
 
 
@@ -36,7 +36,7 @@ def halve(monkeypatch):
     def quieter(values, law, scale, key, rehearsal):
         return noised(values, law, scale / 2, key, rehearsal)
 
-    monkeypatch.setattr(mechanism, "noised", quieter)
+    monkeypatch.setattr(base, "noised", quieter)
 
 
 def test_a_file_is_audited_into_a_directory_of_its_own(folder):

@@ -11,9 +11,10 @@ import pytest
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
-from tacit import Ledger, experiment
+from tacit import Ledger
 from tacit.cli.app import app
 from tacit.control.history import History
+from tacit.experiments import experiment
 
 TACIT = str(Path(sys.executable).with_name("tacit"))
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -11,8 +11,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from tacit import Ledger, experiment
+from tacit import Ledger
 from tacit.cli.app import app
+from tacit.experiments import experiment
 from tacit.functional.data import simulate
 
 TACIT = str(Path(sys.executable).with_name("tacit"))

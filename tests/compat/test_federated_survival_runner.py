@@ -18,7 +18,7 @@ from tacit.compat.federated_survival import (
 )
 from tacit.errors import InvalidValue, Refused
 from tacit.privacy import accounting
-from tacit.privacy.release import clipped_release
+from tacit.privacy.accounting.release import clipped_release
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ from sklearn.utils.estimator_checks import check_estimator
 import tacit
 from tacit import Privacy
 from tacit.compat.functional_regressor import FunctionalRegressor
-from tacit.directory import LEDGER
 from tacit.errors import InvalidValue, Refused, TacitError
 from tacit.functional.data import simulate
 from tacit.functional.metrics import r2
+from tacit.runs.directory import LEDGER
 
 MADE = simulate("smooth", records=400, predictors=3, points=31, seed=2)
 TRAIN, TEST = MADE.take(np.arange(300)), MADE.take(np.arange(300, 400))

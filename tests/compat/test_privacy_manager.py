@@ -19,7 +19,7 @@ from tacit.compat.privacy_manager import (
     estimate_noise_scale,
 )
 from tacit.errors import BudgetExhausted, InvalidValue
-from tacit.privacy import gaussian
+from tacit.privacy.accounting import gaussian
 
 
 @pytest.mark.parametrize("rounds", [1, 10, 50, 100])

@@ -16,17 +16,17 @@ import torch
 from torch import Tensor, nn
 
 import tacit
-from tacit.aggregation.averaging import Mean
+from tacit.aggregation.mean import Mean
 from tacit.engines.base import work
 from tacit.engines.local import Local
-from tacit.keys import Key
+from tacit.learning.supervised import Supervised
+from tacit.learning.task import Updates
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.sites.site import Federation
-from tacit.sites.tables import from_arrays
-from tacit.supervised import Supervised
+from tacit.runtime.keys import Key
+from tacit.sites.federation import Federation
+from tacit.sites.table import from_arrays
 from tacit.survival import LogisticHazard
-from tacit.task import Updates
 
 ROUNDS, COLUMNS = 3, 3
 AGREEMENT = 1e-9

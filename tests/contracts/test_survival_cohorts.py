@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from tacit import Federation, Key, Open, Privacy
-from tacit.aggregation.averaging import Mean
-from tacit.batched import descent
-from tacit.batched.perceptron import Perceptron
+from tacit.aggregation.mean import Mean
 from tacit.engines.base import work
-from tacit.privacy.mechanism import Unprotected
+from tacit.learning import optimizers
+from tacit.learning.perceptron import Perceptron
+from tacit.learning.task import Updates
+from tacit.privacy.mechanisms.base import Unprotected
 from tacit.privacy.provenance import Provenance
-from tacit.sites.tables import Table, from_arrays
+from tacit.sites.table import Table, from_arrays
+from tacit.survival.models.time_grid import TimeGrid
 from tacit.survival.tasks import LEARNERS
-from tacit.survival.timegrid import TimeGrid
-from tacit.task import Updates
 
 AGREEMENT = 1e-12
 # From 2 records on, in no order, so that buckets mix sizes and some sites are done before others.
@@ -166,7 +166,7 @@ def test_batches_that_are_taken_in_pieces_and_buckets_give_the_same(kind, work_o
     mechanism = RECORD.solve(task, list(data), Mean(), 1, records=data.records)
     state, key = task.start(data, Key(3)), Key(3, rehearsal=True)
     whole = Ways(data, mechanism, key).together(task, state).matrix
-    monkeypatch.setattr(descent, "LARGEST_STEP", 400)
+    monkeypatch.setattr(optimizers, "LARGEST_STEP", 400)
     pieces = Ways(data, mechanism, key).together(task, state).matrix
     torch.testing.assert_close(pieces, whole, rtol=0, atol=AGREEMENT)
     monkeypatch.setattr(Perceptron, "working_numbers", 1)

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 import tacit
-from tacit.aggregation.clusters import Clusters
+from tacit.aggregation.defence.clustering import Clusters
 from tacit.aggregation.server import Adam, Momentum
 from tacit.control import PPO
 from tacit.control.history import History
 from tacit.errors import InvalidValue, Refused
-from tacit.sites.envs import World, Worlds
+from tacit.sites.environments import World, Worlds
 
 SMALL = {"hidden": (8,), "envs": 2, "steps": 128, "epochs": 2, "lr": 1e-3}
 
@@ -178,7 +178,7 @@ def test_a_world_that_shows_no_number_is_named_with_its_site():
 
 
 def test_a_run_needs_worlds_and_worlds_need_an_agent():
-    tables = tacit.Federation({"a": tacit.sites.tables.from_arrays(np.zeros((3, 1)), y=np.zeros(3))})
+    tables = tacit.Federation({"a": tacit.sites.table.from_arrays(np.zeros((3, 1)), y=np.zeros(3))})
     with pytest.raises(InvalidValue, match="ppo learns from sites that hold worlds"):
         tacit.fit(PPO(**SMALL), tables, rounds=1)
 
@@ -189,7 +189,7 @@ def test_models_are_picked_by_what_they_bring_in_at_home():
 
 
 def test_a_plan_counts_what_is_asked_of_the_sites(tmp_path):
-    from tacit.experiment import read
+    from tacit.experiments.experiment import read
 
     (tmp_path / "e.toml").write_text(
         '[task]\nkind = "ppo"\nnormalise = "sites"\nhidden = [8]\nsteps = 64\nenvs = 2\nepochs = 1\n'

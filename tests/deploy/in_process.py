@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tacit import experiment
 from tacit.deploy import folders
-from tacit.deploy.coordinator import conducted
-from tacit.deploy.guard import Guard
+from tacit.deploy.coordinator.run import conducted
 from tacit.deploy.rehearsal import laid_out
-from tacit.deploy.sitefile import Limits
-from tacit.engines.wire import Silence
+from tacit.deploy.site.config import Limits
+from tacit.deploy.site.guard import Guard
+from tacit.engines.messages import Silence
+from tacit.experiments import experiment
 
 OPEN = Limits(epsilon=float("inf"), lifetime=float("inf"), fewest=2, trusted=True)
 Spoil = Callable[[str, bytes, bytes], "bytes | Silence"]

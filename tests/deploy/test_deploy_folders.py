@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tacit.deploy import certificates, sitefile
-from tacit.deploy.coordinator import FOLDER, OUT, RESUME
+from tacit.deploy import certificates
+from tacit.deploy.coordinator.run import FOLDER, OUT, RESUME
 from tacit.deploy.folders import (
     Deployed,
     commands,
@@ -24,7 +24,8 @@ from tacit.deploy.folders import (
     slug_of,
     write,
 )
-from tacit.deploy.sitefile import CoordinatorFile, Limits, SiteFile
+from tacit.deploy.site import config as sitefile
+from tacit.deploy.site.config import CoordinatorFile, Limits, SiteFile
 from tacit.errors import InvalidFile, InvalidValue, Refused
 
 HOST, OLAV = "fed.example.org", "Sankt Olav's"

@@ -9,13 +9,14 @@ import pytest
 from in_process import handed
 
 from tacit.aggregation.secure import Identity
-from tacit.deploy.accepting import accept
-from tacit.deploy.checking import check
-from tacit.deploy.guard import Guard
-from tacit.deploy.sitefile import Limits, identity
-from tacit.engines.wire import COORDINATOR, Letter, Signed, packed, sealed
+from tacit.deploy.site.accept import accept
+from tacit.deploy.site.config import Limits, identity
+from tacit.deploy.site.guard import Guard
+from tacit.deploy.site.preflight import check
+from tacit.engines.messages import COORDINATOR, Letter, Signed, packed, sealed
 from tacit.errors import BudgetExhausted, LedgerTampered, Refused, SitesUnreachable
-from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger.store import Ledger
+from tacit.runtime.keys import Key
 
 SURVIVAL = Path(__file__).parents[2] / "examples" / "survival.toml"
 SMALL = ["sites.count=3", "rounds=2", "data.records=300", "task.cuts=5", "task.hidden=[4]"]
@@ -203,7 +204,7 @@ def work(town, **changes):
 
     run = next((town.sites["site-1"] / "state" / "experiments").glob("*.toml")).stem
     setting = town.neighbours.guards["site-1"]._working[run].agreement.setting
-    width = setting.task.start(setting.federation, __import__("tacit.keys").keys.Key(0)).shape[0]
+    width = setting.task.start(setting.federation, Key(0)).shape[0]
     state = changes.pop("state", torch.zeros(width, dtype=torch.float64))
     content = {"asking": "round", "path": [1, "x"], "found": {}, "typical": 80.0, "run": run, **changes}
     return content, packed({"state": state})
@@ -399,7 +400,7 @@ def test_sites_that_were_told_different_experiments_are_not_added_up(tmp_path: P
                 content={**letter.content, "experiment": other},
             )  # fmt: skip
             answer = read(honest(sealed(again, identity(town.coordinator))))
-            from tacit.engines.wire import digest
+            from tacit.engines.messages import digest
 
             mine = Letter(
                 writer="site-1", reader=COORDINATOR, about=answer.about, content=answer.content,

@@ -6,10 +6,10 @@ import pytest
 import torch
 from in_process import handed
 
-from tacit.deploy.sitefile import identity
-from tacit.engines.wire import COORDINATOR, Letter, Silence, digest, packed, sealed
+from tacit.deploy.site.config import identity
+from tacit.engines.messages import COORDINATOR, Letter, Silence, digest, packed, sealed
 from tacit.errors import Refused, SecureAggregationFailed, SitesUnreachable
-from tacit.privacy.ledger import Ledger
+from tacit.privacy.ledger.store import Ledger
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SURVIVAL, FUNCTIONAL = EXAMPLES / "survival.toml", EXAMPLES / "functional.toml"
@@ -67,7 +67,7 @@ def spoils(town):
 def width(town) -> tuple[int]:
     working = next(iter(town.neighbours.guards["site-1"]._working.values()))
     setting = working.agreement.setting
-    from tacit.keys import Key
+    from tacit.runtime.keys import Key
 
     return (setting.task.start(setting.federation, Key(0)).shape[0],)
 

@@ -15,7 +15,7 @@ import pytest
 from tacit.deploy import processes
 from tacit.deploy.folders import Command
 from tacit.deploy.processes import NotRunning, Running, flwr, free_port, running
-from tacit.engines.door import knock
+from tacit.engines.flower.socket import knock
 from tacit.errors import InvalidValue
 
 # A bound for what hangs: a slow machine needs seconds.
@@ -23,7 +23,7 @@ SOON = 120.0
 # Programs as a federation has them, without what they do.
 STAYS = "import time; print('up', flush=True); time.sleep(1000)"
 LISTENS = "import socket, time; line = socket.create_server(('127.0.0.1', {port})); time.sleep(1000)"
-GUARDS = "from tacit.engines.door import serve; serve('run/door.sock', lambda asked: asked)"
+GUARDS = "from tacit.engines.flower.socket import serve; serve('run/door.sock', lambda asked: asked)"
 HAS_CHILD = (
     "import signal, subprocess, sys, time; "
     "child = 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)'; "

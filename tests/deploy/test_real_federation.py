@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from in_process import OPEN
 
-from tacit import experiment
 from tacit.deploy import certificates, folders
-from tacit.deploy.coordinator import own_place
+from tacit.deploy.coordinator.launch import started
+from tacit.deploy.coordinator.run import own_place
 from tacit.deploy.folders import commands
 from tacit.deploy.processes import free_port, running
 from tacit.deploy.rehearsal import charged, laid_out
-from tacit.deploy.starting import started
 from tacit.errors import BudgetExhausted
+from tacit.experiments import experiment
 
 pytest.importorskip("flwr")
 SURVIVAL = Path(__file__).parents[2] / "examples" / "survival.toml"

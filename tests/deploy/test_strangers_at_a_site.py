@@ -12,11 +12,11 @@ import tomli_w
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
-from tacit.deploy import sitefile
-from tacit.deploy.accepting import accept
-from tacit.deploy.checking import check
 from tacit.deploy.folders import Deployed, write
-from tacit.deploy.guard import Guard
+from tacit.deploy.site import config
+from tacit.deploy.site.accept import accept
+from tacit.deploy.site.guard import Guard
+from tacit.deploy.site.preflight import check
 from tacit.survival.data import simulate
 
 EXPERIMENT: dict[str, Any] = {
@@ -92,12 +92,12 @@ def test_keys_are_renewed_wholly_or_not_at_all(oslo: Path, spoil: Any) -> None:
 
 
 def test_renewed_keys_fit_together(oslo: Path) -> None:
-    before = sitefile.SiteFile.read(oslo).colleagues["oslo"]
+    before = config.SiteFile.read(oslo).colleagues["oslo"]
     code, said = tacit("site", "renew", str(oslo))
-    after = sitefile.SiteFile.read(oslo).colleagues["oslo"]
+    after = config.SiteFile.read(oslo).colleagues["oslo"]
     assert (code, said) == (0, f'oslo = "{after}"\n')
     assert after != before
-    assert sitefile.identity(oslo).public.hex() == after
+    assert config.identity(oslo).public.hex() == after
     assert (oslo / "secret" / "identity.key").stat().st_mode & 0o777 == 0o600
     assert (oslo / "node" / "node.key").stat().st_mode & 0o777 == 0o600
 
@@ -197,7 +197,7 @@ def test_an_experiment_that_a_guard_keeps_is_on_disk_before_it_answers(oslo: Pat
 
 
 def test_a_log_of_a_guard_is_one_line_for_each_message(capsys: pytest.CaptureFixture[str]) -> None:
-    from tacit.deploy.guard import log
+    from tacit.deploy.site.guard import log
 
     log("refused: \x1b[2J\nok: forged " + "x" * 100_000)
     said = capsys.readouterr().err

@@ -7,13 +7,13 @@ import torch
 
 from tacit import Federation
 from tacit.engines.base import work
-from tacit.engines.counting import NumberOfRecords
 from tacit.engines.local import Local
-from tacit.keys import Key
-from tacit.privacy.mechanism import Counting, ProtectedRecords, Unprotected
-from tacit.privacy.whole import ProtectedSites
-from tacit.sites.tables import from_arrays
-from tacit.task import Updates
+from tacit.engines.record_count import NumberOfRecords
+from tacit.learning.task import Updates
+from tacit.privacy.mechanisms.base import Counting, ProtectedRecords, Unprotected
+from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.runtime.keys import Key
+from tacit.sites.table import from_arrays
 
 SIZES = {"oslo": 5, "bergen": 9, "tromso": 7}
 FEDERATION = Federation(

@@ -18,19 +18,19 @@ from typing import Any
 
 import tomli_w
 
-from tacit import experiment
 from tacit.deploy import folders
-from tacit.deploy.coordinator import own_place
+from tacit.deploy.coordinator.launch import started
+from tacit.deploy.coordinator.run import own_place
+from tacit.deploy.coordinator.split import handed_over
 from tacit.deploy.folders import commands
-from tacit.deploy.handover import handed_over
 from tacit.deploy.processes import Running, free_port, online, running
 from tacit.deploy.rehearsal import ANYTHING, charged
-from tacit.deploy.sitefile import DOOR, LEDGER
-from tacit.deploy.starting import started
-from tacit.engines.door import listening
-from tacit.privacy.ledger import Ledger
-from tacit.record import Round
-from tacit.run import Run
+from tacit.deploy.site.config import DOOR, LEDGER
+from tacit.engines.flower.socket import listening
+from tacit.experiments import experiment
+from tacit.learning.record import Round
+from tacit.privacy.ledger.store import Ledger
+from tacit.runs.run import Run
 
 SURVIVAL = Path(__file__).parents[2] / "examples" / "survival.toml"
 SMALL = [

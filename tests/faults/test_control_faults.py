@@ -20,13 +20,13 @@ from test_ledger_disk import ended
 from test_run_kill import KEPT_SECRET, dying
 
 from tacit import Open, Privacy, World, Worlds, fit
-from tacit.aggregation.clusters import Clusters
+from tacit.aggregation.defence.clustering import Clusters
 from tacit.control import PPO
 from tacit.control.history import History
-from tacit.directory import LEDGER, SECRET, STATE, SUMMARY, Directory
 from tacit.errors import BudgetExhausted, InvalidValue, LedgerUnusable, RunUnusable, TacitError
-from tacit.privacy.ledger import Ledger, verify
-from tacit.sites.envs import Scenes
+from tacit.privacy.ledger.store import Ledger, verify
+from tacit.runs.directory import LEDGER, SECRET, STATE, SUMMARY, Directory
+from tacit.sites.environments import Scenes
 
 PRIVATE = Privacy(unit="site", epsilon=8.0, delta=1e-5, clip=1.0, clip_quantile=0.5, noise="server")
 REHEARSAL = replace(PRIVATE, rehearsal=True)

@@ -12,11 +12,11 @@ from processes import forked
 
 from patients_and_books import PRIVATE, TASK, borne, never_behind, opened, patients
 from tacit import Ledger, fit
-from tacit.data_books import book_of_file
-from tacit.directory import LEDGER
-from tacit.privacy import data_book
-from tacit.privacy.data_book import beside
-from tacit.privacy.run_ledger import RunLedger
+from tacit.privacy.ledger import data_book
+from tacit.privacy.ledger.data_book import beside
+from tacit.privacy.ledger.run_ledger import RunLedger
+from tacit.runs.data_books import book_of_file
+from tacit.runs.directory import LEDGER
 from tacit.survival.statistics import life_table
 
 INSTANTS = 50

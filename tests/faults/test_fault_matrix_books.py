@@ -13,17 +13,18 @@ from test_run_disk import REHEARSAL, SITES, SOLVED, TASK, Cut, begun, go, paid, 
 
 from tacit import Privacy
 from tacit.aggregation import AGGREGATORS
-from tacit.aggregation.coordinates import TrimmedMean
-from tacit.aggregation.robust import CenteredClip
-from tacit.directory import LEDGER, SECRET, Directory
+from tacit.aggregation.robust.coordinatewise import TrimmedMean
+from tacit.aggregation.robust.reweighted import CenteredClip
 from tacit.engines.local import Local
 from tacit.errors import BudgetExhausted, LedgerError, Refused
-from tacit.keys import Key
-from tacit.privacy import account, policy
-from tacit.privacy.ledger import Ledger, verify
-from tacit.privacy.release import Release
-from tacit.privacy.whole import ProtectedSites
-from tacit.supervised import LocalWork
+from tacit.learning.supervised import LocalWork
+from tacit.privacy import policy
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.ledger import chain
+from tacit.privacy.ledger.store import Ledger, verify
+from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.runs.directory import LEDGER, SECRET, Directory
+from tacit.runtime.keys import Key
 
 PRIVATE = replace(REHEARSAL, rehearsal=False)
 # The number of records is said, so nothing is bought; nothing is limited, so what is paid twice is seen.
@@ -71,7 +72,7 @@ def test_row_16_a_run_resumed_with_another_version_pays_again_for_new_noise(tmp_
     # The next round is asked twice, by two versions, and never written down.
     monkeypatch.setattr(Directory, "write_round", _lost)
     for version in ("1.0", "2.0"):
-        monkeypatch.setattr("tacit.setting.machine", lambda version=version: version)
+        monkeypatch.setattr("tacit.runs.context.machine", lambda version=version: version)
         with pytest.raises(Cut):
             go(out, privacy=UNLIMITED)
     assert {paid(out)["round 2", name] for name in SITES} == {2}
@@ -85,8 +86,8 @@ def _lost(directory, entry):
 
 def test_row_16_books_of_a_later_format_are_refused_rather_than_misread(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("tacit.privacy.ledger.FORMAT", account.FORMAT + 1)
-        patch.setattr(account, "FORMAT", account.FORMAT + 1)
+        patch.setattr("tacit.privacy.ledger.store.FORMAT", chain.FORMAT + 1)
+        patch.setattr(chain, "FORMAT", chain.FORMAT + 1)
         with Ledger(tmp_path / "later.db"):
             pass
     with pytest.raises(LedgerError, match="not known to this version"):

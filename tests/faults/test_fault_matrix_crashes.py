@@ -29,16 +29,17 @@ from test_run_kill import (
     started,
 )
 
-from tacit import Open, files, fit
-from tacit.aggregation.averaging import Mean
+from tacit import Open, fit
+from tacit.aggregation.mean import Mean
 from tacit.cli.output import INTERRUPTED, guarded
-from tacit.directory import LEDGER, ROUNDS, STATE, Directory
 from tacit.engines.local import Local
 from tacit.errors import LedgerTampered, LedgerUnusable, RunUnusable
-from tacit.privacy import ledger as books
 from tacit.privacy import policy
-from tacit.privacy.ledger import Ledger, verify
-from tacit.privacy.release import Release
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.ledger import store as books
+from tacit.privacy.ledger.store import Ledger, verify
+from tacit.runs.directory import LEDGER, ROUNDS, STATE, Directory
+from tacit.runtime import files
 
 # Nothing is solved for and nothing is limited: what is paid twice is seen, not refused.
 UNLIMITED = replace(PRIVATE, epsilon=None, delta=1e-5, noise_multiplier=6.0)
@@ -108,7 +109,7 @@ def test_row_02_a_run_killed_after_a_charge_pays_again_only_for_another_question
         assert {("round 2", name) for name in FEDERATION} <= set(each.paid())
     resumed_as_if_nothing_had_happened(trial, made().go())
     # On another machine sums may differ in their last bit: the noise must be another, and so must the charge.
-    monkeypatch.setattr("tacit.setting.machine", lambda: "another")
+    monkeypatch.setattr("tacit.runs.context.machine", lambda: "another")
     other.go()
     assert {other.paid()["round 2", name] for name in FEDERATION} == {2}
     assert {other.paid()["round 3", name] for name in FEDERATION} == {1}

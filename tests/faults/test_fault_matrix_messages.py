@@ -19,7 +19,7 @@ from scipy import stats
 from test_fault_matrix_sites import SEVEN, TASK, reply, screened
 
 from tacit import Privacy, fit
-from tacit.aggregation.averaging import Mean
+from tacit.aggregation.mean import Mean
 from tacit.aggregation.secure import Coordinator, Identity, Member, Roster, Session, secure_sum
 from tacit.aggregation.secure.messages import (
     Agreement,
@@ -36,12 +36,12 @@ from tacit.aggregation.secure.messages import (
 )
 from tacit.aggregation.secure.sealing import Exchange
 from tacit.aggregation.secure.session import STAGES
-from tacit.directory import STATE, Checkpoint, Directory
-from tacit.engines import blinding
+from tacit.engines.secure import local_sum
 from tacit.errors import InvalidValue, RunUnusable, SecureAggregationFailed
-from tacit.keys import Key
-from tacit.privacy.blind import BlindSites
-from tacit.privacy.lattice import DEVIATIONS, HALF, Lattice
+from tacit.privacy.mechanisms.lattice import DEVIATIONS, HALF, Lattice
+from tacit.privacy.mechanisms.secure_sum import BlindSites
+from tacit.runs.directory import STATE, Checkpoint, Directory
+from tacit.runtime.keys import Key
 
 NAMES = ("alta", "bergen", "oslo", "tromso", "voss")
 SESSION = Session(run="trial", round=1, names=NAMES, width=6)
@@ -218,7 +218,7 @@ def test_row_42_a_round_whose_sum_failed_is_skipped_and_paid(monkeypatch):
         silent = list(given)[:4] if session.round == 2 else []
         return secure_sum(given, session=session, dropped=dict.fromkeys(silent, "mask"))
 
-    monkeypatch.setattr(blinding, "secure_sum", failing)
+    monkeypatch.setattr(local_sum, "secure_sum", failing)
     promise = Privacy(unit="site", noise_multiplier=1.0, delta=1e-5, clip=5.0, noise="secure", rehearsal=True)
     run = fit(TASK, SEVEN, privacy=promise, aggregation=Mean(), rounds=3, seed=1)
     assert [entry.skipped is None for entry in run.record.rounds] == [True, False, True]

@@ -12,21 +12,21 @@ import torch
 
 from tacit import Federation, Privacy, fit
 from tacit.aggregation import AGGREGATORS
-from tacit.aggregation.attacks import ATTACKS
-from tacit.aggregation.averaging import Mean
-from tacit.aggregation.coordinates import Median, TrimmedMean
-from tacit.aggregation.quarantine import Quarantine
-from tacit.aggregation.robust import Robust
+from tacit.aggregation.attacks.model import ATTACKS
+from tacit.aggregation.defence.quarantine import Quarantine
+from tacit.aggregation.mean import Mean
+from tacit.aggregation.robust.coordinatewise import Median, TrimmedMean
+from tacit.aggregation.robust.reweighted import Robust
 from tacit.aggregation.screening import Reply, Screen
-from tacit.directory import LEDGER
 from tacit.engines.local import Local
 from tacit.errors import InvalidValue
-from tacit.privacy.ledger import Ledger
-from tacit.record import Standing
+from tacit.learning.record import Standing
+from tacit.learning.task import Updates
+from tacit.privacy.ledger.store import Ledger
+from tacit.runs.directory import LEDGER
 from tacit.sites.sampling import Poisson
-from tacit.sites.tables import from_arrays
+from tacit.sites.table import from_arrays
 from tacit.survival import CoxPH
-from tacit.task import Updates
 
 SITES = tuple(f"site {number:02d}" for number in range(20))
 EFFECTS = np.array([1.0, -1.0, 0.5, 0.0])

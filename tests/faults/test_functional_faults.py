@@ -18,15 +18,16 @@ import torch
 from processes import forked
 from test_run_kill import KEPT_SECRET, dying
 
-from tacit import Open, Privacy, fit, studies
-from tacit.directory import LEDGER, SECRET, STATE, SUMMARY, Directory
+from tacit import Open, Privacy, fit
 from tacit.errors import BudgetExhausted, InvalidFile, InvalidValue, LedgerUnusable, RunUnusable
+from tacit.experiments import studies
 from tacit.functional import Boosting
 from tacit.functional.curves import Curves, curves
 from tacit.functional.data import simulate
-from tacit.functional.sources import CurveFiles
-from tacit.privacy.ledger import Ledger, verify
-from tacit.sites.columns import ByParty, Columns
+from tacit.functional.data.sources import CurveFiles
+from tacit.privacy.ledger.store import Ledger, verify
+from tacit.runs.directory import LEDGER, SECRET, STATE, SUMMARY, Directory
+from tacit.sites.vertical import ByParty, Columns
 
 TASK = Boosting(size=5, components=3, smooth_s=0.0, smooth_t=0.0, ridge=1.0, steps=5)
 PRIVATE = Privacy(unit="record", epsilon=8.0, delta=1e-5, clip=1.5)

@@ -9,11 +9,12 @@ import pytest
 from processes import forked
 
 from tacit.errors import BudgetExhausted
-from tacit.privacy import accounting, filters
-from tacit.privacy import ledger as module
-from tacit.privacy.kinds import counted
-from tacit.privacy.ledger import Ledger, verify
-from tacit.privacy.release import Release
+from tacit.privacy import accounting
+from tacit.privacy.accounting import filters
+from tacit.privacy.accounting.events import counted
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.ledger import store as module
+from tacit.privacy.ledger.store import Ledger, verify
 
 DELTA = 1e-5
 

@@ -12,10 +12,10 @@ from processes import forked
 
 from tacit.errors import LedgerUnusable
 from tacit.privacy import accounting
-from tacit.privacy import database as module
-from tacit.privacy.ledger import Ledger, verify
-from tacit.privacy.plans import Plans
-from tacit.privacy.release import Release
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.ledger import database as module
+from tacit.privacy.ledger.plans import Plans
+from tacit.privacy.ledger.store import Ledger, verify
 
 DELTA = 1e-5
 SOME = 60

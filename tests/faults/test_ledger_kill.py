@@ -10,8 +10,8 @@ import pytest
 from processes import forked
 
 from tacit.errors import LedgerUnusable
-from tacit.privacy.ledger import Ledger, verify
-from tacit.privacy.release import Release
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.ledger.store import Ledger, verify
 
 KILLS = 200
 ROWS = 2

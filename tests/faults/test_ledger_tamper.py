@@ -12,8 +12,8 @@ from math import inf
 import pytest
 
 from tacit.errors import LedgerError, LedgerTampered, LedgerUnusable
-from tacit.privacy.ledger import Ledger, verify
-from tacit.privacy.release import Release
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.ledger.store import Ledger, verify
 
 DELTA = 1e-5
 PAGE = 4096

@@ -28,17 +28,17 @@ from real_town import (
     standing,
 )
 
-from tacit.deploy.coordinator import own_place
+from tacit.deploy.coordinator.launch import ASK
+from tacit.deploy.coordinator.run import own_place
 from tacit.deploy.folders import commands
-from tacit.deploy.guard import Guard
 from tacit.deploy.processes import NotRunning
-from tacit.deploy.sitefile import DOOR, identity
-from tacit.deploy.starting import ASK
+from tacit.deploy.site.config import DOOR, identity
+from tacit.deploy.site.guard import Guard
 from tacit.deploy.units import BACK_OFF
-from tacit.directory import Directory
-from tacit.engines.door import serve
-from tacit.engines.wire import COORDINATOR, Letter, Signed, digest, packed, sealed
-from tacit.experiment import load
+from tacit.engines.flower.socket import serve
+from tacit.engines.messages import COORDINATOR, Letter, Signed, digest, packed, sealed
+from tacit.experiments.experiment import load
+from tacit.runs.directory import Directory
 
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.slow

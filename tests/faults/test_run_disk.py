@@ -19,13 +19,13 @@ from processes import forked
 from test_ledger_disk import ended, limited
 
 from tacit import Federation, Open, Privacy, fit
-from tacit.directory import EXPERIMENT, LEDGER, ROUNDS, SECRET, STATE, STATEMENT, SUMMARY, Directory
 from tacit.engines.local import Local
 from tacit.errors import LedgerTampered, LedgerUnusable, RunUnusable
 from tacit.privacy import accounting, policy
-from tacit.privacy.ledger import Ledger, verify
-from tacit.run import read
-from tacit.sites.tables import from_arrays
+from tacit.privacy.ledger.store import Ledger, verify
+from tacit.runs.directory import EXPERIMENT, LEDGER, ROUNDS, SECRET, STATE, STATEMENT, SUMMARY, Directory
+from tacit.runs.run import read
+from tacit.sites.table import from_arrays
 from tacit.survival import LogisticHazard
 
 SITES = ("oslo", "bergen", "voss")

@@ -20,14 +20,15 @@ import pytest
 import torch
 from processes import forked
 
-from tacit import Federation, Privacy, Stopping, fit, stopping
+from tacit import Federation, Privacy, Stopping, fit
 from tacit.aggregation.server import Adam, Momentum
-from tacit.directory import LEDGER, ROUNDS, SECRET, STATE, SUMMARY
 from tacit.engines.local import Local
 from tacit.errors import LedgerUnusable
 from tacit.privacy import accounting, policy
-from tacit.privacy.ledger import Ledger, verify
-from tacit.sites.tables import from_arrays
+from tacit.privacy.ledger.store import Ledger, verify
+from tacit.runs import stopping
+from tacit.runs.directory import LEDGER, ROUNDS, SECRET, STATE, SUMMARY
+from tacit.sites.table import from_arrays
 from tacit.survival import LogisticHazard
 
 SITES = ("oslo", "bergen", "voss")

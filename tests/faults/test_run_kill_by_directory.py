@@ -15,10 +15,11 @@ import torch
 from processes import forked
 from test_run_kill import KEPT_SECRET, SOLVED, dying
 
-from tacit import experiment, stopping
-from tacit.directory import EXPERIMENT, LEDGER, SECRET, STATEMENT, SUMMARY
+from tacit.experiments import experiment
 from tacit.privacy import policy
-from tacit.privacy.ledger import Ledger, verify
+from tacit.privacy.ledger.store import Ledger, verify
+from tacit.runs import stopping
+from tacit.runs.directory import EXPERIMENT, LEDGER, SECRET, STATEMENT, SUMMARY
 from tacit.survival.data import simulate
 
 COX = """

@@ -7,21 +7,21 @@ import pytest
 import torch
 
 import tacit
-from tacit import trials
 from tacit.errors import InvalidValue, Refused, TacitError
+from tacit.experiments import attacks
 from tacit.functional import Boosting
-from tacit.functional.blocks import Blocks, products
 from tacit.functional.curves import curves
+from tacit.functional.curves.blocks import Blocks, products
 from tacit.functional.data import simulate
-from tacit.functional.sources import CurveFiles, SimulatedCurves, parted
-from tacit.keys import Key
-from tacit.loop import fit
-from tacit.privacy.blind_products import unfolded
-from tacit.privacy.mechanism import Unprotected
+from tacit.functional.data.sources import CurveFiles, SimulatedCurves, parted
+from tacit.privacy.mechanisms.base import Unprotected
+from tacit.privacy.mechanisms.secure_gram import unfolded
 from tacit.privacy.policy import Open
 from tacit.privacy.provenance import Provenance
-from tacit.sites.columns import ByParty, Columns
-from tacit.sites.tables import from_arrays
+from tacit.runs.trainer import fit
+from tacit.runtime.keys import Key
+from tacit.sites.table import from_arrays
+from tacit.sites.vertical import ByParty, Columns
 
 QUICK = {"size": 8, "steps": 30, "smooth_s": 0.0, "smooth_t": 0.0, "ridge": 1.0}
 SMOOTH = SimulatedCurves(design="smooth", records=900, held_out=1 / 3, points=31)
@@ -159,7 +159,7 @@ def test_attacks_on_updates_are_refused_where_there_are_none(tmp_path):
     file = tmp_path / "f.toml"
     file.write_text('[task]\nkind = "functional-boosting"\n[attack]\nkind = "sign-flip"\nliars = 1\n')
     with pytest.raises(TacitError, match=r"\[attack\] does not go with functional-boosting"):
-        trials.read(file)
+        attacks.read(file)
 
 
 def test_words_that_no_choice_has_are_answered_with_those_it_has(tmp_path):
@@ -171,7 +171,7 @@ def test_words_that_no_choice_has_are_answered_with_those_it_has(tmp_path):
     ):
         file.write_text(f'[task]\nkind = "functional-boosting"\n{line}\n')
         with pytest.raises(TacitError, match=allowed):
-            tacit.experiment.read(file)
+            tacit.experiments.experiment.read(file)
 
 
 def test_a_mean_that_is_all_noise_is_not_believed():

@@ -12,12 +12,12 @@ import pandas as pd
 from answers import Answer, Hanging, bounded, tacit
 from hostile import KEYS, WORDS, damage, damaged_bytes, damaged_text, literal, quoted, replace_oddly
 
-from tacit import experiment
-from tacit.deploy.coordinator import conducted
+from tacit.deploy.coordinator.run import conducted
 from tacit.deploy.folders import write
-from tacit.deploy.guard import Guard
 from tacit.deploy.rehearsal import laid_out
-from tacit.deploy.sitefile import Limits
+from tacit.deploy.site.config import Limits
+from tacit.deploy.site.guard import Guard
+from tacit.experiments import experiment
 from tacit.survival.data import simulate
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

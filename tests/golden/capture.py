@@ -30,7 +30,7 @@ from unittest import mock
 import numpy as np
 from safetensors.numpy import load_file
 
-from tacit import experiment
+from tacit.experiments import experiment
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -7,13 +7,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tacit.aggregation.averaging import Mean
+from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue
 from tacit.privacy.accounting import calibrate, epsilon
-from tacit.privacy.mechanism import NORMS, ProtectedRecords, Unprotected
+from tacit.privacy.accounting.release import Release, clipped_release
+from tacit.privacy.mechanisms.base import NORMS, ProtectedRecords, Unprotected
+from tacit.privacy.mechanisms.site_level import ProtectedSites
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.release import Release, clipped_release
-from tacit.privacy.whole import ProtectedSites
 
 DELTA = 1e-5
 LAWS = ("gaussian", "laplace")

@@ -3,10 +3,10 @@
 import pytest
 
 from tacit.errors import LedgerTampered
-from tacit.privacy import renyi
-from tacit.privacy.ledger import Ledger
-from tacit.privacy.plans import Plans
-from tacit.privacy.release import Release, clipped_release
+from tacit.privacy.accounting import renyi
+from tacit.privacy.accounting.release import Release, clipped_release
+from tacit.privacy.ledger.plans import Plans
+from tacit.privacy.ledger.store import Ledger
 
 DELTA = 1e-5
 

@@ -4,12 +4,12 @@ from typing import Literal
 
 import pytest
 
-from tacit.aggregation.averaging import Mean
+from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue, NotSeparable, Refused, TacitError
 from tacit.privacy import accounting
-from tacit.privacy.mechanism import ProtectedRecords, Unprotected
+from tacit.privacy.mechanisms.base import ProtectedRecords, Unprotected
+from tacit.privacy.mechanisms.site_level import ProtectedSites
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.whole import ProtectedSites
 
 SITES = ["oslo", "bergen", "tromso", "bodo"]
 

@@ -4,15 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from tacit import Ledger, experiment, tuning
-from tacit.directory import LEDGER
+from tacit import Ledger
 from tacit.errors import BudgetExhausted
+from tacit.experiments import experiment, tuning
 from tacit.privacy.accounting import calibrate, epsilon
-from tacit.privacy.planning import begin_plan
+from tacit.privacy.accounting.release import Release, clipped_release
+from tacit.privacy.ledger.planning import begin_plan
 from tacit.privacy.policy import Privacy
-from tacit.privacy.release import Release, clipped_release
-from tacit.survival import statistics
+from tacit.runs.directory import LEDGER
 from tacit.survival.data import simulate
+from tacit.survival.statistics import federated
 
 SURVIVAL = """
 name = "trial"
@@ -116,7 +117,7 @@ def test_each_private_statistic_is_a_plan_of_its_own():
     federation = Federation.from_frame(people.assign(site="a"), site="site", targets=("time", "event"))
     with Ledger() as ledger:
         for _ in range(2):
-            statistics.kaplan_meier(federation, grid=[0.5, 1.0, 2.0], epsilon=0.3, delta=1e-5, ledger=ledger)
+            federated.kaplan_meier(federation, grid=[0.5, 1.0, 2.0], epsilon=0.3, delta=1e-5, ledger=ledger)
         assert ledger.spent_as_planned(1e-5) < ledger.spent(1e-5)
 
 

@@ -19,21 +19,21 @@ from tacit.aggregation import (
 )
 from tacit.aggregation.screening import Reply, Screen
 from tacit.aggregation.secure import Session, secure_sum
-from tacit.engines import blinding
 from tacit.engines.base import work
 from tacit.engines.local import Local
+from tacit.engines.secure import local_sum
 from tacit.errors import InvalidValue, TacitError
-from tacit.loop import fit
-from tacit.privacy import mechanism as mechanisms
-from tacit.privacy.blind import BlindSites
-from tacit.privacy.ledger import Ledger
-from tacit.privacy.whole import ProtectedSites
+from tacit.learning.task import Updates
+from tacit.privacy.ledger.store import Ledger
+from tacit.privacy.mechanisms import base as mechanisms
+from tacit.privacy.mechanisms.secure_sum import BlindSites
+from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.runs.trainer import fit
 from tacit.sites.sampling import Fixed, Poisson
 from tacit.sites.splits import Iid
-from tacit.sites.tables import from_arrays
+from tacit.sites.table import from_arrays
 from tacit.survival import CoxPH, LogisticHazard
-from tacit.survival.sources import Simulated
-from tacit.task import Updates
+from tacit.survival.data.sources import Simulated
 
 TASK = LogisticHazard(hidden=[], cuts=4, steps=1, sample=1.0, lr=1.0, horizon=4.0)
 SECRET = tacit.Privacy(unit="site", noise="secure", noise_multiplier=2.0, delta=1e-5, clip=1.0)
@@ -64,7 +64,7 @@ def test_every_sum_taken_in_secret_holds_as_many_honest_shares_as_were_counted_o
     rule, sampling, monkeypatch
 ):
     held, counted = [], []
-    real = blinding.secure_sum
+    real = local_sum.secure_sum
 
     def overheard(vectors, *, session):
         held.append(session.honest)
@@ -74,7 +74,7 @@ def test_every_sum_taken_in_secret_holds_as_many_honest_shares_as_were_counted_o
         counted.append(self.shares)
         return kept(self, update, key)
 
-    monkeypatch.setattr(blinding, "secure_sum", overheard)
+    monkeypatch.setattr(local_sum, "secure_sum", overheard)
     monkeypatch.setattr(BlindSites, "at_site", noised)
     try:
         fit(TASK, simulated(10), privacy=SECRET, aggregation=rule, sampling=sampling)
@@ -123,7 +123,7 @@ def test_noise_at_the_server_is_the_multiple_of_the_sensitivity_that_was_charged
         scales.append(scale)
         return kept(values, law, scale, key, rehearsal)
 
-    monkeypatch.setattr("tacit.privacy.whole.noised", overheard)
+    monkeypatch.setattr("tacit.privacy.mechanisms.site_level.noised", overheard)
     promise = replace(TRUSTED, mechanism=law, participation=participation)
     task = CoxPH(hidden=[], steps=1, sample=1.0, lr=0.1)
     fit(task, simulated(8), privacy=promise, aggregation=rule, rounds=2, out=tmp_path / "run")

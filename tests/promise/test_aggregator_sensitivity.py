@@ -13,13 +13,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.aggregation.averaging import Mean
 from tacit.aggregation.base import Rule
-from tacit.aggregation.coordinates import MeanAroundMedian, Median, TrimmedMean
-from tacit.aggregation.mixing import Bucketing, Mixing
-from tacit.aggregation.robust import CenteredClip, CovarianceFilter, GeometricMedian, Robust
-from tacit.aggregation.selecting import Bulyan, Krum, MultiKrum
-from tacit.privacy.clip import clip_rows
+from tacit.aggregation.mean import Mean
+from tacit.aggregation.robust.coordinatewise import MeanAroundMedian, Median, TrimmedMean
+from tacit.aggregation.robust.krum import Bulyan, Krum, MultiKrum
+from tacit.aggregation.robust.mixing import Bucketing, Mixing
+from tacit.aggregation.robust.reweighted import CenteredClip, CovarianceFilter, GeometricMedian, Robust
+from tacit.privacy.mechanisms.clip import clip_rows
 
 CLIP = 0.7
 # Double precision: what is charged is charged to nine digits.

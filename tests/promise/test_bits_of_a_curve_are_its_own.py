@@ -6,17 +6,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.compat.functional_regressor import FunctionalRegressor
-from tacit.functional.basis import BSplines, Fourier, frame
-from tacit.functional.blocks import products
+from tacit.functional.clip_radius_query import Lengths
 from tacit.functional.curves import Curves, curves
-from tacit.functional.lengths import Lengths
-from tacit.functional.smoothing import smoothed
+from tacit.functional.curves.basis import BSplines, Fourier, frame
+from tacit.functional.curves.blocks import products
+from tacit.functional.curves.smoothing import smoothed
 from tacit.functional.tasks import Boosting
-from tacit.keys import Key
-from tacit.privacy import noise
-from tacit.privacy.columns import MOST_ADDED, ROUNDED, SLACK, ColumnsApart, ColumnsTogether, shortened
+from tacit.privacy.mechanisms import noise
+from tacit.privacy.mechanisms.vertical import (
+    MOST_ADDED,
+    ROUNDED,
+    SLACK,
+    ColumnsApart,
+    ColumnsTogether,
+    shortened,
+)
 from tacit.privacy.policy import Privacy
-from tacit.threads import one_thread
+from tacit.runtime.keys import Key
+from tacit.runtime.threads import one_thread
 
 MOST = 300
 BASES = [

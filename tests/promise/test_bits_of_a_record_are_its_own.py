@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tacit import Federation, Key, Supervised
-from tacit.batched import chunks, functions, kernels
-from tacit.batched.batches import Batch
-from tacit.batched.descent import Pieces
-from tacit.batched.perceptron import ACTIVATIONS
-from tacit.privacy.mechanism import ProtectedRecords, Unprotected
-from tacit.sites.tables import Table
-from tacit.survival import private_cox
-from tacit.survival.autoencoder import Autoencoder
-from tacit.survival.baseline import Breslow
-from tacit.survival.records_at_risk import follow, parts
+from tacit.learning import elementwise, kernels, torch_chunks
+from tacit.learning.batches import Batch
+from tacit.learning.optimizers import Pieces
+from tacit.learning.perceptron import ACTIVATIONS
+from tacit.privacy.mechanisms.base import ProtectedRecords, Unprotected
+from tacit.sites.table import Table
+from tacit.survival.augment.mvae import Autoencoder
+from tacit.survival.models.breslow import Breslow
+from tacit.survival.statistics import private_cox
+from tacit.survival.statistics.piecewise_exponential import follow, parts
 from tacit.survival.tasks import CoxCC, CoxPH, CoxTime, DeepHit, DeepSurv, LogisticHazard, PCHazard, PoissonPH
 
 COLUMNS, ENDS, RECORDS = 10, (0.5, 1.0, 2.0, 4.0), 300
@@ -288,15 +288,15 @@ def test_functions_that_depend_on_places_are_replaced_by_loops():
         found[len(found) // 8 * 8 :] *= 1 + 2.0**-52
         return found
 
-    values = np.linspace(-3, 3, functions.LONGEST)
-    assert not functions.independent(uneven, values)
+    values = np.linspace(-3, 3, elementwise.LONGEST)
+    assert not elementwise.independent(uneven, values)
     for name in ("exp", "expm1", "tanh"):
-        loop = functions.one_by_one(name)
-        assert functions.independent(loop, values)
+        loop = elementwise.one_by_one(name)
+        assert elementwise.independent(loop, values)
         np.testing.assert_allclose(loop(values), getattr(np, name)(values), rtol=1e-14)
     for name in ("log", "log1p"):
-        loop = functions.one_by_one(name)
-        assert functions.independent(loop, values + 4)
+        loop = elementwise.one_by_one(name)
+        assert elementwise.independent(loop, values + 4)
         np.testing.assert_allclose(loop(values + 4), getattr(np, name)(values + 4), rtol=1e-14)
 
 
@@ -308,7 +308,7 @@ def test_a_function_of_torch_that_depends_on_places_is_asked_one_by_one():
         return rows * (1 + torch.arange(len(rows), dtype=torch.float64)[:, None] * 2.0**-52)
 
     values = torch.rand(5, 3, dtype=torch.float64)
-    assert torch.equal(chunks.Chunks(uneven, members=False)((values,)), values)
+    assert torch.equal(torch_chunks.Chunks(uneven, members=False)((values,)), values)
     assert asked[-5:] == [1] * 5
 
 

@@ -8,10 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from tacit.functional.basis import BSplines, whitening
-from tacit.keys import Key
+from tacit.functional.curves.basis import BSplines, whitening
 from tacit.privacy.accounting import calibrate
-from tacit.privacy.columns import ColumnsApart, ColumnsTogether
+from tacit.privacy.mechanisms.vertical import ColumnsApart, ColumnsTogether
+from tacit.runtime.keys import Key
 
 EPSILON, DELTA, ALARMS, DRAWS = 1.0, 1e-5, 1e-3, 400_000
 RADIUS, SIZE = 2.0, 20

@@ -9,11 +9,11 @@ import tacit
 from tacit.errors import InvalidValue, Refused
 from tacit.functional import Boosting
 from tacit.functional.curves import curves, long
-from tacit.functional.sources import CurveFiles
-from tacit.loop import fit
-from tacit.privacy.columns import ColumnsApart, clipped, require_radius
+from tacit.functional.data.sources import CurveFiles
+from tacit.privacy.mechanisms.vertical import ColumnsApart, clipped, require_radius
 from tacit.privacy.policy import Open
-from tacit.sites.columns import ByParty, Columns
+from tacit.runs.trainer import fit
+from tacit.sites.vertical import ByParty, Columns
 
 QUICK = {"size": 8, "steps": 10, "smooth_s": 0.0, "smooth_t": 0.0, "ridge": 1.0}
 GRID = np.linspace(0, 1, 11)
@@ -70,7 +70,7 @@ def test_a_bought_radius_costs_the_same_in_the_plan_and_in_the_run(tmp_path):
         '[data]\ndesign = "smooth"\nrecords = 60\npoints = 11\nheld_out = 0.0\n'
         '[privacy]\nunit = "record"\nnoise_multiplier = 3.0\ndelta = 1e-5\nclip = 1.0\nrehearsal = true\n'
     )
-    from tacit import experiment
+    from tacit.experiments import experiment
 
     asked = experiment.read(file)
     run = asked.run(None)
@@ -147,7 +147,7 @@ def test_a_short_radius_still_holds():
 
 
 def test_choosing_among_candidates_is_left_to_the_fit(tmp_path):
-    from tacit import tuning
+    from tacit.experiments import tuning
 
     file = tmp_path / "f.toml"
     file.write_text(

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit.keys import Key
 from tacit.privacy import accounting
-from tacit.privacy.discrete import discrete_gaussian
-from tacit.privacy.lattice import Lattice
-from tacit.privacy.release import Release, clipped_release
+from tacit.privacy.accounting.release import Release, clipped_release
+from tacit.privacy.mechanisms.discrete import discrete_gaussian
+from tacit.privacy.mechanisms.lattice import Lattice
+from tacit.runtime.keys import Key
 
 FALSE_ALARM = 1e-6
 WIDTH, CLIP, MULTIPLIER = 20_000, 2.0, 1.3

@@ -6,10 +6,10 @@ import torch
 
 import tacit
 from tacit.errors import InvalidValue, Refused
+from tacit.learning.supervised import Supervised
 from tacit.privacy.accounting import calibrate
-from tacit.privacy.packing import Packing
-from tacit.sites.tables import from_arrays
-from tacit.supervised import Supervised
+from tacit.privacy.mechanisms.adaptive_clipping import Packing
+from tacit.sites.table import from_arrays
 
 
 def federation(sites=12, records=40):
@@ -82,7 +82,7 @@ def test_bounds_follow_the_updates_and_survive_an_interruption(tmp_path):
         tacit.fit(task(), made, privacy=promise(), rounds=6, out=tmp_path / "cut", callbacks=[after_three])
     resumed = tacit.fit(task(), made, privacy=promise(), rounds=6, out=tmp_path / "cut", resume=True)
     assert torch.equal(whole.state, resumed.state)
-    from tacit.directory import Directory
+    from tacit.runs.directory import Directory
 
     bounds = [Directory(tmp_path / name).checkpoint().kept["bounds"] for name in ("whole", "cut")]
     assert torch.equal(*bounds)
@@ -115,7 +115,7 @@ def test_single_records_and_rules_that_compare_updates_are_refused():
     with pytest.raises(Refused, match=r"\[clusters\] does not go with clip_quantile"):
         tacit.fit(
             task(), federation(), rounds=1, privacy=promise(noise="site", participation=1.0),
-            clusters=tacit.aggregation.clusters.Clusters(count=2, by="direction"),
+            clusters=tacit.aggregation.defence.clustering.Clusters(count=2, by="direction"),
         )  # fmt: skip
 
 

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit import Federation, Key, Open, Privacy
-from tacit.aggregation.averaging import Mean
-from tacit.batched.batches import Batch, Chance
-from tacit.batched.descent import descend
-from tacit.privacy.mechanism import NORMS, ProtectedRecords
+from tacit.aggregation.mean import Mean
+from tacit.audits.sensitivity.steps import Listening, distance
+from tacit.learning.batches import Batch, Chance
+from tacit.learning.optimizers import descend
+from tacit.privacy.mechanisms.base import NORMS, ProtectedRecords
 from tacit.privacy.provenance import Provenance
-from tacit.sites.tables import Table, from_arrays, joined
+from tacit.sites.table import Table, from_arrays, joined
+from tacit.survival.models.time_grid import EDGES, TimeGrid
 from tacit.survival.tasks import TASKS
-from tacit.survival.timegrid import EDGES, TimeGrid
-from tacit.testing.steps import Listening, distance
 
 ENDS = (0.5, 1.0, 2.5, 4.0)
 SEPARABLE = ("logistic-hazard", "pc-hazard", "poisson-ph", "deep-hit")
@@ -39,7 +39,7 @@ def _before_noise(mechanism: ProtectedRecords, contributions) -> np.ndarray:
 
 
 def test_the_sums_compared_here_are_those_that_noise_is_added_to(monkeypatch):
-    monkeypatch.setattr("tacit.privacy.mechanism.noised", lambda values, *_: values.copy())
+    monkeypatch.setattr("tacit.privacy.mechanisms.base.noised", lambda values, *_: values.copy())
     mechanism = ProtectedRecords(law="gaussian", clip=0.3, multiplier=1.0, steps=1, rate=1.0)
     task, data = made("pc-hazard", False), Federation({"oslo": plain(9)})
     contributions = contributed(task, data.store, [[place] for place in range(9)], start(task))

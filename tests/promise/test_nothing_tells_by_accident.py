@@ -19,15 +19,15 @@ from tacit.compat.privacy_manager import PrivacyManager
 from tacit.compat.scikit_survival import Estimator
 from tacit.functional import Boosting
 from tacit.functional.curves import curves
-from tacit.privacy.ledger import Ledger
+from tacit.learning.supervised import Supervised
+from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.policy import Privacy
-from tacit.sites.columns import Columns
-from tacit.sites.site import Federation
-from tacit.sites.tables import Table
-from tacit.stopping import Stopping
-from tacit.supervised import Supervised
-from tacit.survival import statistics
-from tacit.survival.augment import MVAEC, MVAES
+from tacit.runs.stopping import Stopping
+from tacit.sites.federation import Federation
+from tacit.sites.table import Table
+from tacit.sites.vertical import Columns
+from tacit.survival.augment.synthetic import MVAEC, MVAES
+from tacit.survival.statistics import federated
 from tacit.survival.tasks import LEARNERS, KaplanMeier
 
 ABSURD = (1e5, 1e160, 1e300)
@@ -119,11 +119,11 @@ def test_a_warning_never_tells_of_a_record_that_was_counted(capfd):
     def work(size):
         sites, paid = federation(size), {"epsilon": 1.0, "delta": 1e-6}
         tacit.fit(KaplanMeier(grid=ENDS), sites, privacy=pure)
-        table = statistics.life_table(sites, grid=ENDS, **paid, ledger=Ledger())
-        for statistic in (statistics.kaplan_meier, statistics.nelson_aalen, statistics.censoring):
+        table = federated.life_table(sites, grid=ENDS, **paid, ledger=Ledger())
+        for statistic in (federated.kaplan_meier, federated.nelson_aalen, federated.censoring):
             statistic(sites, grid=ENDS, **paid, ledger=Ledger())
-        statistics.breslow(sites, lambda x: x[:, 0], table, bound=2.0, **paid, ledger=Ledger())
-        statistics.cox(sites, grid=ENDS, epsilon=4.0, delta=1e-6, bound=3.0, ledger=Ledger())
+        federated.breslow(sites, lambda x: x[:, 0], table, bound=2.0, **paid, ledger=Ledger())
+        federated.cox(sites, grid=ENDS, epsilon=4.0, delta=1e-6, bound=3.0, ledger=Ledger())
 
     silent(capfd, work)
 
@@ -131,9 +131,9 @@ def test_a_warning_never_tells_of_a_record_that_was_counted(capfd):
 def test_a_warning_never_tells_of_a_record_in_statistics_without_a_promise(capfd):
     def work(size):
         sites = federation(size)
-        fit = statistics.cox(sites)
-        statistics.proportional_hazards(sites, fit)
-        statistics.kaplan_meier(sites)
+        fit = federated.cox(sites)
+        federated.proportional_hazards(sites, fit)
+        federated.kaplan_meier(sites)
 
     silent(capfd, work, sizes=(1e5,))
 
@@ -210,7 +210,7 @@ clip = 1.0
 WITHOUT_NOISE = """
 import numpy as np, sys
 from tacit.cli.app import main
-from tacit.privacy import noise
+from tacit.privacy.mechanisms import noise
 noise.gaussian = noise.laplace = lambda values, scale, *keys: np.zeros_like(np.asarray(values, dtype=float))
 main()
 """

@@ -7,9 +7,9 @@ from torch import nn
 
 import tacit
 from tacit.errors import RunUnusable
-from tacit.loop import fit
-from tacit.privacy.ledger import Ledger
-from tacit.sites.tables import from_arrays
+from tacit.privacy.ledger.store import Ledger
+from tacit.runs.trainer import fit
+from tacit.sites.table import from_arrays
 
 PROMISE = tacit.Privacy(unit="record", noise_multiplier=2.0, delta=1e-5, clip=1.0)
 
@@ -99,7 +99,7 @@ def test_another_number_of_records_is_another_question(tmp_path):
 def test_another_machine_is_another_question(tmp_path, monkeypatch):
     first = asked(tmp_path / "run", supervised(batch=20), federation(), resume=False)
     before = paid(tmp_path / "run")
-    monkeypatch.setattr("tacit.setting.machine", lambda: "another")
+    monkeypatch.setattr("tacit.runs.context.machine", lambda: "another")
     again = asked(tmp_path / "run", supervised(batch=20), federation(), resume=True)
     assert not torch.equal(first, again)
     assert paid(tmp_path / "run") == 2 * before
@@ -149,7 +149,7 @@ def test_one_broken_record_spoils_no_other_site():
     task = tacit.Supervised(module=nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), loss="squared",
                             epochs=1, batch=4)  # fmt: skip
     state, key = task.start(data, tacit.Key(0)), tacit.Key(1, rehearsal=True)
-    from tacit.privacy.mechanism import Unprotected
+    from tacit.privacy.mechanisms.base import Unprotected
 
     both = tacit.Local().train(task, data, state, ["a", "b"], Unprotected(), key).matrix
     alone = tacit.Local().train(task, data, state, ["b"], Unprotected(), key).matrix

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import tacit
-from tacit.deploy import coordinator
-from tacit.directory import EXPERIMENT, LEDGER, Directory
-from tacit.privacy.books import account
-from tacit.privacy.ledger import Ledger
+from tacit.deploy.coordinator import run as coordinator
+from tacit.privacy.ledger.store import Ledger
+from tacit.privacy.ledger.view import account
 from tacit.privacy.policy import Privacy
-from tacit.sites.site import Federation
-from tacit.sites.tables import Table
+from tacit.runs.directory import EXPERIMENT, LEDGER, Directory
+from tacit.sites.federation import Federation
+from tacit.sites.table import Table
 from tacit.survival.tasks import PoissonPH
 
 ROUNDS = 6

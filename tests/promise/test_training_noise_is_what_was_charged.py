@@ -23,16 +23,16 @@ from torch import Tensor, nn
 
 import tacit
 from tacit import Federation, Ledger, Open, Privacy, Supervised
-from tacit.aggregation.averaging import Mean
+from tacit.aggregation.mean import Mean
 from tacit.engines.base import work
 from tacit.engines.local import Local
 from tacit.errors import BudgetExhausted
-from tacit.keys import Key
-from tacit.privacy.clip import clip_rows
-from tacit.privacy.mechanism import ProtectedRecords
-from tacit.privacy.noise import GRID_BITS
-from tacit.privacy.release import Release
-from tacit.sites.tables import Table, from_arrays
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.mechanisms.base import ProtectedRecords
+from tacit.privacy.mechanisms.clip import clip_rows
+from tacit.privacy.mechanisms.noise import GRID_BITS
+from tacit.runtime.keys import Key
+from tacit.sites.table import Table, from_arrays
 
 FALSE_ALARM = 1e-6
 LAWS = {"gaussian": stats.norm, "laplace": stats.laplace}

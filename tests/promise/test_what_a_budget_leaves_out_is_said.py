@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.directory import LEDGER, STATEMENT, SUMMARY
 from tacit.engines.local import Local
-from tacit.experiment import load
-from tacit.loop import fit
-from tacit.privacy.ledger import Ledger
+from tacit.experiments.experiment import load
+from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.statement import from_dict, state
-from tacit.sites.tables import from_arrays
+from tacit.runs.directory import LEDGER, STATEMENT, SUMMARY
+from tacit.runs.trainer import fit
+from tacit.sites.table import from_arrays
 from tacit.survival import CoxPH, PoissonPH
 
 PROMISE = tacit.Privacy(unit="record", epsilon=3.0, delta=1e-5, clip=1.0)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.batched.batches import Batch
-from tacit.batched.perceptron import ACTIVATIONS, stacked
-from tacit.privacy.mechanism import clip_factors
-from tacit.sites.tables import from_arrays
+from tacit.learning.batches import Batch
+from tacit.learning.perceptron import ACTIVATIONS, stacked
+from tacit.privacy.mechanisms.base import clip_factors
+from tacit.sites.table import from_arrays
 
 ROUNDED = 1 + Fraction(1, 10**8)
 

@@ -13,10 +13,10 @@ from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from tacit.privacy import accounting, gaussian
-from tacit.privacy import pld as distributions
-from tacit.privacy.accounting import calibrate, compare, epsilon
-from tacit.privacy.release import Release
+from tacit.privacy import accounting
+from tacit.privacy.accounting import calibrate, compare, epsilon, gaussian
+from tacit.privacy.accounting import pld as distributions
+from tacit.privacy.accounting.release import Release
 
 DELTA = 1e-5
 BELOW, ABOVE = 1e-7, 2e-3

@@ -11,9 +11,9 @@ import pytest
 
 from tacit import Federation, Open, Privacy, fit
 from tacit.aggregation import Krum, Mean, Median, Robust, TrimmedMean
-from tacit.aggregation.attacks import ATTACKS
+from tacit.aggregation.attacks.model import ATTACKS
 from tacit.aggregation.base import Aggregator
-from tacit.sites.tables import Table, from_arrays, joined
+from tacit.sites.table import Table, from_arrays, joined
 from tacit.survival import CoxPH
 from tacit.survival.metrics import harrell
 

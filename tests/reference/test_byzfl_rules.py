@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from tacit.aggregation.averaging import Mean
-from tacit.aggregation.coordinates import MeanAroundMedian, Median, TrimmedMean
-from tacit.aggregation.mixing import Mixing
-from tacit.aggregation.robust import CenteredClip, CovarianceFilter, GeometricMedian
-from tacit.aggregation.selecting import Krum, MultiKrum
+from tacit.aggregation.mean import Mean
+from tacit.aggregation.robust.coordinatewise import MeanAroundMedian, Median, TrimmedMean
+from tacit.aggregation.robust.krum import Krum, MultiKrum
+from tacit.aggregation.robust.mixing import Mixing
+from tacit.aggregation.robust.reweighted import CenteredClip, CovarianceFilter, GeometricMedian
 from tacit.errors import InvalidValue
-from tacit.task import Updates
+from tacit.learning.task import Updates
 
 RECORDED = json.loads((Path(__file__).parent / "byzfl_rules.json").read_text())
 INPUTS = {name: np.array(rows) for name, rows in RECORDED["inputs"].items()}

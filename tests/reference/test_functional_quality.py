@@ -17,10 +17,10 @@ import pytest
 from tacit import Open, Privacy, fit
 from tacit.functional import Boosting, FunctionalRegressor
 from tacit.functional.data import simulate
+from tacit.functional.data.sources import SimulatedCurves
 from tacit.functional.metrics import ril2
-from tacit.functional.sources import SimulatedCurves
-from tacit.run import Run
-from tacit.sites.columns import ByParty, Columns
+from tacit.runs.run import Run
+from tacit.sites.vertical import ByParty, Columns
 
 ACTIVE = ("x1", "x2", "x3", "x4", "x5")
 # What nobody can predict.

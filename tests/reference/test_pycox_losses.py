@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tacit.batched.batches import Batch
-from tacit.batched.perceptron import layered
-from tacit.sites.tables import from_arrays
-from tacit.survival.incidence import IncidenceLoss
-from tacit.survival.losses import HazardLoss, PiecewiseLoss
-from tacit.survival.pairs import Pairs
-from tacit.survival.partial import PartialLikelihood, Ranks
+from tacit.learning.batches import Batch
+from tacit.learning.perceptron import layered
+from tacit.sites.table import from_arrays
+from tacit.survival.models.cox_loss import PartialLikelihood, Ranks
+from tacit.survival.models.deephit import IncidenceLoss
+from tacit.survival.models.losses import HazardLoss, PiecewiseLoss
+from tacit.survival.models.pairs import Pairs
 
 RECORDED = json.loads((Path(__file__).parent / "pycox_losses.json").read_text())
 INPUTS = {name: np.array(values) for name, values in RECORDED["inputs"].items()}

@@ -5,7 +5,7 @@ import pytest
 
 import tacit
 from tacit import Federation, Privacy, fit
-from tacit.sites.tables import Table, from_arrays
+from tacit.sites.table import Table, from_arrays
 from tacit.survival import DeepSurv, LogisticHazard, PoissonPH, data
 from tacit.survival.metrics import antolini, harrell
 

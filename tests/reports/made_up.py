@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from tacit.privacy.books import told
+from tacit.learning.record import Decision, Fault, Record, Round, Standing
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.ledger.view import told
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.release import Release
 from tacit.privacy.statement import state
-from tacit.record import Decision, Fault, Record, Round, Standing
-from tacit.reports.document import Told
+from tacit.reports.data import Told
 
 DELTA = 1e-5
 FILE = """name = "made-up"

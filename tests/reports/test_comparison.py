@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from made_up import bare, private, record
 
-from tacit.reports.blocks import Figure, Grid
 from tacit.reports.comparison import comparison
-from tacit.reports.page import html
+from tacit.reports.page.blocks import Figure, Grid
+from tacit.reports.page.html import html
 
 
 def grids(made) -> list[Grid]:

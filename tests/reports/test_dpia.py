@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tacit import Privacy, fit
 from tacit.privacy.statement import NOT_PROTECTED
-from tacit.reports.assessed import BLANK, at_most, placement, share
-from tacit.reports.blocks import Facts, Folded, Grid, Items, Page, Text
 from tacit.reports.dpia import NOBODY, summary
-from tacit.reports.markdown import markdown
+from tacit.reports.page.blocks import Facts, Folded, Grid, Items, Page, Text
+from tacit.reports.page.markdown import markdown
+from tacit.reports.risks import BLANK, at_most, placement, share
 from tacit.sites.splits import SPLITS
 from tacit.survival import LogisticHazard
-from tacit.survival.sources import Simulated
+from tacit.survival.data.sources import Simulated
 
 RELEASE = {
     "first": 2, "last": 4, "subject": "records@oslo", "purpose": "round 1", "law": "gaussian", "scale": 4.5,

@@ -9,12 +9,15 @@ import pytest
 from made_up import private, record, troubled
 
 from browsing import opened, require_readable, size
-from tacit import Federation, experiment, fit, reporting
-from tacit.audits import audit, primitives
-from tacit.reports.blocks import Figure
-from tacit.reports.run_page import page
-from tacit.reports.writing import write
-from tacit.sites.tables import from_frame
+from tacit import Federation, fit
+from tacit.audits import audit
+from tacit.audits.mechanisms import suite
+from tacit.cli import reporting
+from tacit.experiments import experiment
+from tacit.reports.page.blocks import Figure
+from tacit.reports.page.writing import write
+from tacit.reports.run import page
+from tacit.sites.table import from_frame
 from tacit.survival import PoissonPH
 
 SMALL = 600_000
@@ -111,9 +114,9 @@ def _audited(place: Path) -> Path:
     """The report of a run that was attacked in every way."""
     read = experiment.read(place / "survival.toml")
     read.run(place / "audited")
-    few = dict(list(primitives.PRIMITIVES.items())[:4])
+    few = dict(list(suite.PRIMITIVES.items())[:4])
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(primitives, "PRIMITIVES", few)
+        patched.setattr(suite, "PRIMITIVES", few)
         audit(read, canaries=1000, shadows=3).write(place / "audited")
     return write(reporting.page([place / "audited"]), place / "audited" / "report.html")
 

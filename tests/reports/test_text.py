@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tacit.record import Round
+from tacit.learning.record import Round
 from tacit.reports.text import aligned, labelled, line, progress, scores, side_by_side, summary
 
 PROMISE = {"epsilon": 2.9989, "delta": 1e-4, "unit": "record", "relation": "add-remove", "rehearsal": False}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tacit import Federation
 from tacit.errors import InvalidValue
 from tacit.sites.encoding import Encoding, learnt, standardized
-from tacit.sites.tables import from_frame
+from tacit.sites.table import from_frame
 
 FRAME = pd.DataFrame(
     {

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.errors import InvalidValue
-from tacit.keys import Key
+from tacit.runtime.keys import Key
 from tacit.sites.sampling import Fixed, Poisson
 
 # The draws below are fixed by their keys; this is the share of keys on which each would raise an alarm.

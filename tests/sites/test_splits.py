@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import InvalidValue
-from tacit.keys import Key
-from tacit.sites.site import FEWEST_RECORDS
+from tacit.runtime.keys import Key
+from tacit.sites.federation import FEWEST_RECORDS
 from tacit.sites.splits import SPLITS, ByColumn, Dealt, Dirichlet, Iid, NonIid, TimeNonIid, held_apart
-from tacit.sites.tables import Table, from_arrays
+from tacit.sites.table import Table, from_arrays
 
 DEALT = [
     Iid(count=6),

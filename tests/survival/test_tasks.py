@@ -10,9 +10,9 @@ from tacit import Federation, Key, Open, Privacy, fit
 from tacit.errors import InvalidValue
 from tacit.privacy.provenance import Provenance
 from tacit.sites.splits import Iid
-from tacit.sites.tables import Table, from_arrays
+from tacit.sites.table import Table, from_arrays
 from tacit.survival import LogisticHazard
-from tacit.survival.sources import Simulated
+from tacit.survival.data.sources import Simulated
 
 PRIVATE = Privacy(unit="record", epsilon=3.0, delta=1e-5, clip=1.0)
 REHEARSAL = Privacy(unit="record", epsilon=3.0, delta=1e-5, clip=1.0, rehearsal=True)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, TacitError, TooFewSites, require
+from tacit.learning.task import Updates
+from tacit.privacy.contracts import Combiner, Fragility, Norm, Parties
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.work import Combiner, Fragility, Norm, Parties
-from tacit.task import Updates
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from tacit.aggregation.base import Array, Rows, Rule, padded, rows_of, tensor_of
 from tacit.aggregation.kernels import sum_rows
 from tacit.aggregation.screening import LONGEST
-from tacit.compiled import plain
 from tacit.errors import InvalidValue
-from tacit.task import Updates
+from tacit.learning.task import Updates
+from tacit.runtime.jit import plain
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

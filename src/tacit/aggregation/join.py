@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
+from tacit.learning.task import Updates
+from tacit.privacy.contracts import Fragility, Norm, Parties
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.work import Fragility, Norm, Parties
-from tacit.task import Updates
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

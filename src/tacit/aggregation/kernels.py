@@ -6,7 +6,7 @@ Updates may be in single or in double precision, and in order (`np.ascontiguousa
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.compiled import compiled, compiled_sums
+from tacit.runtime.jit import compiled, compiled_sums
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.float32] | NDArray[np.float64]

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import require, require_count, require_positive
-from tacit.privacy.work import Norm
-from tacit.record import Fault, Reason
-from tacit.task import Updates
+from tacit.learning.record import Fault, Reason
+from tacit.learning.task import Updates
+from tacit.privacy.contracts import Norm
 
 if TYPE_CHECKING:
     from torch import Tensor

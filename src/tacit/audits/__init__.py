@@ -3,11 +3,11 @@
 `audit` does all of it for an experiment; each part can be had by itself.
 """
 
-from tacit.audits.auditing import Audit, audit, load
 from tacit.audits.episodes import episodes
+from tacit.audits.experiment import Audit, audit, load
 from tacit.audits.inversion import demonstrate
+from tacit.audits.mechanisms.suite import audit_mechanisms
 from tacit.audits.membership import membership
-from tacit.audits.primitives import audit_mechanisms
 from tacit.audits.running import audit_run
 
 __all__ = [

@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.aggregation.base import Aggregator
-from tacit.batched import batches
-from tacit.keys import Key
-from tacit.privacy.audit import Evidence, ratios, sides
-from tacit.privacy.blind import BlindSites
-from tacit.privacy.mechanism import Contributions, Norm, ProtectedRecords, Unprotected
-from tacit.privacy.release import Release
-from tacit.privacy.whole import ProtectedSites
+from tacit.audits.lower_bounds import Evidence, ratios, sides
+from tacit.learning import batches
+from tacit.learning.task import Updates
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.mechanisms.base import Contributions, Norm, ProtectedRecords, Unprotected
+from tacit.privacy.mechanisms.secure_sum import BlindSites
+from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.runtime.keys import Key
+from tacit.sites.federation import Cohort
 from tacit.sites.sampling import Poisson
-from tacit.sites.site import Cohort
-from tacit.sites.tables import Table
-from tacit.task import Updates
+from tacit.sites.table import Table
 
 if TYPE_CHECKING:
     from torch import Tensor

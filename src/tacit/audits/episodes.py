@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.aggregation.averaging import Mean
+from tacit.aggregation.mean import Mean
 from tacit.audits.membership import SHADOWS, Membership, Setting, setting
-from tacit.control.judging import SERIES
+from tacit.audits.membership_statistics import FEW_ALARMS, FEWEST_MODELS, attack, lira
 from tacit.control.networks import Shape
+from tacit.control.ppo.critic_warmup import SERIES
 from tacit.control.rollout import Array, Floats, Rollout, Whole
 from tacit.control.tasks import PPO
 from tacit.errors import InvalidValue, Refused, require
-from tacit.experiment import Experiment
-from tacit.keys import Key
-from tacit.privacy.attacks import FEW_ALARMS, FEWEST_MODELS, attack, lira
-from tacit.privacy.mechanism import Mechanism
+from tacit.experiments.experiment import Experiment
+from tacit.learning.progress import Tell, nobody
+from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.statement import state
-from tacit.sites.envs import World, Worlds
-from tacit.sites.site import Federation
-from tacit.threads import one_thread
-from tacit.watching import Tell, nobody
+from tacit.runtime.keys import Key
+from tacit.runtime.threads import one_thread
+from tacit.sites.environments import World, Worlds
+from tacit.sites.federation import Federation
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tacit.control.policy import Policy
+    from tacit.control.agents.policy import Policy
 
 Marks = NDArray[np.bool_]
 
@@ -100,7 +100,7 @@ class Attacked:
 
 @dataclass(frozen=True, eq=False)
 class Again:
-    """A stage on which what was played is played again (`tacit.control.stages.Stage`)."""
+    """A stage on which what was played is played again (`tacit.control.envs.vector.Stage`)."""
 
     rollout: Rollout
     envs: int = 1
@@ -171,7 +171,7 @@ def played(worlds: Sequence[World], policy: "Policy", task: PPO, key: Key, name:
     Raises:
         InvalidValue: Too few of them end.
     """
-    from tacit.control.stages import open_stage
+    from tacit.control.envs.vector import open_stage
 
     parts, weights, ended, made = list[Rollout](), policy.weights.astype(np.float32), 0, 0
     with open_stage(
@@ -222,7 +222,7 @@ def _trained(task: PPO, start: "Tensor", name: str, pool: Pool, models: int, key
     """Models that have learnt from random halves of a pool, by the task's own algorithm."""
     import torch
 
-    from tacit.control.ppo import learn
+    from tacit.control.ppo.ppo import learn
 
     policy, many = task.model(start), len(pool)
     draws = (key / "half").generator()
@@ -280,7 +280,7 @@ def _alone(privacy: Privacy) -> Privacy:
 
 def _scored(task: PPO, start: "Tensor", site: Attacked, mechanism: Mechanism, key: Key) -> dict[str, Array]:
     """How each model does on each episode of its site, high for members (models, episodes), by each score."""
-    from tacit.control.ppo import remembered
+    from tacit.control.ppo.ppo import remembered
 
     memory = remembered(site.pool.rollout, task)
     rows: dict[str, list[Array]] = {kind: [] for kind in WORDS}

@@ -14,21 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from tacit.aggregation.averaging import Mean
+from tacit.aggregation.mean import Mean
 from tacit.engines.base import work
 from tacit.errors import Refused, require, require_count, require_positive
-from tacit.experiment import Experiment
-from tacit.keys import Key
-from tacit.privacy.mechanism import Mechanism
+from tacit.experiments.experiment import Experiment
+from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.sites.site import Cohort, Federation
-from tacit.sites.tables import Table
-from tacit.survival.grids import OnGrid
-from tacit.threads import one_thread
+from tacit.runtime.keys import Key
+from tacit.runtime.threads import one_thread
+from tacit.sites.federation import Cohort, Federation
+from tacit.sites.table import Table
+from tacit.survival.models.discrete_time import OnGrid
 
 if TYPE_CHECKING:
-    from tacit.batched.perceptron import Layer
+    from tacit.learning.perceptron import Layer
 
 Array = NDArray[np.float64]
 # What is read off this near to the truth, in standard deviations, is the truth: the rest is rounding.

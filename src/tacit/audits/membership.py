@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.audits.curve_membership import judge
+from tacit.audits.membership_statistics import FEW_ALARMS, FEWEST_MODELS, attack, lira, named, roc
+from tacit.audits.tradeoff import power
 from tacit.errors import InvalidValue, Refused, require
-from tacit.experiment import Experiment
-from tacit.functional.membership import judge
+from tacit.experiments.experiment import Experiment
 from tacit.functional.tasks import Boosting
-from tacit.keys import Key
-from tacit.privacy.attacks import FEW_ALARMS, FEWEST_MODELS, attack, lira, named, roc
+from tacit.learning.progress import Tell, nobody
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.privacy.release import Release
-from tacit.privacy.tradeoff import power
-from tacit.privacy.work import layout_of
-from tacit.sites.columns import Columns, Subjects
-from tacit.sites.site import Federation
-from tacit.watching import Tell, nobody
+from tacit.runtime.keys import Key
+from tacit.sites.federation import Federation
+from tacit.sites.vertical import Columns, Subjects
 
 if TYPE_CHECKING:
-    from tacit.run import Run
+    from tacit.runs.run import Run
 
 Array = NDArray[np.float64]
 Marks = NDArray[np.bool_]

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tacit.aggregation.base import Aggregator
 from tacit.audits.canaries import Canaries
-from tacit.audits.planting import canaried
-from tacit.data_books import withhold_results
+from tacit.audits.insertion import canaried
+from tacit.audits.lower_bounds import FEWEST, Bounds, bounds
 from tacit.errors import InvalidValue, Refused, TacitError, require
-from tacit.keys import Key
+from tacit.learning.progress import Tell, nobody
+from tacit.learning.record import Round
 from tacit.privacy import accounting
-from tacit.privacy.audit import FEWEST, Bounds, bounds
-from tacit.privacy.mechanism import Mechanism
+from tacit.privacy.accounting.release import Release, by_subject
+from tacit.privacy.contracts import Combiner, Question, Work
+from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Privacy
-from tacit.privacy.release import Release, by_subject
-from tacit.privacy.work import Combiner, Question, Work
-from tacit.record import Round
-from tacit.watching import Tell, nobody
+from tacit.runs.data_books import withhold_results
+from tacit.runtime.keys import Key
 
 if TYPE_CHECKING:
-    from tacit.experiment import Experiment
-    from tacit.run import Run
-    from tacit.sites.site import Federation
+    from tacit.experiments.experiment import Experiment
+    from tacit.runs.run import Run
+    from tacit.sites.federation import Federation
 
 # How many canaries if nobody says; and how many in all rounds together where sums are taken in secret: each
 # then costs a sum of its own.

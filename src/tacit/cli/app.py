@@ -13,7 +13,7 @@ import click
 import typer
 import typer.core
 
-from tacit.cli import deploy_verbs, output, report_verbs
+from tacit.cli import app_deploy, app_report, output
 from tacit.cli.options import Changes, Debug, Json, Quiet, Trust
 from tacit.errors import shorten
 
@@ -102,9 +102,9 @@ def privacy(
     Beside it stands what other composition theorems would say.
     """
     with output.guarded(json=json, debug=debug):
-        from tacit.cli import commands
+        from tacit.cli.verbs import tools
 
-        answer = commands.price(
+        answer = tools.price(
             epsilon=epsilon,
             noise_multiplier=noise_multiplier,
             delta=delta,
@@ -113,7 +113,7 @@ def privacy(
             relation=relation.value,
             mechanism=mechanism.value,
         )
-        output.document(answer) if json else commands.show_price(answer)
+        output.document(answer) if json else tools.show_price(answer)
 
 
 @app.command()
@@ -130,7 +130,7 @@ def plan(
     And why it would be refused. Touches no data.
     """
     with output.guarded(json=json, debug=debug, trust=trust):
-        from tacit.cli import planning
+        from tacit.cli.verbs import plan as planning
 
         name, made, sentences = planning.plan(file, changes or [])
         output.talk(f"plan of {name}", quiet=quiet)
@@ -149,9 +149,9 @@ def new(
     Never overwrites.
     """
     with output.guarded(json=json, debug=debug):
-        from tacit.cli import commands
+        from tacit.cli.verbs import tools
 
-        written = commands.new(workload.value)
+        written = tools.new(workload.value)
         output.document({"file": str(written)}) if json else output.say(str(written))
         output.talk(f"next: tacit plan {written}, then tacit run {written}", quiet=quiet)
 
@@ -182,7 +182,7 @@ def run(
 ) -> None:
     """Run an experiment; never spends past its budget."""
     with output.guarded(json=json, debug=debug, trust=True):
-        from tacit.cli import running
+        from tacit.cli.verbs import run as running
 
         chosen = [*(changes or []), *([] if engine is None else [f"engine.kind={engine}"])]
         page = port if watch else None
@@ -214,7 +214,7 @@ def tune(
     All of them, and the choice, are paid for together.
     """
     with output.guarded(json=json, debug=debug, trust=True):
-        from tacit.cli import running
+        from tacit.cli.verbs import run as running
 
         done = running.tune(file, changes=changes or [], out=out, resume=resume, quiet=quiet)
         output.document(done.as_dict()) if json else running.show_tuning(done)
@@ -231,11 +231,11 @@ def show(
 ) -> None:
     """The summary of a run; several side by side."""
     with output.guarded(json=json, debug=debug, trust=trust):
-        from tacit.cli import commands
+        from tacit.cli.verbs import tools
 
-        found, text = commands.show(runs)
+        found, text = tools.show(runs)
         output.document({"runs": found}) if json else output.say(text)
-        commands.require_sound(runs)
+        tools.require_sound(runs)
 
 
 @app.command("list")
@@ -247,10 +247,10 @@ def list_choices(
 ) -> None:
     """What there is to choose from, each with one line."""
     with output.guarded(json=json, debug=debug):
-        from tacit.cli import commands
+        from tacit.cli.verbs import tools
 
-        found = commands.listing(what.value)
-        output.document(found) if json else commands.show_listing(found)
+        found = tools.listing(what.value)
+        output.document(found) if json else tools.show_listing(found)
 
 
 @app.command()
@@ -274,33 +274,33 @@ def ledger(
 ) -> None:
     """Every release on a ledger and what it cost up to there."""
     with output.guarded(json=json, debug=debug):
-        from tacit.cli import books, commands
+        from tacit.cli.verbs import data_ledger, tools
 
-        if books.is_data(path):
-            books.show(path, lifetime=lifetime, delta=delta, verify=verify, json=json)
+        if data_ledger.is_data(path):
+            data_ledger.show(path, lifetime=lifetime, delta=delta, verify=verify, json=json)
             return
-        books.require_no_lifetime(path, lifetime)
+        data_ledger.require_no_lifetime(path, lifetime)
         path = path / "ledger.db" if path.is_dir() else path
         if not verify:
-            from tacit.privacy.books import account
+            from tacit.privacy.ledger.view import account
 
             found = account(path, delta)
-            output.document(found) if json else commands.show_account(found)
-            commands.require_sound_ledger(path)
+            output.document(found) if json else tools.show_account(found)
+            tools.require_sound_ledger(path)
             return
-        found = commands.verify(path, delta)
-        output.document(found) if json else commands.show_verification(found)
+        found = tools.verify(path, delta)
+        output.document(found) if json else tools.show_verification(found)
         if not found["valid"]:
             output.talk(f"tacit: ledger {path} does not verify", quiet=quiet)
             raise SystemExit(output.VERIFICATION_FAILED)
 
 
-app.command()(report_verbs.report)
-app.command()(report_verbs.sweep)
-app.command()(report_verbs.audit)
-app.command()(report_verbs.export)
-app.command()(deploy_verbs.deploy)
-app.add_typer(deploy_verbs.site, name="site")
+app.command()(app_report.report)
+app.command()(app_report.sweep)
+app.command()(app_report.audit)
+app.command()(app_report.export)
+app.command()(app_deploy.deploy)
+app.add_typer(app_deploy.site, name="site")
 
 
 def main() -> None:

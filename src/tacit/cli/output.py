@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from tacit import imports
 from tacit.errors import BudgetExhausted, LedgerTampered, TacitError, escape, shorten
-from tacit.refusals import keep_traceback
-from tacit.reports.lines import folded
-from tacit.reports.plain import finite
+from tacit.reports.page.sanitize import finite
 from tacit.reports.text import aligned, labelled
+from tacit.reports.text_tables import folded
+from tacit.runtime import imports
+from tacit.runtime.refusals import keep_traceback
 
 DONE, BUG, BAD_USAGE, BUDGET_REFUSED, VERIFICATION_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 # What we print that is not ASCII, for terminals that have nothing else.

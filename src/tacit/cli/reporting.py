@@ -1,42 +1,152 @@
-"""The verb `report`, and the live page of a run. Heavy imports happen here, after a verb was chosen."""
+"""The report of what a directory remembers: a run, over or not; several; trials, studies, sweeps, audits.
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+Nothing is trained, no record is read, and nothing in the directory changes.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from tacit.cli import output
-from tacit.errors import InvalidFile, InvalidValue
-
-if TYPE_CHECKING:
-    from tacit.experiment import Experiment
-
-DPIA, COMPARISON = "data-protection.html", "comparison.html"
-
-
-def report(runs: Sequence[Path], *, out: Path | None, dpia: bool) -> Path:
-    """Write the report of a run, a comparison of several, or a summary for a data-protection officer."""
-    from tacit import reporting
-    from tacit.directory import REPORT
-    from tacit.reports.writing import require_place, write
-
-    if dpia and len(runs) > 1:
-        raise InvalidValue("--dpia is about one run: name it alone")
-    usual = Path(COMPARISON) if len(runs) > 1 else runs[0] / (DPIA if dpia else REPORT)
-    place = out or usual
-    if out is None and not place.parent.is_dir():
-        raise InvalidFile(f"{runs[0]} is not the directory of a run")
-    require_place(place)
-    page = reporting.data_protection(runs[0]) if dpia else reporting.page(runs)
-    return write(page, place)
+from tacit.errors import InvalidFile, InvalidValue, LedgerError
+from tacit.experiments import attacks, experiment, studies, sweeps
+from tacit.experiments.experiment import Experiment
+from tacit.learning.record import Record
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.contracts import layout_of
+from tacit.privacy.ledger.store import Ledger
+from tacit.privacy.ledger.view import told
+from tacit.privacy.statement import released_in_words
+from tacit.reports import audit
+from tacit.reports.data import Told
+from tacit.reports.page.blocks import Code, Page, Section
+from tacit.runs.directory import AUDIT, ENVIRONMENT, EXPERIMENT, LEDGER, PROVENANCE, Directory, environment
+from tacit.runs.run import Run, is_over
 
 
-@contextmanager
-def watched(asked: "Experiment", place: Path, *, port: int, quiet: bool) -> Generator[None]:
-    """Serve the report of a run on this machine while it goes on."""
-    from tacit import reporting
-    from tacit.live import serving
+def page(paths: Sequence[Path]) -> Page:
+    """The report of a directory, or of several runs side by side.
 
-    with serving(lambda: reporting.now(asked, place), port=port) as live:
-        output.talk(f"watch {live.url}", quiet=quiet)
-        yield
+    Args:
+        paths: The directories.
+
+    Raises:
+        InvalidFile: One of them remembers nothing.
+        InvalidValue: Several, and one of them is not a single run.
+    """
+    if len(paths) == 1:
+        found = loaded(paths[0])
+        return found if isinstance(found, Page) else found.page()
+    runs: dict[str, Told] = {}
+    for name, path in _apart(paths).items():
+        found = loaded(path)
+        if not isinstance(found, Run):
+            raise InvalidValue(f"{path} is not allowed beside others: it must be a single run that is over")
+        runs[name] = found.told()
+    from tacit.reports.comparison import comparison
+
+    return comparison(runs)
+
+
+def loaded(path: Path) -> "Run | Page":
+    """The run that a directory remembers, or the report of what else there is."""
+    if not path.is_dir():
+        raise InvalidFile(f"{path} is not the directory of a run")
+    for kind in (sweeps, studies, attacks):
+        found: Any = kind.load(path)
+        if found is not None:
+            return found.page() if hasattr(found, "page") else _plain(found)
+    directory = Directory(path)
+    if directory.read(EXPERIMENT) is None and directory.read(AUDIT) is not None:
+        # Few directories are audits, and what they are made by takes a while to load.
+        from tacit.audits import load
+
+        alone = load(path)
+        assert alone is not None
+        return alone.page()
+    if directory.read(EXPERIMENT) is not None and not is_over(directory):
+        return under_way(experiment.read(path), path)
+    return experiment.load(path)
+
+
+def data_protection(path: Path) -> Page:
+    """The summary of a run that a data-protection officer can file."""
+    from tacit.reports.dpia import summary
+
+    found = loaded(path)
+    document = found.document if isinstance(found, Page) else found.document()
+    if document.get("kind") != "run":
+        raise InvalidValue(f"{path} is not allowed here: a data-protection summary is about a single run")
+    return summary(document)
+
+
+def now(asked: Experiment, path: Path) -> Page:
+    """The report of a run as it stands: under way, or over."""
+    return experiment.load(path).page() if is_over(Directory(path)) else under_way(asked, path)
+
+
+def under_way(asked: Experiment, path: Path) -> Page:
+    """The report of a run that goes on, or was cut off: what it promises, and what it has come to so far.
+
+    Args:
+        asked: What is run.
+        path: Its directory; it may not be there yet.
+    """
+    from tacit.reports.run import page as run_page
+
+    directory, planned = Directory(path), asked.plan().statement
+    books = directory.file(LEDGER)
+    kept = books if books is not None and books.exists() else None
+    rounds = directory.rounds()
+    known = directory.read_json(PROVENANCE) or {}
+    statement = replace(
+        planned,
+        released=tuple(released_in_words(_released(kept))),
+        public=(*planned.public, *known.get("public", ())),
+        bare=(*planned.bare, *known.get("bare", ())),
+    )
+    return run_page(
+        Told(
+            name=asked.name,
+            task=asked.task.kind,
+            layout=layout_of(asked.task),
+            goal=asked.task.goal,
+            record=Record(rounds=tuple(rounds), chosen=len(rounds), sites=tuple(asked.sites.names or ())),
+            statement=statement,
+            ledger=told(kept, (), planned.delta),
+            text=(directory.read(EXPERIMENT) or b"").decode(),
+            environment=directory.read_json(ENVIRONMENT) or environment(),
+            path=str(path),
+            under_way=True,
+            audit=audit.read(directory.read_json(AUDIT), path),
+        )
+    )
+
+
+def _released(books: Path | None) -> list[Release]:
+    """What a ledger was charged for; nothing, if it is not there or cannot be read."""
+    if books is None:
+        return []
+    with suppress(LedgerError), Ledger(books, mode="read") as ledger:
+        return ledger.releases()
+    return []
+
+
+def _plain(found: Any) -> Page:  # noqa: ANN401
+    """What has no page of its own, as its summary."""
+    return Page(
+        title=found.name,
+        lead=f"What came of {found.name}.",
+        sections=(Section("Result", (Code(found.summary()),)),),
+        document={"schema": 1, "kind": type(found).__name__.lower(), **found.as_dict()},
+    )
+
+
+def _apart(paths: Sequence[Path]) -> dict[str, Path]:
+    """The directories by names that tell them apart: their own, or as they were given."""
+    short = [path.name for path in paths]
+    names = short if len(set(short)) == len(paths) else [str(path) for path in paths]
+    if len(set(names)) < len(paths):
+        raise InvalidValue(f"runs = {', '.join(names)} is not allowed: each may be named once")
+    return dict(zip(names, paths, strict=True))

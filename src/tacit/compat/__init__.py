@@ -2,7 +2,16 @@
 
 from importlib import import_module
 
-_MODULES = {"federated_survival", "functional_regressor", "privacy_manager", "scikit_survival"}
+_MODULES = {
+    "curve_arrays",
+    "export",
+    "federated_survival",
+    "functional_regressor",
+    "privacy_manager",
+    "scikit_survival",
+    "scores",
+    "tracking",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue, require
 from tacit.functional.curves import Curves, curves
-from tacit.functional.forms import understood
+from tacit.functional.curves.forms import understood
 
 Array = NDArray[np.float64]
 Times = ArrayLike | Mapping[str, ArrayLike] | None

@@ -18,21 +18,21 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.compat.curve_arrays import Domains, Reading, Times, by_name, constant, headings, one_each, unsaid
 from tacit.compat.scores import warn_of_score
 from tacit.errors import InvalidValue, require, require_count, require_rate, require_word
+from tacit.functional.boosting.config import RULES, Grid, Recipe
 from tacit.functional.curves import Curves, require_alike
 from tacit.functional.metrics import r2
 from tacit.functional.model import POINTS, Model
-from tacit.functional.recipe import RULES, Grid, Recipe
 from tacit.functional.tasks import Boosting
-from tacit.loop import fit
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.statement import Statement
-from tacit.run import Run
-from tacit.silence import suppress_warnings
-from tacit.sites.columns import ByParty, Columns
+from tacit.runs.run import Run
+from tacit.runs.trainer import fit
+from tacit.runtime.silence import suppress_warnings
+from tacit.sites.vertical import ByParty, Columns
 
 if TYPE_CHECKING:
-    from tacit.functional.boosting import Boosted
-    from tacit.task import Task
+    from tacit.functional.boosting.boost import Boosted
+    from tacit.learning.task import Task
 
 Array = NDArray[np.float64]
 

@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import BudgetExhausted, InvalidValue, require_count, require_positive
-from tacit.keys import Key
-from tacit.privacy import accounting, gaussian, noise, theorems
-from tacit.privacy.ledger import Ledger
-from tacit.privacy.release import Relation, Release
-from tacit.silence import suppress_warnings
+from tacit.privacy import accounting
+from tacit.privacy.accounting import gaussian, theorems
+from tacit.privacy.accounting.release import Relation, Release
+from tacit.privacy.ledger.store import Ledger
+from tacit.privacy.mechanisms import noise
+from tacit.runtime.keys import Key
+from tacit.runtime.silence import suppress_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -223,7 +225,7 @@ class PrivacyManager:
     def _clipped(self, gradients: object) -> NDArray[np.float64]:
         import torch
 
-        from tacit.privacy.clip import clip_rows
+        from tacit.privacy.mechanisms.clip import clip_rows
 
         return clip_rows(torch.from_numpy(_flat(gradients)), self.clip_norm).numpy()
 

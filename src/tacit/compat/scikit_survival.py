@@ -13,15 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.compat.scores import warn_of_score
 from tacit.errors import InvalidValue, require
-from tacit.loop import fit
 from tacit.privacy.policy import Open, Privacy
-from tacit.run import Run
-from tacit.silence import suppress_warnings
-from tacit.sites.site import Federation
-from tacit.sites.tables import Table, from_arrays
-from tacit.survival.learner import SurvivalLearner
+from tacit.runs.run import Run
+from tacit.runs.trainer import fit
+from tacit.runtime.silence import suppress_warnings
+from tacit.sites.federation import Federation
+from tacit.sites.table import Table, from_arrays
 from tacit.survival.metrics import harrell
-from tacit.survival.models import GridModel
+from tacit.survival.models.learner import SurvivalLearner
+from tacit.survival.models.prediction import GridModel
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,13 +1,15 @@
-"""AGENTS IN WORLDS: policies that sites learn together, each in worlds with physics of its own.
+"""ACTING: policies that sites learn together, each in environments of its own.
 
-tasks         what is learnt: PPO as a task of the one loop; recipe: how; sensing, judging: what it may need
-ppo           the algorithm on one page; kernels, layers: its gradients, compiled; networks: the weights
-stages        the environments of a site, opened for a round; spaces, openings: what can be played at all
-lander        a compiled LunarLander: lander_physics and what it is made of, lander_stage to train in it
-policy        what to act with; stable_baselines (opcodes, torch_archive): its zips; films
-evaluation    how good an agent is; playing, landings: episodes; statistics: intervals
-history       what happened, as plain arrays; archive: how a run keeps it
-figures       learning curves, regimes, prices; rounds: clusters; maps: weights; tables: what they need
+tasks              PPO as a task of the one loop; observation_stats: scaling that all sites share
+networks, rollout  actor and critic in one flat vector; what an agent has lived through
+kernels, layers    acting, judging and one pass of learning, compiled
+sources, remote    environments from an experiment file; environments that sites hold elsewhere
+history, archive   episodes and weights along the way, and how a run keeps them
+ppo/               the algorithm on one page, its options, critic warm-up
+envs/              spaces, checks, vectorised stepping, episodes
+lander/            a compiled LunarLander
+agents/            policies, evaluation, statistics of returns, files of Stable-Baselines3
+figures/           learning curves, returns by scenario, clusters, maps of weights
 
 Names below are loaded on first use.
 """
@@ -24,7 +26,24 @@ __all__ = ["PPO"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "evaluation", "figures", "networks", "policy", "ppo", "rollout", "stages", "statistics"]
+    return [
+        *__all__,
+        "agents",
+        "archive",
+        "envs",
+        "figures",
+        "history",
+        "kernels",
+        "lander",
+        "layers",
+        "networks",
+        "observation_stats",
+        "ppo",
+        "remote",
+        "rollout",
+        "sources",
+        "tasks",
+    ]
 
 
 def __getattr__(name: str) -> object:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tacit.control.history import History
-from tacit.record import Round
+from tacit.learning.record import Round
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit import files
 from tacit.errors import InvalidFile, require, require_count, require_word
+from tacit.runtime import files
 
 if TYPE_CHECKING:
     import pandas as pd

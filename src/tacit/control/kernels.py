@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.compiled import compiled, compiled_fast
 from tacit.control.layers import backward, block, count, critic_of, forward
 from tacit.control.layers import work_for as work_for
+from tacit.runtime.jit import compiled, compiled_fast
 
 Floats = NDArray[np.float32]
 Whole = NDArray[np.int64]

@@ -6,7 +6,7 @@ One network at a time: `sizes` are its widths from inputs to outputs, `weights` 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.compiled import compiled, compiled_fast
+from tacit.runtime.jit import compiled, compiled_fast
 
 Floats = NDArray[np.float32]
 Whole = NDArray[np.int64]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import require, require_count, require_weights
-from tacit.limits import MOST_WIDTH
+from tacit.runtime.limits import MOST_WIDTH
 
 Array = NDArray[np.float64]
 Layers = list[tuple[Array, Array]]

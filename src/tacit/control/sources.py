@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from tacit.control.tasks import PPO
 from tacit.errors import choices, require, require_count
-from tacit.limits import MOST_STEPS
-from tacit.privacy.work import Layout
-from tacit.record import described
-from tacit.sites.envs import Physics, Variants, World, Worlds
+from tacit.learning.record import described
+from tacit.privacy.contracts import Layout
+from tacit.runtime.limits import MOST_STEPS
+from tacit.sites.environments import Physics, Variants, World, Worlds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Gymnasium:
         return task.sized(*self._spaces(sites))
 
     def _spaces(self, sites: Variants) -> tuple[int, int]:
-        from tacit.control.openings import alike
+        from tacit.control.envs.checks import alike
 
         trained: dict[str, list[World]] = {}
         for world in sites.extremes(self.base):

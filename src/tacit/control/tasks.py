@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.control.networks import Shape
-from tacit.control.recipe import Recipe
-from tacit.control.sensing import Sensing
+from tacit.control.observation_stats import Sensing
+from tacit.control.ppo.config import Recipe
 from tacit.errors import (
     InvalidValue,
     Refused,
@@ -27,24 +27,24 @@ from tacit.errors import (
     require_positive,
     require_word,
 )
-from tacit.keys import Key
-from tacit.limits import MOST_ENVS, MOST_STEPS
-from tacit.privacy.mechanism import Mechanism
+from tacit.learning.record import Round, identity_of
+from tacit.learning.task import Goal, Updates
+from tacit.privacy.contracts import Groups, Layout
+from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.privacy.work import Groups, Layout
-from tacit.record import Round, identity_of
-from tacit.sites.envs import Scenes, World, Worlds
-from tacit.sites.site import Cohort, Federation
-from tacit.task import Goal, Updates
-from tacit.threads import cores, one_thread
+from tacit.runtime.keys import Key
+from tacit.runtime.limits import MOST_ENVS, MOST_STEPS
+from tacit.runtime.threads import cores, one_thread
+from tacit.sites.environments import Scenes, World, Worlds
+from tacit.sites.federation import Cohort, Federation
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tacit.control.policy import Policy
+    from tacit.control.agents.policy import Policy
     from tacit.control.rollout import Episodes
-    from tacit.reports.blocks import Figure
+    from tacit.reports.page.blocks import Figure
 
 Array = NDArray[np.float64]
 # What is told of a site's training episodes.
@@ -210,7 +210,7 @@ class PPO(Recipe):
             InvalidValue: A world cannot be opened, is unlike others, or shows what is no number.
         """
         assert isinstance(federation, Worlds), "the loop has looked"
-        from tacit.control.openings import alike
+        from tacit.control.envs.checks import alike
 
         held = {f"site {name}": worlds for name, worlds in federation.holdings.items()}
         judged = federation.held_out.worlds if isinstance(federation.held_out, Scenes) else ()
@@ -241,7 +241,7 @@ class PPO(Recipe):
         return torch.from_numpy(self.shape.start(key.generator())[: self.width])
 
     def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """How far each site moves the weights by playing in its worlds (`tacit.task.Task.train`)."""
+        """How far each site moves the weights by playing in its worlds (`tacit.learning.task.Task.train`)."""
         import torch
 
         starts = np.broadcast_to(state.numpy(), (len(cohort), self.width))
@@ -262,8 +262,8 @@ class PPO(Recipe):
 
     def _learnt(self, start: Array, worlds: Sequence[World], name: str, key: Key) -> "tuple[Array, Episodes]":
         """The weights that a site has after its round, of those that are shared, and its episodes."""
-        from tacit.control.ppo import learn
-        from tacit.control.stages import open_stage
+        from tacit.control.envs.vector import open_stage
+        from tacit.control.ppo.ppo import learn
 
         generator, many = key.generator(), len(worlds)
         center, scale = self._lens
@@ -316,7 +316,7 @@ class PPO(Recipe):
         return self._scored([models[model] for _, model in rows], held_out.take([row for row, _ in rows]))
 
     def _scored(self, policies: "list[Policy]", scenes: Scenes) -> dict[str, float]:
-        from tacit.control.evaluation import evaluate, summarised
+        from tacit.control.agents.evaluation import evaluate, summarised
 
         played = evaluate(policies, scenes, physics="gymnasium" if scenes.final else "own")
         found = summarised(played, scenes, Key(scenes.seed) / "bootstrap")
@@ -326,7 +326,7 @@ class PPO(Recipe):
 
     def losses(self, state: "Tensor", table: Any) -> Array:  # noqa: ANN401
         """What episodes in the worlds of one site cost; for sites that pick the model that suits them."""
-        from tacit.control.evaluation import evaluate
+        from tacit.control.agents.evaluation import evaluate
 
         worlds = tuple(table)
         scenes = Scenes(worlds, np.array([""] * len(worlds)), episodes=TRIED, final=False)
@@ -334,7 +334,7 @@ class PPO(Recipe):
 
     def model(self, state: "Tensor") -> "Policy":
         """The agent."""
-        from tacit.control.policy import Policy
+        from tacit.control.agents.policy import Policy
 
         center, scale = self._lens
         env = None if self.env is None else World(self.env)
@@ -344,7 +344,7 @@ class PPO(Recipe):
         self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
     ) -> "list[Figure]":
         """The figures of a report: how agents learnt, and what they come to in each world."""
-        from tacit.control.pictures import pictures
+        from tacit.control.figures.report import pictures
 
         return pictures(self, state, rounds, read)
 

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tacit import files
 from tacit.errors import InvalidFile, require, require_count
+from tacit.runtime import files
 
 # A rehearsal, and the coordinator's own programs, go by these.
 HERE = ("localhost", "127.0.0.1")

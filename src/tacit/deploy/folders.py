@@ -22,7 +22,7 @@ from tacit.deploy import certificates, readmes, units
 # Folders that were handed out call these by the names that they have here.
 from tacit.deploy.renewal import renew_certificate as renew_certificate
 from tacit.deploy.renewal import renew_keys as renew_keys
-from tacit.deploy.sitefile import (
+from tacit.deploy.site.config import (
     COORDINATOR_FILE,
     IDENTITY,
     SITE_FILE,
@@ -31,8 +31,8 @@ from tacit.deploy.sitefile import (
     SiteFile,
     keep_secret,
 )
-from tacit.deploy.sitetext import site_text
-from tacit.engines.wire import COORDINATOR
+from tacit.deploy.site.config_text import site_text
+from tacit.engines.messages import COORDINATOR
 from tacit.errors import InvalidFile, Refused, require, require_count
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ Licensed under the Apache License, Version 2.0: https://www.apache.org/licenses/
 APP = {
     "__init__.py": '"""An experiment of Tacit, as Flower carries it."""\n',
     "server.py": '"""The coordinator\'s side."""\n\n'
-    "from tacit.deploy.coordinator import coordinate\n"
-    "from tacit.engines.flower import server_app\n\n"
+    "from tacit.deploy.coordinator.run import coordinate\n"
+    "from tacit.engines.flower.nodes import server_app\n\n"
     "app = server_app(coordinate)\n",
     "client.py": '"""The node\'s side."""\n\n'
-    "from tacit.engines.flower import client_app\n\n"
+    "from tacit.engines.flower.nodes import client_app\n\n"
     "app = client_app()\n",
 }
 

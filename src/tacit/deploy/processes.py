@@ -18,8 +18,8 @@ from types import FrameType
 from typing import Any
 
 from tacit.deploy.folders import Command, commands
-from tacit.deploy.sitefile import DOOR
-from tacit.engines.door import listening
+from tacit.deploy.site.config import DOOR
+from tacit.engines.flower.socket import listening
 from tacit.errors import InvalidValue, TacitError
 
 # How long programs may take to end when asked to, before they are made to, in seconds.

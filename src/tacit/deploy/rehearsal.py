@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.deploy import folders
-from tacit.deploy.coordinator import own_place
-from tacit.deploy.handover import handed_over
+from tacit.deploy.coordinator.launch import started
+from tacit.deploy.coordinator.run import own_place
+from tacit.deploy.coordinator.split import handed_over
 from tacit.deploy.processes import free_port, running
-from tacit.deploy.sitefile import Limits
-from tacit.deploy.starting import started
+from tacit.deploy.site.config import Limits
 from tacit.errors import InvalidValue, Refused, require_count, require_extra
-from tacit.experiment import Experiment, read
+from tacit.experiments.experiment import Experiment, read
 from tacit.privacy.policy import Open
-from tacit.reading import Table
+from tacit.runtime.tables import Table
 from tacit.sites.splits import COORDINATOR, Dealt
 
 if TYPE_CHECKING:
-    from tacit.loop import Callback
-    from tacit.run import Run
-    from tacit.sites.site import Federation
+    from tacit.runs.run import Run
+    from tacit.runs.trainer import Callback
+    from tacit.sites.federation import Federation
 
 HERE = "127.0.0.1"
 # How many sites are started unless somebody asks for more: each is two programs with everything they load.
@@ -170,8 +170,8 @@ def here(experiment: Experiment, sites: int | None, told: Callable[[str], None])
 
 def charged(path: Path | None) -> list[dict[str, Any]]:
     """What a run has charged, in order: releases alone, without when and under which ticket and plan."""
-    from tacit.directory import LEDGER
-    from tacit.privacy.ledger import Ledger
+    from tacit.privacy.ledger.store import Ledger
+    from tacit.runs.directory import LEDGER
 
     if path is None:
         return []

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import tomli_w
 
-from tacit import files
 from tacit.deploy import certificates
-from tacit.deploy.sitefile import ENTROPY, IDENTITY, LEDGER, SITE_FILE, CoordinatorFile, SiteFile
+from tacit.deploy.site.config import ENTROPY, IDENTITY, LEDGER, SITE_FILE, CoordinatorFile, SiteFile
 from tacit.errors import InvalidFile, Refused
-from tacit.limits import LONGEST_FILE
+from tacit.runtime import files
+from tacit.runtime.limits import LONGEST_FILE
 
 
 def renew_certificate(coordinator: str | Path, authority: str | Path, days: int = 365) -> str:

@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
-from tacit.keys import Key
-from tacit.privacy.mechanism import Mechanism
-from tacit.silence import suppress_warnings
-from tacit.sites.site import Cohort, Federation
-from tacit.task import Trains, Updates
+from tacit.learning.task import Trains, Updates
+from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.keys import Key
+from tacit.runtime.silence import suppress_warnings
+from tacit.sites.federation import Cohort, Federation
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tacit.privacy.blind import BlindSites
+    from tacit.privacy.mechanisms.secure_sum import BlindSites
 
 
 class Engine(Protocol):
@@ -45,9 +45,9 @@ def seen(updates: Updates, mechanism: Mechanism) -> Updates:
     if mechanism.groups(updates.names) is None:
         return updates
     # Only a server that is blind needs cryptography.
-    from tacit.engines.blinding import blinded
-    from tacit.engines.products import multiplied
-    from tacit.privacy.blind_products import BlindProducts
+    from tacit.engines.secure.local_gram import multiplied
+    from tacit.engines.secure.local_sum import blinded
+    from tacit.privacy.mechanisms.secure_gram import BlindProducts
 
     if isinstance(mechanism, BlindProducts):
         return multiplied(updates, mechanism)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from tacit.engines.base import seen, work
-from tacit.keys import Key
-from tacit.privacy.mechanism import Mechanism
-from tacit.sites.site import Federation
-from tacit.task import Trains, Updates
-from tacit.threads import one_thread
+from tacit.learning.task import Trains, Updates
+from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.keys import Key
+from tacit.runtime.threads import one_thread
+from tacit.sites.federation import Federation
 
 if TYPE_CHECKING:
     from torch import Tensor

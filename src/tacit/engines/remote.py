@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import msgspec
 
-from tacit.engines.counting import NumberOfRecords
-from tacit.engines.flower import Flower
-from tacit.engines.packed import Packed
-from tacit.engines.wire import (
+from tacit.engines.adaptive_clipping import Packed
+from tacit.engines.flower.nodes import Flower
+from tacit.engines.messages import (
     COORDINATOR,
     Exchange,
     Letter,
@@ -25,12 +24,13 @@ from tacit.engines.wire import (
     packed,
     sealed,
 )
+from tacit.engines.record_count import NumberOfRecords
 from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
-from tacit.keys import Key
-from tacit.privacy.mechanism import Mechanism
-from tacit.record import Fault
-from tacit.sites.site import Federation
-from tacit.task import Trains, Updates
+from tacit.learning.record import Fault
+from tacit.learning.task import Trains, Updates
+from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.keys import Key
+from tacit.sites.federation import Federation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +51,7 @@ class Declined(Silence):
 
 def asking(work: object) -> Asking:
     """The name of work, by what it has to offer."""
-    from tacit.aggregation.clusters import Choosing
+    from tacit.aggregation.defence.clustering import Choosing
 
     if isinstance(work, NumberOfRecords):
         return "count"
@@ -148,7 +148,7 @@ class Remote(Flower):
             return Updates((), state.new_zeros((0, width)))
         asked = {name: self._asked(task, federation, state, place, key) for place, name in enumerate(names)}
         if mechanism.groups(names) is not None:
-            from tacit.engines.unseen import unseen
+            from tacit.engines.secure.round import unseen
 
             return unseen(self, asked, names, width, mechanism)
         answers = self.ask({name: ("work", *parts) for name, parts in asked.items()})

@@ -19,7 +19,21 @@ __all__ = ["Boosting", "FunctionalRegressor"]  # pyright: ignore[reportUnsupport
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "curves", "data", "figures", "membership", "metrics", "solver", "sources"]
+    return [
+        *__all__,
+        "boosting",
+        "clip_radius",
+        "clip_radius_query",
+        "config",
+        "curves",
+        "data",
+        "figures",
+        "fitting",
+        "metrics",
+        "model",
+        "solver",
+        "tasks",
+    ]
 
 
 def __getattr__(name: str) -> object:

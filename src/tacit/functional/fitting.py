@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.functional.basis import Frame
-from tacit.functional.boosting import Boosted, boost
-from tacit.functional.choices import Choices
-from tacit.functional.evidence import of_moments, of_sums
-from tacit.functional.folds import Sums, folded
+from tacit.functional.boosting.boost import Boosted, boost
+from tacit.functional.boosting.debias import of_moments, of_sums
+from tacit.functional.boosting.folds import Sums, folded
+from tacit.functional.config import Choices
+from tacit.functional.curves.basis import Frame
 from tacit.functional.metrics import BYTES
 from tacit.functional.model import Model, none_moved
-from tacit.keys import Key
-from tacit.privacy.columns import split
+from tacit.privacy.mechanisms.vertical import split
+from tacit.runtime.keys import Key
 
 if TYPE_CHECKING:
     from tacit.functional.curves import Curves

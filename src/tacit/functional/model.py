@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue, require_word
-from tacit.functional.basis import Frame
-from tacit.functional.boosting import Boosted
+from tacit.functional.boosting.boost import Boosted
 from tacit.functional.curves import Curves, curves
+from tacit.functional.curves.basis import Frame
 from tacit.functional.metrics import scores
-from tacit.privacy.columns import clipped
+from tacit.privacy.mechanisms.vertical import clipped
 
 if TYPE_CHECKING:
     import pandas as pd

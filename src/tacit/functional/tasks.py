@@ -14,37 +14,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_word
-from tacit.functional.blocks import products
-from tacit.functional.choices import FEW, FEW_Y, Choices
-from tacit.functional.folds import NOISY_FOLDS, length, packed, unpacked
-from tacit.functional.held import Agreed
-from tacit.functional.lengths import Lengths
-from tacit.keys import Key
-from tacit.privacy.blind_products import unfolded
-from tacit.privacy.columns import (
+from tacit.functional.boosting.folds import NOISY_FOLDS, length, packed, unpacked
+from tacit.functional.clip_radius_query import Lengths
+from tacit.functional.config import FEW, FEW_Y, Choices
+from tacit.functional.curves.blocks import products
+from tacit.functional.data.remote import Agreed
+from tacit.learning.record import identity_of
+from tacit.learning.task import Goal, Updates
+from tacit.privacy.contracts import Groups, Layout
+from tacit.privacy.mechanisms.base import Mechanism, Unprotected
+from tacit.privacy.mechanisms.secure_gram import unfolded
+from tacit.privacy.mechanisms.vertical import (
     MOST_ADDED,
     ColumnsApart,
     ColumnsBlind,
     ColumnsTogether,
     require_radius,
 )
-from tacit.privacy.mechanism import Mechanism, Unprotected
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.privacy.work import Groups, Layout
-from tacit.record import identity_of
-from tacit.sites.columns import Columns, Subjects
-from tacit.sites.site import Cohort, Federation
-from tacit.task import Goal, Updates
-from tacit.threads import one_thread
+from tacit.runtime.keys import Key
+from tacit.runtime.threads import one_thread
+from tacit.sites.federation import Cohort, Federation
+from tacit.sites.vertical import Columns, Subjects
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.functional.curves import Curves
     from tacit.functional.model import Model
-    from tacit.record import Round
-    from tacit.reports.blocks import Figure
+    from tacit.learning.record import Round
+    from tacit.reports.page.blocks import Figure
 
 Array = NDArray[np.float64]
 # Which share of curves a bought radius leaves as they are.
@@ -290,7 +290,7 @@ class Boosting(Choices):
         self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
     ) -> "list[Figure]":
         """The figures of a report: surfaces, the path of boosting, and where it stopped."""
-        from tacit.functional.pictures import pictures
+        from tacit.functional.figures.report import pictures
 
         return pictures(self, state, rounds, read)
 

@@ -3,9 +3,18 @@
 from importlib import import_module
 
 _MODULES = {
-    "accounting", "adaptive", "attacks", "audit", "clip", "ledger", "mechanism", "noise",
-    "plan", "policy", "release", "selection", "statement", "theorems", "tradeoff",
-}  # fmt: skip
+    "accounting",
+    "contracts",
+    "ledger",
+    "mechanisms",
+    "plan",
+    "policy",
+    "provenance",
+    "snr",
+    "solve_site_level",
+    "solve_vertical",
+    "statement",
+}
 
 
 def __getattr__(name: str) -> object:

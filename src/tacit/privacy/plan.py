@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tacit.markup import facts
 from tacit.privacy import accounting
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.contracts import Combiner, Question, Work, exempt, promised
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.release import Release
-from tacit.privacy.signal import Signal, cautions, signal
+from tacit.privacy.snr import Signal, cautions, signal
 from tacit.privacy.statement import Statement, state
-from tacit.privacy.work import Combiner, Question, Work, exempt, promised
+from tacit.runtime.markup import facts
 
 # Above this, a promise says little to the person it protects.
 WEAK_EPSILON = 10.0

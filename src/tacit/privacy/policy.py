@@ -19,10 +19,9 @@ from tacit.errors import (
     require_rate,
     require_word,
 )
-from tacit.limits import LEAST_RATE
 from tacit.privacy.accounting import calibrate, require_delta
-from tacit.privacy.release import Law, Relation, Release, Sampled, Unit
-from tacit.privacy.work import (
+from tacit.privacy.accounting.release import Law, Relation, Release, Sampled, Unit
+from tacit.privacy.contracts import (
     Combiner,
     Question,
     Work,
@@ -31,10 +30,11 @@ from tacit.privacy.work import (
     name_of,
     require_public,
 )
+from tacit.runtime.limits import LEAST_RATE
 
 if TYPE_CHECKING:
-    from tacit.privacy.mechanism import Counting, Mechanism
-    from tacit.privacy.vertical import ColumnWork
+    from tacit.privacy.mechanisms.base import Counting, Mechanism
+    from tacit.privacy.solve_vertical import ColumnWork
 
 # What part of epsilon the number of records may cost, where it has to be bought.
 COUNT_SHARE = 0.02
@@ -139,7 +139,7 @@ class Privacy:
         require_count("steps", task.steps)
         require_rate("sample", task.sample, LEAST_RATE)
         if layout_of(task) == "columns":
-            from tacit.privacy.vertical import protect
+            from tacit.privacy.solve_vertical import protect
 
             return protect(self, cast("ColumnWork", task), list(federation), rounds, questions)
         require_public(aggregation.weights, federation)
@@ -150,14 +150,14 @@ class Privacy:
         if self.unit == "record":
             return self._protect_records(task, rounds, records, questions)
         # To a site, a question is one round more.
-        from tacit.privacy.sitewise import protect as protect_sites
+        from tacit.privacy.solve_site_level import protect as protect_sites
 
         return protect_sites(self, federation, aggregation, rounds, sampling, len(questions))
 
     def asking(self, question: Question, mechanism: "Mechanism") -> "Mechanism":
         """The mechanism of a question, whose part `solve` has kept back, beside that of the rounds."""
-        from tacit.privacy.mechanism import NORMS, ProtectedRecords
-        from tacit.privacy.vertical import asking
+        from tacit.privacy.mechanisms.base import NORMS, ProtectedRecords
+        from tacit.privacy.solve_vertical import asking
 
         if layout_of(question) == "columns":
             return asking(self, question)
@@ -175,7 +175,7 @@ class Privacy:
     def _protect_records(
         self, task: Work, rounds: int, records: int | None, questions: Sequence[Question]
     ) -> "Mechanism":
-        from tacit.privacy.mechanism import ProtectedRecords
+        from tacit.privacy.mechanisms.base import ProtectedRecords
 
         self._require_steps_of_records(task)
         # In a risk group one record can turn a clipped sum into its opposite: twice the bound, unless the
@@ -225,7 +225,7 @@ class Privacy:
 
     def _counting(self) -> "Counting":
         """How the number of records is bought: for a share of epsilon, or with the noise that was given."""
-        from tacit.privacy.mechanism import Counting
+        from tacit.privacy.mechanisms.base import Counting
 
         if self.epsilon is None:
             assert self.noise_multiplier is not None
@@ -255,7 +255,7 @@ class Privacy:
 
     def _beside(self, questions: Sequence[Question], counts: "Counting | None") -> tuple[Release, ...]:
         """What is released about the records of a site beside its training steps."""
-        from tacit.privacy.mechanism import Unprotected
+        from tacit.privacy.mechanisms.base import Unprotected
 
         # A question is answered by its own mechanism, whatever that of the rounds is.
         asked = [self.asking(part, Unprotected()).release(0, ["site"]) for part in questions]
@@ -316,7 +316,7 @@ class Open:
         watched: bool = False,
     ) -> "Mechanism":
         """The mechanism that does nothing."""
-        from tacit.privacy.mechanism import Unprotected
+        from tacit.privacy.mechanisms.base import Unprotected
 
         require_count("rounds", rounds)
         weights = getattr(aggregation, "weights", None)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tacit.markup import facts
 from tacit.privacy import accounting
-from tacit.privacy.all_runs import AllRuns
+from tacit.privacy.accounting.release import Law, Relation, Release, Unit, View, by_subject, in_any_round
+from tacit.privacy.ledger.total import AllRuns
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.release import Law, Relation, Release, Unit, View, by_subject, in_any_round
+from tacit.runtime.markup import facts
 
 if TYPE_CHECKING:
-    from tacit.privacy.ledger import Ledger
+    from tacit.privacy.ledger.store import Ledger
 
 FOLLOWED = ("in the same sums, how many updates were shorter than their bounds",)
 NOT_PROTECTED = (

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tacit.reports.blocks import Block, Figure, Grid, Page, Section, Text
-from tacit.reports.document import SCHEMA, Told, document, score_name
-from tacit.reports.overlays import frontier, overlay
-from tacit.reports.run_page import price, with_ends
+from tacit.reports.data import SCHEMA, Told, document, score_name
+from tacit.reports.page.blocks import Block, Figure, Grid, Page, Section, Text
+from tacit.reports.plots.overlay import frontier, overlay
+from tacit.reports.run import price, with_ends
 
 ADDED = (
     "Each run has a price of its own, as if there were no other. Runs on the same people add up, and so does "

@@ -8,10 +8,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tacit.privacy import all_runs
+from tacit.privacy.ledger import total as all_runs
 from tacit.privacy.statement import share
-from tacit.reports import audited
-from tacit.reports.assessed import (
+from tacit.reports import audit
+from tacit.reports.data import score_name
+from tacit.reports.page.blocks import Block, Code, Facts, Folded, Grid, Items, Page, Section, Text
+from tacit.reports.risks import (
     BLANK,
     chosen,
     conclusions,
@@ -21,9 +23,7 @@ from tacit.reports.assessed import (
     promised,
     risks,
 )
-from tacit.reports.blocks import Block, Code, Facts, Folded, Grid, Items, Page, Section, Text
-from tacit.reports.document import score_name
-from tacit.reports.run_page import releases, tone
+from tacit.reports.run import releases, tone
 
 # Where a factor is too large to mean anything.
 MOST = 20.0
@@ -65,7 +65,7 @@ def summary(document: Mapping[str, Any]) -> Page:
     """The data-protection summary of a run.
 
     Args:
-        document: The run, as `tacit.reports.document` has it.
+        document: The run, as `tacit.reports.data` has it.
     """
     stops = _stops(document)
     return Page(
@@ -115,7 +115,7 @@ def _stops(document: Mapping[str, Any]) -> list[str]:
     found = [] if promised(document["promise"]) else [NOBODY]
     if document["ledger"].get("valid") is False:
         found.append("The ledger does not verify: nothing that is said here of the price is proven.")
-    if document.get("audit") is not None and audited.verdict(document["audit"])[0] == "stop":
+    if document.get("audit") is not None and audit.verdict(document["audit"])[0] == "stop":
         found.append("An audit found the promise broken: nobody may count on it.")
     if document.get("under_way"):
         found.append("The run is not over: what is said here was planned, or is so for now.")

@@ -5,9 +5,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from tacit.record import Round
-from tacit.reports.lines import cells, plain, shortened
+from tacit.learning.record import Round
 from tacit.reports.text import Watcher, told
+from tacit.reports.text_tables import cells, plain, shortened
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Protocol, TextIO
 
-from tacit.privacy import all_runs
-from tacit.record import Round
-from tacit.reports.lines import BROKEN, WIDTH, across, aligned, fitted, folded, labelled, plain
+from tacit.learning.record import Round
+from tacit.privacy.ledger import total
+from tacit.reports.text_tables import BROKEN, WIDTH, across, aligned, fitted, folded, labelled, plain
 
 __all__ = ["BROKEN", "NAMES", "Watcher", "aligned", "header_of", "labelled", "line", "number", "progress"]
 __all__ += ["scored", "scores", "side_by_side", "summary", "told"]
@@ -82,7 +82,7 @@ def header_of(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     ended = str(run["rounds"]) + (f", ended early: {run['stopped']}" if run["stopped"] else "")
     head = [("run", run["name"]), ("task", run["task"]), ("rounds", ended), ("privacy", spent)]
     if promise.get("all_runs") is not None:
-        head.append(("all runs", all_runs.in_words(promise["all_runs"]).partition(": ")[2].rstrip(".")))
+        head.append(("all runs", total.in_words(promise["all_runs"]).partition(": ")[2].rstrip(".")))
     if run["chosen"] != run["rounds"]:
         head.append(("model", f"of round {run['chosen']}"))
     head += [(f"model {number}", ", ".join(names)) for number, names in _members(run.get("clusters", {}))]

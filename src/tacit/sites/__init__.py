@@ -2,7 +2,17 @@
 
 from importlib import import_module
 
-_MODULES = {"sampling", "site", "splits", "tables"}
+_MODULES = {
+    "encoding",
+    "environments",
+    "federation",
+    "remote",
+    "sampling",
+    "splits",
+    "table",
+    "table_files",
+    "vertical",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tacit.errors import require, require_count
-from tacit.keys import Key
+from tacit.runtime.keys import Key
 
 
 @dataclass(frozen=True, kw_only=True)

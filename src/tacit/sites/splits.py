@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_count
-from tacit.keys import Key
-from tacit.limits import MOST_SITES
-from tacit.sites.site import FEWEST_RECORDS
-from tacit.sites.tables import Records, Table
+from tacit.runtime.keys import Key
+from tacit.runtime.limits import MOST_SITES
+from tacit.sites.federation import FEWEST_RECORDS
+from tacit.sites.table import Records, Table
 
 Integers = NDArray[np.int64]
 # What the machine is called that sites on machines of their own talk to.

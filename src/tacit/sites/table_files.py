@@ -10,9 +10,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tacit import files
 from tacit.errors import InvalidFile, TacitError, quote
-from tacit.limits import LONGEST_LINE, LONGEST_TABLE, MOST_COLUMNS, MOST_NUMBERS, MOST_RECORDS
+from tacit.runtime import files
+from tacit.runtime.limits import LONGEST_LINE, LONGEST_TABLE, MOST_COLUMNS, MOST_NUMBERS, MOST_RECORDS
 
 if TYPE_CHECKING:
     import pandas as pd

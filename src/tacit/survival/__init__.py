@@ -14,8 +14,18 @@ from tacit.survival.tasks import PoissonPH as PoissonPH
 __all__ = ["CoxCC", "CoxPH", "CoxTime", "DeepHit", "DeepSurv", "LogisticHazard", "PCHazard", "PoissonPH"]
 
 _MODULES = {
-    "augment", "data", "figures", "losses", "metrics", "models", "sources", "statistics", "targets", "tasks",
-}  # fmt: skip
+    "augment",
+    "data",
+    "figures",
+    "life_table",
+    "metrics",
+    "models",
+    "partial_effects",
+    "private_sums",
+    "statistics",
+    "targets",
+    "tasks",
+}
 
 
 def __getattr__(name: str) -> object:

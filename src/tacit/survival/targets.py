@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_count, require_positive
-from tacit.limits import MOST_CUTS
 from tacit.privacy.provenance import Provenance
-from tacit.sites.site import Federation
-from tacit.sites.tables import Table
+from tacit.runtime.limits import MOST_CUTS
+from tacit.sites.federation import Federation
+from tacit.sites.table import Table
 
 Array = NDArray[np.float64]
 

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.survival.grids import DeepHit as DeepHit
-from tacit.survival.grids import LogisticHazard as LogisticHazard
-from tacit.survival.grids import PCHazard as PCHazard
-from tacit.survival.grids import PoissonPH as PoissonPH
-from tacit.survival.learner import SurvivalLearner
-from tacit.survival.newton_task import Cox as Cox
-from tacit.survival.relative import CoxCC as CoxCC
-from tacit.survival.relative import CoxPH as CoxPH
-from tacit.survival.relative import CoxTime as CoxTime
-from tacit.survival.relative import DeepSurv as DeepSurv
-from tacit.survival.tabulated import KaplanMeier as KaplanMeier
+from tacit.survival.models.cox import CoxCC as CoxCC
+from tacit.survival.models.cox import CoxPH as CoxPH
+from tacit.survival.models.cox import CoxTime as CoxTime
+from tacit.survival.models.cox import DeepSurv as DeepSurv
+from tacit.survival.models.discrete_time import DeepHit as DeepHit
+from tacit.survival.models.discrete_time import LogisticHazard as LogisticHazard
+from tacit.survival.models.discrete_time import PCHazard as PCHazard
+from tacit.survival.models.discrete_time import PoissonPH as PoissonPH
+from tacit.survival.models.learner import SurvivalLearner
+from tacit.survival.statistics.cox_task import Cox as Cox
+from tacit.survival.statistics.kaplan_meier_task import KaplanMeier as KaplanMeier
 
 LEARNERS: Mapping[str, type[SurvivalLearner]] = {
     task.kind: task

@@ -4,12 +4,12 @@ Secure aggregation after Bonawitz and others (2017), in the variant for a server
 hidden under masks that cancel in the sum; masks of sites that drop out are recovered from shares, as long as
 enough sites stay. In the order in which they build on one another:
 
-    session       what everybody knows before: who, when, how wide, how many must stay
-    sealing       keys, signatures, sealed envelopes, masks: the only door to `cryptography`
-    shamir        a secret in shares
-    messages      what is sent, as bytes
-    member        the side of a site; coordinator: the side of the server
-    sums          both in this process
+    session   what everybody knows before: who, when, how wide, how many must stay
+    sealing   keys, signatures, sealed envelopes, masks: the only door to `cryptography`
+    shamir    a secret in shares
+    messages  what is sent, as bytes
+    member    the side of a site; coordinator: the side of the server
+    sums      both in this process
 
 What it does not do: it hides vectors, not sums. What a sum gives away of one site is a matter of noise. Nor
 does anybody notice a site whose vector is nonsense. A site that lies can stop a sum or spoil it; it learns

@@ -36,7 +36,7 @@ from tacit.aggregation.secure.sealing import (
 from tacit.aggregation.secure.session import STAGES, Session, Stage, side
 from tacit.aggregation.secure.shamir import Joiner
 from tacit.errors import SecureAggregationFailed, require
-from tacit.record import Fault, Reason
+from tacit.learning.record import Fault, Reason
 
 # What sites have answered, by name; pairs may come one at a time, so that not all need be in memory.
 Replies = Mapping[str, bytes] | Iterable[tuple[str, bytes]]

@@ -45,7 +45,7 @@ from tacit.aggregation.secure.sealing import (
 from tacit.aggregation.secure.session import Session
 from tacit.aggregation.secure.sums import secure_sum
 from tacit.errors import SecureAggregationFailed, require, require_count
-from tacit.privacy.blind_products import place, shares_of
+from tacit.privacy.mechanisms.secure_gram import place, shares_of
 
 Stage = Literal["offer", "deal", "open", "share"]
 STAGES: tuple[Stage, ...] = ("offer", "deal", "open", "share")

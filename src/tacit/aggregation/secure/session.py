@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Literal
 
 from tacit.errors import require, require_count
-from tacit.privacy.blind import FEWEST, MOST, honest, threshold
+from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, honest, threshold
 
 Stage = Literal["offer", "share", "mask", "agree", "reveal"]
 STAGES: tuple[Stage, ...] = ("offer", "share", "mask", "agree", "reveal")

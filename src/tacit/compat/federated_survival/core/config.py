@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tacit.errors import between, require, require_count, require_positive, require_rate, require_word
-from tacit.privacy.release import require_delta
+from tacit.privacy.accounting.release import require_delta
 
 MODELS = ("PC-Hazard", "LogisticHazard", "DeepHit", "DeepSurv", "CoxPH", "CoxTime", "CoxCC")
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "elu")

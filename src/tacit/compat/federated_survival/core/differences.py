@@ -9,8 +9,8 @@ from tacit.compat.federated_survival.core.translation import (
     GROUP,
     protects_records,
 )
-from tacit.sites.site import Federation
-from tacit.survival.augment import FEWEST_EVENTS, FEWEST_RECORDS
+from tacit.sites.federation import Federation
+from tacit.survival.augment.synthetic import FEWEST_EVENTS, FEWEST_RECORDS
 
 # An option and what is said about it. It is warned of where the option was chosen; `ALWAYS`, or never ("").
 Said = tuple[str, str]

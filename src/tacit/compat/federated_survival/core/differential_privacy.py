@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from tacit.compat.federated_survival.explained import explain
 from tacit.errors import BudgetExhausted, Refused, require, require_count, require_positive, require_word
-from tacit.keys import Key
-from tacit.privacy import accounting, noise
-from tacit.privacy.ledger import Ledger
-from tacit.privacy.mechanism import NORMS, NoiseLaw
-from tacit.privacy.release import Release, clipped_release
-from tacit.privacy.selection import Selection
-from tacit.silence import suppress_warnings
+from tacit.privacy import accounting
+from tacit.privacy.accounting.release import Release, clipped_release
+from tacit.privacy.ledger.store import Ledger
+from tacit.privacy.mechanisms import noise
+from tacit.privacy.mechanisms.base import NORMS, NoiseLaw
+from tacit.privacy.mechanisms.selection import Selection
+from tacit.runtime.keys import Key
+from tacit.runtime.silence import suppress_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -261,7 +262,7 @@ class DifferentialPrivacy:
     def _clip(self, model: "nn.Module", law: NoiseLaw) -> float:
         import torch
 
-        from tacit.privacy.clip import clip_rows, lengths
+        from tacit.privacy.mechanisms.clip import clip_rows, lengths
 
         parts = _gradients(model)
         flat = torch.cat([part.detach().double().reshape(-1) for part in parts])

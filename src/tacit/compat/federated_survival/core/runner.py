@@ -18,18 +18,18 @@ from tacit.compat.federated_survival.core.translation import Translation, transl
 from tacit.compat.federated_survival.data.loader import require_outcomes
 from tacit.compat.federated_survival.explained import explain, seed_of
 from tacit.errors import InvalidValue, require, require_word
-from tacit.loop import fit
+from tacit.learning.task import Task
 from tacit.reports.text import progress
-from tacit.run import Run
-from tacit.sites.site import Federation
-from tacit.sites.tables import Table, from_arrays
-from tacit.task import Task
+from tacit.runs.run import Run
+from tacit.runs.trainer import fit
+from tacit.sites.federation import Federation
+from tacit.sites.table import Table, from_arrays
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-    from tacit.survival.models import GridModel
+    from tacit.survival.models.prediction import GridModel
 
 Results = dict[str, list[float]]
 SERIES = ("train_Cindex", "train_IBS", "test_Cindex", "test_IBS")

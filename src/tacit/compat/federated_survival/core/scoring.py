@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from tacit.keys import Key
-from tacit.privacy.mechanism import Unprotected
+from tacit.learning.task import Goal, Task
+from tacit.privacy.mechanisms.base import Unprotected
 from tacit.privacy.provenance import Provenance
-from tacit.sites.site import Federation
-from tacit.sites.tables import Table
+from tacit.runtime.keys import Key
+from tacit.sites.federation import Federation
+from tacit.sites.table import Table
 from tacit.survival.metrics import antolini, integrated_brier
-from tacit.survival.models import GridModel, RelativeModel
-from tacit.task import Goal, Task
+from tacit.survival.models.prediction import GridModel, RelativeModel
 
 if TYPE_CHECKING:
     from torch import Tensor

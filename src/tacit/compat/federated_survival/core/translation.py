@@ -10,22 +10,22 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tacit import survival
-from tacit.aggregation.averaging import Mean
+from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Adam, Plain, ServerStep
 from tacit.compat.federated_survival.core.config import FSAConfig
 from tacit.errors import InvalidValue, Refused
+from tacit.learning.task import Task
 from tacit.privacy import accounting
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.questions import questions
+from tacit.runs.queries import questions
+from tacit.runs.stopping import Stopping
+from tacit.sites.federation import Federation
 from tacit.sites.sampling import Fixed, Poisson, Sampling
-from tacit.sites.site import Federation
-from tacit.stopping import Stopping
-from tacit.task import Task
 
 if TYPE_CHECKING:
-    from tacit.privacy.mechanism import Mechanism
-    from tacit.survival.augment import MVAEC, MVAES
+    from tacit.privacy.mechanisms.base import Mechanism
+    from tacit.survival.augment.synthetic import MVAEC, MVAES
 
 TASKS = {
     "PC-Hazard": "PCHazard",
@@ -185,7 +185,7 @@ def _server(config: FSAConfig) -> ServerStep:
 
 
 def _augmentation(config: FSAConfig, aug_method: str) -> "MVAEC | MVAES":
-    from tacit.survival.augment import MVAEC, MVAES
+    from tacit.survival.augment.synthetic import MVAEC, MVAES
 
     kind = {"MVAEC": MVAEC, "MVAES": MVAES}[aug_method]
     return kind(

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from tacit.compat.federated_survival.data.loader import require_outcomes
 from tacit.compat.federated_survival.explained import seed_of
 from tacit.errors import between, require, require_count, require_word
-from tacit.keys import Key
+from tacit.runtime.keys import Key
 from tacit.sites.splits import Dealt, Dirichlet, Iid, NonIid, TimeNonIid, held_apart
-from tacit.sites.tables import Table, from_frame
+from tacit.sites.table import Table, from_frame
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -1,0 +1,1 @@
+"""Byzantine attacks: model poisoning and data poisoning, to rehearse against."""

@@ -1,0 +1,89 @@
+"""What every attack is: some sites that lie, about their records or in what they send.
+
+Liars know everything: each other, the honest updates and the rule that combines them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.aggregation.base import Aggregator, rows_of
+from tacit.errors import require, require_count
+from tacit.learning.task import Updates
+from tacit.runtime.keys import Key
+from tacit.sites.federation import Federation
+
+Array = NDArray[np.float64]
+# What becomes of the aggregate when all liars send a vector, or one each.
+Outcome = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """Sites that lie.
+
+    Args:
+        liars: How many sites lie.
+    """
+
+    liars: int
+    kind: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        require_count("liars", self.liars)
+
+    def names(self, sites: Sequence[str], key: Key) -> tuple[str, ...]:
+        """Which of these sites lie, the same ones whenever the key is the same."""
+        allowed = f"fewer than the {len(sites)} sites: somebody has to be honest"
+        require(self.liars < len(sites), "liars", self.liars, allowed)
+        drawn = (key / "liars").generator().permutation(len(sites))[: self.liars]
+        ordered = sorted(sites)
+        return tuple(sorted(ordered[int(place)] for place in drawn))
+
+    def poisoned(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
+        """The federation as the liars have changed their own records; held-out records stay."""
+        return federation
+
+    def sent(self, updates: Updates, liars: Sequence[str], aggregation: Aggregator, key: Key) -> Updates:
+        """What the server gets in a round.
+
+        Args:
+            updates: What everybody would have sent, the liars included; stays as it is.
+            liars: Who lies, whether drawn in this round or not.
+            aggregation: The rule that combines what is sent; an attack that adapts tries it.
+            key: What draws repeat by; rounds and sites are told apart here.
+        """
+        rows, order = rows_of(updates)
+        values = rows.astype(np.float64)
+        lying = np.isin(np.array(updates.names, dtype=np.str_)[order], list(liars))
+        # Updates that are broken are not aggregated: liars know that too.
+        honest = ~lying & np.isfinite(values).all(axis=1)
+        if not lying.any() or not honest.any():
+            return updates
+
+        def told(lie: Array) -> Updates:
+            matrix = updates.matrix.detach().clone()
+            matrix[order[lying]] = matrix.new_tensor(np.broadcast_to(lie, (int(lying.sum()), rows.shape[1])))
+            return Updates(updates.names, matrix, updates.round)
+
+        def outcome(lie: Array) -> Array:
+            kept = order[lying | honest]
+            names = tuple(updates.names[int(place)] for place in kept)
+            seen = Updates(names, told(lie).matrix[kept], updates.round)
+            return aggregation(seen).detach().numpy().astype(np.float64)
+
+        return told(self.lies(values[lying], values[honest], outcome, key / "lies" / updates.round))
+
+    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+        """What the liars of a round send: one vector for all, or one row each.
+
+        Args:
+            own: What they would have sent (liars, coordinates), in the order of their names.
+            honest: What the others send.
+            outcome: What the aggregate becomes if this is sent.
+            key: The key of the round.
+        """
+        return own

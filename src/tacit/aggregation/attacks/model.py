@@ -1,0 +1,330 @@
+"""What liars send: attacks to rehearse with, so that a rule is known to stand them before a real one comes.
+
+Each says what liars do to their records before the first round, or what they send instead of their updates.
+Nothing here protects anybody, and no run but a rehearsal takes one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from tacit.aggregation.attacks.base import Array, Attack, Outcome
+from tacit.aggregation.attacks.data import changed, flipped, triggered
+from tacit.errors import (
+    TooFewSites,
+    between,
+    require,
+    require_positive,
+    require_rate,
+    require_word,
+)
+from tacit.runtime.keys import Key
+from tacit.sites.federation import Federation
+from tacit.sites.table import Table
+
+# How strong an adaptive attack may be; it takes the strength that does most harm.
+SCALES = (0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignFlip(Attack):
+    """Each liar sends its own update the wrong way round.
+
+    Args:
+        liars: How many sites lie.
+        scale: How much longer it makes it.
+    """
+
+    scale: float = 1.0
+    kind: ClassVar[str] = "sign-flip"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("scale", self.scale)
+
+    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+        """Minus the own updates."""
+        return -self.scale * own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling(Attack):
+    """All liars send a multiple of the honest mean, far too long, to drown everybody else.
+
+    Args:
+        liars: How many sites lie.
+        factor: The multiple; below 0 it undoes what the others learn.
+    """
+
+    factor: float = -10.0
+    kind: ClassVar[str] = "scaling"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(between(self.factor, -np.inf, np.inf), "factor", self.factor, "a finite number")
+
+    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+        """A multiple of the honest mean."""
+        return self.factor * honest.mean(axis=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianNoise(Attack):
+    """Each liar sends noise instead of an update.
+
+    Args:
+        liars: How many sites lie.
+        scale: How long it is, in lengths of a typical honest update.
+    """
+
+    scale: float = 10.0
+    kind: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("scale", self.scale)
+
+    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+        """Normal draws."""
+        # The root of the mean square of all honest numbers: the length of a row over the root of the width.
+        typical = float(np.sqrt(np.mean(honest**2))) if honest.size else 0.0
+        return self.scale * typical * (key / "noise").generator().standard_normal(own.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelFlip(Attack):
+    """Liars train on records whose outcomes are mirrored: the shortest time becomes the longest."""
+
+    kind: ClassVar[str] = "label-flip"
+
+    def poisoned(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
+        """The liars' targets mirrored between their smallest and largest."""
+        return changed(federation, liars, flipped)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alie(Attack):
+    """A little is enough (Baruch and others 2019): liars hide inside the spread of the honest updates.
+
+    Args:
+        liars: How many sites lie.
+        deviations: How many deviations they are off, coordinate by coordinate; as the paper has it by
+            default, so many that some honest sites are farther off. That is none at all for very few liars.
+    """
+
+    deviations: float | None = None
+    kind: ClassVar[str] = "alie"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.deviations is not None:
+            require_positive("deviations", self.deviations)
+
+    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+        """The honest mean, less some deviations."""
+        away = hiding(len(own), len(honest)) if self.deviations is None else self.deviations
+        return honest.mean(axis=0) - away * honest.std(axis=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InnerProduct(Attack):
+    """Fall of empires (Xie and others 2019): liars send the honest mean the wrong way round.
+
+    Args:
+        liars: How many sites lie.
+        strength: How much longer they make it; short ones are hard to tell from honest ones.
+    """
+
+    strength: float = 1.0
+    kind: ClassVar[str] = "inner-product"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive("strength", self.strength)
+
+    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+        """Minus the honest mean."""
+        return -self.strength * honest.mean(axis=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mimic(Attack):
+    """All liars copy one honest site, the one farthest out where honest sites differ most, so that it counts
+    many times (Karimireddy and others 2022).
+    """  # noqa: D205
+
+    kind: ClassVar[str] = "mimic"
+
+    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+        """The update of the honest site that is farthest out along the first principal direction."""
+        apart = honest - honest.mean(axis=0)
+        # The last eigenvector of the Gram matrix holds the places along that direction, up to a factor.
+        places = np.abs(np.linalg.eigh(apart @ apart.T)[1][:, -1])
+        return honest[int(places.argmax())]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backdoor(Attack):
+    """Liars teach that records with a trigger have the best outcome, and make their updates long enough to
+    replace the model (Bagdasaryan and others 2020).
+
+    Args:
+        liars: How many sites lie.
+        column: The feature that is the trigger; the first one by default.
+        value: What it is set to.
+        share: What part of the liars' records get it; the others keep the model good elsewhere.
+        boost: How much longer the liars make their updates; by default the sites of a round over its liars.
+    """  # noqa: D205
+
+    column: str | None = None
+    value: float = 10.0
+    share: float = 0.5
+    boost: float | None = None
+    kind: ClassVar[str] = "backdoor"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(between(self.value, -np.inf, np.inf), "value", self.value, "a finite number")
+        require_rate("share", self.share)
+        if self.boost is not None:
+            require_positive("boost", self.boost)
+
+    def poisoned(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
+        """Some of the liars' records with the trigger, and the best outcome that the liar knows."""
+        draws = (key / "trigger").generator()
+        marks = {name: draws.random(len(federation.records_of(name))) < self.share for name in sorted(liars)}
+
+        def taught(table: Table, name: str) -> Table:
+            return triggered(table, self.place(table), self.value, marks[name], rewarded=True)
+
+        return changed(federation, liars, taught)
+
+    def triggered(self, table: Table) -> Table:
+        """The records with the trigger and their own outcomes: what a model with the backdoor falls for."""
+        everybody = np.ones(len(table), dtype=np.bool_)
+        return triggered(table, self.place(table), self.value, everybody, rewarded=False)
+
+    def place(self, table: Table) -> int:
+        """Which feature is the trigger."""
+        if self.column is None:
+            return 0
+        require_word("column", self.column, table.columns)
+        return table.columns.index(self.column)
+
+    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+        """The own updates, so long that their mean outweighs everybody."""
+        boost = (len(own) + len(honest)) / len(own) if self.boost is None else self.boost
+        return boost * own
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveAlie(Attack):
+    """A little is enough, as many deviations off as drag the aggregate farthest under the rule in use."""
+
+    kind: ClassVar[str] = "adaptive-alie"
+
+    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+        """The lie that moves the aggregate farthest the way it points."""
+        mean, spread = honest.mean(axis=0), honest.std(axis=0)
+        tries = [mean - scale * spread for scale in SCALES]
+        return worst(tries, outcome, lambda combined: float((mean - combined) @ spread), own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveInnerProduct(Attack):
+    """Minus the honest mean, as long as turns the aggregate round most under the rule in use."""
+
+    kind: ClassVar[str] = "adaptive-inner-product"
+
+    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+        """The lie after which the aggregate points away from the honest mean most."""
+        mean = honest.mean(axis=0)
+        tries = [-scale * mean for scale in SCALES]
+        return worst(tries, outcome, lambda combined: -float(combined @ mean), own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinMax(Attack):
+    """Liars go as far off the honest mean as the two honest sites that differ most are from each other
+    (Shejwalkar and Houmansadr 2021).
+
+    Args:
+        liars: How many sites lie.
+        direction: Which way they go: against the `deviation` of each coordinate, against the `mean`, or
+            against its `sign`.
+    """  # noqa: D205
+
+    direction: Literal["deviation", "mean", "sign"] = "deviation"
+    kind: ClassVar[str] = "min-max"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_word("direction", self.direction, ("deviation", "mean", "sign"))
+
+    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+        """The lie that is just not farther from any honest update than they are from each other."""
+        mean = honest.mean(axis=0)
+        towards = self.against(honest)
+        return mean + self.reach(honest - mean, towards) * towards
+
+    def against(self, honest: Array) -> Array:
+        """The direction, of length 1; nowhere where honest updates leave no choice."""
+        mean = honest.mean(axis=0)
+        ways = {"deviation": honest.std(axis=0), "mean": mean, "sign": np.sign(mean)}
+        length = float(np.linalg.norm(ways[self.direction]))
+        return -ways[self.direction] / length if length else np.zeros_like(mean)
+
+    def reach(self, apart: Array, towards: Array) -> float:
+        """How far they can go; `apart` are the honest updates about their mean."""
+        squares = (apart**2).sum(axis=1)
+        widest = float((squares[:, None] + squares - 2 * apart @ apart.T).max())
+        # |r u - a|^2 <= widest for each a: the smallest of the larger roots in r.
+        along = apart @ towards
+        return float((along + np.sqrt(np.maximum(along**2 + widest - squares, 0))).min())
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinSum(MinMax):
+    """As min-max, by the sum of squared distances to all honest updates: closer in, and harder to see.
+
+    Args:
+        liars: How many sites lie.
+        direction: As in min-max.
+    """
+
+    kind: ClassVar[str] = "min-sum"
+
+    def reach(self, apart: Array, towards: Array) -> float:
+        """How far they can go; `apart` are the honest updates about their mean."""
+        # Sums over sites that are centred: n r^2 + sum |a|^2 <= the largest n |a|^2 + sum |a|^2.
+        return float(np.sqrt((apart**2).sum(axis=1).max()))
+
+
+ATTACKS: Mapping[str, type[Attack]] = {
+    attack.kind: attack
+    for attack in (
+        SignFlip, Scaling, GaussianNoise, LabelFlip, Alie, InnerProduct, Mimic, Backdoor, AdaptiveAlie,
+        AdaptiveInnerProduct, MinMax, MinSum,
+    )
+}  # fmt: skip
+
+
+def hiding(liars: int, honest: int) -> float:
+    """How many deviations off the mean so many liars can be and still have enough honest sites beyond them.
+
+    With s = floor(n / 2 + 1) - liars supporters to win over, it is the quantile of (honest - s) / honest.
+    """
+    supporters = max((liars + honest) // 2 + 1 - liars, 1)
+    share = (honest - supporters) / honest
+    return max(NormalDist().inv_cdf(share), 0.0) if share > 0 else 0.0
+
+
+def worst(tries: Sequence[Array], outcome: Outcome, harm: Callable[[Array], float], own: Array) -> Array:
+    """The lie that does most harm; the truth where the rule takes nothing, since too few sites came."""
+    try:
+        return max(tries, key=lambda lie: harm(outcome(lie)))
+    except TooFewSites:
+        return own

@@ -1,0 +1,1 @@
+"""Quarantine of suspicious sites, and clustered federated learning."""

@@ -1,0 +1,389 @@
+"""Several models for one federation: sites that learn alike share one.
+
+Which model a site belongs to is chosen by the site, or found by the server in what has left the sites: that
+is post-processing and costs nothing. What the server finds is as good as what it sees; where much noise was
+added, groups cannot be told apart.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from tacit.aggregation.base import rows_of
+from tacit.aggregation.defence.kmeans import Array, Labels, directed, matched, outvoted, squared
+from tacit.aggregation.defence.kmeans import adjusted_rand as adjusted_rand
+from tacit.aggregation.defence.kmeans import agreement as agreement
+from tacit.aggregation.defence.kmeans import kmeans as kmeans
+from tacit.errors import require, require_count, require_word
+from tacit.learning.record import Fault
+from tacit.learning.task import Task, Updates
+from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.keys import Key
+from tacit.runtime.limits import MOST_ROUNDS, MOST_SITES
+from tacit.sites.federation import Cohort
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+By = Literal["loss", "direction", "weights", "site"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clusters:
+    """How sites are told apart.
+
+    All models are the same before the first round, and what the sites make of them tells the sites apart.
+    Models that are drawn apart instead mostly leave one of them without a site for good.
+
+    Args:
+        count: How many models there are; left out where every site has its own.
+        by: `loss`: each site picks the model that fits its own records best, once models differ (IFCA, Ghosh
+            and others 2020); a pick is taken from private records. `direction`: by where a site is going.
+            `weights`: by where it has come to, that is, k-means of the trained models. `site`: every site has
+            a model of its own for good, and learns from nobody.
+        warm: For how many rounds there is one model for all first, by `direction` or `weights`. What sites
+            made of it in all these rounds tells them apart once, and for good.
+    """
+
+    count: int | None = None
+    by: By = "loss"
+    warm: int = 0
+    kind: ClassVar[str] = "clusters"
+
+    def __post_init__(self) -> None:
+        if self.count is None:
+            require(self.by == "site", "count", "nothing", 'a whole number of at least 2, unless by = "site"')
+        else:
+            require_count("count", self.count, MOST_SITES)
+            require(self.count >= 2, "count", self.count, "at least 2: one model needs no clusters")
+        require_word("by", self.by, get_args(By))
+        if self.warm != 0:
+            require_count("warm", self.warm, MOST_ROUNDS)
+        useful = self.warm == 0 or self.by in ("direction", "weights")
+        require(useful, "warm", self.warm, f'0, or left out, with by = "{self.by}"')
+
+    @property
+    def models(self) -> int:
+        """How many models there are; known once it is settled."""
+        assert self.count is not None
+        return self.count
+
+    @property
+    def fewest(self) -> int:
+        """How many models there are at least, whoever the sites are."""
+        return 2 if self.count is None else self.count
+
+    def check(self, names: Sequence[str]) -> None:
+        """Refuse a federation with fewer sites than models, or other than as many where each has its own."""
+        sites = f"{len(names)}, the number of sites"
+        if self.by == "site":
+            require(len(names) >= 2, "[clusters] by", self.by, "left out where there is one site")
+            allowed = f'{sites}, or left out, with by = "site"'
+            require(self.count in (None, len(names)), "[clusters] count", self.count, allowed)
+        else:
+            require(self.models <= len(names), "[clusters] count", self.count, f"at most {sites}")
+
+    def settled(self, names: Sequence[str]) -> "Clusters":
+        """This with the number of models known, for a federation of these sites."""
+        self.check(names)
+        return replace(self, count=len(names)) if self.count is None else self
+
+    def started(self, state: "Tensor") -> "Tensor":
+        """The models before the first round (count, coordinates), all the same."""
+        return state.expand(self.models, -1).clone()
+
+    def begun(self, names: Sequence[str]) -> dict[str, int]:
+        """Which model each site of a federation belongs to before the first round, if it does to any."""
+        if self.by == "site":
+            return {name: place for place, name in enumerate(names)}
+        return dict.fromkeys(names, 0) if self.warm else {}
+
+    def handed(self, models: "Tensor", standing: Mapping[str, int], names: Sequence[str]) -> "Tensor":
+        """What each of these sites starts a round from (sites, coordinates): its model.
+
+        Args:
+            models: The models (count, coordinates).
+            standing: Which model each site belongs to. One that is not in there starts from the mean of all
+                models, so that its first update says where it belongs.
+            names: The sites.
+        """
+        import torch
+
+        middle = models.mean(dim=0)
+        rows = [models[standing[name]] if name in standing else middle for name in names]
+        return torch.stack(rows) if rows else models[:0]
+
+    def parted(self, updates: Updates) -> tuple[Updates, dict[str, int], tuple[Fault, ...]]:
+        """What `Choosing` sent, taken apart: updates, the choice of each site, and choices that are none.
+
+        A site whose choice names no model is left out of the round.
+        """
+        choices = {name: float(row[0]) for name, row in zip(updates.names, updates.matrix, strict=True)}
+        valid = {name: int(given) for name, given in choices.items() if given in range(self.models)}
+        kept = [place for place, name in enumerate(updates.names) if name in valid]
+        faults = tuple(
+            Fault(
+                site=name, reason="schema", detail=f"model {given:g} came, 0 to {self.models - 1} are there"
+            )
+            for name, given in choices.items()
+            if name not in valid
+        )
+        return replace(updates, names=tuple(valid), matrix=updates.matrix[kept, 1:]), valid, faults
+
+    def regrouped(
+        self,
+        updates: Updates,
+        handed: "Tensor",
+        models: "Tensor",
+        before: Mapping[str, int],
+        key: Key,
+        f: int = 0,
+        trails: "Trails | None" = None,
+    ) -> dict[str, int]:
+        """Which model each site belongs to, after a round; models keep their numbers as far as they can.
+
+        A site that did not come keeps its model, and counts as being where that is: those who came are not
+        spread over models that belong to others.
+
+        Args:
+            updates: What the sites sent, noise included.
+            handed: What each of them started from (sites, coordinates).
+            models: The models before this round (count, coordinates).
+            before: Which model each site belonged to; by `loss`, which it chose.
+            key: What the draws of the search repeat by.
+            f: How many liars there may be: so few sites are no group of their own.
+            trails: What is remembered of the rounds with one model for all, if there were some: then who has
+                a model stays with it.
+        """
+        if not updates.names or self.by == "site":
+            return dict(before)
+        if trails is not None:
+            return trails.joined(updates, before) if before else trails.groups(self.models, key, f)
+        if self.by == "loss" and len(np.unique(models.numpy(), axis=0)) == self.models:
+            return dict(before)
+        places = _Places.of(updates, handed, models, before)
+        found = outvoted(places.seen(self.by), self.models, key, f)
+        labels = matched(found, places.reached, places.models)
+        came = dict(zip(places.names, labels.tolist(), strict=True))
+        return {**before, **{name: came[name] for name in updates.names}}
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """Each site picks the model that fits its own records best, and trains that one (IFCA).
+
+    A pick is taken from private records without protection: this is for runs without a promise.
+
+    Args:
+        task: What is learnt.
+        count: How many models there are.
+    """
+
+    task: Task
+    count: int
+
+    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """What each site makes of the model it picks, and before that the number of the model.
+
+        Args:
+            state: The models (count, coordinates), or one after the other in one vector.
+            cohort: The sites.
+            mechanism: What may leave a record.
+            key: The key of the round.
+
+        Returns:
+            One row for each site (sites, 1 + coordinates); `Clusters.parted` takes them apart.
+        """
+        import torch
+
+        models = state.reshape(self.count, -1)
+        held = cohort.holdings or [cohort.records_of(position) for position in range(len(cohort))]
+        picked = [self._picked(models, own) for own in held]
+        updates = self.task.train(models[picked], cohort, mechanism, key)
+        column = updates.matrix.new_tensor(picked).unsqueeze(1)
+        return replace(updates, matrix=torch.cat([column, updates.matrix], dim=1))
+
+    def _picked(self, models: "Tensor", own: Any) -> int:  # noqa: ANN401
+        """The model with the smallest mean loss; of several, the first."""
+        # A model that has come to nothing is nobody's best.
+        with np.errstate(over="ignore", invalid="ignore"):
+            losses = [self.task.losses(model, own) for model in models]
+        means = np.nan_to_num([loss.mean() if loss.size else 0.0 for loss in losses], nan=np.inf)
+        return int(means.argmin())
+
+
+@dataclass(frozen=True, eq=False)
+class Trails:
+    """What the server remembers of each site from the rounds with one model for all.
+
+    One round says little about where a site is going. What is the same in all rounds adds up, and chance does
+    not.
+
+    Args:
+        by: By `direction`, a trail is the sum of a site's updates, each seen from the middle of those that
+            came with it and at length 1; by `weights`, it is where the site came to when it last came.
+        names: The sites of the federation.
+        rows: Their trails (sites, coordinates); not a number where a site has never come.
+    """
+
+    by: By
+    names: tuple[str, ...]
+    rows: Array
+
+    def followed(self, updates: Updates, handed: "Tensor", f: int = 0) -> "Trails":
+        """The trails after a round.
+
+        Args:
+            updates: What the sites sent, noise included.
+            handed: What each of them started from (sites, coordinates).
+            f: How many liars there may be: they do not say where the middle is.
+        """
+        if not updates.names:
+            return self
+        names, moved, order = _sorted(updates)
+        came = [self.names.index(name) for name in names]
+        rows = self.rows.copy()
+        if self.by == "weights":
+            rows[came] = handed.numpy()[order] + moved
+        else:
+            # Every round counts alike: those of long updates would drown all others.
+            rows[came] = np.where(np.isnan(rows[came]), 0.0, rows[came]) + _unit(moved - _middle(moved, f))
+        return replace(self, rows=rows)
+
+    def groups(self, count: int, key: Key, f: int = 0) -> dict[str, int]:
+        """The group of each site that has come, by what its trail is like; see `Clusters.regrouped`."""
+        known = self._known
+        if not len(known):
+            return {}
+        labels = outvoted(self._points(known), count, key, f)
+        return {self.names[place]: int(label) for place, label in zip(known, labels, strict=True)}
+
+    def joined(self, updates: Updates, before: Mapping[str, int]) -> dict[str, int]:
+        """Which model each site belongs to: one that is new, to those whose trails are most like its update.
+
+        Args:
+            updates: What the sites sent.
+            before: Which model each site belonged to.
+        """
+        names, moved, _ = _sorted(updates)
+        own = np.array([before.get(name, -1) for name in names])
+        if (own >= 0).all():
+            return dict(before)
+        known = np.array([place for place in self._known if self.names[place] in before], dtype=np.intp)
+        points, labels = self._points(known), np.array([before[self.names[place]] for place in known])
+        numbers = np.unique(labels)
+        centres = _means(points, labels, numbers)
+        away = moved[own < 0]
+        if np.isin(numbers, own).all():
+            # The middle is that of all groups: seen from those of one group, anybody would be of another.
+            away = away - _means(moved, own, numbers).mean(axis=0)
+        if self.by == "direction":
+            away, centres = (_unit(part) for part in (away, centres))
+        nearest = numbers[squared(away, centres).argmin(axis=1)].tolist()
+        late = [name for name in names if name not in before]
+        return {**before, **dict(zip(late, nearest, strict=True))}
+
+    @property
+    def _known(self) -> Labels:
+        """The places of the sites that have come."""
+        return np.flatnonzero(~np.isnan(self.rows).any(axis=1))
+
+    def _points(self, places: Labels) -> Array:
+        """What these sites are told apart by."""
+        rows = self.rows[places]
+        return directed(rows) if self.by == "direction" else rows - rows.mean(axis=0)
+
+
+def _sorted(updates: Updates) -> tuple[list[str], Array, Labels]:
+    """The sites by name, what each sent, and which of the given rows that is: sums keep one order."""
+    rows, order = rows_of(updates)
+    return [updates.names[int(place)] for place in order], rows.astype(np.float64), order
+
+
+def _middle(rows: Array, f: int) -> Array:
+    """The mean of all rows, without the f largest and the f smallest numbers of each column."""
+    if f == 0 or len(rows) <= 2 * f:
+        return rows.mean(axis=0)
+    return np.sort(rows, axis=0)[f : len(rows) - f].mean(axis=0)
+
+
+def _means(rows: Array, labels: Labels, numbers: Labels) -> Array:
+    """The mean of the rows of each of these groups."""
+    return np.stack([rows[labels == number].mean(axis=0) for number in numbers])
+
+
+def _unit(rows: Array) -> Array:
+    """The rows at length 1; what has no length stays."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where each site stands after a round, sorted by name; rows are sites.
+
+    Args:
+        names: Those who came and those who did not, but have a model.
+        start: Where each started the round.
+        moved: How far each came.
+        models: The models before the round.
+    """
+
+    names: tuple[str, ...]
+    start: Array
+    moved: Array
+    models: Array
+
+    @staticmethod
+    def of(updates: Updates, handed: "Tensor", models: "Tensor", before: Mapping[str, int]) -> "_Places":
+        rows = {name: place for place, name in enumerate(updates.names)}
+        here, moved = (
+            np.asarray(part.detach().numpy(), dtype=np.float64) for part in (handed, updates.matrix)
+        )
+        own = np.asarray(models.detach().numpy(), dtype=np.float64)
+        allowed = f"{own.shape[1]} finite numbers for each of {len(rows)} sites, as for the models"
+        for name, part in (("updates", moved), ("handed", here)):
+            fits = part.shape == (len(rows), own.shape[1]) and bool(np.isfinite(part).all())
+            require(fits, name, f"an array {part.shape}", allowed)
+        names = tuple(sorted({*rows, *before}))
+        still = np.zeros(own.shape[1])
+        start = np.stack([here[rows[name]] if name in rows else own[before[name]] for name in names])
+        way = np.stack([moved[rows[name]] if name in rows else still for name in names])
+        return _Places(names, start, way, own)
+
+    @property
+    def reached(self) -> Array:
+        """The model that each site has made."""
+        return self.start + self.moved
+
+    def seen(self, by: By) -> Array:
+        """What sites are told apart by (sites, coordinates)."""
+        return self._going() if by == "direction" else self.reached
+
+    def _going(self) -> Array:
+        """Where each site is going, seen from the middle of all models, at length 1 or below.
+
+        Sites that share a model differ by their updates alone. Once models differ, updates are about
+        different points: a site is seen where it stands, and its update is drawn out towards the next model,
+        so that one that moves away from its group is noticed, however short its steps. Where noise makes
+        updates longer than that, they stay as they are. A site that stands in the middle and hardly moves has
+        no direction: it stays short, as a direction of its own would be chance.
+        """
+        middle = self.models.mean(axis=0)
+        way = self.start - middle + self._stretch() * self.moved
+        return directed(way)
+
+    def _stretch(self) -> float:
+        """How much longer than they are updates are taken to be.
+
+        A step that is chance goes one part in the root of the number of coordinates towards another model; it
+        must not get anywhere near the half of the way.
+        """
+        steps, between = np.linalg.norm(self.moved, axis=1), squared(self.models, self.models)
+        if not steps.any() or not between.any():
+            return 1.0
+        half = float(np.sqrt(between[between > 0].min())) / 2
+        usual = float(np.median(steps[steps > 0]))
+        return max(1.0, half / usual * min(2.0, np.sqrt(self.moved.shape[1]) / 6))

@@ -1,0 +1,105 @@
+"""The mean of the sites' updates, over a denominator that is public."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+import numpy as np
+
+from tacit.aggregation.base import rows_of, tensor_of
+from tacit.aggregation.geometry import weighted_sum
+from tacit.errors import InvalidValue, require, require_positive
+from tacit.learning.task import Updates
+from tacit.privacy.contracts import Fragility, Norm, Parties
+from tacit.privacy.policy import Open, Privacy
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean:
+    """The mean of the updates; under noise at the server, their sum over a public denominator.
+
+    Args:
+        weights: `uniform` weighs all sites alike and reveals nothing; a table gives each site its public
+            weight by name.
+    """
+
+    weights: Literal["uniform"] | dict[str, float] = "uniform"
+    kind: ClassVar[str] = "mean"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.weights, Mapping):
+            require(bool(self.weights), "weights", self.weights, 'a weight for each site, or "uniform"')
+            for name, weight in self.weights.items():
+                require_positive(f"weights.{name}", weight)
+        else:
+            require(
+                self.weights == "uniform", "weights", self.weights, '"uniform", or a weight for each site'
+            )
+
+    @property
+    def under_noise(self) -> Fragility:
+        """Noise averages out as it does in no other rule."""
+        return "stands"
+
+    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+        """Combine the updates (sites, coordinates).
+
+        Args:
+            updates: One row per site; public weights need names, that is, `Updates`.
+            sites: The public denominator: how many sites were expected, not how many came. The sensitivity
+                holds for this denominator alone.
+
+        Returns:
+            The mean in double precision, so that rounding does not add to the sensitivity.
+        """
+        rows, order = rows_of(updates)
+        weights = np.array(self._of(updates, len(rows)))[order]
+        whole = float(weights.sum()) if sites is None else self._expected(sites)
+        # Of nobody, and over nothing, it is zero.
+        return tensor_of(weighted_sum(rows, weights, whole or 1.0))
+
+    def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
+        """How far one update of length `clip` moves the mean over an expected number of sites."""
+        heaviest = max(self.weights.values()) if isinstance(self.weights, Mapping) else 1.0
+        return heaviest * clip / self._expected(sites)
+
+    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+        """The mean as it is."""
+        return self
+
+    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+        """Everybody together: of a mean one needs to know the sum alone."""
+        return (tuple(names),)
+
+    def across(self, means: Updates) -> "Tensor":
+        """The mean of the one group there is."""
+        return Mean()(means)
+
+    def standing(self, sites: int) -> int:
+        """No liar at all: one can move the mean wherever it likes."""
+        return 0
+
+    def shares(self, updates: "Updates | Tensor | ArrayLike") -> "NDArray[np.float64] | None":
+        """The weights, as parts of their sum."""
+        rows = updates.matrix if isinstance(updates, Updates) else np.asarray(updates)
+        weights = np.array(self._of(updates, len(rows)))
+        return weights / weights.sum()
+
+    def _expected(self, sites: float) -> float:
+        """The weight of so many sites; what is expected of each is the average weight."""
+        if isinstance(self.weights, Mapping):
+            return sites * sum(self.weights.values()) / len(self.weights)
+        return sites
+
+    def _of(self, updates: object, count: int) -> list[float]:
+        if not isinstance(self.weights, Mapping):
+            return [1.0] * count
+        if not isinstance(updates, Updates):
+            raise InvalidValue("weights by name need updates with names: give Updates, not a bare matrix")
+        for name in updates.names:
+            require(name in self.weights, f"weights.{name}", "nothing", "a weight, as for every other site")
+        return [self.weights[name] for name in updates.names]

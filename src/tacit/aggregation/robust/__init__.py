@@ -1,0 +1,1 @@
+"""Byzantine-robust aggregation rules, and the steps before them."""

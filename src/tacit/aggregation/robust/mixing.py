@@ -1,0 +1,310 @@
+"""What is done to updates before a rule sees them: each is mixed with neighbours, or with a few by chance.
+
+Both are matrices with a row for each mix and a column for each site. A rule that weighs updates is given the
+inner products of the mixes, one that looks at coordinates the mixes of some columns; they are never all there
+at once.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+
+from tacit.aggregation.base import Array, Rows, Rule, padded, rows_of, tensor_of
+from tacit.aggregation.geometry import (
+    ByGeometry,
+    Centre,
+    blocks,
+    gram_of,
+    paired_distances,
+    require_usable,
+    squared_distances,
+    weighted_sum,
+)
+from tacit.aggregation.robust.coordinatewise import ByCoordinate, TrimmedMean
+from tacit.aggregation.robust.krum import Bulyan
+from tacit.errors import TooFewSites, require, require_count
+from tacit.learning.task import Updates
+from tacit.privacy.contracts import Fragility, Norm, Parties
+from tacit.privacy.policy import Open, Privacy
+from tacit.runtime.keys import Key
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixing:
+    """Every update becomes the mean of the n - f nearest, itself among them; then a rule (Allouah and others
+    2023, "Fixing by mixing").
+
+    It stands as many liars as the rule does, and brings any rule's error down to the order of f / n; it costs
+    a product of the updates with a matrix, and nothing without liars.
+
+    Args:
+        then: The rule.
+    """  # noqa: D205
+
+    then: Rule
+    kind: ClassVar[str] = "mixing"
+
+    def __post_init__(self) -> None:
+        _require_rule(self.then)
+
+    @property
+    def weights(self) -> str:
+        """All sites alike."""
+        return "uniform"
+
+    @property
+    def under_noise(self) -> Fragility:
+        """Mixes average noise, so that even a rule which breaks is only worse than others."""
+        return "suffers" if self.then.under_noise == "breaks" else "stands"
+
+    def fewest(self, f: int) -> int:
+        """The fewest sites among which f liars can be stood."""
+        return self.then.fewest(f)
+
+    def most(self, sites: int) -> int:
+        """The most liars that are stood among so many sites, if nobody says how many."""
+        return self.then.most(sites)
+
+    def standing(self, sites: int) -> int:
+        """How many liars it stands among so many sites."""
+        return self.then.standing(sites)
+
+    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+        """With f decided for a federation of so many sites."""
+        return replace(self, then=self.then.settled(sites, privacy))
+
+    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+        """Combine the updates (sites, coordinates).
+
+        Args:
+            updates: One row per site.
+            sites: How many sites were expected; those that did not come count as rows of zeros.
+
+        Raises:
+            InvalidValue: An update is not finite or too long to be squared, or more came than were expected.
+            TooFewSites: Too few came for the liars that were to be stood.
+        """
+        rows, order = rows_of(updates)
+        expected = len(rows) if sites is None else round(sites)
+        require(len(rows) <= expected, "sites", sites, f"at least {len(rows)}, which is how many came")
+        everybody, f = padded(rows, sites), self.standing(expected)
+        if sites is None or not isinstance(self.then, TrimmedMean):
+            gram = gram_of(everybody, order, updates, _centre(self.then))
+            mix = nearest(squared_distances(gram), f)
+            return tensor_of(_combined(self.then, everybody, mix, gram, f))
+        require_usable(everybody, order, updates)
+        mix = nearest(paired_distances(everybody), f)
+        # In double precision, so that rounding does not add to the sensitivity.
+        return tensor_of(_by_column(self.then, everybody, mix, f))
+
+    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+        """How much of each update is in the result, if the rule weighs mixes."""
+        if not isinstance(self.then, ByGeometry):
+            return None
+        rows, order = rows_of(updates)
+        f = self.standing(len(rows))
+        gram = gram_of(rows, order, updates, self.then.centre)
+        mix = nearest(squared_distances(gram), f)
+        given = np.empty(len(rows))
+        given[order] = self.then.weighed(mix @ gram @ mix.T, f) @ mix
+        return given
+
+    def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
+        """How far one update of length `clip`, in either norm, moves the trimmed mean of the mixes.
+
+        Guarantee:
+            It holds for exactly n = `sites` rows, absent sites being rows of zeros. Neighbours are chosen by
+            distances that depend on two rows alone, and in a total order. So when a row x is exchanged for
+            zeros, every other row keeps its neighbours but one, and its mix moves by at most
+            a = 2 clip / (n - f); the row itself keeps at least n - 2 f of its neighbours, x among them, so
+            that its mix moves by at most b = (1 + 2 f) clip / (n - f). On the way from the old mixes to the
+            new ones the trimmed mean of a coordinate moves by a weighted mean of their moves, in which no
+            weight is above w = 1 / (n - 2 f). In L1 this adds up to w (b + (n - 1) a). In L2 the others
+            together move it by no more than the root of the weighted mean of their squares, at most
+            a sqrt((n - 1) w). Nothing here but the choice of neighbours depends on the norm.
+        """
+        if not isinstance(self.then, TrimmedMean):
+            return None
+        count = round(sites)
+        f = self.standing(count)
+        if f == 0:
+            return clip / count
+        most = 1 / (count - 2 * f)
+        others = (count - 1) * most
+        own = (1 + 2 * f) * most
+        return clip / (count - f) * (own + 2 * (others if norm == "l1" else math.sqrt(others)))
+
+    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+        """It looks at every single update."""
+        return None
+
+    def across(self, means: Updates) -> "Tensor":
+        """The means of groups are combined like updates."""
+        return self(means)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucketing:
+    """Means of buckets of sites, drawn in public in every round; then a rule (Karimireddy and others 2022).
+
+    A liar spoils the bucket it is in, so it stands f liars only if f buckets are outvoted: f times the size
+    must be below half the sites. Means of buckets differ less than sites do, which helps where sites are
+    skew; and where only the sum of a bucket is to be seen, this is how a rule can be had at all.
+
+    Args:
+        then: The rule.
+        size: The smallest number of sites in a bucket; what is left over is spread among the buckets.
+        seed: What the draw repeats with; it is public.
+    """
+
+    then: Rule
+    size: int = 2
+    seed: int = 0
+    kind: ClassVar[str] = "bucketing"
+
+    def __post_init__(self) -> None:
+        _require_rule(self.then)
+        require_count("size", self.size)
+
+    @property
+    def weights(self) -> str:
+        """All sites alike."""
+        return "uniform"
+
+    @property
+    def under_noise(self) -> Fragility:
+        """As the rule."""
+        return self.then.under_noise
+
+    def fewest(self, f: int) -> int:
+        """The fewest sites among which f liars can be stood."""
+        return self.size * self.then.fewest(f) if f else 1
+
+    def most(self, sites: int) -> int:
+        """The most liars that are stood among so many sites, if nobody says how many."""
+        return self.then.most(self._count(sites))
+
+    def standing(self, sites: int) -> int:
+        """How many liars it stands among so many sites."""
+        f = self.then.f
+        if f and sites < self.fewest(f):
+            raise TooFewSites(
+                f"f = {f} is not allowed with {sites} sites in buckets of {self.size}: every liar spoils a "
+                f"bucket, so f * size = {f * self.size} must be below {sites / 2:g}, half the sites, and "
+                f"{self.then.kind} needs {self.then.fewest(f)} buckets, that is, {self.fewest(f)} sites"
+            )
+        return self.then.standing(self._count(sites))
+
+    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+        """With f decided for a federation of so many sites."""
+        self.standing(sites)
+        return replace(self, then=self.then.settled(self._count(sites), privacy))
+
+    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+        """Combine the updates (sites, coordinates).
+
+        Args:
+            updates: One row per site, and the round that they are of.
+            sites: How many sites were expected; those that did not come count as rows of zeros.
+
+        Raises:
+            InvalidValue: An update is not finite, or too long to be squared.
+            TooFewSites: Too few came for the liars that were to be stood.
+        """
+        rows, order = rows_of(updates)
+        everybody = padded(rows, sites)
+        f = self.standing(len(everybody))
+        mix = self._mix(len(everybody), updates)
+        if isinstance(self.then, ByCoordinate):
+            require_usable(everybody, order, updates)
+            return tensor_of(_by_column(self.then, everybody, mix, f))
+        gram = gram_of(everybody, order, updates, _centre(self.then))
+        return tensor_of(_combined(self.then, everybody, mix, gram, f))
+
+    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+        """How much of each update is in the result, if the rule weighs buckets."""
+        if not isinstance(self.then, ByGeometry):
+            return None
+        rows, order = rows_of(updates)
+        f = self.standing(len(rows))
+        mix = self._mix(len(rows), updates)
+        gram = gram_of(rows, order, updates, self.then.centre)
+        given = np.empty(len(rows))
+        given[order] = self.then.weighed(mix @ gram @ mix.T, f) @ mix
+        return given
+
+    def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
+        """No bound: one site less, and all others are in other buckets."""
+        return None
+
+    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+        """The buckets of a round."""
+        known = sorted(names)
+        return tuple(tuple(known[place] for place in bucket) for bucket in self._buckets(len(known), number))
+
+    def across(self, means: Updates) -> "Tensor":
+        """The rule, across the means of buckets."""
+        return self.then(means)
+
+    def _count(self, sites: int) -> int:
+        return min(max(sites // self.size, 1), sites)
+
+    def _mix(self, count: int, updates: object) -> Array:
+        number = updates.round if isinstance(updates, Updates) else 0
+        buckets = self._buckets(count, number)
+        mix = np.zeros((len(buckets), count))
+        for row, bucket in enumerate(buckets):
+            mix[row, bucket] = 1 / len(bucket)
+        return mix
+
+    def _buckets(self, count: int, number: int) -> list[list[int]]:
+        """Who is with whom, by position in the order of names."""
+        drawn = (Key(self.seed) / "buckets" / number).generator().permutation(count)
+        parts = np.array_split(drawn, max(self._count(count), 1))
+        return [sorted(int(place) for place in part) for part in parts]
+
+
+def nearest(distances: Array, f: int) -> Array:
+    """The matrix that mixes each row with its n - f nearest (sites, sites), itself always among them.
+
+    Of rows that are as near, the first by name is taken.
+    """
+    count = len(distances)
+    mix = np.zeros((count, count))
+    order = np.argsort(distances - np.eye(count) * (1 + distances.max(initial=0)), axis=1, kind="stable")
+    np.put_along_axis(mix, order[:, : count - f], 1 / (count - f), axis=1)
+    return mix
+
+
+def _require_rule(then: object) -> None:
+    known = isinstance(then, ByGeometry | ByCoordinate | Bulyan)
+    require(known, "then", then, "a rule, such as trimmed-mean or geometric-median")
+
+
+def _centre(then: Rule) -> Centre:
+    return then.centre if isinstance(then, ByGeometry) else "mean"
+
+
+def _combined(then: Rule, rows: Rows, mix: Array, gram: Array, f: int) -> Array:
+    """What a rule makes of mixes of the rows."""
+    if isinstance(then, ByGeometry):
+        return weighted_sum(rows, then.weighed(mix @ gram @ mix.T, f) @ mix)
+    if isinstance(then, Bulyan):
+        mix = mix[then.chosen(mix @ gram @ mix.T, f)]
+    return _by_column(then, rows, mix.astype(rows.dtype), f)
+
+
+def _by_column(then: Rule, rows: Rows, mix: Rows, f: int) -> Array:
+    """What a rule that looks at coordinates makes of mixes of the rows."""
+    assert isinstance(then, ByCoordinate | Bulyan)
+    combined = np.empty(rows.shape[1])
+    for part in blocks(rows):
+        combined[part] = then.reduced(mix @ rows[:, part], f)
+    return combined

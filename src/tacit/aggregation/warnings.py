@@ -1,0 +1,90 @@
+"""What the author of an experiment may want to reconsider about who is believed, and how much."""
+
+from bisect import bisect_left
+
+from tacit.aggregation.base import Aggregator, Own, noise_of
+from tacit.aggregation.defence.quarantine import Quarantine, unjudged
+from tacit.aggregation.mean import Mean
+from tacit.aggregation.robust.mixing import Bucketing
+from tacit.errors import Refused, TooFewSites
+from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, honest
+from tacit.privacy.policy import Open, Privacy
+
+# With fewer sites, whoever is outvoted may be the honest one.
+FEWEST_TO_VOTE = 4
+# More sites than any federation has.
+MANY = 100_000
+
+
+def cautions(
+    aggregation: Aggregator, sites: int | None, privacy: Privacy | Open, quarantine: Quarantine | None = None
+) -> list[str]:
+    """Warnings, each a sentence.
+
+    Args:
+        aggregation: How updates are combined, settled.
+        sites: How many there are; None if nobody knows yet.
+        privacy: What is promised.
+        quarantine: Who keeps watch, if anybody does.
+    """
+    noise, found = noise_of(privacy), list[str]()
+    if sites is not None and not isinstance(aggregation, Mean | Own):
+        found += _outvoted(aggregation, sites)
+    if noise == "site" and aggregation.under_noise == "suffers":
+        found.append(
+            f"{aggregation.kind} loses more to noise at the sites than the mean does, the more the longer "
+            "the model: covariance-filter and geometric-median lose less"
+        )
+    if noise == "secure":
+        found.append(_unseen(aggregation, sites))
+    unseen = None if quarantine is None or sites is None else unjudged(sites)
+    return found if unseen is None else [*found, unseen]
+
+
+def fewest_for(aggregation: Aggregator, privacy: Privacy | Open) -> int:
+    """The fewest sites that a rule can serve and among which a promise can be kept."""
+
+    def served(sites: int) -> bool:
+        try:
+            _ = aggregation.settled(sites, privacy)
+        except TooFewSites:
+            return False
+        return True
+
+    fewest = 1 + bisect_left(range(1, MANY), True, key=served)
+    if isinstance(privacy, Open) or privacy.noise != "secure":
+        return fewest
+    fewest = max(fewest, FEWEST)
+    return next((sites for sites in range(fewest, MOST + 1) if _hides(sites, privacy.colluders)), fewest)
+
+
+def _hides(sites: int, colluders: int) -> bool:
+    try:
+        _ = honest(sites, colluders)
+    except Refused:
+        return False
+    return True
+
+
+def _outvoted(aggregation: Aggregator, sites: int) -> list[str]:
+    """What to mind about a rule among so many sites."""
+    f = aggregation.standing(sites)
+    if sites < FEWEST_TO_VOTE:
+        return [f"with {sites} sites nobody can outvote a bad one: updates are only screened"]
+    if f == 0:
+        return [f"{aggregation.kind} as it is set stands no liar among {sites} sites"]
+    if 3 * f >= sites:
+        return [f"f = {f} of {sites} sites is a third or more: with sites that differ, few rules stand that"]
+    return []
+
+
+def _unseen(aggregation: Aggregator, sites: int | None) -> str:
+    """What liars can do where nobody sees single updates."""
+    f = 1 if sites is None else aggregation.standing(sites)
+    if isinstance(aggregation, Bucketing) and f:
+        told = "" if sites is None else f"; {f} of {sites // aggregation.size} buckets can be outvoted"
+        return f"nobody sees the update of a single site: one that lies spoils the sum of its bucket{told}"
+    return (
+        "nobody sees the update of a single site, so a site that lies is limited only by the clip that it "
+        "chooses to obey"
+    )

@@ -1,0 +1,322 @@
+"""Lower bounds on epsilon from what an adversary gets right: a claim that lies below one of them is false.
+
+A canary is a made-up unit that is put into the work, or left out, by the toss of a coin. Whoever sees the
+answers and tells heads from tails too often has disproved the claim. Three bounds read the same evidence:
+
+- family fit: takes the claimed mechanism for granted but for the size of its noise, and finds how much there
+  can be at the most (Nasr and others 2023, for any composed release). Needs canaries that do not touch each
+  other. With many of them it is close to the truth.
+- one run: the same family, but canaries may touch each other (Mahloujifar and others 2025).
+- Steinke: an epsilon and a delta alone, and canaries may touch each other (Steinke and others 2023). Takes
+  least for granted.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import ndtr, ndtri
+
+from tacit.audits import tradeoff
+from tacit.errors import require
+from tacit.privacy import accounting
+from tacit.privacy.accounting.release import Release
+
+Array = NDArray[np.float64]
+Marks = NDArray[np.bool_]
+# Sizes of noise that are tried, in units of the claimed one: between 1/16 and 16, none of them 1 itself, so
+# that each bound is above the claim or below it.
+LEVELS = tuple(2 ** ((step + 0.5) / 32) for step in range(-128, 128))
+# Shares of the canaries that are guessed, those with the clearest answers; the others are passed over.
+GUESSED = (0.02, 0.1, 0.25, 0.5)
+# Where to look for a threshold: at these shares of the scores.
+THRESHOLDS = np.concatenate([[0.002, 0.005], np.linspace(0.01, 0.99, 41), [0.995, 0.998]])
+FEWEST = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What an adversary saw of canaries.
+
+    Args:
+        scores: How much each looks as if it were there (canaries,): the logarithm of the likelihood ratio,
+            by what was claimed.
+        present: Whether it was there, by independent tosses of a fair coin.
+    """
+
+    scores: Array
+    present: Marks
+
+    def __post_init__(self) -> None:
+        alike = self.scores.ndim == 1 and self.scores.shape == self.present.shape
+        require(
+            alike, "scores", f"shape {self.scores.shape}", f"one for each of {self.present.size} canaries"
+        )
+        require(self.scores.size >= FEWEST // 2, "canaries", self.scores.size, f"at least {FEWEST // 2}")
+        require(not np.isnan(self.scores).any(), "scores", "NaN", "numbers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What the evidence proves, beside what was claimed.
+
+    Args:
+        claim: The epsilon that was claimed.
+        delta: At which delta.
+        confidence: With which probability all bounds are below the truth, whatever that is.
+        canaries: How many there were.
+        fitted: Epsilon is at least this, by the family fit.
+        noise: There is less noise than this multiple of the claimed one; infinite if nothing is known.
+        one_run: Epsilon is at least this, by one run.
+        steinke: Epsilon is at least this, by Steinke's bound.
+    """
+
+    claim: float
+    delta: float
+    confidence: float
+    canaries: int
+    fitted: float
+    noise: float
+    one_run: float
+    steinke: float
+
+    @property
+    def largest(self) -> float:
+        """The best of the bounds."""
+        return max(self.fitted, self.one_run, self.steinke)
+
+    @property
+    def kept(self) -> bool:
+        """Whether no bound exceeds the claim."""
+        return self.largest <= self.claim
+
+    def as_dict(self) -> dict[str, float | int | bool | None]:
+        """Plain data."""
+        noise = self.noise if math.isfinite(self.noise) else None
+        return {**vars(self), "noise": noise, "kept": self.kept}
+
+
+def bounds(
+    evidence: Evidence, releases: Sequence[Release], delta: float, *, confidence: float = 0.95
+) -> Bounds:
+    """All bounds at once.
+
+    Args:
+        evidence: What the adversary saw.
+        releases: What was charged for one subject.
+        delta: At which delta epsilon is claimed.
+        confidence: With which probability all of them are to hold.
+    """
+    require(0.5 <= confidence < 1, "confidence", confidence, "from 0.5 to below 1")
+    family = Family(tuple(releases))
+    # The doubt is shared: one of three that exceeds the claim is enough to refute it.
+    each = 1 - (1 - confidence) / 3
+    noise, lighter = fit(evidence, family, each), one_run(evidence, family, each)
+    return Bounds(
+        claim=accounting.epsilon(releases, delta),
+        delta=delta,
+        confidence=confidence,
+        canaries=evidence.scores.size,
+        fitted=family.epsilon(noise, delta),
+        noise=noise,
+        one_run=family.epsilon(lighter, delta),
+        steinke=steinke(evidence, delta, each),
+    )
+
+
+@dataclass(frozen=True)
+class Family:
+    """The claimed releases of one subject, with more or less noise than was claimed."""
+
+    releases: tuple[Release, ...]
+
+    def louder(self, factor: float) -> tuple[Release, ...]:
+        """The same with so many times the noise."""
+        return tuple(replace(release, scale=release.scale * factor) for release in self.releases)
+
+    def missed(self, factor: float, alarms: Array) -> Array:
+        """The least share of those present that an attack misses, at such shares of false alarms."""
+        return tradeoff.missed(self.louder(factor), alarms)
+
+    def epsilon(self, factor: float, delta: float) -> float:
+        """What the releases cost with so much noise; nothing where there may be any amount of it."""
+        return accounting.epsilon(self.louder(factor), delta) if math.isfinite(factor) else 0.0
+
+    def least(self, refuted: Callable[[float], bool]) -> float:
+        """The least noise that the evidence refutes: there must be less than that."""
+        low, high = -1, len(LEVELS)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if refuted(LEVELS[middle]) else (middle, high)
+        return LEVELS[high] if high < len(LEVELS) else math.inf
+
+
+def fit(evidence: Evidence, family: Family, confidence: float) -> float:
+    """By how much the noise is smaller than a multiple of the claimed one, by the family fit.
+
+    Whoever scores above a threshold is taken to be there. The shares of false alarms and of misses are
+    bounded from above (Clopper and Pearson 1934); noise under which no attack could do so well is refuted.
+    Two thresholds share the doubt: 0, on all canaries, and the best for one half of them, on the other half.
+    """
+    sure = 1 - (1 - confidence) / 2
+    ways = [(evidence, 0.0), (_half(evidence, 1), _chosen(_half(evidence, 0), family, sure))]
+    errors = [_errors(part, np.array([limit]), sure) for part, limit in ways]
+    alarms, misses = (np.concatenate(parts) for parts in zip(*errors, strict=True))
+    return family.least(lambda factor: bool((family.missed(factor, alarms) > misses).any()))
+
+
+def _half(evidence: Evidence, which: int) -> Evidence:
+    return Evidence(evidence.scores[which::2], evidence.present[which::2])
+
+
+def _chosen(evidence: Evidence, family: Family, confidence: float) -> float:
+    """The threshold that refutes most."""
+    limits = np.unique(np.quantile(evidence.scores, THRESHOLDS))
+    alarms, misses = _errors(evidence, limits, confidence)
+    near = family.least(lambda factor: bool((family.missed(factor, alarms) > misses).any()))
+    margins = 1 - alarms - misses if math.isinf(near) else family.missed(near, alarms) - misses
+    return float(limits[int(np.argmax(margins))])
+
+
+def _errors(evidence: Evidence, limits: Array, confidence: float) -> tuple[Array, Array]:
+    """Upper bounds on the shares of false alarms and of misses at each threshold, both with confidence."""
+    absent, there = np.sort(evidence.scores[~evidence.present]), np.sort(evidence.scores[evidence.present])
+    alarms = len(absent) - np.searchsorted(absent, limits, side="right")
+    misses = np.searchsorted(there, limits, side="right")
+    doubt = (1 - confidence) / 2
+    return _at_most(alarms, len(absent), doubt), _at_most(misses, len(there), doubt)
+
+
+def _at_most(hits: NDArray[np.int64], of: int, doubt: float) -> Array:
+    """The largest probability under which so few hits are seen with more than this doubt."""
+    found = np.ones(len(hits))
+    some = hits < of
+    found[some] = stats.beta.isf(doubt, hits[some] + 1, of - hits[some])
+    return found
+
+
+def one_run(evidence: Evidence, family: Family, confidence: float) -> float:
+    """By how much the noise is smaller than a multiple of the claimed one, by one run.
+
+    The canaries with the highest scores are guessed to be there, those with the lowest not to be.
+    """
+    doubt = (1 - confidence) / len(GUESSED)
+    guesses = [_guessed(evidence, share) for share in GUESSED]
+
+    def refuted(factor: float) -> bool:
+        curve = _rejections(family, factor)
+        return any(_impossible(right, made, evidence.scores.size, curve, doubt) for right, made in guesses)
+
+    return family.least(refuted)
+
+
+def _guessed(evidence: Evidence, share: float) -> tuple[int, int]:
+    """How many guesses are right, and how many are made."""
+    order, half = np.argsort(evidence.scores, kind="stable"), int(evidence.scores.size * share / 2)
+    right = int(evidence.present[order[-half:]].sum()) + int((~evidence.present[order[:half]]).sum())
+    return right, 2 * half
+
+
+@lru_cache(maxsize=512)
+def _rejections(family: Family, factor: float) -> Callable[[float], float]:
+    """How rare an event must be under one neighbour at the least, given how rare it is under the other."""
+    shift = tradeoff.shift(family.louder(factor))
+    if shift is not None:
+        return lambda share: float(ndtr(ndtri(share) - shift))
+    shares = np.concatenate([[0.0], np.geomspace(1e-8, 1.0, 1000)])
+    rare = np.maximum.accumulate(np.concatenate([[0.0], family.missed(factor, 1 - shares[1:])]))
+    # Between two points of a convex curve, that of the rarer event is a lower bound.
+    return lambda share: float(rare[np.searchsorted(shares, share, side="right") - 1])
+
+
+def _impossible(right: int, made: int, canaries: int, curve: Callable[[float], float], doubt: float) -> bool:
+    """Whether so many right guesses have a probability below the doubt under every mechanism of a curve.
+
+    Mahloujifar and others (2025), algorithm 3: tails of the number of right guesses constrain each other.
+    """
+    if right == 0:
+        return False
+    tail, wrong = doubt * right / canaries, doubt * (made - right) / canaries
+    for count in range(right - 1, -1, -1):
+        least = max(wrong, curve(min(tail, 1.0)))
+        tail += count / (made - count) * (least - wrong)
+        wrong = least
+        if tail + wrong > made / canaries:
+            return True
+    return False
+
+
+def steinke(evidence: Evidence, delta: float, confidence: float) -> float:
+    """The largest epsilon under which so many right guesses are less likely than the doubt."""
+    doubt = (1 - confidence) / len(GUESSED)
+    return max(_steinke(*_guessed(evidence, share), evidence.scores.size, delta, doubt) for share in GUESSED)
+
+
+def _steinke(right: int, made: int, canaries: int, delta: float, doubt: float) -> float:
+    def likely(epsilon: float) -> bool:
+        coin = 1 / (1 + math.exp(-epsilon))
+        chance = float(stats.binom.sf(right - 1, made, coin))
+        if delta:
+            masses = stats.binom.pmf(right - np.arange(1, right + 1), made, coin)
+            chance += (
+                2 * canaries * delta * float((np.cumsum(masses) / np.arange(1, right + 1)).max(initial=0.0))
+            )
+        return chance >= doubt
+
+    low, high = 0.0, 40.0
+    if likely(low):
+        return 0.0
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if likely(middle) else (middle, high)
+    return low
+
+
+def ratios(release: Release, answers: Array) -> Array:
+    """How much each answer speaks for a canary: the logarithm of its likelihood ratio, by what was charged.
+
+    An exchange has the canary on one side of zero and its opposite on the other; else it is there or not.
+    """
+    present, absent = _worst(release)
+    return _density(release, answers, present) - _density(release, answers, absent)
+
+
+def sides(release: Release) -> tuple[float, float]:
+    """What the worst unit, and its worst neighbour, contribute to the number that tells them apart best."""
+    bound = release.bound
+    if bound is not None and release.sensitivity > 1.5 * bound:
+        return bound, -bound
+    return release.sensitivity, 0.0
+
+
+Mixture = tuple[tuple[float, float], ...]
+
+
+@lru_cache(maxsize=64)
+def _worst(release: Release) -> tuple[Mixture, Mixture]:
+    """What answers scatter around with the canary and without, each value with its probability."""
+    there, gone = sides(release)
+    rate = release.rate
+    if rate == 1:
+        return ((there, 1.0),), ((gone, 1.0),)
+    if release.two_sided:
+        return ((there, rate), (0.0, 1 - rate)), ((gone, rate), (0.0, 1 - rate))
+    return ((there, rate), (gone, 1 - rate)), ((gone, 1.0),)
+
+
+def _density(release: Release, answers: Array, mixture: Mixture) -> Array:
+    """The logarithm of the density of answers, but for a constant."""
+    parts = [
+        math.log(chance)
+        - (
+            np.abs(answers - value) / release.scale
+            if release.law == "laplace"
+            else (answers - value) ** 2 / (2 * release.scale**2)
+        )
+        for value, chance in mixture
+    ]
+    return np.logaddexp.reduce(parts)

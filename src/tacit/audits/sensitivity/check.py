@@ -1,0 +1,319 @@
+"""How far one record moves what is let out, against what is claimed.
+
+A promise is as true as the sensitivity that its noise was made for. That of a loss, a task or a statistic of
+your own is tried here on many neighbouring data sets, ordinary and wild ones. What passes is not proven;
+what fails is disproven, by two data sets that anybody can look at.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, cast, overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tacit.audits.sensitivity.neighbours import Array, Candidate, Domain, Movement, worst
+from tacit.audits.sensitivity.rounding import alike
+from tacit.errors import TacitError, require, require_count, require_positive, require_word
+from tacit.learning.task import Task
+from tacit.privacy.accounting.release import Relation
+from tacit.privacy.contracts import Norm
+from tacit.privacy.policy import Privacy
+from tacit.runtime.keys import Key
+from tacit.sites.federation import FEWEST_RECORDS, Federation
+from tacit.sites.table import Table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.audits.sensitivity.records import Form
+    from tacit.audits.sensitivity.steps import Asking
+
+Statistic = Callable[[Array], ArrayLike]
+Bounds = tuple[ArrayLike, ArrayLike]
+
+# What rounding may add to a distance: clipping is good to nine digits.
+SLACK = 1 + 1e-8
+# For so many neighbours of a task, and of a function, one edge of its answer is looked for, at which rounding
+# would decide: an edge of a task takes as long as that many neighbours.
+TASK_EDGE, FUNCTION_EDGE = 100, 10
+# How many records are drawn where bounds alone say what they are.
+DRAWN = 100
+OTHERWISE = (
+    "look for what one record changes in the contributions of others (a mean, a rank, a risk set, a number "
+    "of records, the rounding of a product over all of them), which clipping each of them does not bound: "
+    "form such a loss in groups. Otherwise bound what one record contributes, or claim more"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two neighbouring data sets, and what is the same on both sides.
+
+    Args:
+        one: The records of one side.
+        other: The same with one more at the end; or with another record there.
+        state: Where a task begins; a function has none.
+        again: Measures them once more.
+    """
+
+    one: Table | Array
+    other: Table | Array
+    state: "Tensor | None"
+    again: Callable[[], Movement] = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivity:
+    """The worst that was found.
+
+    Args:
+        subject: The name of what was looked at.
+        moved: How far it moved.
+        claim: How far it may.
+        what: Which answer it was, in words.
+        norm: What the distance is measured in.
+        relation: Which data sets are neighbours.
+        neighbours: How many of them were tried.
+        pair: Between which of them it moved.
+    """
+
+    subject: str
+    moved: float
+    claim: float
+    what: str
+    norm: Norm
+    relation: Relation
+    neighbours: int
+    pair: Pair = field(repr=False)
+
+    @property
+    def ratio(self) -> float:
+        """How far it moved as a part of what is claimed."""
+        return self.moved / self.claim
+
+    def __str__(self) -> str:
+        change = "one record more" if self.relation == "add-remove" else "another record in place of one"
+        far = f"by {self.moved:.4g} ({self.norm})" if math.isfinite(self.moved) else "without bound"
+        return (
+            f"{self.subject}: {change} moves {self.what} {far}; {self.claim:.4g} is claimed, "
+            f"{self.neighbours} neighbours were tried"
+        )
+
+
+class SensitivityExceeded(TacitError, AssertionError):
+    """One record moves further what is let out than was claimed; `found` holds the data that show it."""
+
+    def __init__(self, found: Sensitivity) -> None:
+        super().__init__(
+            f"{found}. That is {found.ratio:.9g} times the claim: {OTHERWISE}. The data are in .found.pair"
+        )
+        self.found = found
+
+
+@overload
+def check_sensitivity(
+    subject: Task,
+    records: Federation | Table,
+    *,
+    privacy: Privacy,
+    relation: Relation = "add-remove",
+    neighbours: int = 200,
+    seed: int = 0,
+) -> Sensitivity: ...
+
+
+@overload
+def check_sensitivity(
+    subject: Statistic,
+    records: ArrayLike | None = None,
+    *,
+    claim: float,
+    norm: Norm = "l2",
+    bounds: Bounds | None = None,
+    relation: Relation = "add-remove",
+    neighbours: int = 200,
+    seed: int = 0,
+) -> Sensitivity: ...
+
+
+def check_sensitivity(
+    subject: Task | Statistic,
+    records: Federation | Table | ArrayLike | None = None,
+    *,
+    privacy: Privacy | None = None,
+    claim: float | None = None,
+    norm: Norm = "l2",
+    bounds: Bounds | None = None,
+    relation: Relation = "add-remove",
+    neighbours: int = 200,
+    seed: int = 0,
+) -> Sensitivity:
+    """Try to move what is let out further than is claimed, by one record.
+
+    A task does its own work, on one site, with the mechanism that its promise solves for but without noise:
+    each of its sums is held against the sensitivity that is charged for, and whatever else it lets out must
+    follow from its sums. Everybody is drawn, and secret draws of its own (`key.secret()`) stay with their
+    records, if those are the last axis. A function of rows (records, columns) is held against `claim`.
+
+    Args:
+        subject: A task, or a function from rows of numbers to what it lets out.
+        records: What records are like; a task's features may be anything finite beside, and its targets keep
+            their sign, or their values if those are few.
+        privacy: For a task: the promise, to single records.
+        claim: For a function: how far one record may move it.
+        norm: For a function: `l2`, as Gaussian noise needs, or `l1`, as Laplace noise does.
+        bounds: For a function: the least and the most that records may hold, in all columns or in each;
+            without, anything finite.
+        relation: Whether a record is there or not, or is exchanged for another.
+        neighbours: How many neighbouring data sets to try; half of them are the worst of the others, made
+            worse.
+        seed: What repeats.
+
+    Returns:
+        The worst that was found, within what is claimed.
+
+    Raises:
+        SensitivityExceeded: It is beyond that.
+    """
+    require_word("relation", relation, ("add-remove", "replace"))
+    require_count("neighbours", neighbours)
+    if hasattr(subject, "settle"):
+        require(claim is None, "claim", claim, "left out for a task: its mechanism claims something")
+        require(bounds is None, "bounds", bounds, "left out for a task: its features may be anything")
+        parts = _looked_task(cast(Task, subject), records, privacy, relation, seed)
+    else:
+        require(privacy is None, "privacy", privacy, "left out for a function: it has a claim")
+        parts = [_looked_function(cast(Statistic, subject), records, claim, norm, bounds, relation, seed)]
+    found = max((_worst(part, relation, neighbours, seed) for part in parts), key=lambda one: one.ratio)
+    if found.ratio > SLACK:
+        raise SensitivityExceeded(found)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """What is looked at, whatever it is: how it is measured, on which records, and how it is shown."""
+
+    name: str
+    norm: Norm
+    domain: Domain
+    measure: Callable[[Candidate], Movement]
+    pair: Callable[[Candidate], Pair]
+    answer: Callable[[Array, int], Array]
+    per_edge: int
+
+
+def _worst(part: Looked, relation: Relation, neighbours: int, seed: int) -> Sensitivity:
+    draw = (Key(seed) / "neighbours").generator()
+    movement, candidate = worst(part.measure, part.domain, relation, neighbours, draw)
+    if relation == "add-remove":
+        # Under `replace` the number of records is the same on both sides, and so is the rounding.
+        for number in range(math.ceil(neighbours / part.per_edge)):
+            for rows in alike(partial(_answer, part, number), part.domain, 1, draw):
+                tried = Candidate(rows, number)
+                found = part.measure(tried)
+                if found.ratio > movement.ratio:
+                    movement, candidate = found, tried
+    return Sensitivity(
+        part.name, movement.moved, movement.claim, movement.what, part.norm, relation, neighbours,
+        part.pair(candidate),
+    )  # fmt: skip
+
+
+def _answer(part: Looked, draws: int, rows: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return part.answer(rows, draws)
+
+
+def _looked_task(
+    task: Task,
+    records: Federation | Table | ArrayLike | None,
+    privacy: Privacy | None,
+    relation: Relation,
+    seed: int,
+) -> list[Looked]:
+    from tacit.audits.sensitivity.records import Form
+    from tacit.audits.sensitivity.steps import askings
+
+    known = isinstance(records, Federation | Table)
+    require(known, "records", type(records).__name__, "a federation or a table, for a task")
+    require(isinstance(privacy, Privacy), "privacy", privacy, "the promise that is made, for a task")
+    found, example = askings(task, cast("Federation | Table", records), cast(Privacy, privacy), seed)
+    form = Form(example)
+    return [_looked_asking(task.kind, asking, form, relation) for asking in found]
+
+
+def _looked_asking(name: str, asking: "Asking", form: "Form", relation: Relation) -> Looked:
+    def tables(candidate: Candidate) -> tuple[Table, Table]:
+        one, other = candidate.sides(relation)
+        return form.table(one), form.table(other)
+
+    def measure(candidate: Candidate) -> Movement:
+        return asking.moved(*tables(candidate), relation, candidate.draws)
+
+    def pair(candidate: Candidate) -> Pair:
+        return Pair(*tables(candidate), asking.state(candidate.draws), lambda: measure(candidate))
+
+    def answer(rows: Array, draws: int) -> Array:
+        return np.concatenate([sums.ravel() for sums in asking.sums(form.table(rows), draws)])
+
+    return Looked(name, asking.norm, form.domain(), measure, pair, answer, TASK_EDGE)
+
+
+def _looked_function(
+    function: Statistic,
+    records: Federation | Table | ArrayLike | None,
+    claim: float | None,
+    norm: Norm,
+    bounds: Bounds | None,
+    relation: Relation,
+    seed: int,
+) -> Looked:
+    from tacit.audits.sensitivity.steps import distance
+
+    require_positive("claim", claim)
+    require_word("norm", norm, ("l2", "l1"))
+    claimed, name = cast(float, claim), getattr(function, "__name__", type(function).__name__)
+
+    def measure(candidate: Candidate) -> Movement:
+        # A function may write into what it is given.
+        with np.errstate(all="ignore"):
+            one, other = (
+                np.array(function(side.copy()), dtype=np.float64) for side in candidate.sides(relation)
+            )
+            return Movement(distance(one, other, norm), claimed, "the answer")
+
+    def pair(candidate: Candidate) -> Pair:
+        return Pair(*candidate.sides(relation), None, lambda: measure(candidate))
+
+    def answer(rows: Array, draws: int) -> Array:
+        return np.atleast_1d(np.array(function(rows.copy()), dtype=np.float64)).ravel()
+
+    return Looked(name, norm, _bounded(records, bounds, seed), measure, pair, answer, FUNCTION_EDGE)
+
+
+def _bounded(records: Federation | Table | ArrayLike | None, bounds: Bounds | None, seed: int) -> Domain:
+    """The records that were given, or drawn evenly within bounds, and how far others may be off."""
+    low, high = (np.atleast_1d(np.asarray(end, dtype=np.float64)) for end in bounds or (-np.inf, np.inf))
+    require(bool((low < high).all()), "bounds", bounds, "the least below the most")
+    if records is None:
+        finite = bounds is not None and np.isfinite([*low, *high]).all()
+        require(bool(finite), "records", None, "given, unless there are finite bounds to draw them within")
+        shape = (DRAWN, max(len(low), len(high)))
+        pool: Array = (Key(seed) / "records").generator().uniform(low, high, size=shape)
+    else:
+        plain = not isinstance(records, Federation | Table)
+        require(plain, "records", type(records).__name__, "rows of numbers, for a function")
+        pool = np.asarray(cast(ArrayLike, records), dtype=np.float64)
+    right = pool.ndim == 2 and len(pool) >= FEWEST_RECORDS and bool(np.isfinite(pool).all())
+    require(right, "records", f"shape {pool.shape}", f"{FEWEST_RECORDS} rows of finite numbers or more")
+    width = int(pool.shape[1])
+    fits = {len(low), len(high)} <= {1, width}
+    require(fits, "bounds", f"{len(low)} and {len(high)} numbers", f"one for all, or {width}, one per column")
+    inside = bool(((low <= pool) & (pool <= high)).all())
+    require(inside, "records", "some beyond their bounds", "within bounds")
+    low, high = np.broadcast_to(low, width), np.broadcast_to(high, width)
+    return Domain(pool, low, high, np.zeros(width, dtype=np.bool_))

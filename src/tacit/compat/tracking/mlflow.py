@@ -1,0 +1,123 @@
+"""A run in MLflow: scores, epsilon and sites round by round, and at its end the promise, report and card."""
+
+import os
+import re
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from tacit.compat.tracking.metrics import numbers, promise, results
+from tacit.errors import InvalidValue
+from tacit.learning.record import Round
+
+if TYPE_CHECKING:
+    from tacit.runs.run import Run
+
+# What of a run's directory is for readers.
+SHOWN = ("report.html", "statement.json")
+# How long a tag may be.
+LONGEST = 5000
+
+
+class MLflow:
+    """A callback for `tacit.fit(callbacks=[...])` that logs to an MLflow tracking store.
+
+    Use it as a context, or call `finish` once the run is over. Nothing global is changed but this: MLflow's
+    own telemetry is off, unless whoever runs it has said otherwise.
+
+    Args:
+        experiment: The experiment of MLflow; made if it is not there.
+        uri: The store, as `sqlite:///mlflow.db` or the address of a server; as MLflow finds it if not said.
+        artifacts: Where files of a new experiment go; as MLflow has it if not said.
+    """
+
+    def __init__(
+        self,
+        experiment: str = "tacit",
+        uri: str | None = None,
+        *,
+        artifacts: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._client = _client(uri)
+        known = self._client.get_experiment_by_name(experiment)
+        place = None if artifacts is None else os.fspath(artifacts)
+        found = known.experiment_id if known is not None else None
+        found = found or self._client.create_experiment(experiment, artifact_location=place)
+        self.run_id: str = self._client.create_run(found).info.run_id
+        self._over, self._began = False, int(1000 * time.time())
+
+    def __call__(self, entry: Round) -> None:
+        """Log a round."""
+        # Where it is secret who was drawn, the time that a round took would tell how many.
+        now = self._began if entry.seconds is None else int(1000 * time.time())
+        for name, value in numbers(entry).items():
+            self._client.log_metric(self.run_id, _name(name), value, timestamp=now, step=entry.number)
+        if entry.skipped is not None:
+            self._client.set_tag(self.run_id, f"skipped.{entry.number}", entry.skipped[:LONGEST])
+
+    def finish(self, run: "Run") -> None:
+        """Log what came of it: final scores, the promise, report and card; then close."""
+        for name, value in results(run).items():
+            self._client.log_metric(self.run_id, _name(name), value, step=run.record.chosen)
+        told = {"name": run.name, "task": run.task.kind, "rounds": str(len(run.record.rounds))}
+        for name, value in {**told, **promise(run)}.items():
+            self._client.log_param(self.run_id, name, value)
+            self._client.set_tag(self.run_id, name, value)
+        self._client.set_tag(self.run_id, "mlflow.runName", run.name)
+        words = "\n\n".join(run.privacy.sentences())
+        self._client.set_tag(self.run_id, "mlflow.note.content", words[:LONGEST])
+        self._client.log_text(self.run_id, run.summary(), "summary.txt")
+        if run.path is not None:
+            self._artifacts(run, run.path)
+        self.close()
+
+    def _artifacts(self, run: "Run", path: Path) -> None:
+        """Files of the run for readers: its report if there is one, and the card of its model."""
+        import tempfile
+
+        from tacit.compat.export import export
+
+        for name in SHOWN:
+            if (path / name).is_file():
+                self._client.log_artifact(self.run_id, str(path / name))
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                files = export(run, Path(folder) / "model")
+            except InvalidValue:
+                # A model of the user's own kind has no card.
+                return
+            for file in files:
+                self._client.log_artifact(self.run_id, str(file), "model")
+
+    def close(self, status: Literal["FINISHED", "FAILED", "KILLED"] = "FINISHED") -> None:
+        """End it; afterwards nothing more is logged."""
+        if not self._over:
+            self._client.set_terminated(self.run_id, status)
+            self._over = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close("FINISHED" if kind is None else "FAILED")
+
+
+def _client(uri: str | None) -> Any:  # noqa: ANN401
+    """A client of its own: nothing of what MLflow keeps for everybody is touched."""
+    # It is read once, as MLflow is imported; Tacit sends nothing anywhere that nobody asked for.
+    _ = os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    try:
+        from mlflow.tracking import MlflowClient  # pyright: ignore[reportMissingTypeStubs]
+    except ModuleNotFoundError as error:
+        raise InvalidValue(
+            f"MLflow needs {error.name}, which is not installed: pip install 'tacit[mlflow]'"
+        ) from error
+    return MlflowClient(tracking_uri=uri)
+
+
+def _name(name: str) -> str:
+    """A name as MLflow takes it."""
+    return re.sub(r"[^\w\-. :/]", "_", name)

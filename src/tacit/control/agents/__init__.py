@@ -1,0 +1,1 @@
+"""Trained agents: policies, their evaluation, and files of Stable-Baselines3."""

@@ -1,0 +1,249 @@
+"""What the user acts with: the networks, their weights, and how observations become what they take.
+
+It predicts as an agent of Stable-Baselines3 does, and is saved and loaded as one. A sampled action is drawn
+afresh unless a generator is given; nothing here is random by global state.
+"""
+
+import os
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.control.networks import Shape
+from tacit.errors import InvalidValue, require, require_count
+from tacit.runtime.keys import Key
+
+if TYPE_CHECKING:
+    from tacit.sites.environments import World
+
+Array = NDArray[np.float64]
+Actions = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """An agent.
+
+    Args:
+        shape: Its networks.
+        weights: Their weights, as one vector.
+        center: What is subtracted from each number of an observation first.
+        scale: What it is divided by then.
+        env: Where it acts if nobody says.
+    """
+
+    shape: Shape
+    weights: Array
+    center: Array
+    scale: Array
+    env: "World | None" = None
+
+    def __post_init__(self) -> None:
+        sizes = {"weights": self.shape.size, "center": self.shape.inputs, "scale": self.shape.inputs}
+        for name, size in sizes.items():
+            values = np.array(getattr(self, name), dtype=np.float64)
+            require(values.shape == (size,), name, f"shape {values.shape}", f"a vector of {size}")
+            require(bool(np.isfinite(values).all()), name, "NaN or infinite", "finite numbers")
+            object.__setattr__(self, name, values)
+        require(bool((self.scale > 0).all()), "scale", float(self.scale.min()), "above 0")
+
+    def __repr__(self) -> str:
+        layers = " x ".join(map(str, (self.shape.inputs, *self.shape.hidden, self.shape.actions)))
+        return f"<Policy {layers}" + (f" for {self.env.name}>" if self.env is not None else ">")
+
+    def probabilities(self, observations: ArrayLike) -> Array:
+        """How likely each action is upon each observation (observations, actions), or upon one (actions,)."""
+        seen, one = self._seen(observations)
+        found = _softmax(self.shape.logits(self.weights, (seen - self.center) / self.scale))
+        return found[0] if one else found
+
+    def values(self, observations: ArrayLike) -> Array:
+        """What is expected to be earned from each observation on, in the units it was trained in."""
+        seen, one = self._seen(observations)
+        found = self.shape.values(self.weights, (seen - self.center) / self.scale)
+        return found[0] if one else found
+
+    def act(
+        self,
+        observation: ArrayLike,
+        deterministic: bool = True,
+        generator: np.random.Generator | None = None,
+    ) -> int:
+        """The action upon one observation.
+
+        Args:
+            observation: What is seen.
+            deterministic: Whether the likeliest action is taken, rather than one drawn.
+            generator: What is drawn with.
+        """
+        actions, _ = self.predict(observation, deterministic=deterministic, generator=generator)
+        require(actions.ndim == 0, "observation", f"{actions.size} of them", "one observation")
+        return int(actions)
+
+    def predict(
+        self,
+        observation: ArrayLike,
+        state: object = None,
+        episode_start: object = None,
+        deterministic: bool = False,
+        generator: np.random.Generator | None = None,
+    ) -> tuple[Actions, None]:
+        """The action upon one observation, or the actions upon several, as Stable-Baselines3 has it.
+
+        Args:
+            observation: What is seen (inputs,), or (observations, inputs).
+            state: Not used: there is no memory.
+            episode_start: Not used either.
+            deterministic: Whether the likeliest action is taken, rather than one drawn.
+            generator: What is drawn with; fresh draws if not said.
+        """
+        likely = self.probabilities(observation)
+        if deterministic:
+            return np.asarray(likely.argmax(axis=-1), dtype=np.int64), None
+        drawn = (generator or np.random.default_rng()).random((*likely.shape[:-1], 1))
+        return np.asarray(_drawn(likely, drawn), dtype=np.int64), None
+
+    def greedy(self, observations: NDArray[np.float32]) -> Actions:
+        """The likeliest action upon each observation (observations, inputs), quickly; nothing is checked."""
+        passing = observations
+        for matrix, intercepts in self._quick[:-1]:
+            passing = np.tanh(passing @ matrix + intercepts)
+        matrix, intercepts = self._quick[-1]
+        return (passing @ matrix + intercepts).argmax(axis=1)
+
+    def play(
+        self,
+        world: "World | None" = None,
+        episodes: int = 1,
+        seed: int = 0,
+        deterministic: bool = True,
+    ) -> Array:
+        """What it earns in each of some episodes, in Gymnasium.
+
+        Args:
+            world: Where; its own world if not said.
+            episodes: How many.
+            seed: What they repeat by.
+            deterministic: Whether the likeliest action is taken, rather than one drawn.
+        """
+        from tacit.control.envs.episodes import played
+
+        require_count("episodes", episodes)
+        key = Key(seed) / "play"
+        generator = (key / "actions").generator()
+
+        def drawn(seen: NDArray[np.float32]) -> Actions:
+            return self.predict(seen, generator=generator)[0]
+
+        seeds = key.generator().integers(2**31, size=episodes).tolist()
+        return played(self.greedy if deterministic else drawn, self._world(world), self.shape, seeds)
+
+    def film(
+        self,
+        path: str | os.PathLike[str],
+        world: "World | None" = None,
+        seed: int = 0,
+        fps: int = 50,
+        most: int = 1000,
+    ) -> Path:
+        """Write one episode as a small film, a GIF; it is where it was asked for.
+
+        Args:
+            path: Where to, `*.gif`.
+            world: Where it acts; its own world if not said.
+            seed: What the episode begins with.
+            fps: How many steps make a second.
+            most: How many steps are shown at most.
+        """
+        from tacit.control.agents.animation import film
+
+        return film(self, Path(path), self._world(world), seed=seed, fps=fps, most=most)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write it as an agent of Stable-Baselines3, for `PPO.load`; it takes observations as they are.
+
+        Weights become single precision, and normalisation a part of the first layer.
+
+        Args:
+            path: Where to, `*.zip`.
+        """
+        from tacit.control.agents.stable_baselines import write
+        from tacit.control.envs.spaces import opened
+
+        place = _zip(path)
+        if self.env is None:
+            write(place, self.shape, self.folded)
+            return place
+        with closing(opened(self.env)) as env:
+            write(place, self.shape, self.folded, env.observation_space, env.action_space)
+        return place
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], env: "World | None" = None) -> "Policy":
+        """An agent of Stable-Baselines3 with an `MlpPolicy`; nothing that the file holds is run.
+
+        Args:
+            path: Where it is, `*.zip`.
+            env: Where it acts if nobody says.
+        """
+        from tacit.control.agents.stable_baselines import read
+
+        shape, weights = read(_zip(path))
+        return cls(shape, weights, np.zeros(shape.inputs), np.ones(shape.inputs), env)
+
+    @cached_property
+    def folded(self) -> Array:
+        """The weights for observations as they are: the first layers do what center and scale did."""
+        weights = self.weights.copy()
+        if self.center.any() or (self.scale != 1).any():
+            for layers in self.shape.layers(weights):
+                matrix, intercepts = layers[0]
+                matrix /= self.scale
+                intercepts -= matrix @ self.center
+        return weights
+
+    @cached_property
+    def _quick(self) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        actor, _ = self.shape.layers(self.folded)
+        return [
+            (np.ascontiguousarray(matrix.T, dtype=np.float32), intercepts.astype(np.float32))
+            for matrix, intercepts in actor
+        ]
+
+    def _seen(self, observations: ArrayLike) -> tuple[Array, bool]:
+        """Observations as rows, and whether it was one without a row of its own."""
+        seen, inputs = np.asarray(observations, dtype=np.float64), self.shape.inputs
+        fits = seen.ndim in (1, 2) and seen.shape[-1] == inputs
+        require(fits, "observation", f"shape {seen.shape}", f"({inputs},) or (observations, {inputs})")
+        require(bool(np.isfinite(seen).all()), "observation", "NaN or infinite", "finite numbers")
+        return np.atleast_2d(seen), seen.ndim == 1
+
+    def _world(self, world: "World | None") -> "World":
+        found = self.env if world is None else world
+        if found is None:
+            raise InvalidValue("world is missing: this policy has none of its own, so say where it acts")
+        return found
+
+
+def _softmax(logits: Array) -> Array:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def _drawn(likely: Array, uniform: Array) -> Actions:
+    """The action in whose stretch of [0, 1) each draw lies; rounding never leads past the last one."""
+    passed = (uniform >= likely.cumsum(axis=-1)).sum(axis=-1)
+    return np.minimum(passed, likely.shape[-1] - 1)
+
+
+def _zip(path: str | os.PathLike[str]) -> Path:
+    """Where an agent lies; without a suffix it is given one, as Stable-Baselines3 does."""
+    found = Path(path)
+    found = found if found.suffix else found.with_name(found.name + ".zip")
+    require(found.suffix == ".zip", "path", str(path), 'an agent of Stable-Baselines3, "*.zip"')
+    return found

@@ -1,0 +1,129 @@
+"""How sure one can be of returns: few runs, many worlds, and tails that a mean would follow.
+
+    interquartile_mean            the mean of the middle half, over all worlds together
+    mean                          the mean over worlds, each counting the same
+    optimality_gap                how much is missing to a target, where it is
+    performance_profile           the share of scores above each threshold
+    probability_of_improvement    how often one is better than the other
+    stratified_bootstrap          an interval around any of them, by drawing anew within each world
+
+Scores are (runs, tasks), or one array for each task where they are not equally many; a run may be an episode.
+After Agarwal et al. 2021, *Deep Reinforcement Learning at the Edge of the Statistical Precipice*.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import between, require, require_count
+from tacit.runtime.keys import Key
+
+__all__ = [
+    "interquartile_mean",
+    "mean",
+    "optimality_gap",
+    "performance_profile",
+    "probability_of_improvement",
+    "stratified_bootstrap",
+]
+
+Array = NDArray[np.float64]
+Scores = ArrayLike | Sequence[ArrayLike]
+# Of the scores task by task, each (..., runs), one number or (...).
+Statistic = Callable[[Sequence[Array]], "Array | np.float64 | float"]
+
+# How many scores are drawn at once.
+AT_ONCE = 4_000_000
+
+
+def interquartile_mean(scores: Scores) -> Array:
+    """The mean of the middle half of all scores: a quarter of them is dropped at each end."""
+    ordered = np.sort(np.concatenate(_tasks(scores), axis=-1), axis=-1)
+    count = ordered.shape[-1]
+    return ordered[..., count // 4 : count - count // 4].mean(axis=-1)
+
+
+def mean(scores: Scores) -> Array:
+    """The mean over tasks of the mean over runs."""
+    return np.mean([task.mean(axis=-1) for task in _tasks(scores)], axis=0)
+
+
+def optimality_gap(scores: Scores, target: float) -> Array:
+    """By how much scores fall short of a target, where they do, on average over tasks."""
+    return mean([np.maximum(target - task, 0.0) for task in _tasks(scores)])
+
+
+def performance_profile(scores: Scores, thresholds: ArrayLike) -> Array:
+    """The share of runs that score above each threshold (thresholds,), on average over tasks."""
+    limits = np.atleast_1d(np.asarray(thresholds, dtype=np.float64))
+    shares = [
+        (task.size - np.searchsorted(np.sort(task), limits, side="right")) / task.size
+        for task in _tasks(scores)
+    ]
+    return np.mean(shares, axis=0)
+
+
+def probability_of_improvement(better: Scores, worse: Scores) -> float:
+    """How likely a run of the first scores more than one of the second, on average over tasks; ties are half.
+
+    Args:
+        better: The scores of one.
+        worse: Those of the other, in the same tasks.
+    """
+    first, second = _tasks(better), _tasks(worse)
+    given = f"{len(first)} and {len(second)} tasks"
+    require(len(first) == len(second), "scores", given, "as many tasks of one as of the other")
+    return float(np.mean([_above(a, b) for a, b in zip(first, second, strict=True)]))
+
+
+def _above(a: Array, b: Array) -> float:
+    """The Mann-Whitney statistic, as a share of all pairs."""
+    ordered = np.sort(b)
+    below = np.searchsorted(ordered, a, side="left") + np.searchsorted(ordered, a, side="right")
+    return float(below.mean() / (2 * b.size))
+
+
+def stratified_bootstrap(
+    scores: Scores, statistic: Statistic, *, key: Key, draws: int = 2000, level: float = 0.95
+) -> tuple[float, float, float]:
+    """A statistic, and the interval that it lies in as often as `level` says: estimate, low, high.
+
+    Runs are drawn anew, with replacement, within each task: tasks are fixed, runs are not.
+
+    Args:
+        scores: The scores.
+        statistic: Takes the scores task by task, each (..., runs), and answers (...).
+        key: What the draws repeat by.
+        draws: How often.
+        level: How often the interval holds what it is of; percentiles, so roughly, with few runs.
+    """
+    require_count("draws", draws)
+    require(between(level, 0, 1), "level", level, "between 0 and 1")
+    tasks, generator = _tasks(scores), key.generator()
+    at_once = max(1, AT_ONCE // sum(task.size for task in tasks))
+    drawn: list[Array] = []
+    for start in range(0, draws, at_once):
+        count = min(at_once, draws - start)
+        anew = [task[generator.integers(task.size, size=(count, task.size))] for task in tasks]
+        drawn.append(np.asarray(statistic(anew), dtype=np.float64))
+    low, high = np.quantile(np.concatenate(drawn), [(1 - level) / 2, (1 + level) / 2])
+    return float(np.asarray(statistic(tasks))), float(low), float(high)
+
+
+def _tasks(scores: Scores) -> list[Array]:
+    """The scores of each task; a plain list of numbers is one task."""
+    if isinstance(scores, list | tuple) and any(
+        np.ndim(part) > 0 for part in cast("list[ArrayLike]", scores)
+    ):
+        found = [np.asarray(part, dtype=np.float64) for part in cast("list[ArrayLike]", scores)]
+    else:
+        table = np.asarray(scores, dtype=np.float64)
+        require(table.ndim in (1, 2), "scores", f"shape {table.shape}", "(runs, tasks), or an array per task")
+        found = [table] if table.ndim == 1 else list(table.T)
+    filled = bool(found) and all(task.ndim > 0 and task.size for task in found)
+    require(filled, "scores", [task.size for task in found], "at least one for each of at least one task")
+    finite = all(bool(np.isfinite(task).all()) for task in found)
+    require(finite, "scores", "NaN or infinite", "finite numbers")
+    return found

@@ -1,0 +1,1 @@
+"""Gymnasium environments: spaces, checks before use, vectorised stepping, episodes."""

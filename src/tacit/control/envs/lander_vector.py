@@ -1,0 +1,205 @@
+"""A stage of fast landers: one compiled function acts and moves all of them, for a whole rollout.
+
+Each environment has its own physics, its own time limit and its own stream of random numbers.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.control.envs.vector import deal
+from tacit.control.kernels import act, judge, normalise, work_for
+from tacit.control.lander.bodies import POINTS, ROW, ZERO
+from tacit.control.lander.options import limit_of, physics_of
+from tacit.control.lander.simulator import ACTIONS, OBSERVED, observe, reset, step
+from tacit.control.networks import Shape
+from tacit.control.rollout import Array, Floats, Rollout, Whole
+from tacit.errors import require
+from tacit.runtime.jit import compiled
+from tacit.sites.environments import World
+
+# What is taken off observations, and what they are divided by.
+Scaling = tuple[Array, Array]
+
+
+class Landers(NamedTuple):
+    """The environments: the arrays of `lander`, and how far each episode has come.
+
+    Args:
+        bodies: See `lander`, as the next three.
+        terrain: See `bodies`.
+        rng: See `bodies`.
+        physics: See `bodies`.
+        limits: How many steps an episode may have.
+        totals: What each episode has brought so far.
+        lengths: How many steps it has had.
+    """
+
+    bodies: Array
+    terrain: Array
+    rng: NDArray[np.uint64]
+    physics: Array
+    limits: Whole
+    totals: Array
+    lengths: Whole
+
+
+class Tape(NamedTuple):
+    """What is filled in: see `Rollout`; and the episodes that end, as many as there is room for."""
+
+    observations: Floats
+    actions: Whole
+    log_probs: Floats
+    values: Floats
+    rewards: Floats
+    ended: NDArray[np.bool_]
+    last_values: Floats
+    returns: Array
+    lengths: Whole
+    steps: Whole
+
+
+class LanderStage:
+    """Fast landers, side by side; arguments are those of `stages.open_stage`."""
+
+    def __init__(
+        self,
+        worlds: Sequence[World],
+        envs: int,
+        *,
+        generator: np.random.Generator,
+        center: ArrayLike,
+        scale: ArrayLike,
+        place: str,
+    ) -> None:
+        dealt = deal(worlds, envs, generator)
+        self.envs, self.place, self._generator = envs, place, generator
+        self._center, self._scale = (np.ascontiguousarray(one, dtype=np.float64) for one in (center, scale))
+        require(bool((self._scale > 0).all()), "scale", self._scale.tolist(), "above 0 everywhere")
+        self._landers = Landers(
+            np.zeros((envs, ROW)),
+            np.zeros((envs, POINTS)),
+            generator.integers(2**64, size=envs, dtype=np.uint64),
+            np.array([physics_of(world.options, place) for world in dealt]),
+            np.array([limit_of(world.options) for world in dealt], dtype=np.int64),
+            np.zeros(envs),
+            np.zeros(envs, dtype=np.int64),
+        )
+        self._made, self._closed = 0, False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is open; but nobody plays here any more."""
+        self._closed = True
+
+    def play(self, weights: Floats, shape: Shape, steps: int, gamma: float, reward_scale: float) -> Rollout:
+        """Play so many steps in each environment, from where it stopped before.
+
+        Args:
+            weights: Both networks.
+            shape: How large they are.
+            steps: How many steps in each environment.
+            gamma: What the expectation after an episode that a time limit cut is worth.
+            reward_scale: What rewards are multiplied by.
+        """
+        if self._closed:
+            raise ValueError("this stage is closed: open another one")
+        spaces, expected = (OBSERVED, ACTIONS), (shape.inputs, shape.actions)
+        fits = spaces == expected and len(self._center) == OBSERVED
+        require(fits, f"{self.place}: inputs and actions", spaces, f"{expected}, as those of the agent")
+        rollout = Rollout.blank(steps, self.envs, shape.inputs)
+        most = steps * self.envs
+        whole = [np.empty(most, dtype=np.int64) for _ in range(2)]
+        tape = Tape(
+            rollout.observations,
+            rollout.actions,
+            rollout.log_probs,
+            rollout.values,
+            rollout.rewards,
+            rollout.ended,
+            rollout.last_values,
+            np.empty(most),
+            *whole,
+        )
+        if self._made == 0:
+            for i in range(self.envs):
+                reset(*self._landers[:3], i, self._landers.physics)
+        draws = self._generator.random((steps, self.envs), dtype=np.float32)
+        scaling = (self._center, self._scale)
+        ends = _play(
+            weights, shape.sizes, self._landers, scaling, draws, gamma, reward_scale, self._made, tape
+        )
+        self._made += most
+        found = zip(tape.returns[:ends], tape.lengths[:ends], tape.steps[:ends], strict=True)
+        return rollout.with_episodes([(float(total), int(length), int(at)) for total, length, at in found])
+
+
+@compiled
+def _play(
+    weights: Floats,
+    sizes: Whole,
+    landers: Landers,
+    scaling: Scaling,
+    draws: Floats,
+    gamma: float,
+    reward_scale: float,
+    made: int,
+    tape: Tape,
+) -> int:
+    # A whole rollout; how many episodes ended in it.
+    steps, envs = draws.shape
+    work, ends = work_for(sizes, envs), 0
+    far, scale, value = np.float32(gamma), np.float32(reward_scale), np.empty(1, np.float32)
+    for at in range(steps):
+        seen, actions = tape.observations[at], tape.actions[at]
+        _look(landers, scaling, ZERO, seen)
+        act(weights, sizes, seen, draws[at], work, actions, tape.log_probs[at], tape.values[at])
+        for i in range(envs):
+            reward, over = step(landers.bodies, landers.terrain, landers.rng, i, landers.physics, actions[i])
+            cut = _count(landers, i, reward) and not over
+            tape.rewards[at, i] = np.float32(reward) * scale
+            tape.ended[at, i] = over or cut
+            if cut:
+                last = np.empty((1, OBSERVED), np.float32)
+                _look(landers, scaling, i, last)
+                judge(weights, sizes, last, work, value)
+                tape.rewards[at, i] += far * value[0]
+            if over or cut:
+                _note(landers, i, tape, ends, made + at * envs + i + 1)
+                ends += 1
+                reset(landers.bodies, landers.terrain, landers.rng, i, landers.physics)
+    seen = np.empty((envs, OBSERVED), np.float32)
+    _look(landers, scaling, ZERO, seen)
+    judge(weights, sizes, seen, work, tape.last_values)
+    return ends
+
+
+@compiled
+def _look(landers: Landers, scaling: Scaling, first: int, seen: Floats) -> None:
+    # What is seen now in some environments, from the first of them on, normalised.
+    raw = np.empty(seen.shape)
+    for row in range(len(seen)):
+        observe(landers.bodies, first + row, raw[row])
+    normalise(raw, scaling[0], scaling[1], seen)
+
+
+@compiled
+def _count(landers: Landers, i: int, reward: float) -> bool:
+    # One more step of an episode; whether its time is up.
+    landers.totals[i] += reward
+    landers.lengths[i] += 1
+    return landers.lengths[i] >= landers.limits[i]
+
+
+@compiled
+def _note(landers: Landers, i: int, tape: Tape, row: int, made: int) -> None:
+    # An episode has ended.
+    tape.returns[row], tape.lengths[row], tape.steps[row] = landers.totals[i], landers.lengths[i], made
+    landers.totals[i], landers.lengths[i] = 0.0, 0

@@ -1,0 +1,172 @@
+"""Environments opened with care: what cannot be made or played is refused before anything is learnt."""
+
+import inspect
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from tacit.control.lander.options import require_physics
+from tacit.control.rollout import Array
+from tacit.errors import InvalidValue, choices, hint, quote, require, require_extra
+from tacit.sites.environments import World
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    Env = gymnasium.Env[Any, Any]
+    Space = gymnasium.Space[Any]
+
+LANDER = "LunarLander"
+# What `gymnasium.make` takes itself.
+MAKING = ("max_episode_steps",)
+
+
+def spaces_of(world: World, place: str = "") -> tuple[int, int]:
+    """How many numbers an observation has, and how many actions there are.
+
+    Args:
+        world: The world; it is opened to see, and closed.
+        place: Whose it is, for messages.
+    """
+    env = opened(world, place)
+    try:
+        return require_spaces(world, env, place)
+    finally:
+        env.close()
+
+
+def opened(world: World, place: str = "") -> "Env":
+    """The environment, or why it cannot be made; whoever opens it closes it."""
+    require_extra("gymnasium", "control", f"env = {quote(world.name)}")
+    import gymnasium
+
+    where = f"{place}: " if place else ""
+    _require_options(world, where)
+    try:
+        return world.opened()
+    except gymnasium.error.UnregisteredEnv as error:
+        near = hint(world.env, gymnasium.registry)
+        raise InvalidValue(f"{where}env = {world.name!r} is not known to Gymnasium{near}: {error}") from error
+    except (gymnasium.error.Error, ImportError) as error:
+        raise InvalidValue(f"{where}env = {world.name!r} cannot be opened: {error}") from error
+    except Exception as error:
+        # Whatever it is, it is not ours: an environment refuses its options by any exception.
+        said = f"{type(error).__name__}: {error}"
+        named = [name for name in world.options if name in str(error)] or list(world.options)
+        given = ", ".join(f"{name} = {world.options[name]!r}" for name in named)
+        what = (
+            f"{given} is not allowed in {world.name}" if given else f"env = {world.name!r} cannot be opened"
+        )
+        raise InvalidValue(f"{where}{what}: {said}") from error
+
+
+def failed(world: World, error: BaseException, place: str = "") -> InvalidValue:
+    """What to say of a world that fails while it is played: whose it is and why, in one sentence."""
+    where = f"{place}: " if place else ""
+    why = f": {error}" if str(error) else ""
+    return InvalidValue(f"{where}{world.name} failed while it was played, with {type(error).__name__}{why}")
+
+
+def require_spaces(world: World, env: "Env", place: str = "") -> tuple[int, int]:
+    """How many numbers and actions the environment has; refuse what no agent of ours can see or do."""
+    from gymnasium.spaces import Discrete, flatdim
+
+    where = f"{place}: " if place else ""
+    allowed = (
+        "a Discrete space: one choice among a number of actions. Continuous (Box) and composite action "
+        "spaces are not supported"
+    )
+    space = env.action_space
+    require(isinstance(space, Discrete), f"{where}action space of {world.name}", space, allowed)
+    try:
+        inputs = int(flatdim(env.observation_space))
+    except (NotImplementedError, ValueError) as error:
+        raise InvalidValue(
+            f"{where}observation space of {world.name} = {env.observation_space} is not allowed: it must be "
+            "one that gymnasium.spaces.flatten makes a vector of fixed length of"
+        ) from error
+    return inputs, int(cast("Discrete", space).n)
+
+
+def flattener(space: "Space") -> Callable[[Any], Array] | None:
+    """What makes vectors of observations; None where they are vectors already."""
+    from gymnasium.spaces import Box
+
+    if isinstance(space, Box) and len(space.shape) == 1:
+        return None
+    return partial(flat_inputs, space)
+
+
+def flat_inputs(space: "Space", observation: Any) -> Array:  # noqa: ANN401
+    """An observation as a vector."""
+    from gymnasium.spaces import flatten
+
+    return np.asarray(flatten(space, observation), dtype=np.float64)
+
+
+def without_ballast(env: "Env") -> "tuple[Env, int | None]":
+    """The environment without the wrappers that only count and check, and how long its episodes may be.
+
+    Only the outermost are taken off: what another wrapper is around may be counting something else.
+    """
+    from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+    limit: int | None = None
+    while True:
+        kind = cast("type[object]", type(env))
+        if kind is TimeLimit and env.spec is not None and env.spec.max_episode_steps is not None:
+            found = env.spec.max_episode_steps
+            limit = found if limit is None else min(limit, found)
+        elif kind not in (OrderEnforcing, PassiveEnvChecker):
+            return env, limit
+        env = cast("gymnasium.Wrapper[Any, Any, Any, Any]", env).env
+
+
+def _require_options(world: World, where: str) -> None:
+    if "render_mode" in world.options:
+        raise InvalidValue(
+            f"{where}render_mode = {world.options['render_mode']!r} is not allowed: nobody watches while "
+            "agents train; film them afterwards"
+        )
+    known = _keywords(world)
+    for name, value in world.options.items():
+        if known is not None and name not in known:
+            raise InvalidValue(
+                f"{where}{name} = {value!r} is not allowed: {world.name} takes {choices(sorted(known))}"
+                f"{hint(name, known)}"
+            )
+    if isinstance(world.env, str) and world.env.startswith(LANDER):
+        require_physics(world.options, where)
+
+
+def _keywords(world: World) -> set[str] | None:
+    """What the environment can be told; None where it does not say."""
+    maker = _maker(world.env) if isinstance(world.env, str) else world.env
+    if maker is None:
+        return None
+    parameters = inspect.signature(maker).parameters.values()
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None
+    named = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    return named | set(MAKING if isinstance(world.env, str) else ())
+
+
+def _maker(env: str) -> Callable[..., object] | None:
+    """What makes the environment of this id, loaded; None where opening it will say what is missing."""
+    import gymnasium
+    from gymnasium.envs.registration import load_env_creator
+
+    spec = gymnasium.registry.get(env)
+    entry = None if spec is None else spec.entry_point
+    if not isinstance(entry, str):
+        return entry
+    try:
+        with warnings.catch_warnings():
+            # The first import of Box2D warns, and ends the process where warnings are errors.
+            warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
+            return load_env_creator(entry)
+    except (gymnasium.error.Error, ImportError):
+        return None

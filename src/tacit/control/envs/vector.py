@@ -1,0 +1,284 @@
+"""Stages: the environments of one site, opened for a round of work, played side by side and closed after it.
+
+All randomness comes from one generator: with the same one, the same happens, to the last bit.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tacit.control.envs.spaces import failed, flattener, opened, require_spaces, without_ballast
+from tacit.control.envs.spaces import spaces_of as spaces_of
+from tacit.control.networks import Shape
+from tacit.control.rollout import Array, Floats, Rollout
+from tacit.errors import InvalidValue, require, require_count
+from tacit.sites.environments import World
+
+if TYPE_CHECKING:
+    import gymnasium
+    from gymnasium.spaces import Discrete
+
+# What the code of a world may do wrong; to end the program is not for it to decide.
+FAILURES = (Exception, SystemExit)
+# No episode is as long.
+NO_LIMIT = 2**62
+
+
+class Stage(Protocol):
+    """Environments that an agent plays in, side by side."""
+
+    @property
+    def envs(self) -> int:
+        """How many there are."""
+        ...
+
+    def play(self, weights: Floats, shape: Shape, steps: int, gamma: float, reward_scale: float) -> Rollout:
+        """Play so many steps in each, actions drawn as the agent weighs them, on from where it stopped."""
+        ...
+
+    def close(self) -> None:
+        """Close everything that is open."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def open_stage(
+    worlds: Sequence[World],
+    envs: int,
+    *,
+    generator: np.random.Generator,
+    center: ArrayLike,
+    scale: ArrayLike,
+    place: str,
+) -> Stage:
+    """A stage with so many environments in these worlds.
+
+    Args:
+        worlds: The worlds, dealt out in turn; where there are more than environments, by lot.
+        envs: How many environments.
+        generator: All its randomness: seeds, and what actions are drawn with.
+        center: What is taken off observations, coordinate by coordinate.
+        scale: What they are divided by after that.
+        place: Whose worlds these are, for messages.
+    """
+    fast = {world.physics == "fast-lander" for world in worlds}
+    require(len(fast) == 1, f"{place}: worlds", "of both kinds", "all computed by Gymnasium or none")
+    if fast == {True}:
+        from tacit.control.envs.lander_vector import LanderStage
+
+        return LanderStage(worlds, envs, generator=generator, center=center, scale=scale, place=place)
+    return GymnasiumStage(worlds, envs, generator=generator, center=center, scale=scale, place=place)
+
+
+def deal(worlds: Sequence[World], envs: int, generator: np.random.Generator) -> list[World]:
+    """The world of each environment: in turn, or by lot where there are more worlds than environments."""
+    require_count("envs", envs)
+    if envs < len(worlds):
+        return [worlds[index] for index in sorted(generator.choice(len(worlds), envs, replace=False))]
+    return [worlds[index % len(worlds)] for index in range(envs)]
+
+
+class GymnasiumStage:
+    """Environments as Gymnasium makes them, without the wrappers that only cost time.
+
+    They are opened when they are first played in. Arguments are those of `open_stage`.
+    """
+
+    def __init__(
+        self,
+        worlds: Sequence[World],
+        envs: int,
+        *,
+        generator: np.random.Generator,
+        center: ArrayLike,
+        scale: ArrayLike,
+        place: str,
+    ) -> None:
+        self.envs, self.place = envs, place
+        self._worlds, self._generator = deal(worlds, envs, generator), generator
+        self._seeds: list[int] = generator.integers(2**31, size=envs).tolist()
+        self._center, self._scale = (np.ascontiguousarray(one, dtype=np.float64) for one in (center, scale))
+        require(bool((self._scale > 0).all()), "scale", self._scale.tolist(), "above 0 everywhere")
+        self._players: list[_Player] = []
+        self._seen: Array = np.zeros((envs, len(self._center)))
+        self._made, self._closed = 0, False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every environment, whatever one of them says to that."""
+        players, self._players, self._closed = self._players, [], True
+        try:
+            with ExitStack() as closing:
+                for player in players:
+                    closing.callback(player.whole.close)
+        except FAILURES as error:
+            raise failed(self._worlds[0], error, self.place) from error
+
+    def play(self, weights: Floats, shape: Shape, steps: int, gamma: float, reward_scale: float) -> Rollout:
+        """Play so many steps in each environment, from where it stopped before.
+
+        Args:
+            weights: Both networks.
+            shape: How large they are.
+            steps: How many steps in each environment.
+            gamma: What the expectation after an episode that a time limit cut is worth.
+            reward_scale: What rewards are multiplied by.
+        """
+        try:
+            if not self._players:
+                self._begin(shape)
+            return self._played(weights, shape, steps, gamma, reward_scale)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, shape: Shape) -> None:
+        if self._closed:
+            raise ValueError("this stage is closed: open another one")
+        expected = (shape.inputs, shape.actions)
+        for at, (world, seed) in enumerate(zip(self._worlds, self._seeds, strict=True)):
+            env = opened(world, self.place)
+            self._players.append(_Player(world, env))
+            spaces = require_spaces(world, env, self.place)
+            fits = spaces == expected and spaces[0] == len(self._center)
+            what = f"{self.place}: inputs and actions of {world.name}"
+            require(fits, what, spaces, f"{expected}, as those of the agent")
+            self._players[at].ready()
+            try:
+                self._seen[at] = self._players[at].reset(seed)
+            except FAILURES as error:
+                raise failed(world, error, self.place) from error
+
+    def _played(
+        self, weights: Floats, shape: Shape, steps: int, gamma: float, reward_scale: float
+    ) -> Rollout:
+        from tacit.control import kernels
+
+        tape = Rollout.blank(steps, self.envs, shape.inputs)
+        draws = self._generator.random((steps, self.envs), dtype=np.float32)
+        work = kernels.work_for(shape.sizes, self.envs)
+        ends: list[tuple[float, int, int]] = []
+        cuts: list[tuple[int, int, Array]] = []
+        for step in range(steps):
+            seen, actions = tape.observations[step], tape.actions[step]
+            self._normalise(self._seen, seen)
+            kernels.act(
+                weights,
+                shape.sizes,
+                seen,
+                draws[step],
+                work,
+                actions,
+                tape.log_probs[step],
+                tape.values[step],
+            )
+            self._advance(step, tape, actions.tolist(), ends, cuts)
+        self._require_rewards(tape.rewards)
+        tape.rewards[:] *= np.float32(reward_scale)
+        if cuts:
+            steps_cut, places, last = zip(*cuts, strict=True)
+            expected = self._expected(weights, shape, np.array(last))
+            tape.rewards[steps_cut, places] += np.float32(gamma) * expected
+        tape.last_values[:] = self._expected(weights, shape, self._seen)
+        return tape.with_episodes(ends)
+
+    def _advance(
+        self,
+        step: int,
+        tape: Rollout,
+        actions: list[int],
+        ends: list[tuple[float, int, int]],
+        cuts: list[tuple[int, int, Array]],
+    ) -> None:
+        """Make one step in every environment; note episodes that end, and what was seen last in those cut."""
+        for at, action in enumerate(actions):
+            player = self._players[at]
+            try:
+                observation, reward, over, cut = player.step(action)
+                tape.rewards[step, at] = reward
+                self._made += 1
+                if over or cut:
+                    tape.ended[step, at] = True
+                    ends.append((player.total, player.length, self._made))
+                    if not over:
+                        cuts.append((step, at, np.array(observation, dtype=np.float64)))
+                        self._require_finite(cuts[-1][2], player)
+                    observation = player.reset()
+                self._seen[at] = observation
+            except FAILURES as error:
+                if isinstance(error, InvalidValue):
+                    raise
+                raise failed(player.world, error, self.place) from error
+
+    def _normalise(self, raw: Array, out: Floats) -> None:
+        from tacit.control import kernels
+
+        bad = kernels.normalise(raw, self._center, self._scale, out)
+        if bad >= 0:
+            self._require_finite(raw[bad], self._players[bad])
+
+    def _expected(self, weights: Floats, shape: Shape, raw: Array) -> Floats:
+        from tacit.control import kernels
+
+        seen, values = np.empty(raw.shape, dtype=np.float32), np.empty(len(raw), dtype=np.float32)
+        self._normalise(raw, seen)
+        kernels.judge(weights, shape.sizes, seen, kernels.work_for(shape.sizes, len(raw)), values)
+        return values
+
+    def _require_finite(self, observation: Array, player: "_Player") -> None:
+        if not np.isfinite(observation).all():
+            raise InvalidValue(
+                f"{self.place}: {player.world.name} showed something that is not finite at step "
+                f"{player.length} of an episode: observations must hold finite numbers"
+            )
+
+    def _require_rewards(self, rewards: Floats) -> None:
+        bad = np.argwhere(~np.isfinite(rewards))
+        if len(bad):
+            step, at = bad[0].tolist()
+            raise InvalidValue(
+                f"{self.place}: {self._worlds[at].name} gave a reward that is not finite at step {step + 1} "
+                "of a rollout: rewards must be finite numbers"
+            )
+
+
+class _Player:
+    """One environment, and how its episode has gone so far."""
+
+    def __init__(self, world: World, env: "gymnasium.Env[Any, Any]") -> None:
+        self.world, self.whole, self.env = world, env, env
+        self.total, self.length = 0.0, 0
+
+    def ready(self) -> None:
+        """Look at its spaces, which have been found to be in order, and take off what only costs time."""
+        self._first = int(cast("Discrete", self.whole.action_space).start)
+        self._flat = flattener(self.whole.observation_space)
+        self.env, limit = without_ballast(self.whole)
+        self._limit = NO_LIMIT if limit is None else limit
+
+    def reset(self, seed: int | None = None) -> Array:
+        """Begin an episode."""
+        observation, _ = self.env.reset(seed=seed)
+        self.total, self.length = 0.0, 0
+        return observation if self._flat is None else self._flat(observation)
+
+    def step(self, action: int) -> tuple[Array, float, bool, bool]:
+        """What is seen after an action, what it brought, whether that was the end, whether time is up."""
+        observation, reward, over, cut, _ = self.env.step(action + self._first)
+        reward = float(reward)
+        self.total += reward
+        self.length += 1
+        if self._flat is not None:
+            observation = self._flat(observation)
+        return observation, reward, over, cut or self.length >= self._limit

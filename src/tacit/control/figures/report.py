@@ -1,0 +1,295 @@
+"""The figures of a report on agents: how they learnt, what they come to in each world, who learns with whom.
+
+    rounds     returns in each world after every round, and of the episodes that sites trained in
+    result     returns in each world at the end, beside those of other ways to train
+    groups     which of several models each site belongs to
+    weights    a map of the models of the sites, where they were kept
+
+All of it is in the record of the run and in what it has kept; no world is opened.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from tacit.control.archive import HISTORY
+from tacit.control.figures.learning import MOST, Course, course, drawn, fewer
+from tacit.control.figures.maps import FEWEST, LOOKED, SHARED, weight_map
+from tacit.control.figures.rounds import memberships
+from tacit.control.figures.tables import footnote, in_order, rounded, world_title
+from tacit.control.history import History
+from tacit.errors import InvalidFile
+from tacit.reports.page.blocks import Figure
+from tacit.reports.plots.style import BODY, RULE, Picture, colour, ink, picture, shortened, tidy
+from tacit.runtime.keys import Key
+from tacit.runtime.tables import parse
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.control.tasks import PPO
+    from tacit.learning.record import Round
+
+Read = Callable[[str], bytes | None]
+
+# On a map, more models than these are a cloud; nor are so many sites seen in groups.
+MODELS, TIMES, GROUPED = 240, 12, 60
+# A history of more bytes is not looked into for a report.
+LARGEST = 32 * 2**20
+SEVERAL = re.compile(r"model-\d+")
+SUMMARY, EXPERIMENT = "summary.json", "experiment.toml"
+WAYS = {"alone": "each site alone", "pooled": "pooled"}
+# A row of worlds, in inches; and how far apart ways to train are in it.
+HIGH, APART = 0.3, 0.2
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """The worlds of a run by name.
+
+    Args:
+        names: Those that returns are told of, each; none where all are alike.
+        unseen: Those of them that nobody trains in.
+    """
+
+    names: tuple[str, ...]
+    unseen: tuple[str, ...] = ()
+
+    def of(self, site: str) -> str:
+        """The world of a site, whose copies are numbered; no name where that is not known."""
+        stem = re.sub(r"-\d+$", "", site)
+        return next((name for name in (site, stem) if name in self.names), "")
+
+    def title(self, name: str) -> str:
+        """A world as it is shown."""
+        return world_title(shortened(name, 20), [shortened(one, 20) for one in self.unseen])
+
+
+def pictures(task: "PPO", state: "Tensor", rounds: "Sequence[Round]", read: Read) -> list[Figure]:
+    """The figures of a run of agents.
+
+    Args:
+        task: What was learnt.
+        state: One model (coordinates), or several (models, coordinates).
+        rounds: What happened.
+        read: A file of the run by its name, if it is there.
+    """
+    worlds = _worlds(rounds, read)
+    found = (
+        _by_round(rounds, worlds, several=state.ndim > 1),
+        _training(rounds, worlds),
+        _at_the_end(read, worlds),
+        _groups(rounds, worlds),
+        _map(read, worlds, several=state.ndim > 1),
+    )
+    return [figure for figure in found if figure is not None]
+
+
+def _worlds(rounds: "Sequence[Round]", read: Read) -> Worlds:
+    """The worlds that scores and experiment name."""
+    scores = in_order(name for entry in rounds for name in entry.scores if name.startswith("return@"))
+    try:
+        data = parse((read(EXPERIMENT) or b"").decode(errors="replace"), EXPERIMENT).get("data", {})
+    except InvalidFile:
+        data = {}
+    names = tuple(name.removeprefix("return@") for name in scores)
+    return Worlds(names, tuple(name for name in names if name in data.get("unseen", {})))
+
+
+def _by_round(rounds: "Sequence[Round]", worlds: Worlds, *, several: bool) -> Figure | None:
+    """The return in each world after every round."""
+    numbers, courses = [entry.number for entry in rounds], dict[str, Course]()
+    for name in worlds.names:
+        values = [[entry.scores.get(f"return@{name}", np.nan)] for entry in rounds]
+        if (found := course(numbers, np.array(values))) is not None:
+            courses[worlds.title(name)] = found
+    if not courses:
+        return None
+    shown, some = fewer(courses)
+    low, high = (choose(courses, key=lambda name: courses[name].last) for choose in (min, max))
+    ends = [f"{rounded(courses[name].last)} in {name}" for name in dict.fromkeys((low, high))]
+    title = f"Return after round {rounds[-1].number}: {' to '.join(ends)}"
+    own = "Sites have different models: each plays in its own world, all in unseen ones" * several
+    note = footnote("Means of greedy episodes after every round, on other seeds than in training", own, some)
+    told = [f"{name} {one}" for name, one in shown.items()]
+    words = f"Return in each world over {len(rounds)} rounds: {'; '.join(told)}. {some}".strip()
+    return Figure("returns-by-round", drawn(shown, title, note), words)
+
+
+def _training(rounds: "Sequence[Round]", worlds: Worlds) -> Figure | None:
+    """What the episodes returned that sites trained in; by site, or of many sites by world."""
+    sites, numbers = in_order(name for entry in rounds for name in entry.diary), [e.number for e in rounds]
+    groups = _grouped(sites, worlds)
+    courses: dict[str, Course] = {}
+    for name, own in groups.items():
+        rows = [[_mean(entry.diary.get(site, {}).get("returns", ())) for site in own] for entry in rounds]
+        if (found := course(numbers, np.array(rows, dtype=np.float64))) is not None:
+            courses[name] = found
+    if not courses:
+        return None
+    first, last = (np.mean([one.mean[end] for one in courses.values()]) for end in (0, -1))
+    title = f"Training episodes: mean return {rounded(float(first))} at first, {rounded(float(last))} at last"
+    bands = f"Lines: means of sites. Bands: the lowest to the highest of {len(sites)} sites"
+    note = footnote(
+        "Told by the sites: means over the episodes of a round, while actions are drawn by chance",
+        bands * (len(groups) < len(sites)),
+    )
+    told = [f"{name} {one}" for name, one in courses.items()]
+    words = f"Mean return of training episodes over {len(rounds)} rounds: {'; '.join(told)}."
+    return Figure("training-returns", drawn(courses, title, note), words)
+
+
+def _grouped(sites: Sequence[str], worlds: Worlds) -> dict[str, list[str]]:
+    """The sites that share a line: each its own, those of a world, or all."""
+    if len(sites) <= MOST:
+        return {shortened(site): [site] for site in sites}
+    homes = [worlds.of(site) for site in sites]
+    if "" in homes or len(set(homes)) > MOST:
+        return {"all sites": list(sites)}
+    pairs = list(zip(sites, homes, strict=True))
+    return {worlds.title(name): [site for site, home in pairs if home == name] for name in in_order(homes)}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")
+
+
+def _at_the_end(read: Read, worlds: Worlds) -> Figure | None:
+    """The return in each world and in all of them, by every way to train that was tried."""
+    said = cast("dict[str, Any]", msgspec.json.decode(read(SUMMARY) or b"{}"))
+    compared = cast("dict[str, dict[str, float]]", said.get("baselines", {}))
+    ways: dict[str, dict[str, float]] = {"federated": said.get("scores", {})}
+    ways |= {WAYS.get(name, name): scores for name, scores in compared.items()}
+    ways = {name: scores for name, scores in list(ways.items())[:MOST] if "return" in scores}
+    if len(worlds.names) < 2 or not ways:
+        return None
+    rows = {
+        "all (95 % interval)": "return",
+        **{worlds.title(name): f"return@{name}" for name in worlds.names},
+    }
+    shown = dict(list(rows.items())[: 2 * MOST])
+    federated = next(iter(ways.values()))
+    title = f"Return at the end: {rounded(federated['return'])} over all worlds that somebody trains in"
+    some = f"{len(shown) - 1} of {len(worlds.names)} worlds" * (len(shown) < len(rows))
+    note = footnote("Means of greedy episodes in Gymnasium, on other seeds than in training", some)
+    told = [
+        f"{row}: " + ", ".join(f"{way} {rounded(own[name])}" for way, own in ways.items() if name in own)
+        for row, name in shown.items()
+    ]
+    figure = _dots(shown, ways, title, note)
+    return Figure("returns-by-world", figure, f"Return at the end. {'; '.join(told)}.")
+
+
+def _dots(rows: Mapping[str, str], ways: Mapping[str, Mapping[str, float]], title: str, note: str) -> Picture:
+    """Draw a row for each world, with a dot for every way to train and an interval where it is known."""
+    figure = picture(0.6 + HIGH * len(rows), title, note)
+    axes = figure.add_subplot()
+    tidy(axes, "Return", "")
+    axes.grid(visible=False)
+    axes.spines["left"].set_visible(False)
+    for place, scores in enumerate(ways.values()):
+        shift = (place - (len(ways) - 1) / 2) * min(APART, 0.7 / len(ways))
+        heights = [row + shift for row, name in enumerate(rows.values()) if name in scores]
+        values = [scores[name] for name in rows.values() if name in scores]
+        axes.plot(values, heights, color=colour(place), marker="o", markersize=4.5, linestyle="none")
+        if {"return_low", "return_high"} <= set(scores):
+            axes.hlines(
+                shift, scores["return_low"], scores["return_high"], color=colour(place), linewidth=1.2
+            )
+    for row in range(len(rows)):
+        axes.axhline(row + 0.5, color=RULE, linewidth=0.5, zorder=0)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(range(len(rows)), list(rows), parse_math=False)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 4, 5, 10]))
+    _key(axes, list(ways))
+    return figure
+
+
+def _key(axes: Axes, names: Sequence[str]) -> None:
+    """Write which colour is what to the right, one below the other."""
+    for place, name in enumerate(names):
+        axes.annotate(
+            shortened(name, 18), (1, 1), xycoords="axes fraction", xytext=(10, -BODY * (0.8 + 1.5 * place)),
+            textcoords="offset points", fontsize=BODY, color=ink(colour(place)), va="center",
+            parse_math=False, annotation_clip=False,
+        )  # fmt: skip
+
+
+def _groups(rounds: "Sequence[Round]", worlds: Worlds) -> Figure | None:
+    """Which of several models each site belongs to, round by round."""
+    rows = [
+        {"site": site, "world": worlds.of(site), "round": entry.number, "cluster": place + 1}
+        for entry in rounds
+        for site, place in entry.clusters.items()
+    ]
+    sites, homes = {row["site"] for row in rows}, {row["world"] for row in rows}
+    clusters = {row["cluster"] for row in rows}
+    if not rows or "" in homes or len(homes) < 2 or len(sites) > GROUPED or len(clusters) > MOST:
+        return None
+    table = {name: [row[name] for row in rows] for name in rows[0]}
+    figure = memberships(table, provenance="Clusters as the server has told the sites")
+    last = [f"model {number}: {', '.join(members)}" for number, members in _members(rounds[-1]).items()]
+    return Figure("clusters", figure, f"{_seen(figure)}. In the last round, {'; '.join(last)}.")
+
+
+def _seen(figure: Picture) -> str:
+    """The title in one line."""
+    return " ".join(figure.get_suptitle().split())
+
+
+def _members(entry: "Round") -> dict[int, list[str]]:
+    """The sites of each model, numbered from 1."""
+    pairs = entry.clusters.items()
+    return {
+        place + 1: [shortened(site) for site, own in pairs if own == place]
+        for place in sorted(set(entry.clusters.values()))
+    }
+
+
+def _map(read: Read, worlds: Worlds, *, several: bool) -> Figure | None:
+    """The models of the sites along their two main axes, where they were kept."""
+    content = read(HISTORY)
+    if content is None or len(content) > LARGEST:
+        return None
+    try:
+        found = History.read(content)
+    except InvalidFile:
+        return None
+    rows, some = _some(found, several=several)
+    owners = found.weight_labels[rows].tolist()
+    if len(rows) < FEWEST or not set(owners) - {SHARED}:
+        return None
+    homes = [worlds.of(owner) or "sites" for owner in owners]
+    if len(set(homes)) > MOST:
+        homes = ["sites"] * len(homes)
+    figure = weight_map(
+        found.weights[rows], homes, found.weight_steps[rows], owners, method="pca", key=Key(0),
+        provenance=LOOKED + some,
+    )  # fmt: skip
+    ends = f"{len(set(owners) - {SHARED})} sites in {len(set(found.weight_rounds[rows].tolist()))} rounds"
+    return Figure("weight-map", figure, f"{_seen(figure)}. A map of the weights of {ends}.")
+
+
+def _some(found: History, *, several: bool) -> tuple[list[int], str]:
+    """The kept models that are drawn: of many rounds some, and of many sites the first ones.
+
+    Where there are several models for all, those of the sites alone: they are named by numbers.
+    """
+    numbers = np.unique(found.weight_rounds)
+    kept = set(
+        numbers[np.linspace(0, len(numbers) - 1, min(TIMES, len(numbers))).round().astype(int)].tolist()
+    )
+    everybody = in_order(found.weight_labels.tolist())
+    sites = [name for name in everybody if name != SHARED and not (several and SEVERAL.fullmatch(name))]
+    most = max(1, MODELS // max(len(kept), 1))
+    shown = {SHARED, *sites[:most]}
+    pairs = enumerate(zip(found.weight_rounds.tolist(), found.weight_labels.tolist(), strict=True))
+    rows = [place for place, (number, owner) in pairs if number in kept and owner in shown]
+    return rows, f". The first {most} of {len(sites)} sites" * (len(sites) > most)

@@ -1,0 +1,1 @@
+"""A compiled LunarLander: rigid-body physics after Box2D 2.3."""

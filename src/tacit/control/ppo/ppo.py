@@ -1,0 +1,91 @@
+"""Proximal policy optimisation, on one page: play, see what came better than expected, do more of it.
+
+The same algorithm as Stable-Baselines3's, step by step: advantages are standardised in each batch, the ratio
+of probabilities is clipped, gradients are clipped by their norm, Adam divides by at least 1e-5, and episodes
+cut by their time limit go on in expectation. It differs in how fast it is.
+"""
+
+import math
+
+import numpy as np
+
+from tacit.control import kernels
+from tacit.control.envs.vector import Stage
+from tacit.control.networks import Shape
+from tacit.control.ppo.config import Recipe as Recipe
+from tacit.control.ppo.critic_warmup import judged
+from tacit.control.rollout import Array, Episodes, Rollout
+from tacit.errors import require
+
+
+def learn(
+    weights: Array,
+    shape: Shape,
+    stage: Stage,
+    recipe: Recipe,
+    *,
+    steps: int,
+    rollout: int,
+    generator: np.random.Generator,
+    lr: float | None = None,
+    judge_first: bool = False,
+) -> tuple[Array, Episodes]:
+    """Weights that have learnt from so many steps on a stage, and the episodes that ended on the way.
+
+    Learning stops where weights are no longer finite; they are given back as they are then.
+
+    Args:
+        weights: What to start from; not changed.
+        shape: What they are the weights of.
+        stage: Where to play; it goes on where it stopped.
+        recipe: How to learn.
+        steps: How many steps to make in all, over all environments.
+        rollout: How many to make before each time that something is learnt.
+        generator: What batches are drawn with.
+        lr: How far a step goes, if not as the recipe says.
+        judge_first: Whether the critic knows nothing yet, and learns from the first rollout before the actor.
+    """
+    require(rollout % stage.envs == 0, "rollout", rollout, f"a multiple of the {stage.envs} environments")
+    require(steps % rollout == 0, "steps", steps, f"a multiple of the {rollout} steps of a rollout")
+    vector, adam, taken = weights.astype(np.float32), np.zeros((2, shape.size), dtype=np.float32), 0
+    terms = _terms(recipe, lr)
+    parts: list[Episodes] = []
+    for _ in range(steps // rollout):
+        played = stage.play(vector, shape, rollout // stage.envs, recipe.gamma, recipe.reward_scale)
+        if judge_first and not parts:
+            played = judged(vector, shape, played, recipe.gamma, recipe.batch, terms, generator)
+        parts.append(played.episodes)
+        memory = remembered(played, recipe)
+        for _ in range(recipe.epochs):
+            order = generator.permutation(len(memory.actions))
+            taken, go_on = kernels.one_pass(
+                vector, shape.sizes, memory, order, recipe.batch, terms, adam, taken
+            )
+            if not go_on:
+                break
+        if not np.isfinite(vector).all():
+            break
+    return vector.astype(np.float64), Episodes.joined(parts)
+
+
+def remembered(played: Rollout, recipe: Recipe) -> kernels.Memory:
+    """What is learnt from a rollout: how much better each step came than expected, and what to expect."""
+    better = kernels.advantages(
+        played.rewards, played.values, played.ended, played.last_values, recipe.gamma, recipe.gae_lambda
+    )
+    flat = (played.log_probs, played.values, better, better + played.values)
+    observations = played.observations.reshape(-1, played.observations.shape[2])
+    log_probs, values, advantages, returns = (one.reshape(-1) for one in flat)
+    return kernels.Memory(observations, played.actions.reshape(-1), log_probs, values, advantages, returns)
+
+
+def _terms(recipe: Recipe, lr: float | None) -> kernels.Terms:
+    return kernels.Terms(
+        float(recipe.lr if lr is None else lr),
+        float(recipe.clip_range),
+        math.inf if recipe.value_clip is None else float(recipe.value_clip),
+        float(recipe.entropy),
+        float(recipe.value_weight),
+        float(recipe.grad_norm),
+        math.inf if recipe.target_kl is None else 1.5 * recipe.target_kl,
+    )

@@ -1,0 +1,187 @@
+"""The coordinator of a federation: it reads its folder, asks every site to agree, and runs the one loop.
+
+Flower starts this as a ServerApp. Everything that a run remembers is in a folder of its own, so that one that
+was killed, with its machine or without, goes on where it stood.
+"""
+
+import hashlib
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.deploy.site.agreement import set_up
+from tacit.deploy.site.config import COORDINATOR_FILE, CoordinatorFile, identity
+from tacit.engines.flower.nodes import Flower, Meet
+from tacit.engines.messages import COORDINATOR, Letter, Unreadable, bond, digest, opened, sealed
+from tacit.engines.remote import Remote
+from tacit.errors import InvalidFile, RunUnusable, SitesUnreachable, TacitError
+from tacit.experiments.experiment import load, read
+from tacit.runs.directory import OPENED, STATE, Directory, place_for
+from tacit.runs.run import is_over
+from tacit.runs.verification import require_sound
+from tacit.runtime import files
+from tacit.runtime.limits import LONGEST_FILE
+
+if TYPE_CHECKING:
+    from tacit.aggregation.secure import Roster
+    from tacit.learning.record import Round
+    from tacit.runs.run import Run
+
+# What a run is told by whoever starts it, in Flower's settings of the run.
+FOLDER, OUT, RESUME = "tacit-folder", "tacit-out", "tacit-resume"
+EXPERIMENT, FAILED, LOG = "experiment.toml", "failed.json", "log.txt"
+
+
+def coordinate(meet: Meet, settings: Mapping[str, Any]) -> None:
+    """Run the experiment of a folder; what comes of it is in the run's own folder, errors included."""
+    folder, resume = Path(str(settings[FOLDER])), bool(settings[RESUME])
+    out = Path(str(settings[OUT])) if settings[OUT] else own_place(folder, resume=resume)
+    out.mkdir(parents=True, exist_ok=True)
+    told = log_to(out / LOG, folder)
+    try:
+        run = conducted(
+            meet, folder, out, resume=resume, told=told, shown=lambda entry: told(in_words(entry))
+        )
+        told(run.summary())
+    except TacitError as error:
+        # Flower tells nobody why a run failed: whoever waits for it reads it here.
+        Directory(out).write_json(FAILED, {"kind": type(error).__name__, "message": str(error)})
+        told(f"stopped: {error}")
+        raise
+
+
+def log_to(file: Path, folder: Path) -> Callable[[str], None]:
+    """Where lines of the log of a run go: to the standard error, and to a file with the time.
+
+    Where the server adds the noise, the price may count on a secret draw of sites: then every line has the
+    time at which the run began, and a site that did not answer a round has no name.
+    """
+    secret, began, names = False, _now(), tuple[str, ...]()
+    with suppress(TacitError):
+        # What cannot be read is refused by whoever conducts the run.
+        experiment = read(folder / EXPERIMENT)
+        secret = getattr(experiment.privacy, "noise", None) == "server"
+        names = tuple(experiment.sites.names or ())
+
+    def told(message: str) -> None:
+        # What a run says goes nowhere under Flower, unless somebody asks Flower for it.
+        print(message, file=sys.stderr, flush=True)
+        name, _, rest = message.partition(": ")
+        line = f"a site: {rest}" if secret and name in names else message
+        with file.open("a", encoding="utf-8") as stream:
+            stream.write(f"{began if secret else _now()} {line}\n")
+
+    return told
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def own_place(folder: Path, *, resume: bool = False) -> Path:
+    """Where a run is kept that nobody has chosen a place for."""
+    return place_for(folder / "runs" / read(folder / EXPERIMENT).name, resume=resume)
+
+
+def in_words(entry: "Round") -> str:
+    """A line of the log for a round."""
+    scores = ", ".join(f"{name} {value:.3f}" for name, value in entry.scores.items())
+    spent = "" if entry.epsilon is None else f", epsilon {entry.epsilon:.3f}"
+    faults = "".join(f"; {fault.site or 'a site'}: {fault.reason}" for fault in entry.faults)
+    sites = "" if entry.sites is None else f", {entry.sites - len(entry.faults)} of {entry.sites} sites"
+    return f"round {entry.number}/{entry.rounds}{sites}{spent}{', ' * bool(scores)}{scores}{faults}"
+
+
+def conducted(
+    meet: Meet,
+    folder: Path,
+    out: Path,
+    *,
+    resume: bool = False,
+    told: Callable[[str], None] = print,
+    shown: "Callable[[Round], None] | None" = None,
+) -> "Run":
+    """Run the experiment of a coordinator's folder with whoever is met there.
+
+    Args:
+        meet: How to reach sites.
+        folder: The coordinator's folder.
+        out: Where the run is kept.
+        resume: Whether to go on with the run there.
+        told: Where lines of the log go.
+        shown: Called after every round.
+
+    Raises:
+        TacitError: Why not: a site refuses, or is not there, or whatever a run in one process would say.
+    """
+    roster, experiment = CoordinatorFile.read(folder).roster, read(folder / EXPERIMENT)
+    directory = Directory(out)
+    if is_over(directory) and resume:
+        require_sound(out)
+        return load(out)
+    if directory.read(EXPERIMENT) is not None and not resume:
+        raise RunUnusable(f"run {out} is there already: resume it (--resume), or choose another place")
+    # What cannot be done at all is found before any site is asked, and pays.
+    federation = set_up(experiment, stop=experiment.stop).federation
+    names = list(federation)
+    strangers = [name for name in names if name not in roster]
+    if strangers:
+        raise InvalidFile(f"{COORDINATOR_FILE} has no key of {', '.join(strangers)}: deploy them as well")
+    own = identity(folder)
+    hello = sealed(Letter(writer=COORDINATOR, reader="", about="hello"), own)
+    nodes = meet(hello, lambda answer: _recognised(answer, roster, digest(hello), told))
+    begun = resume and directory.read(STATE) is not None
+    chosen = experiment.engine if isinstance(experiment.engine, Flower) else Flower()
+    _wait_for(nodes.met, names, chosen.wait, begun=begun, layout=federation.layout)
+    out.mkdir(parents=True, exist_ok=True)
+    text, run = files.read_text(folder / EXPERIMENT, LONGEST_FILE), run_of(directory)
+    engine = Remote(
+        deadline=chosen.deadline,
+        wait=chosen.wait,
+        exchange=nodes,
+        identity=own,
+        roster=roster,
+        run=run,
+        bond=bond(text, run.hex()),
+        found=lambda: directory.read_json(OPENED) or {},
+        told=told,
+    )
+    engine.agree(text, names, fewest=1 if begun else None)
+    callbacks = () if shown is None else (shown,)
+    return replace(experiment, engine=engine).run(out, resume=resume, callbacks=callbacks)
+
+
+def run_of(directory: Directory) -> bytes:
+    """What a run is known by at its sites: the same when it is resumed, and never that of another run."""
+    return hashlib.sha256(b"run\0" + directory.secret()).digest()[:16]
+
+
+def _wait_for(
+    met: Callable[[list[str], float], frozenset[str]],
+    names: list[str],
+    seconds: float,
+    *,
+    begun: bool,
+    layout: str,
+) -> None:
+    """Wait for sites: a run begins with everybody, and goes on with who is left if it can."""
+    there = met(names, seconds)
+    absent = [name for name in names if name not in there]
+    if absent and (not begun or layout == "columns" or not there):
+        raise SitesUnreachable(
+            f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not there after {seconds:g} seconds: "
+            "start guard and node, or leave out of [sites] who does not take part"
+        )
+
+
+def _recognised(answer: bytes, roster: "Roster", asked: bytes, told: Callable[[str], None]) -> str | None:
+    """The site that has answered a greeting; None if it is none of ours."""
+    try:
+        return opened(answer, roster, reader=COORDINATOR, answers=asked).writer
+    except Unreadable as error:
+        told(f"somebody who is no site of ours has answered: {error}")
+        return None

@@ -1,0 +1,316 @@
+"""Whether a site takes part in an experiment, and what it has agreed to then.
+
+The experiment is a file that somebody else has written. It is read as data: it may name what this library
+has, and nothing that would have to be loaded. What it promises is worked out here once more, from the file
+alone, and held against the site's own limits before anything of it is done.
+"""
+
+import hashlib
+import hmac
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from tacit.deploy.site.config import Limits, SiteFile, at_sites
+from tacit.engines.messages import bond
+from tacit.errors import InvalidValue, Refused, TacitError, quote
+from tacit.experiments.experiment import Experiment, construct_experiment, require_releases
+from tacit.privacy.accounting import epsilon
+from tacit.privacy.accounting.release import Release, by_subject
+from tacit.privacy.contracts import exempt, name_of
+from tacit.privacy.ledger.chain import RECORDS
+from tacit.privacy.policy import Open
+from tacit.runs.context import Setting
+from tacit.runs.setup import readied
+from tacit.runs.stopping import Stopping
+from tacit.runtime.limits import MOST_RELEASES_ASKED, MOST_ROUNDS
+from tacit.runtime.refusals import Withheld, withhold_details
+from tacit.runtime.tables import Table, parse
+
+if TYPE_CHECKING:
+    from tacit.privacy.ledger.store import Ledger
+    from tacit.sites.federation import Federation
+
+# No experiment needs more; what is longer is not read.
+LONGEST = 2**20
+
+
+class Unusable(TacitError):
+    """Records that cannot be used, for a reason that stays at the site: it may tell about them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """An experiment that a site takes part in.
+
+    Args:
+        mark: What it is known by, at this site and nowhere else.
+        experiment: What was agreed to.
+        setting: What that comes to: the same as at the coordinator.
+        own: The site's own records.
+        price: What it costs the site's records, all rounds together.
+        bond: What it has in common with all who were told the same.
+    """
+
+    mark: str
+    experiment: Experiment
+    setting: Setting
+    own: "Federation"
+    price: tuple[Release, ...]
+    bond: str
+
+    @property
+    def promised(self) -> bool:
+        """Whether anything is promised about the records."""
+        return not isinstance(self.experiment.privacy, Open)
+
+    def told(self) -> str:
+        """What was agreed to, in words."""
+        privacy, rounds = self.experiment.privacy, self.experiment.rounds
+        what = f"{name_of(self.experiment.task)}, {rounds} round{'s' * (rounds != 1)}"
+        if isinstance(privacy, Open):
+            return f"{what}, no promise"
+        rehearsal = ", a rehearsal: the noise repeats and protects nobody" * privacy.rehearsal
+        cost = costliest(self.price, privacy.delta)
+        bare = "".join(f"; NOT protected: {words}" for words in exempt(self.setting.task))
+        promise = f"epsilon {cost:.4g} at delta {privacy.delta:g} for any one {privacy.unit}"
+        return f"{what}, {promise}{rehearsal}{bare}"
+
+
+def mark_of(text: str, run: str, entropy: bytes) -> str:
+    """What an experiment and a run of it are known by at a site; nobody else can foretell it."""
+    return hmac.digest(entropy, b"agreement\0" + run.encode() + b"\0" + text.encode(), "sha256").hex()
+
+
+def read_safely(text: str, folder: Path, file: SiteFile) -> Experiment:
+    """The experiment in a text that somebody else has written.
+
+    Raises:
+        Refused: It names code, or says of data what the site's administrator has not accepted, or takes as
+            public what this site does not.
+        InvalidFile: It cannot be read as an experiment.
+    """
+    if len(text) > LONGEST:
+        raise Refused(f"the experiment has {len(text):,} characters: at most {LONGEST:,} are read")
+    document = parse(text, "the experiment")
+    for place, kind in _kinds(document):
+        if not isinstance(kind, str) or ":" in kind:
+            raise Refused(
+                f"[{place}] kind = {quote(kind)} would have to be loaded: a site runs its own code alone"
+            )
+    data = document.get("data")
+    held = cast(Table, data).get("kind") if isinstance(data, dict) else None
+    if not isinstance(held, str) or not held.startswith("held-"):
+        raise Refused(f"[data] kind = {quote(held)} is not held by sites: deploy the experiment first")
+    known = at_sites(cast(Table, data))
+    if known.get("public") is True and not file.limits.open:
+        raise Refused("the experiment takes the records as public, and this site does not")
+    require_agreed(known, file)
+    rounds = document.get("rounds", 1)
+    if not isinstance(rounds, int) or rounds > MOST_ROUNDS:
+        raise Refused(f"rounds = {quote(rounds)} is not allowed at a site: at most {MOST_ROUNDS:,} are")
+    experiment = construct_experiment({**document, "data": known}, folder)
+    try:
+        require_releases(experiment.privacy, rounds, len(experiment.sites.names or ()), MOST_RELEASES_ASKED)
+    except InvalidValue as error:
+        raise Refused(f"{error} at a site") from error
+    return experiment
+
+
+def require_agreed(data: Table, file: SiteFile) -> None:
+    """Refuse other rules for reading records than the administrator has accepted, before any is read.
+
+    Whether records fit a rule tells something about them: who could choose rules freely could ask anything,
+    one refusal after the other.
+    """
+    accepted = at_sites(file.agreed)
+    for key in sorted({*data, *accepted}):
+        if data.get(key) != accepted.get(key):
+            raise Refused(
+                f"[data] {key} is not what this site's administrator has accepted: look at the experiment, "
+                "and accept it with tacit site accept, or ask for one that was"
+            )
+
+
+def _kinds(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, object]]:
+    """Every `kind` in a document, with its place."""
+    for key, value in table.items():
+        if key == "kind":
+            yield place, value
+        elif isinstance(value, dict):
+            yield from _kinds(cast(Table, value), f"{place}.{key}".strip("."))
+        elif isinstance(value, list):
+            for entry in cast("list[object]", value):
+                yield from _kinds(cast(Table, entry), place) if isinstance(entry, dict) else ()
+
+
+def agreed(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) -> Agreement:
+    """What a site agrees to, if its limits let it; nothing is charged yet.
+
+    Args:
+        text: The experiment, as the coordinator has sent it.
+        run: The run of it.
+        file: The site's own file.
+        folder: The site's own folder.
+        entropy: The site's own secret.
+
+    Raises:
+        TacitError: Why not. `Unusable` where the reason is in the records: it stays at the site.
+    """
+    experiment = read_safely(text, folder, file)
+    require_limits(experiment, file.limits)
+    names = experiment.sites.names or ()
+    if file.name not in names:
+        raise Refused(f"the experiment is for {', '.join(names)}, and this is {file.name}")
+    setting = set_up(experiment)
+    price = tuple(own_price(setting.whole_price(), file.name))
+    require_affordable(experiment, price, file.limits)
+    try:
+        with withhold_details(promises(experiment), details_of(file, folder), opening=True):
+            own = experiment.data.at_site(
+                file.name, file.data, folder, sites=experiment.sites, task=setting.task
+            )
+            require_records(own, file)
+    except TacitError as error:
+        raise Unusable(str(error)) from None
+    return Agreement(mark_of(text, run, entropy), experiment, setting, own, price, bond(text, run))
+
+
+def promises(experiment: Experiment) -> bool:
+    """Decide if records are private in an experiment: promised protection, not a rehearsal, not public."""
+    promised = not getattr(experiment.privacy, "rehearsal", True)
+    return promised and not getattr(experiment.data, "public", False)
+
+
+def details_of(file: SiteFile, folder: Path) -> Withheld:
+    """Name the place for details about a site's records: beside them, or in the state of the site."""
+    given = file.data.get("path")
+    data = folder / given if isinstance(given, str) else None
+    return Withheld(data, folder / "state")
+
+
+def set_up(experiment: Experiment, stop: Stopping | None = None) -> Setting:
+    """Everything that an experiment is made of, worked out from its file alone.
+
+    When to stop is for the coordinator alone, who has what is watched.
+    """
+    parts = ("privacy", "server", "sampling", "augment", "quarantine", "attack", "clusters")
+    return readied(
+        experiment.task,
+        experiment.opened(),
+        aggregation=experiment.aggregation,
+        stop=stop,
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        **{name: getattr(experiment, name) for name in parts},
+    ).setting
+
+
+def require_limits(experiment: Experiment, limits: Limits) -> None:
+    """Refuse what a site does not let happen, whatever it costs."""
+    kind, privacy = name_of(experiment.task), experiment.privacy
+    if limits.tasks and kind not in limits.tasks:
+        raise Refused(f"task {kind} is not allowed at this site: {', '.join(limits.tasks)} is")
+    if limits.open:
+        return
+    if isinstance(privacy, Open):
+        raise Refused("the experiment promises nothing, and this site lets nothing out without a promise")
+    if privacy.rehearsal:
+        raise Refused("the experiment is a rehearsal: its noise repeats, and protects nobody at this site")
+    if privacy.delta > limits.delta:
+        raise Refused(f"delta = {privacy.delta:g} is above {limits.delta:g}, which this site allows")
+    if privacy.noise == "server" and not limits.trusted:
+        raise Refused(
+            'noise = "server" is not allowed at this site: the coordinator would see updates without noise. '
+            'Use noise = "site" or "secure"'
+        )
+    if privacy.noise == "secure" and privacy.colluders < limits.colluders:
+        raise Refused(
+            f"colluders = {privacy.colluders} is below {limits.colluders}, which sums in secret must stand "
+            "at this site"
+        )
+
+
+def own_price(releases: list[Release], name: str) -> Iterator[Release]:
+    """What an experiment releases about one site: its own records, all sites, or records at every party."""
+    for release in releases:
+        place = release.subject.partition("@")[2]
+        if place in ("", name):
+            yield release
+
+
+def costliest(price: tuple[Release, ...], delta: float) -> float:
+    """What releases cost at a delta, to whoever they cost most."""
+    return max((epsilon(group, delta) for group in by_subject(price).values()), default=0.0)
+
+
+def require_affordable(experiment: Experiment, price: tuple[Release, ...], limits: Limits) -> None:
+    """Refuse one experiment that costs more than one experiment may."""
+    privacy = experiment.privacy
+    if limits.open or isinstance(privacy, Open):
+        return
+    cost = costliest(price, privacy.delta)
+    if not cost <= limits.epsilon:
+        raise OverLimit(
+            f"the experiment costs epsilon {cost:.4g} at delta {privacy.delta:g}, and {limits.epsilon:g} is "
+            "allowed for one experiment at this site; nothing was charged"
+        )
+
+
+class OverLimit(Refused):
+    """An experiment that costs more than a site allows for one."""
+
+
+def require_records(own: "Federation", file: SiteFile) -> None:
+    """Refuse to take part with fewer records than a site wants to have in an experiment."""
+    if own.layout == "environments":
+        return
+    size = len(own.store)
+    if size < file.limits.fewest:
+        raise InvalidValue(
+            f"the site holds {size} records, and its limits ask for {file.limits.fewest}",
+            rule=f"the site must hold {file.limits.fewest} records at least, by its own limits",
+        )
+
+
+def pay(agreement: Agreement, ledger: "Ledger", limits: Limits) -> bool:
+    """Charge a whole experiment on the ledger of a site's life; whether it was charged now.
+
+    Raises:
+        BudgetExhausted: The site's life has no room for it; nothing was charged.
+    """
+    limit_lifetime(ledger, limits)
+    return ledger.charge(_named(agreement), ticket=agreement.mark, plan=agreement.mark)
+
+
+def require_room(agreement: Agreement, ledger: "Ledger", limits: Limits) -> None:
+    """Refuse an experiment that the rest of a site's life has no room for; nothing is charged."""
+    limit_lifetime(ledger, limits)
+    ledger.check(_named(agreement), plan=agreement.mark)
+
+
+def limit_lifetime(ledger: "Ledger", limits: Limits) -> None:
+    """Set the budget of a site's life, for the site and for each of its records, if there is one."""
+    if not math.isinf(limits.lifetime):
+        ledger.allow_lifetime(epsilon=limits.lifetime, delta=limits.delta)
+
+
+def spent_by_records(path: Path, delta: float) -> float:
+    """Price what concerns any one record of a site, as experiments about whole sites do."""
+    from tacit.privacy.ledger.store import Ledger
+
+    with Ledger(path, mode="read") as ledger:
+        return ledger.spent(delta, subject=RECORDS)
+
+
+def _named(agreement: Agreement) -> list[Release]:
+    """The price of an experiment, each release under its name."""
+    about = f"experiment {agreement.experiment.name}"
+    return [replace(release, purpose=f"{about}: {release.purpose}") for release in agreement.price]
+
+
+def digest_of(text: str) -> str:
+    """What a text is known by, for people to compare."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,116 @@
+"""What a site has answered, on disk before the answer leaves: no question is answered in two ways.
+
+A second answer about the same round would cost what nobody has paid for, even to the same question: records
+may have changed in between, or the libraries that add them up. So the same question gets the very answer that
+was given before, as long as it is the last one of its experiment; older ones are neither kept nor given.
+"""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from tacit.errors import LedgerTampered, Refused
+from tacit.runtime import files
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """One line: when, in which experiment, what about, and the question's digest."""
+
+    at: str
+    experiment: str
+    about: str
+    asked: str
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The last answer of an experiment."""
+
+    about: str
+    asked: str
+    answer: bytes
+
+
+class Memory:
+    """A file of lines that are only ever added, and beside it the last answer of each experiment.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._answers = path.with_suffix("")
+        self._answers.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        self._known: dict[tuple[str, str], str] = {}
+        for line in self._lines():
+            self._known[line.experiment, line.about] = line.asked
+
+    def given(self, experiment: str, about: str, asked: str) -> bytes | None:
+        """The answer that was given to this very question; None if there was none about it at all.
+
+        Raises:
+            Refused: Another question about it was answered, or the answer is no longer kept.
+        """
+        if (experiment, about) not in self._known:
+            return None
+        if self._known[experiment, about] != asked:
+            self.require_new(experiment, about)
+        kept = self._kept(experiment)
+        if kept is None or (kept.about, kept.asked) != (about, asked):
+            raise Refused(
+                f"{about} of this experiment was answered before, and that answer is no longer kept"
+            )
+        return kept.answer
+
+    def keep(self, experiment: str, about: str, asked: str, answer: bytes = b"") -> None:
+        """Keep an answer before it leaves, for good that it was given, and itself until the next one.
+
+        Raises:
+            Refused: Something about it was answered before.
+        """
+        self.require_new(experiment, about)
+        if answer:
+            kept = msgspec.msgpack.encode(Kept(about, asked, answer))
+            files.replace(self._answers / experiment, kept, 0o600)
+        self._write(Answered(datetime.now(UTC).isoformat(timespec="seconds"), experiment, about, asked))
+        self._known[experiment, about] = asked
+
+    def require_new(self, experiment: str, about: str) -> None:
+        """Refuse what was answered before, whatever is asked."""
+        if (experiment, about) in self._known:
+            raise Refused(
+                f"{about} of this experiment was answered before, to another question: a second answer would "
+                "cost what was not paid for"
+            )
+
+    def _kept(self, experiment: str) -> Kept | None:
+        try:
+            return msgspec.msgpack.decode(files.read_bytes(self._answers / experiment), type=Kept)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+
+    def _lines(self) -> list[Answered]:
+        try:
+            content = files.read_bytes(self._path)
+        except FileNotFoundError:
+            return []
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            # What was cut off by a crash was never answered.
+            os.truncate(self._path, whole)
+        found: list[Answered] = []
+        for number, line in enumerate(content[:whole].splitlines(), start=1):
+            try:
+                found.append(msgspec.json.decode(line, type=Answered))
+            except msgspec.MsgspecError as error:
+                raise LedgerTampered(f"{self._path} line {number} cannot be read: {error}") from error
+        return found
+
+    def _write(self, line: Answered) -> None:
+        with files.open_to_append(self._path) as stream:
+            stream.write(msgspec.json.encode(line) + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())

@@ -1,0 +1,240 @@
+"""What a site has decided for itself: its name, whom it believes, its data, and what it lets happen to them.
+
+A site's folder is the site's own. Whatever a coordinator asks for, what stands here counts.
+
+    site.toml             this file
+    secret/identity.key   by which others know that it is the site who speaks
+    secret/entropy.key    from which its noise is drawn; made at the site, seen by nobody else
+    node/                 what the node may read: its key, the authority's certificate, Flower's home
+    state/                the ledger of the site's life, and what it has answered
+    run/door.sock         where the guard listens
+    data/                 the records
+"""
+
+import math
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.errors import InvalidFile, TacitError, between, require, require_count
+from tacit.privacy.accounting import require_delta
+from tacit.runtime import files
+from tacit.runtime.tables import Made, Table, construct, load
+
+if TYPE_CHECKING:
+    from tacit.aggregation.secure import Identity, Roster
+
+SITE_FILE = "site.toml"
+COORDINATOR_FILE = "coordinator.toml"
+IDENTITY = Path("secret") / "identity.key"
+ENTROPY = Path("secret") / "entropy.key"
+LEDGER = Path("state") / "ledger.db"
+ANSWERS = Path("state") / "answers.jsonl"
+EXPERIMENTS = Path("state") / "experiments"
+UNUSABLE = Path("state") / "unusable.txt"
+DOOR = Path("run") / "door.sock"
+KEY_BYTES = 32
+# What is longer is no key, and is not read.
+LONGEST_KEY = 2**16
+# What concerns files that a coordinator has: a site would read its own files by these names.
+ELSEWHERE = ("path", "test", "reference", "site", "test_public")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a site lets happen to its records, whoever asks.
+
+    Args:
+        epsilon: The most that one experiment may cost; `inf` lets in experiments without any promise, and
+            rehearsals.
+        lifetime: The most that all experiments together may cost, at `delta`.
+        delta: The delta of the lifetime budget, and the largest that an experiment may have.
+        tasks: The kinds of task that are allowed; empty for any of ours.
+        fewest: The least number of records that the site must hold to take part.
+        trusted: Whether the coordinator may see updates before noise is added (`noise = "server"`).
+        colluders: How many sites that work together with the coordinator a sum in secret must stand at the
+            least.
+    """
+
+    epsilon: float = 1.0
+    lifetime: float = 10.0
+    delta: float = 1e-5
+    tasks: tuple[str, ...] = ()
+    fewest: int = 20
+    trusted: bool = False
+    colluders: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "lifetime"):
+            given = getattr(self, name)
+            fits = between(given, 0, math.inf) or given == math.inf
+            require(fits, name, given, "a number above 0, or inf for no limit")
+        require_delta(self.delta)
+        require_count("fewest", self.fewest)
+        require_count("colluders", self.colluders)
+
+    @property
+    def open(self) -> bool:
+        """Whether experiments without any promise, and rehearsals, are let in."""
+        return math.isinf(self.epsilon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteFile:
+    """A site's own file.
+
+    Args:
+        name: What the site is called in experiments.
+        coordinator: The coordinator's public key, in hexadecimal digits: only what it has signed is answered.
+        colleagues: The public key of every site, this one among them, by name.
+        data: Where the records are, and what the site calls their columns.
+        limits: What the site lets happen to them.
+        agreed: What is agreed about the data, as experiments say it in their table [data]: the rules by which
+            the site's records are read. One that says otherwise is refused before any record is opened.
+    """
+
+    name: str
+    coordinator: str
+    colleagues: Mapping[str, str]
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    limits: Limits = field(default_factory=Limits)
+    agreed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        require(bool(self.name.strip()), "name", self.name, "the name of the site")
+        _require_key("coordinator", self.coordinator)
+        for name, key in self.colleagues.items():
+            _require_key(f"colleagues.{name}", key)
+        listed = sorted(self.colleagues)
+        require(self.name in listed, "colleagues", listed, f"all sites, and {self.name!r} is one of them")
+        _require_different("colleagues", (self.coordinator, *self.colleagues.values()), listed)
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "SiteFile":
+        """The file in a site's folder.
+
+        Raises:
+            InvalidFile: The file, the table and the key at fault, and what is allowed instead.
+        """
+        return _read(cls.of, Path(folder) / SITE_FILE)
+
+    @classmethod
+    def of(cls, document: Table) -> "SiteFile":
+        """What a document says."""
+        # First by itself, so that what is wrong in it is named by its own table.
+        _ = construct(Limits, "limits", document.get("limits", {}))
+        return construct(cls, "", document)
+
+    @property
+    def roster(self) -> "Roster":
+        """The sites, by the keys that they are known by."""
+        return _roster(self.colleagues)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoordinatorFile:
+    """The coordinator's own file.
+
+    Args:
+        host: Where sites reach it.
+        port: At which port.
+        key: Its own public key, in hexadecimal digits, for sites that ask.
+        sites: The public key of every site, by name.
+    """
+
+    host: str
+    port: int
+    key: str
+    sites: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        require(1 <= self.port <= 65535, "port", self.port, "from 1 to 65535")
+        _require_key("key", self.key)
+        for name, key in self.sites.items():
+            _require_key(f"sites.{name}", key)
+        require(bool(self.sites), "sites", dict(self.sites), "one site at least")
+        _require_different("sites", (self.key, *self.sites.values()), sorted(self.sites))
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "CoordinatorFile":
+        """The file in the coordinator's folder.
+
+        Raises:
+            InvalidFile: The file and the key at fault, and what is allowed instead.
+        """
+        return _read(lambda document: construct(cls, "", document), Path(folder) / COORDINATOR_FILE)
+
+    @property
+    def roster(self) -> "Roster":
+        """The sites, by the keys that they are known by."""
+        return _roster(self.sites)
+
+
+def at_sites(data: Mapping[str, Any]) -> Table:
+    """What a table [data] says that concerns sites, without the coordinator's own files."""
+    return {key: value for key, value in data.items() if key not in ELSEWHERE}
+
+
+def identity(folder: str | Path) -> "Identity":
+    """By which others know that it is the site, or the coordinator, of this folder who speaks."""
+    from tacit.aggregation.secure import Identity
+
+    return Identity(_secret(Path(folder) / IDENTITY))
+
+
+def entropy(folder: str | Path) -> bytes:
+    """What a site's noise is drawn from.
+
+    It is made when it is first asked for, at the site: whoever has prepared the folder has never seen it, and
+    cannot take the noise away again.
+    """
+    file = Path(folder) / ENTROPY
+    if not file.exists():
+        keep_secret(file, secrets.token_bytes(KEY_BYTES))
+    return _secret(file)
+
+
+def keep_secret(file: Path, content: bytes) -> None:
+    """Write a new file that its owner alone may read; one that is there already is never overwritten."""
+    try:
+        files.create(file, content)
+    except OSError as error:
+        raise InvalidFile(f"{file} cannot be written: {files.explain(error)}") from error
+
+
+def _read(made: Callable[[Table], Made], file: Path) -> Made:
+    """What a file stands for, made from its document."""
+    document = load(file)
+    try:
+        return made(document)
+    except TacitError as error:
+        raise InvalidFile(f"{file}: {error}") from error
+
+
+def _roster(keys: Mapping[str, str]) -> "Roster":
+    from tacit.aggregation.secure import Roster
+
+    return Roster({name: bytes.fromhex(key) for name, key in keys.items()})
+
+
+def _require_different(field_name: str, keys: Sequence[str], listed: list[str]) -> None:
+    different = len({key.lower() for key in keys}) == len(keys)
+    require(different, field_name, listed, "sites with different keys")
+
+
+def _secret(file: Path) -> bytes:
+    try:
+        found = files.read_bytes(file, most=LONGEST_KEY)
+    except OSError as error:
+        raise InvalidFile(f"{file} cannot be read: {files.explain(error)}") from error
+    if len(found) != KEY_BYTES:
+        raise InvalidFile(f"{file} is not a key: it has {len(found)} bytes, and a key has {KEY_BYTES}")
+    return found
+
+
+def _require_key(field_name: str, given: str) -> None:
+    plain = re.fullmatch(f"[0-9a-fA-F]{{{2 * KEY_BYTES}}}", given) is not None
+    require(plain, field_name, given, f"a public key: {2 * KEY_BYTES} hexadecimal digits")

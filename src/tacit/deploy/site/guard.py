@@ -1,0 +1,286 @@
+"""The guard of a site: it has the records, the keys and the ledger, and answers what may be answered.
+
+It believes what the coordinator has signed, as a question; whether to answer is for the site's own file to
+say, and what may leave is for the mechanism that it works out by itself. It has no network: questions come
+in and answers go out through a door, carried by whoever may use it.
+"""
+
+import fcntl
+import hmac
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tacit.deploy.site.agreement import (
+    Agreement,
+    OverLimit,
+    Unusable,
+    agreed,
+    details_of,
+    digest_of,
+    mark_of,
+    pay,
+    require_room,
+)
+from tacit.deploy.site.answer_log import Memory
+from tacit.deploy.site.config import ANSWERS, EXPERIMENTS, LEDGER, UNUSABLE, SiteFile, entropy, identity
+from tacit.deploy.site.worker import Asked, Worked, Working
+from tacit.engines.messages import COORDINATOR, Letter, Unreadable, digest, opened, packed, sealed
+from tacit.errors import (
+    BudgetExhausted,
+    InvalidFile,
+    LedgerTampered,
+    Refused,
+    SecureAggregationFailed,
+    TacitError,
+    shorten,
+)
+from tacit.runtime import files
+from tacit.runtime.silence import suppress_warnings
+
+# What a site says: plain data, and arrays as bytes.
+Answer = tuple[dict[str, Any], bytes]
+# What a coordinator may be told of a refusal: these speak of limits and questions, never of records.
+TELLING = (BudgetExhausted, InvalidFile, OverLimit, Refused, SecureAggregationFailed, Unreadable)
+
+
+def log(message: str) -> None:
+    """A line of the site's log, with the time."""
+    print(
+        f"{datetime.now(UTC).isoformat(timespec='seconds')} {shorten(message)}", file=sys.stderr, flush=True
+    )
+
+
+class Guard:
+    """One site.
+
+    Args:
+        folder: The site's own folder.
+        told: Where lines of its log go.
+    """
+
+    def __init__(self, folder: str | Path, told: Callable[[str], None] = log) -> None:
+        from tacit.aggregation.secure import Roster
+
+        self.folder, self.file = Path(folder), SiteFile.read(folder)
+        self.told = told
+        self._identity, self._entropy = identity(folder), entropy(folder)
+        self._coordinator = Roster({COORDINATOR: bytes.fromhex(self.file.coordinator)})
+        if not (self.folder / "state").is_dir():
+            raise LedgerTampered(
+                f"{self.folder / 'state'} is gone: it is the memory of what was spent. Put it back, or "
+                "begin anew with new keys in a new folder"
+            )
+        (self.folder / EXPERIMENTS).mkdir(mode=0o700, exist_ok=True)
+        self._lock = locked(self.folder)
+        try:
+            self._require_books()
+            self._memory = Memory(self.folder / ANSWERS)
+        except TacitError:
+            self.close()
+            raise
+        self._working: dict[str, Working] = {}
+        # What was considered last: who agrees to it next need not work it out again.
+        self._considered: Agreement | None = None
+        self._doing: Mapping[str, Callable[[Letter], Answer]] = {
+            "hello": self._hello,
+            "consider": self._consider,
+            "agree": self._agree,
+            "work": self._work,
+            "secret": self._secret,
+        }
+
+    def close(self) -> None:
+        """Let another guard take over."""
+        os.close(self._lock)
+
+    def _require_books(self) -> None:
+        """Refuse to begin where something was agreed to and what is remembered of it is gone."""
+        begun = any((self.folder / EXPERIMENTS).glob("*.toml"))
+        for book in (LEDGER, ANSWERS):
+            if begun and not (self.folder / book).is_file():
+                raise LedgerTampered(
+                    f"{self.folder / book} is gone, and the site has taken part in experiments: without it "
+                    "nobody knows what was let out. Put it back, or begin anew with new keys in a new folder"
+                )
+
+    @suppress_warnings()
+    def answer(self, content: bytes) -> bytes:
+        """The answer to whatever has come, signed; a refusal says why, as far as that may be told."""
+        try:
+            letter = opened(content, self._coordinator, reader=self.file.name)
+            if letter.about not in self._doing:
+                raise Refused(f"{letter.about!r} is no question that is answered here")
+            told, numbers = self._doing[letter.about](letter)
+            return self._letter(letter.about, told, numbers, digest(content))
+        except Exception as error:
+            # Whatever goes wrong with one question, the next one is heard.
+            return self._letter("refused", self._refusal(error), b"", digest(content))
+
+    def _letter(self, about: str, content: dict[str, Any], numbers: bytes, answers: bytes) -> bytes:
+        name = self.file.name
+        letter = Letter(
+            writer=name, reader=COORDINATOR, about=about, content=content, numbers=numbers, answers=answers
+        )
+        return sealed(letter, self._identity)
+
+    def _refusal(self, error: Exception) -> dict[str, Any]:
+        """What the coordinator is told; everything is in the site's own log."""
+        kind = type(error).__name__
+        self.told(
+            f"refused: {error}" if isinstance(error, TacitError) else f"failed: {kind}: {self._said(error)}"
+        )
+        if isinstance(error, Unusable):
+            self._set_aside(str(error))
+            return {"why": "its records cannot be used as they are: its own log says why"}
+        if not isinstance(error, TELLING):
+            return {"why": "something went wrong at the site: its own log says what"}
+        return {"why": str(error), "budget": isinstance(error, BudgetExhausted | OverLimit)}
+
+    def _said(self, error: Exception) -> str:
+        """What a bug says, or where that is: it may tell about records, and logs are read by others."""
+        if self.file.limits.open:
+            return str(error)
+        return details_of(self.file, self.folder).say("".join(traceback.format_exception(error)))
+
+    def _set_aside(self, why: str) -> None:
+        """Answer no further experiment until the administrator has looked: each refusal tells a little."""
+        files.replace(self.folder / UNUSABLE, f"{why}\n")
+
+    def _require_usable(self) -> None:
+        if (self.folder / UNUSABLE).exists():
+            raise Refused(
+                "its records could not be used before: its administrator has to look at that first (tacit "
+                "site check, then tacit site accept)"
+            )
+
+    def _hello(self, letter: Letter) -> Answer:
+        return {"site": self.file.name}, b""
+
+    def _consider(self, letter: Letter) -> Answer:
+        """Whether the site would take part: it is held against its limits, and nothing is paid."""
+        from tacit.privacy.ledger.store import Ledger
+
+        found = self._wanted(letter)
+        with Ledger(self.folder / LEDGER) as ledger:
+            require_room(found, ledger, self.file.limits)
+        self.told(f"would take part in experiment {digest_of(_text(letter, 'experiment'))}: {found.told()}")
+        return {"told": found.told()}, b""
+
+    def _wanted(self, letter: Letter) -> Agreement:
+        """What a letter asks the site to agree to, if its limits let it."""
+        text, run = _text(letter, "experiment"), _run(letter)
+        self._require_usable()
+        mark = mark_of(text, run, self._entropy)
+        if self._considered is None or self._considered.mark != mark:
+            self._considered = agreed(text, run, self.file, self.folder, self._entropy)
+        return self._considered
+
+    def _agree(self, letter: Letter) -> Answer:
+        """Take part in an experiment: it is held against the site's limits, and paid for as a whole."""
+        from tacit.privacy.ledger.store import Ledger
+
+        text, run, found = _text(letter, "experiment"), _run(letter), self._wanted(letter)
+        self._considered = None
+        with Ledger(self.folder / LEDGER) as ledger:
+            new = pay(found, ledger, self.file.limits)
+        self._keep(f"{run}.toml", text)
+        self._working[run] = self._begun(found)
+        self.told(
+            f"agreed to experiment {digest_of(text)}, run {run[:16]}: {found.told()}"
+            + ("" if new else "; it was paid for before" * bool(found.price))
+        )
+        return {"told": found.told()}, b""
+
+    def _begun(self, found: Agreement) -> Working:
+        # Draws of one experiment tell nothing about those of another.
+        own = hmac.digest(self._entropy, b"draws\0" + found.mark.encode(), "sha256")
+        return Working(found, self.file.name, own)
+
+    def _keep(self, name: str, text: str) -> None:
+        files.replace(self.folder / EXPERIMENTS / name, text)
+
+    def _at_work(self, letter: Letter) -> Working:
+        """The experiment that a question belongs to: agreed to before, if need be before a restart."""
+        run = _run(letter)
+        if run not in self._working:
+            file = self.folder / EXPERIMENTS / f"{run}.toml"
+            if not file.is_file():
+                raise Refused("this site has not agreed to that experiment")
+            text = files.read_bytes(file).decode()
+            self._require_usable()
+            found = agreed(text, run, self.file, self.folder, self._entropy)
+            self._require_paid(found)
+            self._working[run] = self._begun(found)
+        return self._working[run]
+
+    def _require_paid(self, found: Agreement) -> None:
+        from tacit.privacy.ledger.store import Ledger
+
+        with Ledger(self.folder / LEDGER) as ledger:
+            if pay(found, ledger, self.file.limits):
+                self.told("an experiment was agreed to and not on the ledger: it has been charged now")
+
+    def _work(self, letter: Letter) -> Answer:
+        """What the site lets out for a round or a question, once and for all."""
+        working = self._at_work(letter)
+        asked = working.asked(letter)
+        if asked.mechanism.groups(list(working.agreement.setting.federation)) is not None:
+            raise Refused("updates of this experiment are added up in secret: none leaves by itself")
+        mark, about = working.agreement.mark, asked.about
+        before = self._memory.given(mark, about, letter.asked) if working.agreement.promised else None
+        if before is not None:
+            self.told(f"gave the answer to {about} of run {_run(letter)[:16]} once more")
+            return msgspec.msgpack.decode(before, type=tuple[dict[str, Any], bytes])
+        found = self._done(working, asked, letter)
+        answer = {"diary": found.diary} if found.diary else {}, packed({"row": found.row})
+        if working.agreement.promised:
+            self._memory.keep(mark, about, letter.asked, msgspec.msgpack.encode(answer))
+        self.told(f"answered {about} of run {_run(letter)[:16]}")
+        return answer
+
+    def _done(self, working: Working, asked: Asked, letter: Letter) -> Worked:
+        """The work; where it fails under a promise, that was the answer, and nothing else is tried."""
+        try:
+            return working.done(asked)
+        except Exception:
+            if working.agreement.promised:
+                self._memory.keep(working.agreement.mark, asked.about, letter.asked)
+            raise
+
+    def _secret(self, letter: Letter) -> Answer:
+        """The site's part in a sum that nobody sees the parts of."""
+        return self._at_work(letter).in_secret(letter, self._identity, self.file.roster, self._memory), b""
+
+
+def locked(folder: Path) -> int:
+    """The only guard of a folder, from before it reads what was answered until its process ends."""
+    handle = os.open(folder / "state", os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise Refused(f"{folder} is guarded by another process: end that one first") from None
+    return handle
+
+
+def _text(letter: Letter, name: str) -> str:
+    found = letter.content.get(name)
+    if not isinstance(found, str):
+        raise Unreadable("schema", f"{name} is missing, or is no text")
+    return found
+
+
+def _run(letter: Letter) -> str:
+    """What a run is known by; a file is named after it."""
+    found = _text(letter, "run")
+    if re.fullmatch("[0-9a-f]{1,64}", found) is None:
+        raise Unreadable("schema", "the name of the run is not made of hexadecimal digits")
+    return found

@@ -1,0 +1,404 @@
+"""Whether a site is ready, and what an experiment would do there, in plain words for its administrator.
+
+Looking changes nothing: no key is made, nothing is charged, and nothing is sent to anybody.
+"""
+
+import math
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tacit.deploy import certificates
+from tacit.deploy.site.accept import rules
+from tacit.deploy.site.config import (
+    DOOR,
+    ENTROPY,
+    IDENTITY,
+    KEY_BYTES,
+    LEDGER,
+    SITE_FILE,
+    UNUSABLE,
+    SiteFile,
+    identity,
+)
+from tacit.errors import BudgetExhausted, InvalidFile, TacitError, shorten
+from tacit.runtime import files
+from tacit.runtime.limits import LONGEST_FILE, LONGEST_VALUE
+from tacit.runtime.refusals import withhold_details
+from tacit.runtime.silence import suppress_warnings
+
+if TYPE_CHECKING:
+    from tacit.experiments.experiment import Experiment
+    from tacit.privacy.accounting.release import Release
+    from tacit.runs.context import Setting
+    from tacit.sites.federation import Federation
+
+# What a path to a socket may be long, in bytes; the system allows no more.
+LONGEST_DOOR = 107
+# A certificate that ends sooner is worth a word.
+SOON = timedelta(days=30)
+NODE_KEY, AUTHORITY = Path("node") / "node.key", Path("node") / "ca.crt"
+OWNERS = "run install.sh, which gives each user what is theirs"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Args:
+        ok: Whether it is as it should be.
+        what: What was found.
+        mend: What to do about it, if it is not.
+    """
+
+    ok: bool
+    what: str
+    mend: str = ""
+
+
+Part = Callable[[Path, SiteFile], Iterator[Finding]]
+
+
+@suppress_warnings()
+def check(folder: str | Path, experiment_file: str | Path | None = None) -> list[Finding]:
+    """What there is to say about a site's folder, and about an experiment at that site.
+
+    Args:
+        folder: The site's folder.
+        experiment_file: The experiment, as the coordinator would send it.
+    """
+    place = Path(folder)
+    try:
+        file = SiteFile.read(place)
+    except TacitError as error:
+        there = (place / SITE_FILE).exists()
+        mend = f"correct {SITE_FILE}" if there else f"name the folder of a site, with its {SITE_FILE} in it"
+        return [Finding(False, str(error), f"{mend}; nothing else was looked at")]
+    found = [
+        Finding(True, f"{SITE_FILE} can be read: this is {file.name}, one of {len(file.colleagues)} sites")
+    ]
+    parts: list[Part] = [_keys, _node, _people, _door, _limits, _ledger, _unusable]
+    if experiment_file is None:
+        parts.append(_data)
+    else:
+        parts.append(lambda place, file: _experiment(place, file, Path(experiment_file)))
+    for part in parts:
+        try:
+            found += part(place, file)
+        except OSError as error:
+            told = f"{error.filename} cannot be looked at: {files.explain(error)}"
+            found.append(
+                Finding(False, told, "run this as root; if something is missing, ask for a new folder")
+            )
+    return found
+
+
+def _keys(place: Path, file: SiteFile) -> Iterator[Finding]:
+    """The site's own keys."""
+    try:
+        known = identity(place).public.hex() == file.colleagues[file.name].lower()
+    except InvalidFile as error:
+        yield Finding(
+            False, str(error), "put it back from where the folder came from, or ask for a new folder"
+        )
+    else:
+        says = "is the key" if known else "is not the key"
+        mend = f"correct [colleagues] {file.name} in {SITE_FILE}: others would not believe this site"
+        yield Finding(known, f"{IDENTITY} {says} by which the others know this site", "" if known else mend)
+        yield _private(place / IDENTITY, IDENTITY)
+    if not (place / ENTROPY).exists():
+        yield Finding(True, f"{ENTROPY} is not there yet: it is made here when the guard first starts")
+    elif (place / ENTROPY).stat().st_size != KEY_BYTES:
+        told = f"{ENTROPY} is not a key: it has not {KEY_BYTES} bytes"
+        yield Finding(False, told, "find out who changed it; noise cannot be drawn without it")
+    else:
+        yield _private(place / ENTROPY, ENTROPY)
+
+
+def _node(place: Path, file: SiteFile) -> Iterator[Finding]:
+    """What the node has: its key, and the certificate that it believes."""
+    try:
+        public = certificates.public_of(place / NODE_KEY)
+        beside = (place / NODE_KEY).with_suffix(".key.pub")
+        same = not beside.exists() or files.read_bytes(beside).split()[:2] == public.split()[:2]
+        mend = "" if same else f"the coordinator must know the key in {NODE_KEY}: write its public half anew"
+        yield Finding(same, f"{NODE_KEY} is a key {'that' if same else 'and not the one that'} "
+                            f"{beside.name} belongs to", mend)  # fmt: skip
+        yield _private(place / NODE_KEY, NODE_KEY, group=True)
+    except TacitError as error:
+        yield Finding(False, str(error), "put it back from where the folder came from")
+    try:
+        end = certificates.valid_until(place / AUTHORITY)
+    except TacitError as error:
+        yield Finding(False, str(error), "put it back from where the folder came from")
+        return
+    left = end - datetime.now(UTC)
+    told = f"{AUTHORITY}, by which the node knows the coordinator, is valid until {end:%Y-%m-%d}"
+    yield Finding(
+        left > SOON, told, "" if left > SOON else "ask the coordinator for a new folder before then"
+    )
+
+
+def _people(place: Path, file: SiteFile) -> Iterator[Finding]:
+    """Whether guard and node are two users, and who else may read what."""
+    for name in ("secret", "state", "data"):
+        yield _private(place / name, Path(name))
+    writable = bool((place / SITE_FILE).stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    told = f"{SITE_FILE} {'can' if writable else 'cannot'} be changed by others than its owner"
+    yield Finding(not writable, told, OWNERS if writable else "")
+    guard, node = ((place / name).stat().st_uid for name in ("secret", "node/home"))
+    if guard != node:
+        yield Finding(True, "guard and node are different users")
+    else:
+        told = "guard and node are the same user: code that reaches the node could read the records"
+        # Where nothing is promised, nothing is guarded.
+        yield Finding(file.limits.open, told, "" if file.limits.open else OWNERS)
+
+
+def _door(place: Path, file: SiteFile) -> Iterator[Finding]:
+    """Whether the guard can be reached at all."""
+    size = len(os.fsencode((place / DOOR).absolute()))
+    if size > LONGEST_DOOR:
+        told = f"the path of {DOOR} has {size} bytes, and the system allows {LONGEST_DOOR}"
+        yield Finding(False, told, "move this folder to a shorter place, such as /opt/tacit")
+    if not (place / DOOR).parent.is_dir():
+        yield Finding(False, f"the folder of {DOOR} is not there", "make it, then run install.sh")
+
+
+def _limits(place: Path, file: SiteFile) -> Iterator[Finding]:
+    """What the site allows."""
+    limits = file.limits
+    if limits.open:
+        told = "the limits let in experiments without any promise, and rehearsals: what leaves may be bare"
+        yield Finding(
+            True, f"{told}. That is right for records that are public or made up, and for no others"
+        )
+    else:
+        seen = "may" if limits.trusted else "may not"
+        yield Finding(
+            True,
+            f"one experiment may cost epsilon {limits.epsilon:g} at most, all together {limits.lifetime:g}, "
+            f"at delta {limits.delta:g}; the coordinator {seen} see updates before noise is added",
+        )
+
+
+def _ledger(place: Path, file: SiteFile) -> Iterator[Finding]:
+    """What was spent, and what is left."""
+    from tacit.deploy.site.agreement import spent_by_records
+    from tacit.privacy.ledger.store import verify
+
+    limits, path = file.limits, place / LEDGER
+    if not path.exists():
+        yield Finding(True, f"nothing was spent yet; {_most(limits.lifetime)}")
+        return
+    try:
+        found = verify(path, limits.delta)
+    except TacitError as error:
+        mend = (
+            "run this as root, or as the user of the guard; if that is no help, it is damaged: stop the guard"
+        )
+        yield Finding(False, str(error), mend)
+        return
+    if not found.valid:
+        yield Finding(
+            False,
+            f"{LEDGER} was changed or damaged: {'; '.join(found.problems)}",
+            "stop the guard, and find out what happened; what was spent cannot be told from it",
+        )
+        return
+    spent = max(found.epsilon, spent_by_records(path, limits.delta))
+    left = max(0.0, limits.lifetime - spent)
+    events = "1 release is" if found.events == 1 else f"{found.events:,} releases are"
+    told = f"{events} on the ledger, epsilon {spent:.4g} at delta {limits.delta:g}"
+    mend = "" if left > 0 else "no experiment with a promise is let in any more, as the limit says"
+    rest = f"{left:.4g} is left, and " if math.isfinite(limits.lifetime) else ""
+    yield Finding(left > 0, f"{told}; {rest}{_most(limits.lifetime)}", mend)
+
+
+def _unusable(place: Path, file: SiteFile) -> Iterator[Finding]:
+    """Whether the guard waits for somebody to look at the records."""
+    if (place / UNUSABLE).exists():
+        why = files.read_text(place / UNUSABLE).strip()
+        mend = "once that is mended: tacit site accept . EXPERIMENT.toml"
+        yield Finding(False, f"no experiment is answered, for the records could not be used: {why}", mend)
+
+
+def _most(lifetime: float) -> str:
+    if math.isinf(lifetime):
+        return "what may be spent in all has no limit"
+    return f"at most epsilon {lifetime:g} may be spent in all"
+
+
+def _data(place: Path, file: SiteFile) -> Iterator[Finding]:
+    """Whether the records are there, and as agreed, as far as that can be told without an experiment."""
+    if not file.data:
+        yield Finding(False, f"{SITE_FILE} does not say where the records are", "fill in its table [data]")
+        return
+    if not file.agreed:
+        told = f"{SITE_FILE} does not say what is agreed about the records"
+        yield Finding(False, told, "accept an experiment: tacit site accept . EXPERIMENT.toml")
+        return
+    try:
+        agreed = rules(file.agreed, place)
+    except TacitError as error:
+        told = f"what is agreed about the records cannot be: {error}"
+        yield Finding(False, told, "accept an experiment: tacit site accept . EXPERIMENT.toml")
+        return
+    opened = partial(agreed.at_site, file.name, file.data, place)
+    yield from _fitting(place, file, opened, private=not file.limits.open)
+
+
+def _guarded(place: Path, path: Path) -> Iterator[Finding]:
+    """Whether the guard can read the records, and others cannot."""
+    if not path.exists():
+        return
+    found, guard = path.stat(), (place / "secret").stat()
+    inside = (place / "data").resolve() in path.resolve().parents
+    if not inside and found.st_mode & stat.S_IROTH:
+        mend = "chmod o= on it, even if the folder that it is in is closed"
+        yield Finding(False, f"everybody on this machine may read {path}", mend)
+    readable = (
+        (found.st_uid == guard.st_uid and found.st_mode & stat.S_IRUSR)
+        or (found.st_gid == guard.st_gid and found.st_mode & stat.S_IRGRP)
+        or found.st_mode & stat.S_IROTH
+        or guard.st_uid == 0
+    )
+    if not readable:
+        mend = OWNERS if inside else "give it to that user"
+        yield Finding(False, f"the guard's user may not read {path}", mend)
+
+
+def _enough(size: int, file: SiteFile) -> Finding:
+    fewest = file.limits.fewest
+    if size < fewest:
+        mend = "the site does not take part with fewer; [limits] fewest says so"
+        return Finding(False, f"the site holds {size:,} records, and its limits ask for {fewest:,}", mend)
+    return Finding(True, f"the records can be read: {size:,}, and {fewest:,} are asked for")
+
+
+def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[Finding]:
+    """What an experiment would do here, by the very steps by which the guard decides."""
+    from tacit.deploy.site.agreement import digest_of, own_price, promises, read_safely, set_up
+
+    try:
+        text = files.read_text(path, LONGEST_FILE)
+        experiment = read_safely(text, place, file)
+        setting = set_up(experiment)
+    except (OSError, UnicodeDecodeError) as error:
+        why = files.explain(error) if isinstance(error, OSError) else "it is no text"
+        yield Finding(False, f"{path} cannot be read: {why}", "name the file of an experiment")
+        return
+    except TacitError as error:
+        mend = "decide about it, and tell the coordinator"
+        yield Finding(False, f"the experiment would be refused: {error}", mend)
+        return
+    yield Finding(True, f"the experiment is {experiment.name}, marked {digest_of(text)} in the guard's log")
+    price = tuple(own_price(setting.whole_price(), file.name))
+    yield from _told(experiment, setting, price)
+    yield from _allowed(file, place, experiment, price)
+    known = {"sites": experiment.sites, "task": setting.task}
+    opened = partial(experiment.data.at_site, file.name, file.data, place, **known)
+    yield from _fitting(place, file, opened, private=promises(experiment))
+
+
+def _told(experiment: "Experiment", setting: "Setting", price: "tuple[Release, ...]") -> Iterator[Finding]:
+    """What it learns, what leaves this site for it, and what that costs."""
+    from tacit.privacy.contracts import exempt, name_of
+    from tacit.privacy.policy import Open
+    from tacit.privacy.statement import state
+
+    rounds, privacy = experiment.rounds, experiment.privacy
+    many = f"{rounds:,} round{'s' * (rounds != 1)}"
+    yield Finding(
+        True, f"it learns {name_of(experiment.task)} in {many}, with {', '.join(setting.federation)}"
+    )
+    if not isinstance(privacy, Open):
+        adds = {
+            "site": "noise is added here, before anything leaves",
+            "secure": "every site adds its share of the noise, and of the sum nobody sees a part",
+            "server": "the coordinator adds the noise, after it has seen what this site sends",
+        }
+        yield Finding(True, adds[privacy.noise])
+    for sentence in state(privacy, price, but=exempt(setting.task)).sentences():
+        yield Finding(True, sentence)
+
+
+def _allowed(
+    file: SiteFile, place: Path, experiment: "Experiment", price: "tuple[Release, ...]"
+) -> Iterator[Finding]:
+    """Whether the limits let it in, and the books bear it."""
+    from tacit.deploy.site.agreement import require_affordable, require_limits
+    from tacit.errors import Refused
+
+    ask = "ask the coordinator for another experiment, or decide otherwise in [limits]"
+    names = experiment.sites.names or ()
+    if file.name not in names:
+        yield Finding(
+            False,
+            f"it is for {shorten(', '.join(names), LONGEST_VALUE)}, and this is {file.name}",
+            "tell the coordinator",
+        )
+    try:
+        require_limits(experiment, file.limits)
+        require_affordable(experiment, price, file.limits)
+        yield Finding(True, "the limits of this site let it in")
+    except Refused as error:
+        yield Finding(False, f"the limits of this site do not let it in: {error}", ask)
+    try:
+        _bear(place, file, price)
+        yield Finding(True, "the budget of this site's life bears it")
+    except BudgetExhausted as error:
+        yield Finding(False, f"the budget of this site's life does not bear it: {error}", ask)
+    except TacitError as error:
+        yield Finding(False, str(error), "see what was said about the ledger")
+
+
+def _bear(place: Path, file: SiteFile, price: "tuple[Release, ...]") -> None:
+    """Try it on a copy of the books."""
+    from tacit.deploy.site.agreement import limit_lifetime
+    from tacit.privacy.ledger.store import Ledger
+
+    with Ledger(place / LEDGER, mode="read") if (place / LEDGER).exists() else Ledger() as known:
+        books = known.copy()
+    with books:
+        limit_lifetime(books, file.limits)
+        books.check(price)
+
+
+def _fitting(
+    place: Path, file: SiteFile, opened: "Callable[[], Federation]", *, private: bool
+) -> Iterator[Finding]:
+    """Check that the records are as agreed; details about private ones go where only their owner reads."""
+    from tacit.deploy.site.agreement import details_of
+
+    details = details_of(file, place)
+    if details.data is not None:
+        yield from _guarded(place, details.data)
+    try:
+        with withhold_details(private, details, opening=True):
+            own = opened()
+    except TacitError as error:
+        mend = f"correct [data] in {SITE_FILE}, or the file"
+        yield Finding(False, f"the records cannot be used: {error}", mend)
+        return
+    if own.layout == "environments":
+        yield Finding(True, "the worlds of this site can be opened")
+    else:
+        yield _enough(len(own.store), file)
+
+
+def _private(path: Path, name: Path, *, group: bool = False) -> Finding:
+    """Whether nobody but its owner, or who is in its group, may get at something."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        return Finding(False, f"{name} cannot be looked at: {files.explain(error)}", OWNERS)
+    others = stat.S_IRWXO | (stat.S_IWGRP if group else stat.S_IRWXG)
+    if mode & others:
+        return Finding(False, f"{name} is open to others (mode {stat.S_IMODE(mode):o})", OWNERS)
+    return Finding(True, f"{name} is closed to others")

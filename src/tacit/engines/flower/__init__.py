@@ -1,0 +1,1 @@
+"""Transport by Flower: nodes, and the socket of a site's guard."""

@@ -1,0 +1,153 @@
+"""What a coordinator and its sites say to each other, as bytes that somebody has signed.
+
+A letter is plain data and arrays, never code. Whoever opens one knows who wrote it, to whom, and what it
+answers: a letter that was changed, sent to somebody else or sent before is found.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from tacit.errors import TacitError
+from tacit.learning.record import Reason
+from tacit.sites.splits import COORDINATOR as COORDINATOR
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.aggregation.secure import Identity, Roster
+
+# Changes whenever the meaning of a letter does: sites and coordinators of two formats do not talk.
+FORMAT = "tacit letter 1"
+
+
+class Unreadable(TacitError):
+    """A letter that cannot be what it claims to be."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason: Reason = reason
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Why nothing that can be used has come from a site."""
+
+    reason: Reason
+    detail: str
+
+
+class Exchange(Protocol):
+    """What carries bytes to sites and back."""
+
+    def __call__(self, sent: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Silence]:
+        """What each site answers, or why it does not, after at most so many seconds."""
+        ...
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said.
+
+    Args:
+        format: The format of letters.
+        writer: Who writes.
+        reader: To whom; empty for whoever it may concern.
+        about: What it is about: the name of a question, or of an answer.
+        content: What is said, plain data.
+        numbers: Arrays, as the bytes of a safetensors file.
+        answers: The digest of the letter that this one answers.
+        nonce: What makes every letter another one.
+    """
+
+    format: str = FORMAT
+    writer: str
+    reader: str
+    about: str
+    content: dict[str, Any] = {}
+    numbers: bytes = b""
+    answers: bytes = b""
+    nonce: bytes = msgspec.field(default_factory=lambda: secrets.token_bytes(16))
+
+    @property
+    def arrays(self) -> "dict[str, Tensor]":
+        """The arrays in it."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        try:
+            return load(self.numbers) if self.numbers else {}
+        except (SafetensorError, KeyError, ValueError) as error:
+            raise Unreadable("schema", f"its arrays cannot be read ({error})") from error
+
+    @property
+    def asked(self) -> str:
+        """What tells this question from any other, whenever it is asked."""
+        told = (self.format, self.writer, self.reader, self.about, self.content, self.numbers)
+        return hashlib.sha256(msgspec.msgpack.encode(told, order="sorted")).hexdigest()
+
+
+class Signed(msgspec.Struct, frozen=True):
+    """A letter under a signature."""
+
+    letter: bytes
+    signature: bytes
+
+
+def packed(numbers: "Mapping[str, Tensor]") -> bytes:
+    """Arrays as bytes."""
+    from safetensors.torch import save
+
+    # Tensors that share memory are refused by the format.
+    return save({name: values.detach().contiguous().clone() for name, values in numbers.items()})
+
+
+def sealed(letter: Letter, identity: "Identity") -> bytes:
+    """A letter as its writer sends it."""
+    content = msgspec.msgpack.encode(letter)
+    return msgspec.msgpack.encode(Signed(content, identity.sign(_signed(content))))
+
+
+def bond(experiment: str, run: str) -> str:
+    """What those have in common who were told the same experiment and the same run of it."""
+    return hashlib.sha256(msgspec.msgpack.encode((FORMAT, experiment, run))).hexdigest()[:32]
+
+
+def digest(sent: bytes) -> bytes:
+    """What a letter that was sent is known by."""
+    return hashlib.sha256(sent).digest()
+
+
+def opened(sent: bytes, roster: "Roster", *, reader: str, answers: bytes | None = None) -> Letter:
+    """What somebody in the roster has written to the reader.
+
+    Args:
+        sent: What has come.
+        roster: Who may write, and by which keys they are known.
+        reader: Who reads.
+        answers: The digest of the letter that it must answer, if it must.
+
+    Raises:
+        Unreadable: It is no letter, or not signed by its writer, or for somebody else, or answers another.
+    """
+    try:
+        outer = msgspec.msgpack.decode(sent, type=Signed)
+        letter = msgspec.msgpack.decode(outer.letter, type=Letter)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable("schema", f"it cannot be read ({error})") from error
+    if letter.format != FORMAT:
+        raise Unreadable("schema", f"it is of format {letter.format!r}, and {FORMAT!r} is spoken here")
+    if not roster.signed(letter.writer, outer.signature, _signed(outer.letter)):
+        raise Unreadable("unknown", f"it is not signed by {letter.writer!r}")
+    if letter.reader not in ("", reader):
+        raise Unreadable("unknown", f"it is for {letter.reader!r}")
+    if answers is not None and letter.answers != answers:
+        raise Unreadable("replay", "it answers another question")
+    return letter
+
+
+def _signed(content: bytes) -> bytes:
+    return FORMAT.encode() + b"\0" + content

@@ -1,0 +1,28 @@
+"""The question of how many records a site holds, asked once where a task has to know about how many."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from tacit.learning.task import Updates
+from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.keys import Key
+from tacit.sites.federation import Cohort
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class NumberOfRecords:
+    """How many records each site holds, with the noise of the mechanism."""
+
+    kind: ClassVar[str] = "number of records"
+    sent: ClassVar[int] = 1
+
+    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """One number for each site."""
+        told = [
+            mechanism.counted(int(size), key / name)
+            for name, size in zip(cohort.names, cohort.sizes, strict=True)
+        ]
+        return Updates(cohort.names, state.new_tensor(told).reshape(-1, 1))

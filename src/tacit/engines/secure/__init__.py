@@ -1,0 +1,1 @@
+"""Secure aggregation between machines: rounds, server, client and messages."""

@@ -1,0 +1,219 @@
+"""Sums and products in secret where every party is on a machine of its own: the side of a site.
+
+A site takes nothing on trust. It works out from its own experiment file which sum it expects and refuses any
+other; it knows its colleagues by the keys in its own folder; its masked vector leaves once for a run and
+round, in its whole life; and it answers every stage once, in order. What a server that lies can reach is that
+there is no sum.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import cast, overload
+
+import numpy as np
+
+from tacit.aggregation.secure import Identity, Member, Roster, Session
+from tacit.aggregation.secure.dealing import Matrix
+from tacit.aggregation.secure.products import Partner, Products
+from tacit.aggregation.secure.sealing import Vector
+from tacit.engines.secure import messages as parts
+from tacit.engines.secure.messages import Parcel, brief
+from tacit.errors import Refused, SecureAggregationFailed, require
+
+# What a site does in each stage with what it was sent, in their order.
+Steps = dict[str, Callable[[bytes], bytes]]
+# What a party brings to products: its rows, and what it adds by itself.
+Brought = Callable[[], tuple[Matrix, Vector]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """Who a site is and whom it knows; all of it from its own folder, nothing from a server.
+
+    Args:
+        name: Which site.
+        identity: Its own.
+        roster: The public keys of all sites.
+        remember: Called once for a session, before the masked vector leaves, with its occasion (run and
+            round) and what its terms come to. It writes both down for good, and raises if the occasion is
+            there already, whatever its terms: two sums that hold a site and differ in another give that one
+            away. What leaves before tells nothing, so that a session that ended before can be tried again.
+    """
+
+    name: str
+    identity: Identity = field(repr=False)
+    roster: Roster = field(repr=False)
+    remember: Callable[[str, str], None] = field(repr=False)
+
+
+class Joined:
+    """One session at one site, stage by stage.
+
+    Args:
+        which: The sum or the products that the site expects by its own reckoning.
+        seat: Who it is.
+        brings: What it brings, asked for when it is needed. To a sum, in the stage "mask": its numbers
+            (width,). To products, in the stage "offer", so that whoever has nothing says so before anybody
+            deals: its rows (records, columns), and what it adds to the sum by itself (entries,).
+        occasion: What one masked vector leaves for in the site's life; run and round unless said.
+
+    Guarantee:
+        Nothing leaves unless the server's terms are those that the site expects, and no masked vector unless
+        `remember` has written the occasion down; then what `Member` and `Partner` let out, each stage once
+        and in order.
+
+    Raises:
+        Refused: The site has no part in it, does not know somebody's key, or products are too large.
+    """
+
+    @overload
+    def __init__(
+        self, which: Session, seat: Seat, brings: Callable[[], Vector], *, occasion: str | None = None
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, which: Products, seat: Seat, brings: Brought, *, occasion: str | None = None
+    ) -> None: ...
+    def __init__(
+        self,
+        which: Session | Products,
+        seat: Seat,
+        brings: Callable[[], Vector] | Brought,
+        *,
+        occasion: str | None = None,
+    ) -> None:
+        _require_known(which.names, seat)
+        self.which, self.name = which, seat.name
+        self.occasion = f"round {which.round} of {which.run}" if occasion is None else occasion
+        self.left = False
+        self._remember = seat.remember
+        self._steps: Steps = (
+            _adding(which, seat, cast("Callable[[], Vector]", brings))
+            if isinstance(which, Session)
+            else _Multiplying(which, seat, cast("Brought", brings)).steps()
+        )
+
+    @property
+    def commitment(self) -> str:
+        """What is remembered beside the occasion: the terms of the session, in a word."""
+        return parts.commitment(self.which)
+
+    @property
+    def over(self) -> bool:
+        """Whether it answers nothing any more, because all was asked or because it has left."""
+        return not self._steps
+
+    def answer(self, stage: str, content: bytes) -> bytes:
+        """What the site says to what a server sends in a stage.
+
+        Raises:
+            SecureAggregationFailed: No honest server asks that. Whoever asks for a stage out of turn is not
+                answered; whoever sends what cannot be right ends the session for this site.
+        """
+        due = next(iter(self._steps), None)
+        if stage != due:
+            raise SecureAggregationFailed(f"{self.name} refuses: {self._out_of_turn(stage, due)}")
+        # Whatever goes wrong, nothing more is answered, and secrets and rows are let go of.
+        steps, self._steps, self.left = self._steps, {}, True
+        if stage == "offer":
+            with _refusing(self.name):
+                parts.require_same(content, self.which)
+        said = steps.pop(stage)(content)
+        if stage == "mask":
+            self._remember(self.occasion, self.commitment)
+        self._steps, self.left = steps, False
+        return said
+
+    def _out_of_turn(self, stage: str, due: str | None) -> str:
+        if self.left:
+            return "it has left the session after what it was sent before"
+        then = "has answered all there is to ask" if due is None else f"is to {due} next"
+        return f"it was asked to {brief(stage)} and {then}"
+
+
+def _adding(session: Session, seat: Seat, vector: Callable[[], Vector]) -> Steps:
+    """A site's part in a sum."""
+    member = Member(session, seat.name, seat.identity, seat.roster)
+    return {
+        "offer": lambda _: member.offer(),
+        "share": member.shared,
+        "mask": lambda content: member.masked(vector(), content),
+        "agree": member.agreed,
+        "reveal": member.revealed,
+    }
+
+
+class _Multiplying:
+    """A party's part in products and its part in the sum that they end in, in step with each other."""
+
+    def __init__(self, products: Products, seat: Seat, brought: Brought) -> None:
+        parts.require_carriable(products)
+        self._products, self._seat, self._brought = products, seat, brought
+        self._member = Member(products.session, seat.name, seat.identity, seat.roster)
+
+    def steps(self) -> Steps:
+        return {
+            "offer": self._offer,
+            "deal": self._deal,
+            "open": self._open,
+            "mask": self._mask,
+            "agree": self._member.agreed,
+            "reveal": self._member.revealed,
+        }
+
+    def _offer(self, content: bytes) -> bytes:
+        products, seat = self._products, self._seat
+        rows, self._own = self._brought()
+        given, width = f"{self._own.dtype} of shape {self._own.shape}", products.session.width
+        fits = self._own.dtype == np.uint32 and self._own.shape == (width,)
+        require(fits, f"own of {seat.name}", given, f"uint32 of shape ({width},)")
+        self._partner = Partner(products, seat.name, rows, seat.identity, seat.roster)
+        offered = {seat.name: self._partner.offer()}
+        return parts.parcel(products, "offer", self._member.offer(), offered)
+
+    def _deal(self, content: bytes) -> bytes:
+        parcel = self._unpacked(content, "deal")
+        shared = self._member.shared(parcel.letter)
+        return parts.parcel(self._products, "deal", shared, self._partner.dealt(_sealed(parcel)))
+
+    def _open(self, content: bytes) -> bytes:
+        parcel = self._unpacked(content, "open")
+        return parts.parcel(self._products, "open", b"", self._partner.opened(_sealed(parcel)))
+
+    def _mask(self, content: bytes) -> bytes:
+        parcel = self._unpacked(content, "mask")
+        vector = np.array(self._own)
+        for pair, share in self._partner.shares(_sealed(parcel)).items():
+            vector[self._products.places(pair)] += share
+        # Rows are of no further use.
+        del self._partner, self._own
+        return self._member.masked(vector, parcel.letter)
+
+    def _unpacked(self, content: bytes, stage: parts.Stage) -> Parcel:
+        with _refusing(self._seat.name):
+            most = parts.room_down(self._products, stage, self._seat.name)
+            return parts.unpacked(content, self._products, stage, most)
+
+
+def _sealed(parcel: Parcel) -> dict[str, bytes]:
+    return {name: bytes(sealed) for name, sealed in parcel.sealed.items()}
+
+
+def _require_known(names: Sequence[str], seat: Seat) -> None:
+    if seat.name not in names:
+        raise Refused(f"{seat.name} has no part in a sum or products of {brief(list(names))}")
+    strangers = sorted(set(names) - set(seat.roster))
+    if strangers:
+        raise Refused(
+            f"{brief(strangers)} take part, and {seat.name} does not know their keys: they have to come from "
+            "them, by another way than through the server"
+        )
+
+
+@contextmanager
+def _refusing(name: str) -> Generator[None]:
+    try:
+        yield
+    except SecureAggregationFailed as error:
+        raise SecureAggregationFailed(f"{name} refuses: {error}") from None

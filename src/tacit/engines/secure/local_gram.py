@@ -1,0 +1,46 @@
+"""How columns of several parties reach a server that may see noisy products alone."""
+
+import secrets
+
+import numpy as np
+
+from tacit.aggregation.secure.products import Products, secure_products
+from tacit.learning.task import Updates
+from tacit.privacy.mechanisms.secure_gram import BlindProducts
+from tacit.runtime.threads import one_thread
+
+
+def multiplied(updates: Updates, mechanism: BlindProducts) -> Updates:
+    """The one row that a server sees: noisy sums of products, with all parties in this process.
+
+    Args:
+        updates: What `mechanism.at_site` has made of each party's rows, in the order of `mechanism.widths`.
+        mechanism: Whose columns are where, and how steps become numbers again.
+
+    Returns:
+        One row of `order * (order + 1) / 2` numbers: the upper triangle, row by row and with the diagonal, of
+        W'W + E, where W has a column of ones, then everybody's columns. The first entry is the number of
+        records, without noise; `tacit.privacy.mechanisms.secure_gram.unfolded` makes it a matrix again.
+    """
+    import torch
+
+    (names,) = mechanism.groups(updates.names)
+    products = Products(
+        run=secrets.token_hex(8),
+        round=updates.round,
+        names=names,
+        widths=mechanism.columns,
+        records=mechanism.records,
+        colluders=mechanism.colluders,
+    )
+    with one_thread():
+        brought = {
+            name: mechanism.brought(party, row.double().numpy())
+            for party, (name, row) in enumerate(zip(names, updates.matrix, strict=True))
+        }
+        total = secure_products(
+            {name: rows.astype(np.uint32) for name, (rows, _) in brought.items()},
+            {name: own for name, (_, own) in brought.items()},
+            products=products,
+        )
+    return Updates(("all parties",), torch.from_numpy(mechanism.decoded(total)[None]), round=updates.round)

@@ -1,0 +1,43 @@
+"""How updates reach a server that may see sums alone."""
+
+import secrets
+
+import numpy as np
+
+from tacit.aggregation.secure import Session, secure_sum
+from tacit.errors import Refused
+from tacit.learning.record import Fault
+from tacit.learning.task import Updates
+from tacit.privacy.mechanisms.secure_sum import BlindSites
+
+
+def blinded(updates: Updates, mechanism: BlindSites) -> Updates:
+    """The means over groups of sites, added up by the protocol with all its parties in this process.
+
+    Args:
+        updates: What each site would send, in whole steps, its share of noise included.
+        mechanism: Whose sums are taken, and how steps become numbers again.
+    """
+    import torch
+
+    steps = dict(zip(updates.names, updates.matrix, strict=True))
+    run, rows, faults = secrets.token_hex(8), list[np.ndarray](), list[Fault]()
+    groups = mechanism.groups(updates.names)
+    for place, group in enumerate(groups, start=1):
+        session = Session(
+            run=f"{run}, group {place}",
+            round=mechanism.number,
+            names=group,
+            width=int(updates.matrix.shape[1]),
+            colluders=mechanism.colluders,
+        )
+        if session.honest < mechanism.shares:
+            raise Refused(
+                f"a sum over {len(group)} sites holds the noise of {session.honest} honest ones, and that of "
+                f"{mechanism.shares} was paid for"
+            )
+        found = secure_sum({name: mechanism.on_ring(steps[name]) for name in group}, session=session)
+        rows.append(mechanism.mean_of(found.total, len(group)))
+        faults += found.faults
+    names = tuple(f"group {place}" for place in range(1, len(groups) + 1))
+    return Updates(names, torch.from_numpy(np.stack(rows)), round=updates.round, faults=tuple(faults))

@@ -1,0 +1,243 @@
+"""What machines tell each other around a sum in secret: which one it is, and parcels of sealed envelopes.
+
+Terms are plain data. A site compares those that it is told with its own, field by field, and goes by its own:
+what it is told decides nothing but whether it takes part. A parcel holds a message of the sum and envelopes
+of products side by side, so that both advance in one exchange.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Literal, cast
+
+import msgspec
+
+from tacit.aggregation.secure import Session
+from tacit.aggregation.secure.messages import ENTRY, FRAME, Envelopes, Message, Offers, Shares, room
+from tacit.aggregation.secure.messages import Offer as SumOffer
+from tacit.aggregation.secure.products import Products
+from tacit.aggregation.secure.sealing import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
+from tacit.aggregation.secure.session import FORMAT
+from tacit.errors import Refused, SecureAggregationFailed
+from tacit.privacy.contracts import Parties
+from tacit.privacy.mechanisms.secure_gram import BlindProducts
+from tacit.privacy.mechanisms.secure_sum import BlindSites
+
+Terms = dict[str, str | int | list[str | int]]
+# The stages of products: those of the parties' envelopes and those of the sum share messages.
+Stage = Literal["offer", "deal", "open", "mask", "agree", "reveal"]
+STAGES: tuple[Stage, ...] = ("offer", "deal", "open", "mask", "agree", "reveal")
+# What a server carries at once at the most, in bytes; so does no message have more.
+CARRIED = 2**31
+# Characters of a value or a reason that go into a log.
+TOLD = 300
+
+
+def sessions(groups: Parties, width: int, colluders: int, number: int, run: str) -> list[Session]:
+    """The sums of a round, one for each group; no site is in two of them.
+
+    Args:
+        groups: Who is added up with whom.
+        width: Coordinates of a vector.
+        colluders: How many sites may work together with the server.
+        number: Which round.
+        run: Which run, and which of its sums, if a round has several.
+
+    Raises:
+        Refused: A site is in two groups, or one is too small to hide anybody.
+    """
+    names = [name for group in groups for name in group]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise Refused(f"{twice} are in two groups: two sums that hold a site tell more of it than one")
+    return [
+        Session(run=f"{run}, group {place}", round=number, names=group, width=width, colluders=colluders)
+        for place, group in enumerate(groups, start=1)
+    ]
+
+
+def sums_of(
+    mechanism: BlindSites, names: Sequence[str], *, run: str, number: int, width: int
+) -> list[Session]:
+    """The sums that a mechanism wants in a round, from what everybody knows of the experiment.
+
+    Raises:
+        Refused: A sum would hold less noise than was paid for.
+    """
+    groups = mechanism.of_round(number).groups(names)
+    found = sessions(groups, width, mechanism.colluders, number, run)
+    for session in found:
+        if session.honest < mechanism.shares:
+            raise Refused(
+                f"a sum over {len(session.names)} sites holds the noise of {session.honest} honest ones, and "
+                f"that of {mechanism.shares} was paid for"
+            )
+    return found
+
+
+def products_of(mechanism: BlindProducts, names: Sequence[str], *, run: str, number: int) -> Products:
+    """The products that a mechanism wants, from what everybody knows of the experiment.
+
+    Raises:
+        Refused: Somebody is missing, or they are more than a server can carry.
+    """
+    (parties,) = mechanism.groups(names)
+    products = Products(
+        run=run,
+        round=number,
+        names=parties,
+        widths=mechanism.columns,
+        records=mechanism.records,
+        colluders=mechanism.colluders,
+    )
+    require_carriable(products)
+    return products
+
+
+def require_carriable(products: Products) -> None:
+    """Refuse products whose envelopes are too much for a server, before anybody has sent one."""
+    for stage in ("deal", "open"):
+        total = sum(sum(made(products, stage, name).values()) for name in products.names)
+        if total > CARRIED:
+            raise Refused(
+                f"products of {products.records:,} rows and {products.order - 1:,} columns of "
+                f"{len(products.names)} parties come to {total:,} bytes of envelopes, and a server carries "
+                f"{CARRIED:,}: fewer records or fewer columns are needed"
+            )
+
+
+def terms(which: Session | Products) -> Terms:
+    """Which sum or which products, as plain data: whatever its parties must be at one about."""
+    common: Terms = {
+        "format": FORMAT,
+        "run": which.run,
+        "round": which.round,
+        "names": list(which.names),
+        "colluders": which.colluders,
+    }
+    if isinstance(which, Session):
+        return common | {"what": "sum", "width": which.width, "threshold": which.threshold}
+    widths: list[str | int] = list(which.widths)
+    return common | {"what": "products", "widths": widths, "records": which.records}
+
+
+def packed_terms(which: Session | Products) -> bytes:
+    """Terms as bytes, always the same for the same ones."""
+    return msgspec.msgpack.encode(terms(which), order="sorted")
+
+
+def commitment(which: Session | Products) -> str:
+    """What the terms come to, in a word."""
+    return hashlib.sha256(packed_terms(which)).hexdigest()
+
+
+def require_same(told: bytes, which: Session | Products) -> None:
+    """Refuse terms that are not those that are expected.
+
+    Raises:
+        SecureAggregationFailed: With the first field that differs, what is told and what is expected.
+    """
+    own = terms(which)
+    # A name too long or too many would not be the same anyway.
+    if len(told) > 2 * len(packed_terms(which)) + FRAME:
+        raise SecureAggregationFailed(f"the server's terms are {len(told):,} bytes, more than terms can have")
+    try:
+        given = msgspec.msgpack.decode(told, type=Terms)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SecureAggregationFailed(f"the server's terms cannot be read: {error}") from None
+    for field in ("format", "what", *sorted({*own, *given})):
+        if field not in given:
+            raise SecureAggregationFailed(f"the server does not say {field}: here it is {brief(own[field])}")
+        if field not in own:
+            raise SecureAggregationFailed(f"the server says {brief(field)}, which is no term here")
+        if given[field] != own[field]:
+            raise SecureAggregationFailed(
+                f"the server says {field} = {brief(given[field])}, and here it is {brief(own[field])}"
+            )
+
+
+def brief(value: object) -> str:
+    """A value for a log, no longer than a line or three."""
+    text = repr(value)
+    return text if len(text) <= TOLD else f"{text[:TOLD]}..."
+
+
+class Parcel(Message, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="parcel"):
+    """A message of the sum, and what parties have sealed for each other.
+
+    Args:
+        letter: The message; empty where the sum has none in the stage.
+        sealed: By receiver on the way to the server, by sender on the way from it. Offers are sealed for
+            nobody, and are there under the name of who offers.
+    """
+
+    letter: bytes = b""
+    sealed: Mapping[str, memoryview]
+
+
+def parcel(
+    products: Products, stage: Stage, letter: bytes, sealed: Mapping[str, bytes | memoryview]
+) -> bytes:
+    """A parcel as bytes."""
+    content = cast("Mapping[str, memoryview]", sealed)
+    return Parcel(session=_mark(products, stage), letter=letter, sealed=content).packed()
+
+
+def unpacked(content: object, products: Products, stage: Stage, most: int) -> Parcel:
+    """The bytes as a parcel of the stage.
+
+    Raises:
+        SecureAggregationFailed: They are more than there can be, or are no such parcel.
+    """
+    if not isinstance(content, bytes):
+        raise SecureAggregationFailed(f"a parcel came as {type(content).__name__} instead of bytes")
+    if len(content) > most:
+        raise SecureAggregationFailed(f"a parcel came as {len(content):,} bytes, and has at most {most:,}")
+    try:
+        found = msgspec.msgpack.decode(content, type=Parcel)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise SecureAggregationFailed(f"a parcel came as bytes that cannot be read: {error}") from None
+    if found.session != _mark(products, stage):
+        raise SecureAggregationFailed("a parcel is of another session, round or stage")
+    return found
+
+
+def made(products: Products, stage: Stage, name: str) -> dict[str, int]:
+    """What a party puts into its parcel in a stage: for whom, and how many bytes."""
+    if stage == "offer":
+        return {name: KEY_BYTES + SIGNATURE_BYTES}
+    if stage == "open":
+        rows, columns = products.shapes[name]
+        return {other: TAG_BYTES + 4 * rows * columns for other in products.names if other != name}
+    hands: dict[str, int] = {}
+    for pair, dealer in products.dealers.items():
+        if dealer == name:
+            rows, columns = products.product_shape(pair)
+            # Both get a seed, and the second of a pair a matrix.
+            for receiver, more in zip(pair, (0, 4 * rows * columns), strict=True):
+                hands[receiver] = hands.get(receiver, TAG_BYTES) + KEY_BYTES + more
+    return hands
+
+
+def room_up(products: Products, stage: Stage, name: str) -> int:
+    """The most bytes that a party's parcel has in a stage."""
+    kinds: dict[str, type[Message]] = {"offer": SumOffer, "deal": Shares}
+    return _room(products, made(products, stage, name), kinds.get(stage))
+
+
+def room_down(products: Products, stage: Stage, name: str) -> int:
+    """The most bytes that the server's parcel for a party has in a stage."""
+    if stage == "deal":
+        return _room(products, dict.fromkeys(products.names, KEY_BYTES + SIGNATURE_BYTES), Offers)
+    before: Stage = "deal" if stage == "open" else "open"
+    sizes = {sender: made(products, before, sender).get(name, 0) for sender in products.names}
+    return _room(products, sizes, Envelopes if stage == "mask" else None)
+
+
+def _room(products: Products, sizes: Mapping[str, int], kind: type[Message] | None) -> int:
+    entries = sum(len(name.encode()) + ENTRY + size for name, size in sizes.items())
+    return FRAME + entries + (0 if kind is None else room(kind, products.session))
+
+
+def _mark(products: Products, stage: Stage) -> bytes:
+    """What a parcel is known by: these products, in this stage."""
+    return hashlib.sha256(products.context("parcel", stage)).digest()

@@ -1,0 +1,77 @@
+"""Rounds whose updates nobody sees: what a coordinator asks its sites, stage by stage."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from tacit.engines.messages import Letter, Silence
+from tacit.engines.secure.messages import products_of, sums_of
+from tacit.engines.secure.server import multiplied, summed
+from tacit.learning.record import Fault
+from tacit.learning.task import Updates
+from tacit.privacy.mechanisms.secure_gram import BlindProducts
+
+if TYPE_CHECKING:
+    from tacit.engines.remote import Remote
+    from tacit.privacy.mechanisms.base import Mechanism
+    from tacit.privacy.mechanisms.secure_sum import BlindSites
+
+# What each site is asked to do, as plain data and as arrays.
+Questions = Mapping[str, tuple[dict[str, Any], bytes]]
+
+
+def unseen(
+    remote: "Remote", asked: Questions, names: Sequence[str], width: int, mechanism: "Mechanism"
+) -> Updates:
+    """The means over groups of sites, or the products of all parties, as a server sees them.
+
+    Args:
+        remote: What carries the stages.
+        asked: What each site is asked to do.
+        names: The sites.
+        width: How many numbers an update has.
+        mechanism: Whose sums are taken.
+
+    Raises:
+        SecureAggregationFailed: Too few are left; nothing was unmasked.
+    """
+    import torch
+
+    number, session = getattr(mechanism, "number", 0), secrets.token_hex(8)
+    run = f"{session} {remote.bond}"
+
+    def talk(stage: str, sent: Mapping[str, bytes]) -> Mapping[str, bytes | Silence]:
+        # What the work is, is said once; after that a session is known by its name.
+        questions = {
+            name: (
+                "secret",
+                {"stage": stage, "session": session, "said": said, "work": asked[name][0]},
+                asked[name][1] if stage == "offer" else b"",
+            )
+            for name, said in sent.items()
+        }
+        return {name: _said(answer) for name, answer in remote.ask(questions, needed=False).items()}
+
+    if isinstance(mechanism, BlindProducts):
+        products = products_of(mechanism, names, run=run, number=number)
+        total = multiplied(products, remote.roster, talk)
+        return Updates(("all parties",), torch.from_numpy(mechanism.decoded(total)[None]))
+    blind = cast("BlindSites", mechanism)
+    sums = sums_of(blind, names, run=run, number=number, width=width)
+    groups = blind.groups(names)
+    found = summed(groups, width, blind.colluders, number, run, remote.roster, talk)
+    rows, faults = list[np.ndarray](), list[Fault]()
+    for group, total in zip(groups, found, strict=True):
+        rows.append(blind.mean_of(total.total, len(group)))
+        faults += total.faults
+    places = tuple(f"group {place}" for place in range(1, len(sums) + 1))
+    return Updates(places, torch.from_numpy(np.stack(rows)), faults=tuple(faults))
+
+
+def _said(answer: Letter | Silence) -> bytes | Silence:
+    if isinstance(answer, Silence):
+        return answer
+    said = answer.content.get("said")
+    return said if isinstance(said, bytes) else Silence("schema", "its answer says nothing")

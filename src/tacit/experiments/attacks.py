@@ -1,0 +1,324 @@
+"""Every attack against every aggregator: what is left of a model when some sites lie.
+
+A trial repeats one experiment, once for each attack and each rule, in rehearsal: liars are made up, and what
+they do to private records is nobody's business. Under a promise everything is tried twice, with its noise and
+without.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from tacit.aggregation import AGGREGATORS
+from tacit.aggregation.attacks.base import Attack
+from tacit.aggregation.attacks.model import ATTACKS
+from tacit.aggregation.base import Aggregator, adopted
+from tacit.aggregation.robust.krum import Krum
+from tacit.aggregation.robust.mixing import Bucketing, Mixing
+from tacit.errors import InvalidFile, InvalidValue, Refused, TooFewSites, require, require_word
+from tacit.experiments.experiment import Experiment, construct_experiment
+from tacit.privacy.contracts import layout_of
+from tacit.privacy.policy import Open, Privacy
+from tacit.reports.text import BROKEN, NAMES
+from tacit.reports.text_tables import fitted
+from tacit.runs.checks import require_rehearsal
+from tacit.runs.directory import STATE, Directory
+from tacit.runtime.keys import Key
+from tacit.runtime.tables import construct, made, portable, read_as
+from tacit.sites.federation import Federation
+
+Table = dict[str, Any]
+# Scores by attack, then by aggregator; None where a rule is refused, or the attack broke the run.
+Scores = dict[str, dict[str, float | None]]
+NOBODY, TRIALS = "none", "trials.json"
+STEPS = {step.kind: step for step in (Mixing, Bucketing)}
+# The rules that are compared if nobody says which: the plain one, those that stand noise, and the classics.
+USUAL = (
+    "mean", "median", "trimmed-mean", "geometric-median", "krum", "multi-krum", "centered-clip",
+    "covariance-filter", "mixing+trimmed-mean", "mixing+geometric-median",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """What an experiment file with a table [attack] asks for.
+
+    Args:
+        experiment: What is repeated.
+        attacks: Who lies how, by name; `none` is nobody.
+        rules: What should stand it, by name.
+        document: The file as it was read, with absolute paths.
+    """
+
+    experiment: Experiment
+    attacks: Mapping[str, Attack | None]
+    rules: Mapping[str, Aggregator]
+    document: Table
+
+    @property
+    def liars(self) -> int:
+        """How many sites lie."""
+        return max(attack.liars for attack in self.attacks.values() if attack is not None)
+
+    @property
+    def promises(self) -> dict[str, Privacy | Open]:
+        """Without noise, and with that of the promise, if there is one."""
+        privacy = self.experiment.privacy
+        require_rehearsal(privacy)
+        if isinstance(privacy, Open):
+            return {"without": privacy}
+        return {"without": Open(participation=privacy.participation), "with": privacy}
+
+    def opened(self) -> Federation:
+        """The sites with their data, among which all attacks can be tried."""
+        federation = self.experiment.opened()
+        for attack in self.attacks.values():
+            if attack is not None:
+                key = Key(self.experiment.seed)
+                _ = attack.poisoned(federation, attack.names(list(federation), key), key)
+        return federation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """What came of the trials.
+
+    Args:
+        name: What the experiment is called.
+        score: Which score decides, and its good direction.
+        liars: How many sites lied.
+        sites: Among how many.
+        tables: The scores, without noise and, under a promise, with it.
+        why: Why a score is missing, by noise, rule and attack.
+        path: The directory that remembers them.
+    """
+
+    name: str
+    score: tuple[str, str]
+    liars: int
+    sites: int
+    tables: dict[str, Scores]
+    why: dict[str, dict[str, dict[str, str]]]
+    path: Path | None
+
+    def worst(self, noise: str) -> dict[str, float | None]:
+        """The worst that any attack did to each rule; None if it was refused, or broke."""
+        pick, table = (min if self.score[1] == "max" else max), self.tables[noise]
+        found: dict[str, float | None] = {}
+        for rule in table[NOBODY]:
+            column = [row[rule] for row in table.values() if rule in row]
+            known = [value for value in column if value is not None]
+            found[rule] = pick(known) if len(known) == len(column) else None
+        return found
+
+    def summary(self) -> str:
+        """The trials for people: a line for each attack, a column for each rule."""
+        score = NAMES.get(self.score[0], self.score[0])
+        return "\n\n".join(
+            part
+            for noise in self.tables
+            for part in (
+                f"{score} when {self.liars} of {self.sites} sites lie, {noise} noise",
+                self._table(noise),
+                "\n".join(self._missing(noise)),
+            )
+            if part
+        )
+
+    def _table(self, noise: str) -> str:
+        table = {**self.tables[noise], "worst": self.worst(noise)}
+        refused = [rule for rule, score in table[NOBODY].items() if score is None]
+        cells = [
+            [name, *("-" if rule in refused else _cell(row, rule) for rule in table[NOBODY])]
+            for name, row in table.items()
+        ]
+        return fitted(["attack", *table[NOBODY]], cells)
+
+    def _missing(self, noise: str) -> list[str]:
+        """Why scores are missing; a rule that is refused is so whatever the attack."""
+        return [
+            f"{rule}, {attack}: {reason}"
+            if self.tables[noise][NOBODY][rule] is not None
+            else f"{rule}: {reason}"
+            for rule, reasons in self.why.get(noise, {}).items()
+            for attack, reason in reasons.items()
+            if attack == NOBODY or self.tables[noise][NOBODY][rule] is not None
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The trials as one document."""
+        worst = {noise: self.worst(noise) for noise in self.tables}
+        told = {"name": self.name, "score": self.score[0], "liars": self.liars, "sites": self.sites}
+        path = None if self.path is None else str(self.path)
+        return {"run": path, **told, "tables": self.tables, "worst": worst, "why": self.why}
+
+    def _repr_html_(self) -> str:
+        from tacit.reports.page.notebook import tried_html
+
+        return tried_html(self.as_dict())
+
+
+def read(path: str | Path, changes: Sequence[str] = ()) -> Trials:
+    """Read an experiment file with a table [attack].
+
+    Args:
+        path: The file, or the directory of earlier trials, which keeps its own.
+        changes: What to change in it: `attack.liars=2`, values written as in TOML.
+
+    Raises:
+        InvalidFile: The file, the table and the key at fault, and what is allowed instead.
+    """
+    return read_as(_construct, path, changes)
+
+
+def asked_for(path: str | Path, changes: Sequence[str] = ()) -> bool:
+    """Whether a file, or the one that a directory keeps, has a table [attack] to be tried out."""
+    if (Path(path) / STATE).exists():
+        # The directory of a single run, which had its attack.
+        return False
+    return read_as(lambda document, folder: "attack" in document, path, changes)
+
+
+def attempt(
+    trials: Trials,
+    out: str | os.PathLike[str] | None,
+    *,
+    resume: bool = False,
+    announce: Callable[[str], None] = lambda line: None,
+) -> Tried:
+    """Run everything that is not known yet, and keep the scores.
+
+    Args:
+        trials: What is tried.
+        out: The directory that remembers it; nothing is kept without one.
+        resume: Whether to go on with the trials in `out`, if there are some.
+        announce: Told what is tried next.
+    """
+    directory, promises, federation = Directory(out), trials.promises, trials.opened()
+    with directory.claimed(trials.document, resume=resume):
+        tried = _known(directory) or Tried(
+            name=trials.experiment.name,
+            score=trials.experiment.task.goal,
+            liars=trials.liars,
+            sites=len(federation),
+            tables={},
+            why={},
+            path=directory.path,
+        )
+        every = list(product(promises, trials.attacks, trials.rules))
+        for number, (noise, attack, rule) in enumerate(every, start=1):
+            row = tried.tables.setdefault(noise, {}).setdefault(attack, {})
+            if rule not in row:
+                announce(f"{number} of {len(every)}: {attack} against {rule}, {noise} noise")
+                chosen = replace(
+                    trials.experiment,
+                    privacy=promises[noise],
+                    aggregation=trials.rules[rule],
+                    attack=trials.attacks[attack],
+                    baselines=False,
+                )
+                row[rule], reason = _score(chosen, federation)
+                if reason is not None:
+                    tried.why.setdefault(noise, {}).setdefault(rule, {})[attack] = reason
+                directory.write_json(TRIALS, {**tried.as_dict(), "score": list(tried.score), "run": None})
+    return tried
+
+
+def load(path: str | Path) -> Tried | None:
+    """The trials that a directory remembers, as far as they got; None if it holds none."""
+    return _known(Directory(path)) if Path(path).is_dir() else None
+
+
+def _known(directory: Directory) -> Tried | None:
+    told = directory.read_json(TRIALS)
+    if told is None:
+        return None
+    name, direction = told["score"]
+    kept = {key: told[key] for key in ("name", "liars", "sites", "tables", "why")}
+    return Tried(**kept, score=(name, direction), path=directory.path)
+
+
+def _score(experiment: Experiment, federation: Federation) -> tuple[float | None, str | None]:
+    """The score that decides, or why there is none."""
+    try:
+        # What liars do to a model may well leave the range of numbers; that is a result, not a mistake.
+        with np.errstate(all="ignore"):
+            run = experiment.trained(federation, None)
+    except (Refused, TooFewSites) as error:
+        return None, str(error)
+    except InvalidValue as error:
+        if experiment.attack is None:
+            raise
+        return None, f"the run broke: {error}"
+    found = run.scores.get(experiment.task.goal[0])
+    return found, None if found is not None else "there is no score"
+
+
+def _construct(document: Table, folder: Path) -> Trials:
+    table = document.get("attack")
+    if not isinstance(table, dict):
+        raise InvalidFile('[attack] is missing: give one, such as kinds = ["sign-flip"] and liars = 2')
+    asked = dict(cast(Table, table))
+    experiment = construct_experiment({k: v for k, v in document.items() if k != "attack"}, folder)
+    if layout_of(experiment.task) != "rows":
+        raise Refused(f"[attack] does not go with {experiment.task.kind}: attacks are on sites with records")
+    against = _words("against", asked.pop("against", list(USUAL)))
+    attacks = _attacks(asked, folder)
+    liars = max(attack.liars for attack in attacks.values())
+    rules = {word: _rule(word, liars) for word in against}
+    if "aggregation" in document:
+        rules = {"as in the file": adopted(experiment.aggregation), **rules}
+    return Trials(
+        experiment=experiment,
+        attacks={NOBODY: None, **attacks},
+        rules=rules,
+        document=portable(document, folder),
+    )
+
+
+def _attacks(asked: Table, folder: Path) -> dict[str, Attack]:
+    """One attack with all its options, or several kinds that share how many lie."""
+    if "kind" in asked:
+        require("kinds" not in asked, "[attack] kinds", asked.get("kinds"), "left out where kind is given")
+        attack = made("attack", {"attack": asked}, folder, ATTACKS)
+        require(isinstance(attack, Attack), "[attack] kind", asked["kind"], "derived from tacit's Attack")
+        return {str(asked["kind"]): attack}
+    kinds = _words("kinds", asked.pop("kinds", list(ATTACKS)))
+    for kind in kinds:
+        require_word("[attack] kinds", kind, ATTACKS)
+    return {kind: construct(ATTACKS[kind], "attack", asked) for kind in kinds}
+
+
+def _rule(word: str, liars: int) -> Aggregator:
+    """An aggregator by its kind, perhaps with a step before it, that is to stand so many liars."""
+    step, _, kind = word.rpartition("+")
+    require_word("[attack] against", kind, [name for name in AGGREGATORS if name not in STEPS])
+    options: Table = {"f": liars} if "f" in AGGREGATORS[kind].__dataclass_fields__ else {}
+    if AGGREGATORS[kind] is Krum:
+        # It is here to be seen failing.
+        options["allow_fragile"] = True
+    rule = construct(AGGREGATORS[kind], "attack", options)
+    if not step:
+        return cast(Aggregator, rule)
+    require_word("[attack] against", step, STEPS)
+    return cast(Aggregator, construct(STEPS[step], "attack", {"then": rule}))
+
+
+def _cell(row: Mapping[str, float | None], rule: str) -> str:
+    if rule not in row:
+        # Not tried yet.
+        return ""
+    score = row[rule]
+    return BROKEN if score is None else f"{score:.3f}"
+
+
+def _words(field: str, given: object) -> list[str]:
+    entries = cast("list[object]", given) if isinstance(given, list) else list[object]()
+    plain = bool(entries) and all(isinstance(entry, str) for entry in entries)
+    require(plain, f"[attack] {field}", cast(object, given), "a list of kinds")
+    return [str(entry) for entry in entries]

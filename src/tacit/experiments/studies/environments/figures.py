@@ -1,0 +1,211 @@
+"""The figures of a study of worlds: learning, returns by world, what privacy costs, clusters, weights.
+
+A figure that cannot be drawn is left out and told: the study is worth having all the same.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from tacit.errors import TacitError
+from tacit.experiments.studies.base import Announce
+from tacit.experiments.studies.environments.history import EVERYWHERE, belonging, learning, weights
+from tacit.experiments.studies.environments.regimes import ALONE, FEDERATED, UNTRAINED
+from tacit.runtime.keys import Key
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tacit.experiments.studies.environments.result import WorldsStudied
+
+Drawing = Callable[[Path], object]
+# How weights are laid out in a plane.
+MAPS = ("t-sne", "umap")
+# How far below untrained policies an axis goes, as a part of how far the best is above them.
+BELOW = 0.25
+
+
+def drawn(studied: "WorldsStudied", folder: Path, announce: Announce) -> dict[str, Path]:
+    """Every figure that what was run allows, as PNG in a folder; files by what they show."""
+    found: dict[str, Path] = {}
+    for name, drawing in drawings(studied).items():
+        folder.mkdir(parents=True, exist_ok=True)
+        place = folder / f"{name}.png"
+        try:
+            drawing(place)
+        except TacitError as error:
+            announce(f"left out {name}: {error}")
+            continue
+        found[name] = place
+    return found
+
+
+def drawings(studied: "WorldsStudied") -> dict[str, Drawing]:
+    """What there is to draw, by what it shows; nothing where no run has a score."""
+    means = studied.table().reset_index()
+    if not (means["regime"] != UNTRAINED).any():
+        return {}
+    return {
+        **_of_learning(studied, means),
+        **_of_returns(studied, means),
+        **_of_clusters(studied),
+        **_of_weights(studied),
+    }
+
+
+def _of_learning(studied: "WorldsStudied", means: "pd.DataFrame") -> dict[str, Drawing]:
+    """Learning curves by world, all in one, and by regime; so many regimes to a figure as have colours."""
+    from tacit.control.figures import learning_curves, overlay, side_by_side
+
+    rows = learning(studied)
+    found: dict[str, Drawing] = {}
+    if rows.empty:
+        return found
+    options = _options(studied, means)
+    watch = getattr(studied.study.experiment.data, "watch", 1)
+    told = f"{_where(studied)}; {watch} greedy episodes in each world after every round"
+    for more, part in _parts(rows):
+        for name, figure in (
+            ("learning-curves", learning_curves),
+            ("overlay", overlay),
+            ("side-by-side", side_by_side),
+        ):
+            found[f"{name}{more}"] = _calling(figure, part, **options, provenance=told)
+    return found
+
+
+def _of_returns(studied: "WorldsStudied", means: "pd.DataFrame") -> dict[str, Drawing]:
+    """What regimes come to in each world in the end, and what that costs."""
+    from tacit.control.figures.returns import privacy_return, scenarios
+
+    found: dict[str, Drawing] = {}
+    episodes = getattr(studied.study.experiment.data, "episodes", 1)
+    told = f"{_where(studied)}; {episodes} greedy episodes in each world, in Gymnasium"
+    for more, part in _parts(_returns(studied, means)):
+        alone = " One seed: no intervals." * int(means["n"].max() == 1)
+        provenance = f"{told}.{alone}"
+        options = _options(studied, means)
+        found[f"scenarios{more}"] = _calling(scenarios, part, **options, provenance=provenance)
+    priced = means[means["spent"].notna()]
+    if len(priced):
+        # What a few seeds differ by would call everything chance: episodes tell whether anything was learnt.
+        ends = {"played_low": "low", "played_high": "high"}
+        table = priced.drop(columns="epsilon").rename(columns={"spent": "epsilon", **ends})
+        table = table[["epsilon", "return", "low", "high", "regime"]].dropna(axis=1)
+        found["privacy-return"] = _calling(privacy_return, table, _references(means), provenance=told)
+    return found
+
+
+def _of_clusters(studied: "WorldsStudied") -> dict[str, Drawing]:
+    from tacit.control.figures.rounds import memberships
+
+    told = f"{_where(studied)}, seed {studied.study.seeds[0]}"
+    return {
+        f"clusters-{_slug(label)}": _calling(memberships, rows, provenance=f"{label}: {told}")
+        for label, rows in belonging(studied).items()
+    }
+
+
+def _of_weights(studied: "WorldsStudied") -> dict[str, Drawing]:
+    """Maps of the weights that were kept along the way."""
+    from tacit.control.figures.maps import SHARED, weight_map
+
+    found: dict[str, Drawing] = {}
+    for label, (history, homes) in weights(studied).items():
+        owners = [str(owner) for owner in history.weight_labels]
+        others = sorted({owner for owner in owners if owner not in homes})
+        # The one model of all stands for itself; of several, none does.
+        names = {others[0]: SHARED} if len(others) == 1 else {}
+        kept = [place for place, owner in enumerate(owners) if owner in homes or owner in names]
+        if not any(owners[place] in homes for place in kept):
+            # Where nobody sees what single sites send, nobody keeps it.
+            continue
+        sites = [names.get(owners[place], owners[place]) for place in kept]
+        worlds = [homes.get(site, "") for site in sites]
+        for method in MAPS:
+            found[f"weights-{method}-{_slug(label)}"] = _calling(
+                weight_map, history.weights[kept], worlds, history.weight_steps[kept], sites,
+                method=method, key=Key(studied.study.seeds[0]) / "map",
+                provenance=f"{label}: weights as they were at the sites, seed {studied.study.seeds[0]}",
+            )  # fmt: skip
+    return found
+
+
+def _calling(figure: Callable[..., object], *table: object, **options: object) -> Drawing:
+    """The drawing of a figure, once it is known where to."""
+    return lambda place: figure(*table, **options, path=place)
+
+
+def _returns(studied: "WorldsStudied", means: "pd.DataFrame") -> "pd.DataFrame":
+    """One row for each regime and world, with the ends of its interval; of one seed, there is none."""
+    import pandas as pd
+
+    from tacit.experiments.studies.environments.result import UNSEEN
+
+    names = {world: score for world, score in studied.worlds.items() if score != UNSEEN}
+    # Those who learn keep the colours that they have in other figures.
+    order = means.sort_values("regime", key=lambda names: names == UNTRAINED, kind="stable")
+    rows: list[dict[str, Any]] = []
+    for world, score in (names or {EVERYWHERE: "return"}).items():
+        for row in cast("list[dict[str, Any]]", order.to_dict("records")):
+            mean = row[score]
+            low, high = (row[f"{score}{end}"] for end in ("_low", "_high"))
+            known = bool(np.isfinite([low, high]).all())
+            ends = (low, high) if known else (mean, mean)
+            rows.append(
+                {"regime": row["label"], "world": world, "mean": mean, "low": ends[0], "high": ends[1]}
+            )
+    return pd.DataFrame(rows).dropna()
+
+
+def _options(studied: "WorldsStudied", means: "pd.DataFrame") -> dict[str, Any]:
+    """What all figures of returns have in common."""
+    return {"target": _target(studied), "unseen": studied.unseen, "lowest": _lowest(studied, means)}
+
+
+def _target(studied: "WorldsStudied") -> float | None:
+    """The return that the environment says it is solved by, if it says so."""
+    import gymnasium
+
+    spec = gymnasium.registry.get(getattr(studied.study.experiment.data, "env", ""))
+    return None if spec is None else spec.reward_threshold
+
+
+def _lowest(studied: "WorldsStudied", means: "pd.DataFrame") -> float | None:
+    """Where an axis ends, so that a regime that went astray does not flatten all others."""
+    floor, best = _references(means).get(UNTRAINED), float(means["return"].max())
+    if floor is None or best <= floor:
+        return None
+    lowest = round(floor - (best - floor) * BELOW, -1)
+    worst = float(np.nanmin(means[["return", *studied.worlds.values()]].to_numpy(dtype=np.float64)))
+    return lowest if worst < lowest else None
+
+
+def _references(means: "pd.DataFrame") -> dict[str, float]:
+    """Returns that cost no epsilon."""
+    known = means.set_index("label")["return"].to_dict()
+    names: Mapping[str, str] = {FEDERATED: "open", ALONE: ALONE, UNTRAINED: UNTRAINED}
+    return {words: float(known[label]) for label, words in names.items() if label in known}
+
+
+def _parts(rows: "pd.DataFrame") -> "list[tuple[str, pd.DataFrame]]":
+    """Rows by so many regimes as can be told apart, and what is added to the names of their figures."""
+    from tacit.reports.plots.style import PALETTE
+
+    labels = list(dict.fromkeys(rows["regime"].tolist()))
+    starts = range(0, len(labels), len(PALETTE))
+    return [
+        (f"-{place + 1}" if place else "", rows[rows["regime"].isin(labels[start : start + len(PALETTE)])])
+        for place, start in enumerate(starts)
+    ]
+
+
+def _where(studied: "WorldsStudied") -> str:
+    common = studied.study.experiment
+    return f"{getattr(common.data, 'env', common.data.kind)}, {len(common.sites.names):,} sites"
+
+
+def _slug(label: str) -> str:
+    return label.replace(" ", "-")

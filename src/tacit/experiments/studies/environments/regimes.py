@@ -1,0 +1,204 @@
+"""Regimes: ways to train on the same worlds, each an experiment of its own.
+
+    alone       every site learns from nobody, and is given as many steps as in the others
+    federated   one model for all, nothing promised
+    clustered   several models, each for the sites that learn alike
+    private     one model for all, under the promise of the file
+
+Beside these, a file may have regimes of its own: tables [study.NAME] that say what differs from the file.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from tacit.aggregation.defence.clustering import Clusters
+from tacit.aggregation.mean import Mean
+from tacit.aggregation.server import Plain
+from tacit.errors import InvalidFile, TacitError, require
+from tacit.experiments.experiment import KINDS, Experiment, construct_experiment
+from tacit.experiments.studies.base import Table
+from tacit.privacy.policy import Open, Privacy
+from tacit.runtime.tables import made
+from tacit.sites.environments import Variants
+from tacit.sites.sampling import Poisson
+
+ALONE, FEDERATED, CLUSTERED, PRIVATE = "alone", "federated", "clustered", "private"
+OURS = (ALONE, FEDERATED, CLUSTERED, PRIVATE)
+# What policies are that nobody has trained.
+UNTRAINED = "untrained"
+# What a regime of the file's own may not say: it is the same in all.
+COMMON = ("name", "seed", "baselines", "study", "tune")
+# One round in so many is for all together, before sites are told apart.
+WARM = 4
+
+
+@dataclass(frozen=True)
+class Regime:
+    """A way to train.
+
+    Args:
+        name: What it is called.
+        experiment: What it runs.
+        label: What it is called among all others, its epsilon included where there are several.
+    """
+
+    name: str
+    experiment: Experiment
+    label: str
+
+    @property
+    def epsilon(self) -> float | None:
+        """What it may cost, where that was said."""
+        return getattr(self.experiment.privacy, "epsilon", None)
+
+
+@dataclass(frozen=True)
+class Regimes:
+    """How regimes are made of a file.
+
+    Args:
+        document: The file, without its table [study].
+        folder: Where it lies.
+        own: Its own regimes, by name.
+        epsilons: What private runs may cost; as the promise says if not said.
+        alone_copies: How many copies of each world train alone; as many as agents are judged in if not said.
+    """
+
+    document: Table
+    folder: Path
+    own: Mapping[str, Mapping[str, Any]]
+    epsilons: tuple[float, ...] | None
+    alone_copies: int | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All regimes that the file has what they need for."""
+        tables = {CLUSTERED: "clusters", PRIVATE: "privacy"}
+        there = [name for name in OURS if tables.get(name, "task") in self.document]
+        return (*there, *self.own)
+
+    def common(self) -> Experiment:
+        """What all regimes have in common: the file without a promise and without clusters."""
+        return construct_experiment(self._bare(), self.folder)
+
+    def chosen(self, names: Sequence[str]) -> tuple[Regime, ...]:
+        """The regimes of these names, the private one once for each epsilon."""
+        common = self.common()
+        found: list[Regime] = []
+        for name in names:
+            if name == PRIVATE:
+                found += self._private(common)
+            else:
+                found.append(Regime(name, self._one(name, common), name))
+        return tuple(found)
+
+    def _one(self, name: str, common: Experiment) -> Experiment:
+        if name == ALONE:
+            return self._alone(common)
+        if name == CLUSTERED:
+            return replace(common, clusters=self._clusters(common))
+        return common if name == FEDERATED else self._own(name)
+
+    def _bare(self) -> Table:
+        rest = {name: part for name, part in self.document.items() if name not in ("privacy", "clusters")}
+        promise = self.promise()
+        joins = 1.0 if promise is None else promise.participation
+        return {**rest, "privacy": {"kind": Open.kind, "participation": joins}}
+
+    def promise(self) -> Privacy | Open | None:
+        """What the file promises, at the first of several prices."""
+        table = self.document.get("privacy")
+        if table is None or not isinstance(table, dict) or not self.epsilons:
+            return None if table is None else made("privacy", self.document, self.folder, KINDS["privacy"])
+        priced = {**cast(Table, table), "epsilon": self.epsilons[0]}
+        return made("privacy", {"privacy": priced}, self.folder, KINDS["privacy"])
+
+    def _private(self, common: Experiment) -> list[Regime]:
+        promise = self.promise()
+        if not isinstance(promise, Privacy):
+            raise InvalidFile(
+                f'[study] regimes has "{PRIVATE}", and [privacy] is '
+                f"{'missing' if promise is None else 'open'}: say what is promised, or leave it out"
+            )
+        if self.epsilons is None:
+            return [Regime(PRIVATE, replace(common, privacy=promise), PRIVATE)]
+        several = len(self.epsilons) > 1
+        return [
+            Regime(
+                PRIVATE,
+                replace(common, privacy=replace(promise, epsilon=epsilon)),
+                f"{PRIVATE} {epsilon:g}" if several else PRIVATE,
+            )
+            for epsilon in self.epsilons
+        ]
+
+    def _alone(self, common: Experiment) -> Experiment:
+        """Every site on its own, with as many steps as it would have in the others."""
+        sites = common.sites
+        if isinstance(sites, Variants):
+            judged = min(sites.scenes, sites.each)
+            most = judged if self.alone_copies is None else self.alone_copies
+            allowed = f"at least {judged}: agents are judged in the worlds of so many copies, [sites] scenes"
+            require(most >= judged, "[study] alone_copies", most, allowed)
+            sites = replace(sites, copies=most) if most < sites.each else sites
+        return replace(
+            common,
+            clusters=Clusters(by="site"),
+            sites=sites,
+            rounds=max(round(common.rounds * common.privacy.participation), 1),
+            privacy=Open(),
+            # Nobody is combined with anybody, so nothing else would be what a lone agent does.
+            aggregation=Mean(),
+            server=Plain(),
+            sampling=Poisson(),
+            quarantine=None,
+        )
+
+    def _clusters(self, common: Experiment) -> Clusters:
+        if "clusters" in self.document:
+            return made("clusters", self.document, self.folder, KINDS["clusters"])
+        variants = len(getattr(common.sites, "variants", ()))
+        if variants < 2:
+            raise InvalidFile(
+                f'[study] regimes has "{CLUSTERED}", and nothing says how many models there are: give a '
+                "table [clusters], or several kinds of worlds in [sites]"
+            )
+        return Clusters(count=variants, by="direction", warm=common.rounds // WARM)
+
+    def _own(self, name: str) -> Experiment:
+        try:
+            return construct_experiment(merged(self._bare(), self.own[name]), self.folder)
+        except TacitError as error:
+            raise InvalidFile(f"[study.{name}] {error}") from error
+
+
+def require_own(own: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse regimes that take the name of another, or say what is the same in all."""
+    for name, table in own.items():
+        plain = re.fullmatch(r"[\w+-][\w.+-]*", name) is not None
+        require(plain, "regime", name, "letters, digits and . _ + - alone: it names a directory")
+        if name in (*OURS, UNTRAINED):
+            raise InvalidFile(f"[study.{name}] has a name that is taken: call your own regime something else")
+        for key in COMMON:
+            if key in table:
+                raise InvalidFile(f"[study.{name}] {key} is not allowed: it is the same in all regimes")
+
+
+def merged(document: Mapping[str, Any], changes: Mapping[str, Any]) -> Table:
+    """A document with some of it changed, key by key; a table of another kind takes the place of the first.
+
+    A promise is never mixed from two: one that is given stands as it is.
+    """
+    found = dict(document)
+    for key, value in changes.items():
+        mixed = key != "privacy" and isinstance(found.get(key), dict) and isinstance(value, dict)
+        found[key] = _mixed(found[key], cast(Table, value)) if mixed else value
+    return found
+
+
+def _mixed(held: Table, given: Table) -> Table:
+    another = "kind" in given and given["kind"] != held.get("kind")
+    return given if another else merged(held, given)

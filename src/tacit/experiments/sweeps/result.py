@@ -1,0 +1,284 @@
+"""What came of a sweep: a row for each run, means over seeds with their intervals, a summary, a report."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from tacit.experiments.studies.base import Announce, Row, Studied, silent
+from tacit.experiments.sweeps.cells import Cell, Changes
+from tacit.experiments.sweeps.spec import EPSILON, Sweep, bearing
+from tacit.experiments.sweeps.values import Value, meant
+from tacit.reports.text import NAMES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tacit.reports.page.blocks import Page
+    from tacit.reports.plots.style import Picture
+
+PLAIN = ("spent", "delta", "rounds", "seconds")
+LEVEL = 0.95
+# So many seeds tell something of others; fewer tell about themselves.
+ENOUGH = 3
+SCHEMA = 1
+REHEARSED = "REHEARSAL: the noise repeats with the seed, so it protects nobody."
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Swept(Studied[Cell]):
+    """What came of a sweep.
+
+    In its frame and table, keys that are swept have columns of their own, and an epsilon of infinity is an
+    open run; `spent` is what the statement of the run says, and is missing where nothing was promised.
+
+    Args:
+        study: What was asked for.
+        rows: What is known of each run: its scores, or why it has none.
+        path: The directory that remembers it.
+    """
+
+    study: Sweep
+
+    def __repr__(self) -> str:
+        return f"<Swept {self.name}: {len(self.rows)} of {len(self.study.cells)} runs>"
+
+    def _repr_html_(self) -> str:
+        from tacit.reports.page.html import fragment
+
+        return fragment(self.page())
+
+    @property
+    def keys(self) -> list[str]:
+        """What is swept."""
+        return list(self.study.swept)
+
+    @property
+    def goal(self) -> tuple[str, str]:
+        """The score that counts, and its good direction."""
+        return cast("tuple[str, str]", self.study.experiment.task.goal)
+
+    @cached_property
+    def scores(self) -> list[str]:
+        """What is told of models, the score that counts first; no single worlds, no ends of intervals."""
+        names = dict.fromkeys(name for row in self._scored for name in row["scores"])
+        plain = [name for name in names if "@" not in name and not name.endswith(("_low", "_high"))]
+        return sorted(plain, key=lambda name: name != self.goal[0])
+
+    @property
+    def _scored(self) -> list[Row]:
+        return [row for row in self.rows.values() if row["failed"] is None]
+
+    @property
+    def unknown(self) -> list[Cell]:
+        """The runs that are still to be made."""
+        return [cell for cell in self.study.cells if cell not in self.rows]
+
+    def _framed(self) -> "pd.DataFrame":
+        import pandas as pd
+
+        every = [Cell(changes=own, seed=seed) for own in self.study.combinations for seed in self.study.seeds]
+        known = [(cell, self.rows[cell]) for cell in every if cell in self.rows]
+        flat = [{**row, **self._values(cell.changes), **row.get("scores", {})} for cell, row in known]
+        scores = list(dict.fromkeys(name for _, row in known for name in row.get("scores", {})))
+        columns = [*self.keys, "seed", "unit", *PLAIN, *scores, "failed"]
+        return pd.DataFrame(flat, columns=columns).astype(dict.fromkeys([*PLAIN, *scores], "float64"))
+
+    def _values(self, changes: Changes) -> dict[str, Value]:
+        """Values to sort and to draw by; words and numbers do not mix within a key."""
+        found = {key: meant(text) for key, text in changes}
+        return {
+            key: value if self.numeric(key) else str(dict(changes)[key]).strip("\"'")
+            for key, value in found.items()
+        }
+
+    def numeric(self, key: str) -> bool:
+        """Whether all values of a key are numbers."""
+        return all(isinstance(meant(text), float) for text in self.study.swept[key])
+
+    def table(self) -> "pd.DataFrame":
+        """Means over seeds of the runs that have scores, by what is swept; `n` runs each.
+
+        Beside each score are `<score>_low` and `<score>_high`. What they are is in `interval`: the ends of
+        the 95 % interval of the mean (`t`, Student's), or of two runs the smaller and the larger (`range`);
+        of a single run nothing is known. `spent` is that of the dearest run: prices are never averaged.
+        """
+        import pandas as pd
+
+        groups = [(own, found) for own in self.study.combinations if (found := self._scored_at(own))]
+        rows = [{**self._values(own), **_averaged(found, self.scores)} for own, found in groups]
+        beside = [name for score in self.scores for name in (score, f"{score}_low", f"{score}_high")]
+        columns = [*self.keys, "n", "unit", *PLAIN, "interval", *beside]
+        return pd.DataFrame(rows, columns=columns).set_index(self.keys)
+
+    def _scored_at(self, changes: Changes) -> list[Row]:
+        """The rows of all seeds with these values that have scores."""
+        cells = [Cell(changes=changes, seed=seed) for seed in self.study.seeds]
+        return [self.rows[cell] for cell in cells if cell in self.rows and not self.rows[cell]["failed"]]
+
+    def baselines(self) -> list[Row]:
+        """What models score that were trained without any promise, by site `alone` and `pooled`.
+
+        Each has `changes`, those values that such models depend on, `name`, `n`, and the mean of each score
+        with its interval.
+        """
+        found: list[Row] = []
+        for own in dict.fromkeys(map(bearing, self.study.combinations)):
+            alike = [each for each in self.study.combinations if bearing(each) == own]
+            known = [row["baselines"] for each in alike for row in self._scored_at(each) if row["baselines"]]
+            for name in dict.fromkeys(name for one in known for name in one):
+                rows = [{"scores": one[name]} for one in known if name in one]
+                found.append({"changes": dict(own), "name": name, **_means(rows, self.scores)})
+        return found
+
+    @property
+    def interval(self) -> str:
+        """What intervals are, in words; empty where there are none."""
+        kinds = list(self.table()["interval"].dropna().unique())
+        words = {
+            "t": "the 95 % interval of the mean over seeds (Student's t)",
+            "range": "the smaller and the larger of two seeds",
+        }
+        return "; or ".join(words[kind] for kind in kinds)
+
+    def alerts(self) -> list[dict[str, str]]:
+        """What has to be known before anything else: each has a `tone` and `words`, as reports have them."""
+        every, failed = len(self.study.cells), sum(map(len, self.failures.values()))
+        loose = [cell for cell, row in self.rows.items() if row["failed"] is None and _loose(row)]
+        seeds, unknown = len(self.study.seeds), len(self.unknown)
+        apart = "there are no intervals" if seeds == 1 else "intervals are what these two differ by"
+        told = {
+            f"{failed} of {every} runs failed. The same command tries them again.": bool(failed),
+            f"{unknown} of {every} runs are still to be made. The same command goes on.": bool(unknown),
+            f"Nothing is proven of what {len(loose)} runs cost: they are not drawn.": bool(loose),
+            f"{seeds} seed{'s' * (seeds > 1)}: {apart}. More tell more (--seeds).": seeds < ENOUGH,
+            REHEARSED: getattr(self.study.example.privacy, "rehearsal", False),
+        }
+        bare = list(dict.fromkeys(what for row in self.rows.values() for what in row.get("bare") or ()))
+        stops = [f"Left without protection, in every run: {'; '.join(bare)}."] if bare else []
+        minds = [words for words, holds in told.items() if holds]
+        return [
+            *({"tone": "stop", "words": words} for words in stops),
+            *({"tone": "mind", "words": words} for words in minds),
+        ]
+
+    def summary(self) -> str:
+        """The sweep for people: what was run, the means with their intervals, and what failed."""
+        from tacit.experiments.sweeps.summary import told
+
+        return told(self)
+
+    def figure(self) -> "Picture | None":
+        """The score against what is swept, with bands; None where that cannot be drawn."""
+        from tacit.experiments.sweeps.figure import curve
+
+        return curve(self)
+
+    def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
+        """Draw the score against what is swept, as PNG.
+
+        Args:
+            folder: Where to keep it; made if it is not there.
+            announce: Told what is left out, and why.
+        """
+        from tacit.reports.plots.style import saved
+
+        drawn = self.figure()
+        if drawn is None:
+            announce("left out the curve: too few runs have a score, or there are too many lines")
+            return {}
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        name = "privacy-utility" if EPSILON in self.keys else "sweep"
+        place = Path(folder) / f"{name}.png"
+        saved(drawn, place)
+        return {name: place}
+
+    def page(self) -> "Page":
+        """The sweep as a report."""
+        from tacit.experiments.sweeps.page import page
+
+        return page(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The sweep as one document."""
+        return {
+            "schema": SCHEMA,
+            "kind": "sweep",
+            **super().as_dict(),
+            "goal": list(self.goal),
+            "swept": {key: list(values) for key, values in self.study.swept.items()},
+            "seeds": list(self.study.seeds),
+            "interval": self.interval,
+            "alerts": self.alerts(),
+            "baselines": self.baselines(),
+            "rows": [self.rows[cell] for cell in self.study.cells if cell in self.rows],
+        }
+
+    def _records(self) -> list[Row]:
+        return [
+            {"changes": dict(own), **_averaged(found, self.scores, plain=True)}
+            for own in self.study.combinations
+            if (found := self._scored_at(own))
+        ]
+
+
+def _averaged(rows: Sequence[Row], scores: Sequence[str], *, plain: bool = False) -> Row:
+    """What runs that differ in their seeds alone come to."""
+    found: Row = {"n": len(rows), "unit": rows[0]["unit"]}
+    for name in PLAIN:
+        known = [row[name] for row in rows if row[name] is not None]
+        # What runs cost is never averaged: the dearest counts.
+        pick = max if name in ("spent", "delta") else np.mean
+        found[name] = float(pick(known)) if known else None if plain else math.nan
+    # Of a price that is not proven no larger one is known.
+    found["spent"] = found["spent"] if not any(map(_loose, rows)) else None if plain else math.nan
+    means = _means(rows, scores)
+    found["interval"] = means["interval"]
+    if plain:
+        return {**found, "scores": means["scores"]}
+    for name, one in means["scores"].items():
+        ends = (one["mean"], one["low"], one["high"])
+        for column, value in zip((name, f"{name}_low", f"{name}_high"), ends, strict=True):
+            found[column] = math.nan if value is None else value
+    return found
+
+
+def _means(rows: Sequence[Row], scores: Sequence[str]) -> Row:
+    """The mean of each score with its interval, and what the interval is."""
+    found: Row = {"n": len(rows), "interval": None, "scores": {}}
+    for name in scores:
+        known = [row["scores"][name] for row in rows if row["scores"].get(name) is not None]
+        low, high, kind = interval_of(known)
+        found["interval"] = found["interval"] or kind
+        mean = float(np.mean(known)) if known else None
+        found["scores"][name] = {"mean": mean, "low": low, "high": high}
+    return found
+
+
+def interval_of(values: Sequence[float]) -> tuple[float | None, float | None, str | None]:
+    """The ends of an interval of these values and what it is: `t`, `range`, or nothing of a single one."""
+    if len(values) < 2:
+        return None, None, None
+    if len(values) < ENOUGH:
+        return float(min(values)), float(max(values)), "range"
+    from scipy.stats import t as student
+
+    many = np.asarray(values, dtype=np.float64)
+    reach = (
+        float(student.ppf((1 + LEVEL) / 2, len(many) - 1)) * float(many.std(ddof=1)) / math.sqrt(len(many))
+    )
+    return float(many.mean()) - reach, float(many.mean()) + reach, "t"
+
+
+def _loose(row: Row) -> bool:
+    """Whether something was promised of which no price is proven."""
+    return row["unit"] is not None and row["spent"] is None
+
+
+def titled(name: str) -> str:
+    """What a score is called."""
+    return NAMES.get(name, name)

@@ -1,0 +1,288 @@
+"""What is swept, read from a file and a command line. Reading touches no data."""
+
+import copy
+import math
+import os
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import tomli_w
+
+from tacit.errors import InvalidFile, Refused, TacitError, require, require_count
+from tacit.experiments.experiment import Experiment, construct_experiment
+from tacit.experiments.studies.base import Announce, Constructor, Row, Study, row_of, silent
+from tacit.experiments.studies.rows import CELLS, rows_of
+from tacit.experiments.sweeps.cells import Cell, Changes, cell_of, trained
+from tacit.experiments.sweeps.values import apart, in_words, parted, swept_by
+from tacit.privacy.policy import Open, Privacy
+from tacit.reports.text import NAMES
+from tacit.runs.directory import EXPERIMENT, Directory
+from tacit.runtime.tables import Table, construct, portable, read_as, set_value
+from tacit.runtime.threads import cores
+
+if TYPE_CHECKING:
+    from tacit.experiments.sweeps.result import Swept
+
+SEEDS = 3
+MOST = 1000
+WORKERS = 2
+EPSILON = "privacy.epsilon"
+# What has its own way to be varied, or changes no result.
+FIXED = {
+    "seed": "say how many seeds there are (--seeds)",
+    "name": "it changes no result",
+    "baselines": "it changes no result",
+}
+# Tables that models trained alone and on pooled records know nothing of.
+APART = ("privacy", "aggregation", "server", "sampling", "quarantine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The table [sweep], as the directory of a sweep keeps it.
+
+    Args:
+        set: The keys that are swept with their values, as on the command line: `privacy.epsilon=1,3,inf`.
+        seeds: How many seeds every combination is run with: that of the file, and the next ones.
+    """
+
+    set: tuple[str, ...]
+    seeds: int = SEEDS
+
+    def __post_init__(self) -> None:
+        require_count("seeds", self.seeds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Study[Cell]):
+    """One experiment at every combination of some values, with several seeds.
+
+    Args:
+        experiment: That of the first combination.
+        swept: The values of each key, as they were written.
+        seeds: What runs repeat by.
+        document: As for any study; so are `folder` and `workers`.
+    """
+
+    swept: Mapping[str, tuple[str, ...]]
+    seeds: tuple[int, ...]
+
+    @property
+    def combinations(self) -> tuple[Changes, ...]:
+        """Every combination of values; those of the last key change first."""
+        every = product(*self.swept.values())
+        return tuple(tuple(zip(self.swept, values, strict=True)) for values in every)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every combination with every seed; the whole curve of one seed comes before the next."""
+        return tuple(Cell(changes=changes, seed=seed) for seed in self.seeds for changes in self.combinations)
+
+    @property
+    def example(self) -> Experiment:
+        """One of the runs, with a promise if any has one."""
+        for changes in self.combinations:
+            if not isinstance((found := self.at(changes)).privacy, Open):
+                return found
+        return self.experiment
+
+    @property
+    def size(self) -> str:
+        """What is varied, in words."""
+        parts = [f"{len(values)} of {key}" for key, values in self.swept.items()]
+        return " x ".join([*parts, f"{len(self.seeds)} seed{'s' * (len(self.seeds) != 1)}"])
+
+    @property
+    def constructor(self) -> Constructor:
+        """What makes the same sweep of its document, in another process."""
+        return construct_sweep
+
+    def at(self, changes: Changes) -> Experiment:
+        """The experiment with these values."""
+        return _placed(self.document, changes, self.folder)[0]
+
+    def check(self) -> None:
+        """Refuse what some run could not have, before anything is drawn; the refusal names the values."""
+        for changes in self.combinations:
+            with _named(changes):
+                experiment, promise = _placed(self.document, changes, self.folder)
+                _require_nobodys(experiment, promise)
+                _ = experiment.plan()
+
+    def work(self, cell: Cell, place: Path | None) -> Row:
+        """The row of a cell; nothing else is kept of it."""
+        return row_of(cell, lambda: trained(self._chosen(cell)))
+
+    def _chosen(self, cell: Cell) -> Experiment:
+        """The experiment of a cell; what needs no promise to compare with is trained once."""
+        experiment = self.at(cell.changes)
+        first = next(one for one in self.combinations if bearing(one) == bearing(cell.changes))
+        return replace(experiment, seed=cell.seed, baselines=experiment.baselines and cell.changes == first)
+
+    def outcome(self, row: Row) -> str:
+        """How good the model is, and what it cost."""
+        name = self.experiment.task.goal[0]
+        found = row["scores"].get(name)
+        score = "no score" if found is None else f"{NAMES.get(name, name)} {found:.4g}"
+        if row["unit"] is None:
+            return f"{score}, open"
+        spent = "unbounded" if row["spent"] is None else f"{row['spent']:.4g}"
+        return f"{score} at epsilon {spent}"
+
+    def cell_of(self, row: Row) -> Cell:
+        """The cell that a row is about."""
+        return cell_of(row)
+
+    def result(self, rows: Mapping[Cell, Row], path: Path | None) -> "Swept":
+        """What came of it."""
+        from tacit.experiments.sweeps.result import Swept
+
+        return Swept(study=self, rows=rows, path=path)
+
+    def known(self, out: str | os.PathLike[str] | None) -> dict[Cell, Row]:
+        """The runs of this sweep that a directory knows, without those that failed."""
+        directory = Directory(out)
+        if directory.read(EXPERIMENT) != tomli_w.dumps(self.document).encode():
+            return {}
+        return {cell: row for cell, row in rows_of(self, directory).items() if row["failed"] is None}
+
+    def run(
+        self,
+        out: str | os.PathLike[str] | None = None,
+        *,
+        resume: bool = True,
+        announce: Announce = silent,
+    ) -> "Swept":
+        """Run every cell that is not known yet; what is finished is shown again.
+
+        Args:
+            out: The directory that remembers it; nothing is kept without one.
+            resume: Whether to go on with the same sweep in `out`, if there is one.
+            announce: Told what is finished.
+
+        Raises:
+            TacitError: No run of it is possible, `out` is the place of another sweep, or a process died.
+        """
+        known = self.known(out) if resume else {}
+        if len(known) == len(self.cells):
+            return self.result(known, Directory(out).path)
+        return cast("Swept", super().run(out, resume=resume, announce=announce))
+
+
+def read(
+    path: str | Path, changes: Sequence[str] = (), *, seeds: int | None = None, workers: int | None = None
+) -> Sweep:
+    """Read an experiment file, to run it at every one of several values.
+
+    Args:
+        path: The file, or the directory of an earlier sweep, which keeps its own.
+        changes: What to change in it, values written as in TOML; of a key with several values,
+            `privacy.epsilon=1,3,inf`, each is tried, and an epsilon of inf is an open run of the same kind.
+        seeds: How many seeds; 3 if neither this nor the file says so.
+        workers: How many processes share the work; two, if there are as many cores.
+
+    Raises:
+        InvalidFile: What is at fault in the file or in a change, and what is allowed instead.
+    """
+    plain, lists = apart(changes)
+    keys = [parted(change)[0] for change in lists]
+    for change in plain:
+        if parted(change)[0] in keys:
+            raise InvalidFile(f"--set {parted(change)[0]} is said twice: give all of its values in one list")
+    if workers is not None:
+        require_count("workers", workers)
+    sweep = read_as(partial(_asked, lists, seeds), path, plain)
+    return sweep if workers is None else replace(sweep, workers=workers)
+
+
+def load(path: str | Path) -> "Swept | None":
+    """The sweep that a directory remembers, as far as it got; None if it holds none."""
+    if not (Path(path) / CELLS).is_file():
+        return None
+    if not read_as(lambda document, folder: "sweep" in document, path, ()):
+        return None
+    directory, sweep = Directory(path), read(path)
+    return sweep.result(rows_of(sweep, directory), directory.path)
+
+
+def construct_sweep(document: Table, folder: Path) -> Sweep:
+    """The sweep that a document with a table [sweep] says."""
+    asked = construct(Asked, "sweep", document["sweep"])
+    swept = swept_by(asked.set)
+    for key in swept:
+        if key in FIXED:
+            raise InvalidFile(f"--set {key} cannot be swept: {FIXED[key]}")
+    runs = asked.seeds * math.prod(map(len, swept.values()))
+    require(runs <= MOST, "the number of runs", runs, f"at most {MOST:,}: give fewer values, or fewer seeds")
+    first: Changes = tuple((key, values[0]) for key, values in swept.items())
+    with _named(first):
+        experiment, _ = _placed(document, first, folder)
+    return Sweep(
+        experiment=experiment,
+        swept=swept,
+        seeds=tuple(experiment.seed + number for number in range(asked.seeds)),
+        document=portable(document, folder),
+        folder=folder,
+        workers=min(WORKERS, cores()),
+    )
+
+
+def bearing(changes: Changes) -> Changes:
+    """Those values that models without any promise depend on as well."""
+    return tuple((key, text) for key, text in changes if key.partition(".")[0] not in APART)
+
+
+def _asked(lists: list[str], seeds: int | None, document: Table, folder: Path) -> Sweep:
+    """The sweep that a file and a command line say together."""
+    if "sweep" in document and lists:
+        raise InvalidFile("its table [sweep] says what is swept: leave either that or the lists out")
+    given = document.get("sweep", {"set": lists})
+    if isinstance(given, dict) and seeds is not None:
+        given = {**cast(Table, given), "seeds": seeds}
+    return construct_sweep({**document, "sweep": given}, folder)
+
+
+@contextmanager
+def _named(changes: Changes) -> Generator[None]:
+    """Say with which values something was refused."""
+    try:
+        yield
+    except TacitError as error:
+        raise type(error)(f"with {in_words(changes)}: {error}") from error
+
+
+def _placed(document: Table, changes: Changes, folder: Path) -> tuple[Experiment, Privacy | Open]:
+    """The experiment with some values, and what its file promises, open runs included."""
+    own = copy.deepcopy({name: part for name, part in document.items() if name != "sweep"})
+    for key, text in changes:
+        set_value(own, f"{key}={text}")
+    promise = own.get("privacy")
+    if not isinstance(promise, dict) or cast(Table, promise).get("epsilon") != math.inf:
+        experiment = construct_experiment(own, folder)
+        return experiment, experiment.privacy
+    # The rest of the promise has to be one all the same: any price will do to see that.
+    own["privacy"] = {**cast(Table, promise), "epsilon": 1.0}
+    experiment = construct_experiment(own, folder)
+    opened = Open(participation=experiment.privacy.participation)
+    return replace(experiment, privacy=opened), experiment.privacy
+
+
+def _require_nobodys(experiment: Experiment, promise: Privacy | Open) -> None:
+    """Refuse records that are somebody's: a sweep looks at every score, and each run names its own price."""
+    if getattr(experiment.data, "distant", False):
+        raise Refused(
+            f"a sweep does not go with [data] {experiment.data.kind}, which is at the sites: sweep simulated "
+            "data of the same kind"
+        )
+    somebodys = not isinstance(promise, Open) and not promise.rehearsal
+    if somebodys and not getattr(experiment.data, "public", False):
+        raise Refused(
+            "a sweep does not go with a promise about records that are somebody's: it looks at the scores of "
+            "every run, and each would be charged on a ledger of its own. Rehearse it ([privacy] rehearsal = "
+            "true), sweep simulated data, or choose within one promise (tacit tune)"
+        )

@@ -1,0 +1,13 @@
+"""WHICH MODEL: choosing among a few candidates within one promise.
+
+grid       the table [tune] of an experiment file, as candidates
+selection  what decides: held-out records, or records that sites keep apart
+setup      the data, and the noise that all of it together needs
+search     train them all, choose, and keep one account
+"""
+
+from tacit.experiments.tuning.grid import Candidate, Grid, read
+from tacit.experiments.tuning.search import Trial, Tuned, tune
+from tacit.experiments.tuning.selection import Tuning
+
+__all__ = ["Candidate", "Grid", "Trial", "Tuned", "Tuning", "read", "tune"]

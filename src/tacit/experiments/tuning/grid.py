@@ -1,0 +1,174 @@
+"""The table [tune] of an experiment file: which keys vary, and the candidates that this makes.
+
+Every candidate is read as an experiment of its own before anything is trained, so that a value that some
+constructor refuses costs nothing. Reading touches no data.
+"""
+
+import copy
+import math
+import tomllib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Any, cast
+
+import tomli_w
+
+from tacit.errors import InvalidFile, TacitError, hint, require
+from tacit.experiments.experiment import Experiment, construct_experiment
+from tacit.experiments.tuning.selection import Tuning
+from tacit.runtime.tables import construct, portable, read_as
+
+Table = dict[str, Any]
+
+# What may vary, beside the number of rounds, and why other things may not.
+TABLES = ("task", "server", "aggregation")
+FIXED = {
+    "privacy": "the promise is made once, for all candidates together",
+    "data": "candidates are compared on the same records",
+    "sites": "candidates are compared on the same records",
+    "seed": "a seed that was chosen is luck",
+}
+# What a candidate cannot have.
+APART = {
+    "clusters": "candidates are compared by one model for all sites; choose first, then tell sites apart",
+    "attack": "a choice among what liars have spoilt is no choice; try attacks with tacit run",
+}
+# Every candidate is paid for: with more, none would be left with noise that it can bear.
+MOST = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One of the models to choose from: what varied, and the experiment that this makes."""
+
+    number: int
+    changes: Table
+    experiment: Experiment
+
+    @property
+    def name(self) -> str:
+        """What it is called, and the directory of its run."""
+        return f"candidate-{self.number}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """What an experiment file with a table [tune] asks for.
+
+    Args:
+        tuning: How the choice is made.
+        candidates: What there is to choose from.
+        document: The file as it was read, with absolute paths.
+    """
+
+    tuning: Tuning
+    candidates: tuple[Candidate, ...]
+    document: Table
+
+    @property
+    def common(self) -> Experiment:
+        """What all candidates share: data, sites, seed and promise."""
+        return self.candidates[0].experiment
+
+
+def read(path: str | Path, changes: Sequence[str] = ()) -> Grid:
+    """Read an experiment file with a table [tune].
+
+    Args:
+        path: The file, or the directory of a tuning, which keeps its own.
+        changes: What to change in it: `tune.epsilon=0.2`, values written as in TOML.
+
+    Raises:
+        InvalidFile: The file, the candidate, the table and the key at fault, and what is allowed instead.
+    """
+    return read_as(_grid, path, changes)
+
+
+def _grid(document: Table, folder: Path) -> Grid:
+    table = document.get("tune", {})
+    require(isinstance(table, dict), "tune", table, "a table, [tune]")
+    for other, why in APART.items():
+        if other in document:
+            raise InvalidFile(f"[{other}] does not go with [tune]: {why}")
+    options = {entry.name for entry in fields(Tuning)}
+    tuning = construct(Tuning, "tune", {key: table[key] for key in table if key in options})
+    varied = dict(_flat({key: table[key] for key in table if key not in options}))
+    if not varied:
+        raise InvalidFile('[tune] varies nothing: give it lists of values, such as "task.lr" = [0.1, 1.0]')
+    for key, values in varied.items():
+        _require_list(key, values, options)
+    count = math.prod(len(values) for values in varied.values())
+    require(2 <= count <= MOST, "[tune] candidates", count, f"from 2 to {MOST}, and few: each is paid for")
+    plain = {key: value for key, value in document.items() if key != "tune"}
+    candidates = tuple(
+        _candidate(number, _settings(varied, values), plain, folder)
+        for number, values in enumerate(product(*varied.values()), start=1)
+    )
+    kept = {**document, "tune": _ordered(table, options, varied)}
+    return Grid(tuning=tuning, candidates=candidates, document=portable(kept, folder))
+
+
+def _ordered(table: Table, options: Collection[str], varied: Table) -> Table:
+    """The table [tune] as a directory keeps it: read again, candidates have the numbers they had.
+
+    Tables inside a table are written after everything else of it; keys with dots stay where they stand.
+    """
+    written = tomllib.loads(tomli_w.dumps(table))
+    if list(dict(_flat({key: written[key] for key in written if key not in options}))) == list(varied):
+        return table
+    return {**{key: table[key] for key in table if key in options}, **varied}
+
+
+def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """Keys with dots, whether the file has them quoted or as tables."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(cast(Table, value), f"{place}{key}.")
+        else:
+            yield place + key, value
+
+
+def _require_list(key: str, values: object, options: set[str]) -> None:
+    """Refuse what may not vary, and what is not a list of different values."""
+    place, dot, _ = key.partition(".")
+    entries = cast("list[object]", values if isinstance(values, list) else [])
+    tables = key in TABLES and all(isinstance(entry, dict) for entry in entries)
+    if not (key == "rounds" or tables or (dot and place in TABLES)):
+        known = [*TABLES, "rounds", *options]
+        why = FIXED.get(place, "only [task], [server], [aggregation] and rounds may")
+        raise InvalidFile(f"[tune] {key} may not vary: {why}{'' if place in FIXED else hint(place, known)}")
+    different = len({repr(entry) for entry in entries}) == len(entries)
+    require(
+        bool(entries) and different,
+        f"[tune] {key}",
+        cast(object, values),
+        "a list of one or more different values",
+    )
+
+
+def _settings(varied: Iterable[str], values: Iterable[Any]) -> Table:
+    """What a candidate sets, key by key; a whole table stands for its keys."""
+    found: Table = {}
+    for key, value in zip(varied, values, strict=True):
+        found |= dict(_flat({key: value})) if key in TABLES else {key: value}
+    return found
+
+
+def _candidate(number: int, changes: Table, document: Table, folder: Path) -> Candidate:
+    changed = copy.deepcopy(document)
+    for key, value in changes.items():
+        *tables, last = key.split(".")
+        place = changed
+        for table in tables:
+            place = place.setdefault(table, {})
+            require(isinstance(place, dict), table, place, f"a table, as [tune] {key} changes it")
+        place[last] = value
+    try:
+        experiment = construct_experiment(changed, folder)
+        experiment.check()
+        return Candidate(number=number, changes=changes, experiment=experiment)
+    except TacitError as error:
+        varied = ", ".join(f"{key} = {value!r}" for key, value in changes.items())
+        raise InvalidFile(f"[tune] candidate {number} ({varied}): {error}") from error

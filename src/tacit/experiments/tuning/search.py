@@ -1,0 +1,323 @@
+"""Train every candidate, choose one, and keep one account of it all.
+
+Candidates are trained on the same records, so their prices compose: all of them and the choice are on one
+ledger, and the promise of the file is that of the whole tuning. Each candidate is an ordinary run in a
+directory of its own, and what was cut off can be resumed.
+"""
+
+import hmac
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tacit.errors import InvalidValue, RunUnusable
+from tacit.experiments.experiment import load
+from tacit.experiments.tuning.grid import Candidate, Grid
+from tacit.experiments.tuning.selection import Trained
+from tacit.experiments.tuning.setup import Stage, prepared, releases
+from tacit.learning.progress import Retold, tell
+from tacit.learning.task import Goal
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.ledger.chain import planned_bytes
+from tacit.privacy.ledger.data_book import DataBook, new_run
+from tacit.privacy.ledger.planning import begin_plan
+from tacit.privacy.ledger.run_ledger import RunLedger
+from tacit.privacy.ledger.store import Ledger
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.statement import priced, state
+from tacit.runs.data_books import book_of
+from tacit.runs.directory import EXPERIMENT, LEDGER, OPENED, PLAN, Directory
+from tacit.runs.queries import opening_of
+from tacit.runs.run import Run, write
+from tacit.runtime.keys import Key
+from tacit.runtime.silence import suppress_warnings
+from tacit.sites.federation import Federation
+
+if TYPE_CHECKING:
+    from tacit.learning.progress import Callback
+
+RESULT = "tuning.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What came of a candidate.
+
+    Args:
+        candidate: Its name.
+        changes: What varied.
+        score: What the choice went by; None if there is none.
+        failed: Why it could not be chosen, if so.
+    """
+
+    candidate: str
+    changes: dict[str, Any]
+    score: float | None
+    failed: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """A choice that was made.
+
+    Args:
+        path: The directory of the tuning.
+        trials: What came of every candidate.
+        chosen: The name of the one that was chosen.
+        by: The score that the choice went by, and its good direction.
+        noise: The standard deviation of the noise on that score; None where it is exact.
+        run: The run of the chosen candidate; its statement has the price of the whole tuning.
+    """
+
+    path: Path
+    trials: tuple[Trial, ...]
+    chosen: str
+    by: Goal
+    noise: float | None
+    run: Run
+
+    def as_dict(self) -> dict[str, Any]:
+        """The tuning as one document, as `tacit tune --json` prints it."""
+        told = self.run.as_dict()
+        return {
+            "tuning": str(self.path),
+            "candidates": [asdict(trial) for trial in self.trials],
+            "chosen": self.chosen,
+            "by": {"score": self.by[0], "direction": self.by[1], "noise": self.noise},
+            **{name: told[name] for name in ("run", "rounds", "scores", "privacy")},
+        }
+
+    def _repr_html_(self) -> str:
+        from tacit.reports.page.notebook import tuned_html
+
+        return tuned_html(self.as_dict(), self.run.as_dict(), self.run.privacy.sentences())
+
+
+@suppress_warnings()
+def tune(
+    grid: Grid,
+    out: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    announce: Callable[[Candidate], None] = lambda candidate: None,
+    callbacks: "Sequence[Callback]" = (),
+) -> Tuned:
+    """Train every candidate, choose one, and keep account of what all of that cost.
+
+    Args:
+        grid: The candidates.
+        out: The directory: one ledger, and a run for each candidate.
+        resume: Whether to go on with the tuning in `out`, if there is one.
+        announce: Called before each candidate is trained.
+        callbacks: Called after every round.
+
+    Guarantee:
+        All that leaves the sites, for every candidate and for the choice, costs at most the epsilon of the
+        promise; what the ledger cannot bear is refused before anything is trained.
+    """
+    directory = Directory(out)
+    tell(callbacks, "opening the data and pricing all candidates")
+    # What cannot be done is refused before anything is written.
+    with grid.common.withhold_details():
+        stage = prepared(grid) if directory.read(RESULT) is None else None
+    book = None if stage is None else book_of(stage.federation, grid.common.privacy)
+    if stage is not None and book is not None and directory.read(EXPERIMENT) is None:
+        book.check(stage.planned())
+    with directory.claimed(grid.document, resume=resume):
+        if stage is None:
+            directory.forget_secret()
+            return _remembered(directory)
+        with grid.common.withhold_details():
+            done = _search(grid, stage, directory, book, announce, callbacks)
+        told = {"trials": [asdict(trial) for trial in done.trials], "chosen": done.chosen}
+        directory.write_json(RESULT, {**told, "by": done.by, "noise": done.noise})
+        # What failed is over, too: nobody will need its noise again.
+        for place in (directory, *(_of(candidate, directory) for candidate in stage.candidates)):
+            place.forget_secret()
+        return done
+
+
+def _search(
+    grid: Grid,
+    stage: Stage,
+    directory: Directory,
+    book: DataBook | None,
+    announce: Callable[[Candidate], None],
+    callbacks: "Sequence[Callback]",
+) -> Tuned:
+    """Train every candidate, and choose."""
+    privacy = grid.common.privacy
+    key = Key(grid.common.seed, rehearsal=getattr(privacy, "rehearsal", True), entropy=directory.secret())
+    stage = stage.parted(key / "tune")
+    plan = _plan(stage, key)
+    _budget(privacy, stage, directory, plan)
+    stage = _charge_book(stage, book, directory, key, grid.common.name)
+    runs, failed = dict[str, Run](), dict[str, str]()
+    for candidate in stage.candidates:
+        announce(candidate)
+        try:
+            runs[candidate.name] = _run(candidate, stage.federation, directory, privacy, plan, callbacks)
+        except InvalidValue as error:
+            # Whether training diverged everybody sees; what was planned is paid all the same.
+            failed[candidate.name] = str(error)
+            _pay_the_rest(candidate, stage, directory, key, plan)
+    if not runs:
+        raise InvalidValue(f"no candidate could be trained: {next(iter(failed.values()))}")
+    tell(callbacks, "choosing among the candidates")
+    choice, trained = stage.choice, {name: Trained(run.task, run.state) for name, run in runs.items()}
+    with RunLedger(directory.file(LEDGER), book=book, receipt=stage.federation.receipt) as ledger:
+        ledger.cover(stage.planned(), run=new_run())
+        scores = choice.scores(trained, ledger, key / "tune", plan=plan)
+        runs = _stated(runs, privacy, ledger, stage.bare, book)
+    if not scores:
+        raise InvalidValue(f"no candidate could be chosen: none has a finite {choice.goal[0]}")
+    chosen = (max if choice.goal[1] == "max" else min)(scores, key=scores.__getitem__)
+    trials = [
+        Trial(candidate=c.name, changes=c.changes, score=scores.get(c.name), failed=failed.get(c.name))
+        for c in stage.candidates
+    ]
+    assert directory.path is not None
+    return Tuned(
+        path=directory.path,
+        trials=tuple(trials),
+        chosen=chosen,
+        by=choice.goal,
+        noise=choice.noise,
+        run=runs[chosen],
+    )
+
+
+def _plan(stage: Stage, key: Key) -> str:
+    """The plan of a tuning: its candidates are fixed before the first of them is trained."""
+    content = b"plan of the tuning" + planned_bytes(stage.planned())
+    return hmac.digest(key.entropy, content, "sha256").hex()
+
+
+def _budget(privacy: Privacy | Open, stage: Stage, directory: Directory, plan: str) -> None:
+    """Set the budget, and write down the plan of all candidates and the choice, which it must bear."""
+    if isinstance(privacy, Open):
+        return
+    resumed = _of(stage.candidates[0], directory).checkpoint() is not None
+    with Ledger(directory.file(LEDGER)) as ledger:
+        begin_plan(ledger, privacy, stage.planned(), own=plan, resumed=resumed)
+
+
+def _charge_book(stage: Stage, book: DataBook | None, directory: Directory, key: Key, name: str) -> Stage:
+    """The stage, once the book of the data has been charged for all candidates and the choice together.
+
+    A candidate pays there only for what it has to pay a second time. A copy of the directory in which other
+    candidates were written down is another tuning.
+    """
+    if book is None:
+        return stage
+    run = hmac.digest(key.entropy, b"book" + (directory.read(EXPERIMENT) or b""), "sha256").hex()
+    receipt = book.charge_ahead(list(stage.planned()), run=run, name=f"{name}, tuning")
+    return replace(stage, federation=stage.federation.carry(receipt))
+
+
+def _remembered(directory: Directory) -> Tuned:
+    """The choice that a directory remembers."""
+    said, path = directory.read_json(RESULT), directory.path
+    assert said is not None
+    assert path is not None
+    try:
+        trials = msgspec.convert(said["trials"], type=tuple[Trial, ...])
+        by, noise = msgspec.convert([said["by"], said["noise"]], type=tuple[Goal, float | None])
+        chosen = str(said["chosen"])
+        return Tuned(path=path, trials=trials, chosen=chosen, by=by, noise=noise, run=load(path / chosen))
+    except (KeyError, TypeError, msgspec.MsgspecError) as error:
+        raise RunUnusable(f"tuning {path} cannot be read: {RESULT} is damaged ({error})") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """Data that have been opened and prepared: every candidate trains on the same."""
+
+    federation: Federation
+
+    def open(self, split: object, seed: int, *, may_look: bool = False) -> Federation:
+        """The federation, as it is."""
+        return self.federation
+
+
+def _of(candidate: Candidate, directory: Directory) -> Directory:
+    """The directory of a candidate's run."""
+    assert directory.path is not None
+    return Directory(directory.path / candidate.name)
+
+
+def _run(
+    candidate: Candidate,
+    federation: Federation,
+    directory: Directory,
+    privacy: Privacy | Open,
+    plan: str,
+    callbacks: "Sequence[Callback]",
+) -> Run:
+    """Train a candidate as an ordinary run, whose ledger and plan are those of the tuning."""
+    place = _of(candidate, directory).path
+    assert place is not None
+    place.mkdir(exist_ok=True)
+    if not (place / LEDGER).is_symlink():
+        (place / LEDGER).symlink_to(Path("..") / LEDGER)
+    if not isinstance(privacy, Open):
+        _of(candidate, directory).write(PLAN, plan)
+    # What is spent is spent by all candidates so far, and so is what may be.
+    budget = None if isinstance(privacy, Open) else privacy.epsilon
+    told = Retold(callbacks, lambda entry: replace(entry, budget=budget))
+    name = f"{candidate.experiment.name}-{candidate.number}"
+    made = replace(candidate.experiment, name=name, data=Opened(federation))
+    return made.run(place, resume=True, callbacks=[told])
+
+
+def _pay_the_rest(candidate: Candidate, stage: Stage, directory: Directory, key: Key, plan: str) -> None:
+    """Charge for the rounds that a failed candidate did not take: that it failed was seen in its results."""
+    place = _of(candidate, directory)
+    if isinstance(candidate.experiment.privacy, Open) or place.checkpoint() is None:
+        return
+    rest = [replace(row, purpose="rounds not taken") for row in _unpaid(candidate, stage, place)]
+    with Ledger(directory.file(LEDGER)) as ledger:
+        ticket = hmac.digest(key.entropy, f"rest of {candidate.name}".encode(), "sha256").hex()
+        ledger.owe(rest, ticket=ticket, plan=plan)
+
+
+def _unpaid(candidate: Candidate, stage: Stage, place: Directory) -> list[Release]:
+    """What a failed candidate has not paid of its plan; where files do not tell, more rather than less."""
+    augment, rounds = candidate.experiment.augment, len(place.rounds())
+    question = opening_of(stage.tasks[candidate.name])
+    if rounds or place.read(OPENED) is not None or (question is None and augment is None):
+        # The round that failed has been paid.
+        return releases(candidate, stage, rounds + 2)
+    # It failed over what comes before the first round, of which the first has been paid.
+    return releases(candidate, stage, 1, "opening" if augment is None else "augment")
+
+
+def _stated(
+    runs: Mapping[str, Run],
+    privacy: Privacy | Open,
+    ledger: Ledger,
+    bare: Sequence[str],
+    book: DataBook | None,
+) -> dict[str, Run]:
+    """The runs, each stating what was promised and paid for all of them and for the choice; written down.
+
+    Whoever shows one of them shows something that was chosen, or passed over, among all.
+    """
+    whole, found = state(privacy, ledger.releases(), prices=priced(ledger, privacy)), dict[str, Run]()
+    if book is not None and isinstance(privacy, Privacy):
+        total = book.total(privacy.delta, privacy.unit)
+        whole = replace(whole, all_runs=replace(total, epsilon=max(total.epsilon, whole.epsilon or 0.0)))
+    for name, run in runs.items():
+        known = tuple(dict.fromkeys([*run.privacy.bare, *bare]))
+        own = run.privacy
+        told = replace(
+            whole, public=own.public, bare=known, but=own.but, not_protected=own.not_protected,
+            left_out=own.left_out,
+        )  # fmt: skip
+        found[name] = replace(run, privacy=told)
+        write(found[name], Directory(run.path))
+    return found

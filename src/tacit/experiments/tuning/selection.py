@@ -1,0 +1,289 @@
+"""What decides among trained candidates: held-out records, or a comparison that every site tells with noise.
+
+Where held-out records may be looked at, one half of them decides and the other half scores the result. Where
+not, every site keeps records apart and sums up by how much each of those prefers one candidate to another.
+A sum of clipped comparisons plus noise is all that leaves a site, so nobody is trusted to choose in secret.
+"""
+
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidValue, Refused, require, require_positive
+from tacit.learning.task import Goal, Task
+from tacit.privacy.accounting import calibrate
+from tacit.privacy.accounting.release import Release, clipped_release
+from tacit.privacy.ledger.store import Ledger
+from tacit.privacy.mechanisms.base import ProtectedRecords
+from tacit.privacy.policy import Open, Privacy
+from tacit.runs.queries import opening_of
+from tacit.runtime.keys import Key
+from tacit.sites.federation import Federation
+from tacit.sites.table import Records, Table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Array = NDArray[np.float64]
+
+# What part of epsilon the choice costs if nobody says. Prices of noise add like squares, so that a quarter
+# for the choice takes about a thirtieth from the training.
+SHARE = 0.25
+# A loss beyond this is as bad as any, and a chance below that as small: what diverged is not told apart.
+WORST, LEAST = 1e6, 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """How the choice is made, and what it may cost.
+
+    Args:
+        epsilon: What the choice may cost, as a part of the promise, where records that sites keep apart
+            decide; a quarter if not said. Where held-out records may be looked at they decide, for nothing,
+            unless this is said.
+        apart: The share of its records that a site then keeps apart; each is drawn in secret.
+        bound: How much one record kept apart counts at most: the length to which its comparison of the
+            candidates is clipped.
+    """
+
+    epsilon: float | None = None
+    apart: float = 0.2
+    bound: float = 1.0
+    kind: ClassVar[str] = "grid"
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None:
+            require_positive("epsilon", self.epsilon)
+        require(0 < self.apart < 1, "apart", self.apart, "above 0 and below 1")
+        require_positive("bound", self.bound)
+
+    def price(self, privacy: Privacy) -> float:
+        """The part of a promise that the choice may cost."""
+        whole, part = privacy.epsilon, self.epsilon
+        if whole is None and part is None:
+            raise InvalidValue(
+                "[tune] epsilon is missing: the promise gives a noise multiplier, so say what the choice may "
+                "cost"
+            )
+        if whole is not None and part is not None:
+            require(part < whole, "[tune] epsilon", part, f"below that of the promise, {whole:g}")
+        return part if part is not None else SHARE * cast(float, whole)
+
+    def pays(self, privacy: Privacy | Open, federation: Federation) -> bool:
+        """Whether records that sites keep apart decide, rather than held-out ones.
+
+        Raises:
+            Refused: There is nothing that may decide; the message names a way out.
+        """
+        if self.epsilon is None and federation.held_out is not None:
+            return False
+        if isinstance(privacy, Open):
+            raise Refused(
+                "[tune] has no held-out records to choose by: hold some out"
+                if self.epsilon is None
+                else "[tune] epsilon buys a choice for runs that protect records; this one promises nothing. "
+                "Leave it out and choose by held-out records"
+            )
+        if privacy.unit != "record":
+            raise Refused(
+                "[tune] cannot choose by private records where whole sites are protected: what one site says "
+                "of the candidates would drown in noise. Choose by public records: [data] test, without "
+                "[tune] epsilon"
+            )
+        _ = self.price(privacy)
+        return True
+
+
+class Choice(Protocol):
+    """What decides among trained candidates."""
+
+    @property
+    def goal(self) -> Goal:
+        """The score that decides, and its good direction."""
+        ...
+
+    @property
+    def noise(self) -> float | None:
+        """The standard deviation of the noise on a score; None where scores are exact."""
+        ...
+
+    def release(self) -> tuple[Release, ...]:
+        """The price."""
+        ...
+
+    def scores(
+        self, trained: Mapping[str, "Trained"], ledger: Ledger, key: Key, plan: str | None = None
+    ) -> dict[str, float]:
+        """What is seen of each candidate, once it is paid for."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A candidate after its training; post-processing of what has been paid for."""
+
+    task: Task
+    state: "Tensor"
+
+
+@dataclass(frozen=True, eq=False)
+class ByHeldOut:
+    """Choose by the score that counts, on held-out records; costs nothing."""
+
+    records: Records
+    goal: Goal
+
+    @property
+    def noise(self) -> float | None:
+        """Scores are exact."""
+        return None
+
+    def check(self, task: Task, federation: Federation) -> None:
+        """Refuse records that no score can be computed on, before anything is charged."""
+        if opening_of(task) is not None:
+            # What is to be scored is known once the sites have been asked.
+            return
+        try:
+            _ = task.score(task.start(federation, Key(0)), self.records)
+        except InvalidValue as error:
+            few = f"one half of the held-out records ({len(self.records)}) cannot be scored"
+            raise InvalidValue(f"{few}: hold out more ({error})") from error
+
+    def release(self) -> tuple[Release, ...]:
+        """Nothing is charged."""
+        return ()
+
+    def scores(
+        self, trained: Mapping[str, Trained], ledger: Ledger, key: Key, plan: str | None = None
+    ) -> dict[str, float]:
+        """The score of each candidate; what diverged has none."""
+        found = {
+            name: one.task.score(one.state, self.records).get(self.goal[0], np.nan)
+            for name, one in trained.items()
+        }
+        return {name: value for name, value in found.items() if np.isfinite(value)}
+
+
+@dataclass(frozen=True, eq=False)
+class ByRecordsApart:
+    """Choose by what the records that sites keep apart prefer, with noise.
+
+    Args:
+        apart: Those records.
+        tuning: How much is paid, and how much one record counts.
+        privacy: The promise it is paid from.
+
+    Guarantee:
+        One record more or less moves what its site tells by at most the bound, in the norm of the noise,
+        however many candidates there are.
+    """
+
+    apart: Federation
+    tuning: Tuning
+    privacy: Privacy
+
+    @property
+    def goal(self) -> Goal:
+        """The noisy loss."""
+        return ("noisy_loss", "min")
+
+    @cached_property
+    def multiplier(self) -> float:
+        """Noise in units of the bound."""
+        price, law = self.tuning.price(self.privacy), self.privacy.mechanism
+        return calibrate(epsilon=price, delta=self.privacy.delta, mechanism=law)
+
+    @property
+    def noise(self) -> float | None:
+        """Of the sum over all sites, each of which adds its own."""
+        each = self.multiplier * self.tuning.bound * (1.0 if self.privacy.mechanism == "gaussian" else 2**0.5)
+        return each * len(self.apart) ** 0.5
+
+    def release(self) -> tuple[Release, ...]:
+        """One release for each site."""
+        return tuple(
+            clipped_release(
+                self.multiplier,
+                clip=self.tuning.bound,
+                law=self.privacy.mechanism,
+                subject=f"records@{name}",
+                party=name,
+                purpose="choice among candidates",
+                rehearsal=self.privacy.rehearsal,
+            )
+            for name in self.apart
+        )
+
+    def scores(
+        self, trained: Mapping[str, Trained], ledger: Ledger, key: Key, plan: str | None = None
+    ) -> dict[str, float]:
+        """By how much the loss of each candidate is above the average one, in all, with noise."""
+        import torch
+
+        rows = {name: comparisons(list(trained.values()), self.apart.records_of(name)) for name in self.apart}
+        # The noise belongs to these very sums: whoever has others pays, and draws, anew.
+        digest = hmac.new(key.entropy, b"choice", "sha256")
+        for name, found in rows.items():
+            digest.update(repr((name, found.shape)).encode() + found.tobytes())
+        ledger.charge(self.release(), ticket=digest.hexdigest(), plan=plan)
+        guard = ProtectedRecords(
+            law=self.privacy.mechanism,
+            clip=self.tuning.bound,
+            multiplier=self.multiplier,
+            steps=1,
+            rate=1.0,
+            rehearsal=self.privacy.rehearsal,
+        )
+        told = np.zeros(len(trained))
+        for name, found in rows.items():
+            told += guard.noisy_sum(torch.from_numpy(found), key / name / "choice").numpy()
+        return dict(zip(trained, told.tolist(), strict=True))
+
+
+def comparisons(trained: Sequence[Trained], table: Table) -> Array:
+    """By how much each candidate's loss is above the average candidate's, for each record (records, each).
+
+    What all candidates have in common says nothing about which is better, and would only need more noise.
+    """
+    if len(table) == 0:
+        return np.zeros((0, len(trained)))
+    losses = np.stack(_losses(trained, table), axis=1)
+    bounded = np.clip(np.nan_to_num(losses, nan=WORST, posinf=WORST, neginf=-WORST), -WORST, WORST)
+    return bounded - bounded.mean(axis=1, keepdims=True)
+
+
+def require_comparable(tasks: Sequence[Task]) -> None:
+    """Refuse candidates whose losses mean different things, before anything is charged."""
+    on_grids = all(hasattr(task, "cuts") for task in tasks)
+    alike = len({task.kind for task in tasks}) == 1 and all(task.separable for task in tasks)
+    if not (on_grids or alike):
+        raise Refused(
+            "[tune] cannot compare these candidates record by record: their losses mean different things, or "
+            "couple records. Choose by public records: [data] test, without [tune] epsilon"
+        )
+
+
+def _losses(trained: Sequence[Trained], table: Table) -> list[Array]:
+    """The loss of each record under each candidate, by one yardstick for all."""
+    if not all(hasattr(one.task, "cuts") for one in trained):
+        return [one.task.losses(one.state, table) for one in trained]
+    finest = max((cast("Sequence[float]", cast(Any, one.task).cuts) for one in trained), key=len)
+    return [_on_grid(one.task.model(one.state), finest, table) for one in trained]
+
+
+def _on_grid(model: Any, ends: Sequence[float], table: Table) -> Array:  # noqa: ANN401
+    """The negative log-likelihood of survival curves, whatever model they are from, on one public grid."""
+    from tacit.learning.elementwise import expm1, log
+    from tacit.survival.models.losses import HazardLoss
+
+    curves = np.asarray(model.survival(table.features, ends), dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        heights = log(np.clip(curves, LEAST, 1.0))
+        added = np.maximum(-np.diff(heights, axis=1, prepend=0.0), LEAST)
+        # The log-odds of the event in an interval that adds so much hazard.
+        return HazardLoss(ends).values(log(expm1(added)), table.targets)

@@ -1,5 +1,0 @@
-"""Models for those who do not have Tacit: tensors by name, a card that says everything, ONNX for networks."""
-
-from tacit.exports.writing import export as export
-
-__all__ = ["export"]

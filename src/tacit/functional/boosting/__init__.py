@@ -1,0 +1,1 @@
+"""Functional boosting on released moments: path, selection, degrees of freedom, debiasing."""

@@ -1,0 +1,110 @@
+"""From observations to coordinates in a frame: penalised least squares, for all curves at once.
+
+Every curve is smoothed by itself: its coordinates depend on its own observations and on public choices, on no
+other curve, bit for bit. So they can be clipped and paid for curve by curve.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.functional.curves.basis import Frame
+from tacit.runtime.jit import plain
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+# The ridge that closes directions which observations leave open, for the smoothest curve that bends: small
+# against what observations say, large against what rounding does.
+LEAST = 1e-7
+# Its share for a line, which is smoother still, and for what is rough, so that it does not grow without end.
+FLATTEST, ROUGHEST = 1e-2, 1e5
+# How often the ridge is taken back, doubling: after 2^7 times its bias is gone wherever observations speak.
+DOUBLINGS = 7
+# How many numbers are held at once.
+ROOM = 1 << 21
+
+
+def smoothed(times: Array, values: Array, owners: Rows | None, frame: Frame, smooth: float) -> Array:
+    """The coordinates of every curve in a full frame (curves, functions of the frame).
+
+    The mean square of residuals, plus the roughness of the curve times `smooth` over that of the smoothest
+    function that bends, is made least. What observations leave open is settled by a tiny ridge on roughness:
+    one observation gives a constant, two give nearly a line.
+
+    Args:
+        times: Of the grid (times,), or of every observation, curve by curve.
+        values: On the grid, NaN where nothing was observed (curves, times), or of every observation.
+        owners: The curve of every observation, increasing; None on a grid.
+        frame: With every function of its basis.
+        smooth: How much roughness counts: a function that is r times as rough as the smoothest that bends is
+            multiplied by 1 / (1 + smooth r) where observations are dense.
+    """
+    relative = frame.roughness / frame.roughness[frame.roughness > 0].min()
+    penalties = smooth * relative, LEAST * relative.clip(FLATTEST, ROUGHEST)
+    # The constant is always known: a curve has an observation.
+    penalties[1][0] = 0.0
+    if owners is not None:
+        return _scattered(times, values, owners, frame, penalties)
+    design = frame.design(times)
+    operator = _solvers(design.T @ design / len(times), penalties) @ design.T / len(times)
+    # BLAS rounds a row of a product by its place and by the number of rows, never by other rows. Both are
+    # public here and stay when one curve is exchanged for another: all curves are in it, with holes or not.
+    found, holes = values @ operator.T, np.isnan(values).any(axis=1)
+    if holes.any():
+        # How many have holes is not public: what becomes of one may not hang on it.
+        found[holes] = _with_holes(values[holes], design, penalties)
+    return found
+
+
+def _with_holes(values: Array, design: Array, penalties: tuple[Array, Array]) -> Array:
+    """On a common grid: curves that were observed at the same times share their equations."""
+    from tacit.functional.curves.least_squares import fit_on_grid
+
+    seen = np.packbits(~np.isnan(values), axis=1)
+    patterns = np.unique(seen, axis=0, return_inverse=True)[1].reshape(-1)
+    order, made = np.argsort(patterns, kind="stable"), np.empty((len(values), design.shape[1]))
+    fit_on_grid(plain(values), order, patterns, plain(design), *penalties, DOUBLINGS, made)
+    return made
+
+
+def _scattered(
+    times: Array, values: Array, owners: Rows, frame: Frame, penalties: tuple[Array, Array]
+) -> Array:
+    """At times of their own: each curve has its own equations."""
+    from tacit.functional.curves.least_squares import fit_scattered
+
+    ends = np.cumsum(np.bincount(owners))
+    made, first, begun = np.empty((len(ends), frame.size)), 0, 0
+    while first < len(ends):
+        # As many curves at once as there is room for; that moves no bit.
+        end = max(int(np.searchsorted(ends, begun + ROOM // frame.size, side="right")), first + 1)
+        part, own = slice(begun, int(ends[end - 1])), ends[first:end] - begun
+        shown = _shown(times[part], own, frame)
+        mixing = plain(frame.mixing)
+        fit_scattered(plain(values[part]), own, shown, mixing, *penalties, DOUBLINGS, made[first:end])
+        first, begun = end, part.stop
+    return made
+
+
+def _shown(times: Array, ends: Rows, frame: Frame) -> Array:
+    """The functions of the basis at the times of every curve (observations, functions)."""
+    if getattr(frame.basis, "pointwise", False):
+        return plain(frame.basis.design(times))
+    # Functions of numpy may round by where a number stands in an array; in one of a curve's own times that
+    # hangs on nobody else.
+    return np.concatenate([frame.basis.design(own) for own in np.split(times, ends[:-1])])
+
+
+def _solvers(normal: Array, penalties: tuple[Array, Array]) -> Array:
+    """What solves normal equations (..., functions, functions), the bias of the ridge taken back.
+
+    Iterated Tikhonov regularisation: each pass fits, with the same ridge, what the last one left over. In the
+    limit that is least squares, and among all that fit as well the smoothest.
+    """
+    strength, ridge = penalties
+    solver = np.asarray(np.linalg.inv(normal + np.diag(strength + ridge)), dtype=np.float64)
+    left = solver * ridge
+    for _ in range(DOUBLINGS):
+        solver = solver + left @ solver
+        left = left @ left
+    return solver

@@ -1,0 +1,238 @@
+"""Curves that parties hold on machines of their own: what all have agreed about them.
+
+The parties have agreed on who the subjects are and in which order, how many there are, and from when to when
+each curve is defined. Nothing here tells anybody what is in a curve.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tacit.errors import InvalidFile, InvalidValue, Refused, TacitError, require, require_count, require_word
+from tacit.learning.record import described
+from tacit.privacy.contracts import Layout
+from tacit.runtime.sketches import Digests
+from tacit.runtime.tables import construct, refuse_unknown
+from tacit.sites.remote import DistantColumns, own_file
+from tacit.sites.splits import require_elsewhere
+from tacit.sites.vertical import ByParty, Columns, Subjects
+
+if TYPE_CHECKING:
+    from tacit.functional.curves import Curves
+
+# What the file of a curve must be, wherever it is.
+FORM = "a row for each subject and a column for each time, named after it, finite numbers or nothing in them"
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What is agreed about curves that are elsewhere (`tacit.sites.vertical.Column`).
+
+    Args:
+        place: What they are called.
+        domain: From when to when they are defined.
+        count: How many subjects there are.
+    """
+
+    place: str
+    domain: tuple[float, float]
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def take(self, rows: ArrayLike | slice, place: str | None = None) -> Self:
+        """Nobody here can take any."""
+        raise Refused(
+            f"the curves {self.place} are at the party that holds them: nobody else can look at them"
+        )
+
+    def digest(self) -> bytes:
+        """What tells this from another agreement; it knows nothing of the curves."""
+        return hashlib.sha256(repr(self).encode()).digest()
+
+    def digest_rows(self) -> Digests:
+        """Nobody here knows the subjects."""
+        return np.zeros(0, dtype=np.uint64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """What a party's own settings say of its curves.
+
+    Args:
+        files: The file of each curve, CSV or Parquet, by the name of the curve.
+        path: The folder of those files, relative to that of the settings.
+    """
+
+    files: Mapping[str, str]
+    path: str = "."
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldCurves:
+    """Curves that parties hold themselves, on machines of their own: what is agreed about them.
+
+    Args:
+        domains: From when to when each curve is defined, by its name, in the order of the model.
+        records: How many subjects there are; every party has all of them, in the same order.
+        response: The curve that is predicted.
+        test: A folder with a file for each curve, `x1.csv` or `x1.parquet`, of subjects to score models on;
+            for the coordinator, passed over where it is not there.
+        test_public: Whether those subjects are nobody's secret; if not, only a rehearsal may use them.
+        public: Whether the curves of the parties are nobody's secret.
+    """
+
+    domains: Mapping[str, tuple[float, float]]
+    records: int
+    response: str = "y"
+    test: str | None = None
+    test_public: bool = True
+    public: bool = False
+    kind: ClassVar[str] = "held-curves"
+    layout: ClassVar[Layout] = "columns"
+    distant: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        from tacit.functional.curves.basis import interval
+
+        require(
+            len(self.domains) > 1, "domains", dict(self.domains), "at least two curves, each with its own"
+        )
+        require_word("response", self.response, self.domains)
+        require_count("records", self.records)
+        known = {name: interval(f"domains.{name}", ends) for name, ends in self.domains.items()}
+        object.__setattr__(self, "domains", known)
+
+    @property
+    def public_records(self) -> int | None:
+        """How many subjects there are: the file says it."""
+        return self.records
+
+    def check(self, split: ByParty, *, may_look: bool = False) -> None:
+        """Refuse parties that nobody could be, and curves that nobody holds."""
+        for name in split.names:
+            require_elsewhere("parties", name)
+        _ = self._dealt(split)
+
+    def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> DistantColumns:
+        """The parties, without their curves."""
+        agreed = {name: Agreed(name, ends, self.records) for name, ends in self.domains.items()}
+        held = {party: {name: agreed[name] for name in names} for party, names in self._dealt(split).items()}
+        return DistantColumns(
+            held,
+            held_out=self._test(),
+            held_out_public=self.test_public,
+            public=self.public,
+            origin={"data": described(self), "sites": described(split)},
+            order=list(self.domains),
+        )
+
+    def at_site(
+        self,
+        name: str,
+        holding: Mapping[str, Any],
+        folder: Path,
+        *,
+        sites: ByParty | None = None,
+        task: object = None,
+    ) -> Columns:
+        """The federation of one party, with its curves, as its settings say where they are.
+
+        Args:
+            name: The party.
+            holding: The table [data] of its settings.
+            folder: Where those are.
+            sites: Who holds what, if that is to be checked; otherwise the party holds what its settings say.
+            task: What is learnt.
+
+        Raises:
+            TacitError: What its administrator can mend, by the names of fields and curves; neither a value
+                of a curve nor the name of a subject is in it.
+        """
+        held = construct(Holding, "data", dict(holding))
+        known = list(self.domains) if sites is None else self._held_by(name, sites)
+        refuse_unknown("[data.files] ", held.files, known)
+        missing = [] if sites is None else [curve for curve in known if curve not in held.files]
+        if missing:
+            raise InvalidFile(f"[data.files] {missing[0]} is missing: {name} holds that curve, as agreed")
+        require(bool(held.files), "[data.files]", dict(held.files), "the file of each curve of this party")
+        columns = {
+            curve: self._own(curve, held.files[curve], folder / held.path)
+            for curve in known
+            if curve in held.files
+        }
+        return Columns({name: _same(columns)}, public=self.public)
+
+    def _dealt(self, split: ByParty) -> dict[str, tuple[str, ...]]:
+        """Which party holds which curves."""
+        return split.dealt([name for name in self.domains if name != self.response], self.response)
+
+    def _held_by(self, name: str, sites: ByParty) -> list[str]:
+        require_word("name", name, sites.names)
+        return list(self._dealt(sites)[name])
+
+    def _test(self) -> Subjects | None:
+        """The subjects to score on; nobody where the folder is not there, as at the sites."""
+        from tacit.functional.curves import read
+
+        if self.test is None or not Path(self.test).is_dir():
+            return None
+        found: dict[str, Curves] = {}
+        for name, domain in self.domains.items():
+            files = [Path(self.test) / f"{name}{suffix}" for suffix in (".parquet", ".csv")]
+            file = next((file for file in files if file.is_file()), files[0])
+            found[name] = read(file, name, domain=domain)
+        return Subjects(found)
+
+    def _own(self, name: str, file: str, folder: Path) -> "Curves":
+        """The curves in a file of a party; errors name the field of its settings, never what is in it."""
+        from tacit.functional.curves import curves
+        from tacit.functional.curves.forms import SUBJECT, wide
+
+        where = f"[data.files] {name}"
+        frame = own_file(where, file, folder, words=(SUBJECT,))
+        if len(frame) != self.records:
+            raise InvalidValue(
+                f'{where} = "{file}" has {len(frame):,} subjects, and {self.records:,} are agreed: every '
+                "party must hold the same ones, in the same order",
+                rule=f'{where} = "{file}" must have {self.records:,} subjects, as agreed: every party holds '
+                "the same ones, in the same order",
+            )
+        try:
+            # Words would be taken for a grid of equal steps.
+            require(wide(frame, name).times is not None, where, file, "a file whose columns are times")
+            found = curves(frame, name=name, domain=self.domains[name])
+            found.require_varying()
+        except TacitError:
+            low, high = self.domains[name]
+            told = (
+                f'{where} = "{file}" is not as agreed: it must have {FORM}; times lie between {low:g} and '
+                f"{high:g} and ascend, everybody has an observation, and not all have the same curve"
+            )
+            raise InvalidValue(told, rule=told) from None
+        return found
+
+
+def _same(columns: "Mapping[str, Curves]") -> "Mapping[str, Curves]":
+    """The curves of a party, once its files are found to name the same subjects in the same order."""
+    named = {name: found.subjects for name, found in columns.items() if found.subjects is not None}
+    first, names = next(iter(named.items()), ("", ()))
+    for name, found in named.items():
+        apart = sum(ours != theirs for ours, theirs in zip(names, found, strict=True))
+        if apart:
+            raise InvalidValue(
+                f"[data.files] {name} and {first} are of different subjects in {apart:,} of {len(names):,} "
+                "rows: they must have the same ones, in the order that all parties have agreed on",
+                rule=f"[data.files] {name} and {first} must have the same subjects, in the order that all "
+                "parties have agreed on",
+            )
+    return columns
+
+
+SOURCES: Mapping[str, type[HeldCurves]] = {HeldCurves.kind: HeldCurves}

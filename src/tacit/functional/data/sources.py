@@ -1,0 +1,196 @@
+"""Where curves come from in an experiment file: simulated subjects, or tables of your own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tacit.errors import InvalidValue, require, require_count, require_positive, require_word
+from tacit.learning.record import described
+from tacit.privacy.contracts import Layout
+from tacit.runtime.keys import Key
+from tacit.runtime.limits import MOST_COLUMNS, MOST_RECORDS
+from tacit.sites.splits import held_out_count
+from tacit.sites.vertical import ByParty, Columns, Subjects
+
+if TYPE_CHECKING:
+    from tacit.functional.curves import Curves
+
+RESPONSE = "y"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedCurves:
+    """Simulated subjects with curves x1, x2, ... and y, whose truth is known and who are nobody's secret.
+
+    Args:
+        design: Which; `tacit list data` describes each.
+        records: How many subjects, held-out ones included.
+        predictors: How many predictors; as the design has them if not said.
+        active: How many of them matter.
+        snr: The variance of the signal over that of the noise.
+        replicate: Which draw of subjects, of the same truth.
+        points: At how many times curves are observed.
+        held_out: The share that is held out to score models on.
+    """
+
+    design: str = "seed"
+    records: int = 1000
+    predictors: int | None = None
+    active: int | None = None
+    snr: float | None = None
+    replicate: int = 0
+    points: int = 101
+    held_out: float = 0.25
+    kind: ClassVar[str] = "simulated-curves"
+    layout: ClassVar[Layout] = "columns"
+    public: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        from tacit.functional.data import DESIGNS
+
+        require_word("design", self.design, DESIGNS)
+        for name in ("records", "predictors", "active"):
+            given: int | None = getattr(self, name)
+            if given is not None:
+                require_count(name, given, MOST_RECORDS if name == "records" else MOST_COLUMNS)
+        if self.snr is not None:
+            require_positive("snr", self.snr)
+        require(self.points > 1, "points", self.points, "at least 2")
+        require_count("points", self.points, MOST_COLUMNS)
+        _require_share(self.held_out)
+
+    @property
+    def public_records(self) -> int | None:
+        """How many subjects are trained on: the file says it."""
+        return self.records - held_out_count(self.records, self.held_out)
+
+    def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> Columns:
+        """The parties with their curves; the last subjects are held out."""
+        from tacit.functional.data import simulate
+
+        made = simulate(
+            self.design, records=self.records, predictors=self.predictors, active=self.active, snr=self.snr,
+            seed=seed, replicate=self.replicate, points=self.points,
+        )  # fmt: skip
+        columns = {**made.predictors, RESPONSE: made.response}
+        told = {"data": described(self), "sites": described(split)}
+        kept = self.public_records or 0
+        rows = np.arange(self.records)
+        return parted(columns, RESPONSE, split, rows[:kept], rows[kept:], origin=told, public=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveFiles:
+    """Curves of your own, one CSV or Parquet file for each: a row for each subject, a column for each time.
+
+    Args:
+        path: The folder of the files, relative to the experiment file.
+        files: The file of each curve, by the name of the curve.
+        response: The curve that is predicted.
+        domains: From when to when each curve is defined; from its first time to its last if not said.
+        held_out: The share of subjects that is held out to score models on, drawn at random. A score tells
+            about them, so a private run has none unless it is a rehearsal; 0.2 elsewhere.
+    """
+
+    path: str = "."
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    response: str = RESPONSE
+    domains: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    held_out: float | None = None
+    kind: ClassVar[str] = "curve-files"
+    layout: ClassVar[Layout] = "columns"
+    public: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require(len(self.files) > 1, "files", dict(self.files), "at least two curves, each with its file")
+        require_word("response", self.response, self.files)
+        for name in self.domains:
+            require_word("domains", name, self.files)
+        if self.held_out is not None:
+            _require_share(self.held_out)
+
+    @property
+    def public_records(self) -> int | None:
+        """Nobody has counted the subjects yet."""
+        return None
+
+    def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> Columns:
+        """The parties with their curves."""
+        from tacit.functional.curves import read
+
+        columns = {
+            name: read(Path(self.path) / file, name, domain=self.domains.get(name))
+            for name, file in self.files.items()
+        }
+        first = next(iter(columns.values()))
+        if all(found.subjects is not None for found in columns.values()) and first.subjects is not None:
+            # Files may list the same people in different orders.
+            require_same({name: found.subjects or () for name, found in columns.items()})
+            columns = {name: found.arranged(first.subjects) for name, found in columns.items()}
+        count = len(Subjects(columns))
+        share = self.held_out if self.held_out is not None else 0.2 if may_look else 0.0
+        order = (Key(seed) / "held out").generator().permutation(count)
+        kept = count - held_out_count(count, share)
+        told = {"data": described(self), "sites": described(split)}
+        made = parted(
+            columns, self.response, split, np.sort(order[:kept]), np.sort(order[kept:]), origin=told
+        )
+        made.files = self.paths
+        return made
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files, that of the response first: the book of the data lies beside it."""
+        names = [self.response, *(name for name in self.files if name != self.response)]
+        return tuple(str(Path(self.path) / self.files[name]) for name in names)
+
+
+def parted(
+    columns: "Mapping[str, Curves]",
+    response: str,
+    split: ByParty,
+    trained: Sequence[int] | np.ndarray,
+    apart: Sequence[int] | np.ndarray,
+    *,
+    origin: Mapping[str, object],
+    public: bool = False,
+) -> Columns:
+    """Curves at their parties, some subjects held out."""
+    subjects = Subjects(columns)
+    dealt = split.dealt([name for name in columns if name != response], response)
+    training = subjects.take(trained)
+    return Columns(
+        {party: {name: training[name] for name in names} for party, names in dealt.items()},
+        held_out=subjects.take(apart) if len(apart) else None,
+        held_out_public=public,
+        public=public,
+        origin=origin,
+        order=list(columns),
+    )
+
+
+def require_same(subjects: Mapping[str, Sequence[str]]) -> None:
+    """Refuse curves of different people; the message names one that is missing."""
+    (first, known), *others = subjects.items()
+    for name, found in others:
+        missing = [*(set(known) - set(found)), *(set(found) - set(known))]
+        if missing:
+            who = min(missing)
+            there, absent = (first, name) if who in known else (name, first)
+            raise InvalidValue(
+                f"subject {who} is in {there} and not in {absent}: all files must hold the same",
+                rule=f"subjects of {there} and {absent} are not allowed: all files must hold the same",
+            )
+
+
+def _require_share(share: float) -> None:
+    require(0 <= share < 1, "held_out", share, "at least 0 and below 1")
+
+
+SOURCES: Mapping[str, type[SimulatedCurves] | type[CurveFiles]] = {
+    SimulatedCurves.kind: SimulatedCurves,
+    CurveFiles.kind: CurveFiles,
+}

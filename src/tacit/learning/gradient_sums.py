@@ -1,0 +1,237 @@
+"""Lengths and sums of gradients that are outer products, compiled: they are not written out.
+
+The length of one record's gradient, or of one unit's, depends to the bit on its own numbers alone; sums of
+them are rounded by a bound that `tacit.privacy.mechanisms.base` states.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.privacy.mechanisms.row_sums import add_exactly
+from tacit.runtime.jit import compiled, compiled_sums
+
+Array = NDArray[np.float64]
+Marks = NDArray[np.bool_]
+Integers = NDArray[np.int64]
+
+# What rounding may hide of a sum whose parts cancel, as a share of the parts; generous.
+HIDDEN = 1e-7
+# Records whose products are added up by BLAS at a time; a sum over one of these is rounded so many times.
+ADDED = 256
+
+
+@compiled_sums
+def _dot(one: Array, other: Array) -> float:
+    """The inner product of two rows, in an order that their length alone decides."""
+    total = 0.0
+    for place in range(len(one)):
+        total += one[place] * other[place]
+    return total
+
+
+@compiled
+def squares(entered: Array, back: Array, bias: bool, most: float, found: Array, unsure: Marks) -> None:
+    """Add the squared lengths of single records' gradients in a layer to `found` (sites, records).
+
+    Records for which one of the two factors is not below `most` are marked in `unsure`.
+    """
+    for site in range(len(found)):
+        for record in range(found.shape[1]):
+            first = _dot(entered[site, record], entered[site, record])
+            second = _dot(back[site, record], back[site, record])
+            if bias:
+                first += 1.0
+            # Written so that what is no number is marked.
+            if not (first < most and second < most):
+                unsure[site, record] = True
+            found[site, record] += first * second
+
+
+@compiled
+def group_squares(entered: Array, back: Array, bias: bool, most: float, found: Array, unsure: Marks) -> None:
+    """Add the squared lengths of sums over members to `found` (sites, units): their Gram matrices multiply.
+
+    Members that nearly cancel leave little but rounding. A small part of what they would add up to otherwise
+    is added to the length, so that it is never too small. A member of zeros changes nothing, to the bit, and
+    one by itself cancels nothing: otherwise one record would move groups that it is not in.
+
+    Args:
+        entered: What went in (sites, units x members, inputs).
+        back: The gradient in what was made of it (sites, units x members, outputs).
+        bias: Whether there are biases.
+        most: Units with a member one of whose factors is not below this are marked.
+        found: Squared lengths so far.
+        unsure: Marks (sites, units).
+    """
+    sites, units = found.shape
+    members = entered.shape[1] // max(units, 1)
+    for site in range(sites):
+        for unit in range(units):
+            ins = entered[site, unit * members : (unit + 1) * members]
+            backs = back[site, unit * members : (unit + 1) * members]
+            total, summed, largest = 0.0, 0.0, 0.0
+            for one in range(members):
+                first, second = _dot(ins[one], ins[one]), _dot(backs[one], backs[one])
+                if bias:
+                    first += 1.0
+                if not (first < most and second < most):
+                    unsure[site, unit] = True
+                size = math.sqrt(first * second)
+                summed += size
+                largest = max(largest, size)
+                total += first * second
+                for other in range(one):
+                    alike = _dot(ins[one], ins[other])
+                    if bias:
+                        alike += 1.0
+                    total += 2.0 * alike * _dot(backs[one], backs[other])
+            hidden = HIDDEN * (summed - largest)
+            found[site, unit] += max(total, 0.0) + hidden * hidden
+
+
+@compiled
+def group_sums(entered: Array, back: Array, bias: bool, farthest: float, found: Array) -> None:
+    """Add the L1 lengths of sums over members to `found` (sites, units).
+
+    Those of an outer product multiply; sums of several need writing out, unit by unit.
+
+    Args:
+        entered: What went in (sites, units x members, inputs).
+        back: The gradient in what was made of it (sites, units x members, outputs).
+        bias: Whether there are biases.
+        farthest: What went in is broken if its length is beyond this.
+        found: Lengths so far.
+    """
+    sites, units = found.shape
+    members = entered.shape[1] // max(units, 1)
+    written = np.empty((back.shape[2], entered.shape[2] + 1))
+    for site in range(sites):
+        for unit in range(units):
+            first = unit * members
+            ins, backs = entered[site, first : first + members], back[site, first : first + members]
+            summed, largest = 0.0, 0.0
+            for one in range(members):
+                size = _sizes(ins[one]) + (1.0 if bias else 0.0)
+                size = (math.inf if size > farthest else size) * _sizes(backs[one])
+                summed += size
+                largest = max(largest, size)
+            # One by itself, as in units of single records, cancels nothing. What is no number is not equal.
+            if summed == largest:
+                found[site, unit] += summed
+            else:
+                _write(ins, backs, bias, 1.0, written)
+                found[site, unit] += _sizes(written.reshape(-1)) + HIDDEN * (summed - largest)
+
+
+@compiled_sums
+def _sizes(row: Array) -> float:
+    """The sum of absolute values of a row, in an order that its length alone decides."""
+    total = 0.0
+    for place in range(len(row)):
+        total += abs(row[place])
+    return total
+
+
+@compiled
+def _write(entered: Array, back: Array, bias: bool, factor: float, written: Array) -> None:
+    """Write out the gradient of one unit, member after member: weights, then biases as last column.
+
+    Args:
+        entered: What went into the layer (members, inputs).
+        back: What came back to it (members, outputs).
+        bias: Whether there are biases.
+        factor: What everything is multiplied by.
+        written: Where the result goes (outputs, inputs + 1).
+    """
+    wide = entered.shape[1]
+    written[:] = 0.0
+    for member in range(len(entered)):
+        for output in range(back.shape[1]):
+            signal, row, entering = back[member, output] * factor, written[output], entered[member]
+            for place in range(wide):
+                row[place] += signal * entering[place]
+            if bias:
+                row[wide] += signal
+
+
+@compiled
+def add_up(
+    entered: Array, back: Array, factors: Array, counts: Integers, start: int, bias: bool, sums: Array
+) -> None:
+    """Write the sums over records of a layer's gradients, each times its factor (sites, records), to `sums`.
+
+    A site's sum is formed of its own records alone, whoever works beside it: `ADDED` at a time by BLAS, these
+    parts with compensation.
+
+    Args:
+        entered: What went in (sites, records, inputs).
+        back: The gradient in what was made of it (sites, records, outputs).
+        factors: One for each record.
+        counts: How many records each site has; those behind are zeros.
+        start: Where the numbers of this layer begin.
+        bias: Whether biases come behind its weights.
+        sums: Where the result goes (sites, coordinates).
+    """
+    sites, records, inputs = entered.shape
+    outputs = back.shape[2]
+    middle = start + outputs * inputs
+    end = middle + (outputs if bias else 0)
+    scaled, part = np.empty(outputs * min(records, ADDED)), np.empty(outputs * (inputs + 1))
+    lost = np.empty(outputs * (inputs + 1))
+    for site in range(sites):
+        own = sums[site, start:end]
+        own[:] = 0.0
+        lost[:] = 0.0
+        for first in range(0, counts[site], ADDED):
+            last = min(first + ADDED, counts[site])
+            rows = scaled[: outputs * (last - first)].reshape(outputs, last - first)
+            for output in range(outputs):
+                row, total = rows[output], 0.0
+                for record in range(first, last):
+                    row[record - first] = back[site, record, output] * factors[site, record]
+                    total += row[record - first]
+                part[outputs * inputs + output] = total
+            if inputs:
+                product = part[: outputs * inputs].reshape(outputs, inputs)
+                np.dot(rows, entered[site, first:last], product)
+            if counts[site] <= ADDED:
+                own[:] = part[: len(own)]
+            else:
+                add_exactly(part[: len(own)], 1.0, own, lost)
+        for place in range(len(own)):
+            own[place] += lost[place]
+
+
+@compiled
+def add_groups(entered: Array, back: Array, factors: Array, start: int, bias: bool, sums: Array) -> None:
+    """Write the sums over units of a layer's gradients, each times its factor (sites, units), to `sums`.
+
+    The gradient of a unit is written out by itself, so that its bits are its own however its members cancel,
+    and added with compensation. A unit of factor 0 is passed over.
+
+    Args:
+        entered: What went in (sites, units x members, inputs).
+        back: The gradient in what was made of it (sites, units x members, outputs).
+        factors: One for each unit.
+        start: Where the numbers of this layer begin.
+        bias: Whether biases come behind its weights.
+        sums: Where the result goes (sites, coordinates).
+    """
+    sites, units = factors.shape
+    members, inputs, outputs = entered.shape[1] // max(units, 1), entered.shape[2], back.shape[2]
+    middle = start + outputs * inputs
+    written, lost = np.empty((outputs, inputs + 1)), np.empty((outputs, inputs + 1))
+    for site in range(sites):
+        total = np.zeros((outputs, inputs + 1))
+        lost[:] = 0.0
+        for unit in range(units):
+            if factors[site, unit] != 0.0:
+                first, last = unit * members, (unit + 1) * members
+                _write(entered[site, first:last], back[site, first:last], bias, factors[site, unit], written)
+                add_exactly(written.reshape(-1), 1.0, total.reshape(-1), lost.reshape(-1))
+        total += lost
+        sums[site, start:middle] = total[:, :inputs].copy().reshape(-1)
+        if bias:
+            sums[site, middle : middle + outputs] = total[:, inputs]

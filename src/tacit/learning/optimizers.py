@@ -1,0 +1,218 @@
+"""Local work: the steps that the sites of a cohort take together, each on its own records."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, reduce
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.learning import batches, kernels
+from tacit.learning.batches import Batch
+from tacit.privacy.mechanisms.base import Contributions, Mechanism, Norm
+from tacit.runtime.keys import Key
+from tacit.runtime.threads import one_thread
+from tacit.sites.federation import Cohort
+from tacit.sites.table import Table
+
+Array = NDArray[np.float64]
+Optimizer = Literal["sgd", "momentum", "adam"]
+
+# How many numbers, and how many units, of one step are in memory at a time; larger batches come in pieces.
+# Where they are cut depends on the program alone, so that a site's sums are the same beside any other.
+LARGEST_STEP, LARGEST_PIECE = 32_000_000, 8192
+
+
+class Program(Protocol):
+    """A network and its loss, for many sites at once."""
+
+    @property
+    def size(self) -> int:
+        """How many coordinates the flat vector has."""
+        ...
+
+    @property
+    def numbers_per_record(self) -> int:
+        """How many numbers one record needs in memory during a step."""
+        ...
+
+    @property
+    def working_numbers(self) -> int:
+        """How many numbers make a good bucket of sites."""
+        ...
+
+    def contributions(self, weights: Array, batch: Batch, store: Table) -> Contributions:
+        """The gradients of every unit of a batch, one row of weights (sites, coordinates) for each site."""
+        ...
+
+    def outputs(self, weights: Array, features: Array) -> Array:
+        """What the network says (sites, records, outputs) of features (sites, records, columns)."""
+        ...
+
+
+class Work(Protocol):
+    """How a site works on its records in a round; see `tacit.learning.supervised.LocalWork`."""
+
+    @property
+    def steps(self) -> int: ...  # noqa: D102
+    @property
+    def sample(self) -> float: ...  # noqa: D102
+    @property
+    def epochs(self) -> int | None: ...  # noqa: D102
+    @property
+    def batch(self) -> int | None: ...  # noqa: D102
+    @property
+    def risk_groups(self) -> int | None: ...  # noqa: D102
+    @property
+    def separable(self) -> bool: ...  # noqa: D102
+    @property
+    def lr(self) -> float: ...  # noqa: D102
+    @property
+    def optimizer(self) -> Optimizer: ...  # noqa: D102
+    @property
+    def proximal(self) -> float: ...  # noqa: D102
+    @property
+    def decay(self) -> float: ...  # noqa: D102
+
+
+def descend(
+    work: Work, program: Program, start: Array, cohort: Cohort, mechanism: Mechanism, keys: Sequence[Key]
+) -> Array:
+    """How far each site moves from where it starts (sites, coordinates), after its local work.
+
+    Sites of similar size work together, in buckets that fit the cache.
+    """
+    moved = np.empty_like(start)
+    for positions in cohort.buckets(_most(work, program, cohort)):
+        part = cohort.part(positions)
+        own = [keys[int(position)] for position in positions]
+        # Training that diverges is told by its state, not by a warning, which would tell of single records.
+        with np.errstate(all="ignore"), one_thread():
+            moved[positions] = _walk(work, program, start[positions], part, mechanism, own)
+    return moved
+
+
+def _walk(
+    work: Work, program: Program, start: Array, cohort: Cohort, mechanism: Mechanism, keys: Sequence[Key]
+) -> Array:
+    weights = start.copy()
+    optimizer = OPTIMIZERS[work.optimizer](start.shape, work.lr)
+    expected = _expected(work, cohort)
+    noise = [key / "noise" for key in keys]
+    for step, batch in enumerate(_batches(work, cohort, keys)):
+        # Sites that are done with their shuffled batches wait; they are the last ones.
+        here = len(batch.rows)
+        contributions = Pieces.of(program, weights[:here], batch, cohort.store)
+        sums = mechanism.noisy_sums(contributions, noise[:here], step)
+        sums /= (batch.counts if expected is None else expected[:here])[:, None]
+        if work.proximal:
+            sums += work.proximal * (weights[:here] - start[:here])
+        if work.decay:
+            sums += work.decay * weights[:here]
+        optimizer.step(weights[:here], sums)
+    weights -= start
+    return weights
+
+
+def _batches(work: Work, cohort: Cohort, keys: Sequence[Key]) -> Iterator[Batch]:
+    coupled = not work.separable
+    if work.epochs is not None:
+        return batches.shuffled(cohort, work.epochs, work.batch or 32, keys, coupled=coupled)
+    if work.risk_groups is not None:
+        return batches.grouped(cohort, work.steps, work.sample, work.risk_groups, keys)
+    return batches.poisson(cohort, work.steps, work.sample, keys, coupled=coupled)
+
+
+def _expected(work: Work, cohort: Cohort) -> Array | None:
+    """What sums are divided by: a public number, the same at all sites, wherever there is one."""
+    if work.epochs is not None:
+        return None
+    if work.risk_groups is not None:
+        return np.full(len(cohort), work.sample * work.risk_groups)
+    if not work.separable:
+        return np.ones(len(cohort))
+    if work.batch is not None:
+        return np.full(len(cohort), float(work.batch))
+    if cohort.typical is not None:
+        return np.full(len(cohort), work.sample * cohort.typical)
+    return work.sample * cohort.sizes.astype(np.float64)
+
+
+def _most(work: Work, program: Program, cohort: Cohort) -> int:
+    largest = int(cohort.sizes.max())
+    records = min(work.batch or 32, largest) if work.epochs is not None else work.sample * largest
+    needed = 3 * program.size + records * program.numbers_per_record
+    return max(int(program.working_numbers / needed), 1)
+
+
+class Pieces:
+    """The contributions of a batch that is too large for memory, piece by piece, as often as needed."""
+
+    def __init__(self, pieces: Sequence[Callable[[], Contributions]], units: int) -> None:
+        self._pieces, self._units = pieces, units
+
+    @staticmethod
+    def of(program: Program, weights: Array, batch: Batch, store: Table) -> Contributions:
+        """The contributions of a batch, in as many pieces as it takes."""
+        units = batch.rows.shape[1]
+        size = max(min(LARGEST_STEP // program.numbers_per_record, LARGEST_PIECE), 1)
+        if units <= size:
+            return program.contributions(weights, batch, store)
+        cuts = [batch.units(slice(start, start + size)) for start in range(0, units, size)]
+        return Pieces([partial(program.contributions, weights, cut, store) for cut in cuts], size)
+
+    def lengths(self, norm: Norm) -> Array:
+        """The length of each contribution."""
+        return np.concatenate([piece().lengths(norm) for piece in self._pieces], axis=1)
+
+    def total(self, factors: Array | None) -> Array:
+        """The sums over all pieces."""
+        shares = (
+            None if factors is None else factors[:, start * self._units : (start + 1) * self._units]
+            for start in range(len(self._pieces))
+        )
+        totals = (piece().total(share) for piece, share in zip(self._pieces, shares, strict=True))
+        return reduce(np.add, totals)
+
+
+class Descent:
+    """Plain gradient descent; others keep a memory of the sites (sites, coordinates) for one round."""
+
+    def __init__(self, shape: tuple[int, ...], lr: float) -> None:
+        self.lr = lr
+
+    def step(self, weights: Array, gradient: Array) -> None:
+        """Move `weights` against `gradient`, which is used up: the first sites, if others are done."""
+        gradient *= self.lr
+        weights -= gradient
+
+
+class Momentum(Descent):
+    """Descent along a running sum of gradients."""
+
+    def __init__(self, shape: tuple[int, ...], lr: float) -> None:
+        super().__init__(shape, lr)
+        self.velocity = np.zeros(shape)
+
+    def step(self, weights: Array, gradient: Array) -> None:
+        """Add the gradient to what is left of the earlier ones, and move."""
+        velocity = self.velocity[: len(gradient)]
+        velocity *= 0.9
+        velocity += gradient
+        super().step(weights, velocity.copy())
+
+
+class Adam(Descent):
+    """Descent with a pace for every coordinate (Kingma and Ba 2015)."""
+
+    def __init__(self, shape: tuple[int, ...], lr: float) -> None:
+        super().__init__(shape, lr)
+        self.mean, self.square, self.taken = np.zeros(shape), np.zeros(shape), 0
+
+    def step(self, weights: Array, gradient: Array) -> None:
+        """Update both moments, correct their start at zero, and move."""
+        here, self.taken = len(gradient), self.taken + 1
+        kernels.adam(weights, gradient, self.mean[:here], self.square[:here], self.lr, self.taken)
+
+
+OPTIMIZERS: dict[Optimizer, type[Descent]] = {"sgd": Descent, "momentum": Momentum, "adam": Adam}

@@ -1,0 +1,229 @@
+"""What happened in a run, as plain data: nothing here is private, all of it can be published."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, cast, get_type_hints
+
+import msgspec
+
+from tacit.runtime.canonical import Unwritable, canonical, plain
+
+Reason = Literal[
+    "schema", "not-finite", "too-long", "late", "replay", "duplicate", "equivocation", "unknown", "failed",
+    "refused", "absent",
+]  # fmt: skip
+Status = Literal["active", "watch", "quarantined", "probation"]
+# What a record says where there is something to say.
+ALSO = ("findings", "notes", "intervals", "sites", "left_out")
+# Why something of a plan is not done.
+OVERSPENT = (
+    "the budget does not bear it, since work that was cut off could not be repeated and was paid twice"
+)
+TROUBLED: dict[Status, str] = {"quarantined": "suspected", "probation": "on trial", "watch": "watched"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """An update that was not aggregated, and why.
+
+    Args:
+        site: Whose it was; empty where who took part is a secret.
+        reason: What was wrong, as a word that programs can count.
+        detail: What was wrong, for people.
+    """
+
+    site: str
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What a server thinks of a site after some rounds, from its updates alone.
+
+    Args:
+        status: Whether it takes part like any other, is watched, is left out, or is back on trial.
+        suspicion: How much has added up against it.
+        seen: In how many rounds it was looked at.
+        left: How many more rounds a trial lasts.
+    """
+
+    status: Status = "active"
+    suspicion: float = 0.0
+    seen: int = 0
+    left: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """A site whose status changed, and why."""
+
+    site: str
+    was: Status
+    now: Status
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One round.
+
+    Args:
+        number: Which one, from 1.
+        rounds: How many are planned.
+        sites: How many sites took part; None where the draw is a secret.
+        scores: How good the state is after the round, on held-out records; empty where there are none.
+        epsilon: What everything has cost so far; None in an open run.
+        budget: What it may cost, if that was said.
+        seconds: How long the round took; None where that would tell how many took part.
+        skipped: Why nothing was learnt in it, if nothing was.
+        faults: Updates that were not aggregated, and why.
+        shares: How much of each update is in the aggregate, where the rule says and everybody may know.
+        standings: What the server thinks of each site, where it keeps watch.
+        decisions: Whose standing changed, and why.
+        clusters: Which of several models each site belongs to, where there are several.
+        diary: What each site tells of its work beside its update, where everybody may know: lists of numbers
+            by their names.
+    """
+
+    number: int
+    rounds: int
+    sites: int | None
+    scores: dict[str, float]
+    epsilon: float | None
+    budget: float | None
+    seconds: float | None
+    skipped: str | None = None
+    faults: tuple[Fault, ...] = ()
+    shares: dict[str, float] = field(default_factory=dict[str, float])
+    standings: dict[str, Standing] = field(default_factory=dict[str, Standing])
+    decisions: tuple[Decision, ...] = ()
+    clusters: dict[str, int] = field(default_factory=dict[str, int])
+    diary: dict[str, dict[str, list[float]]] = field(default_factory=dict[str, dict[str, list[float]]])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A run from its first round to its last.
+
+    Args:
+        rounds: Every round, in order.
+        chosen: The round whose state is the model; 0 before the first.
+        stopped: Why the run ended before the last planned round, if it did.
+        scores: How good the model is.
+        baselines: How good models are that were trained by each site `alone` and on `pooled` records; empty
+            where nobody may know.
+        findings: What is good to know of the result.
+        notes: What to mind when reading all this.
+        intervals: How far scores would move with other held-out records, by whose they are (`federated`,
+            `alone`, `pooled`) and by their names.
+        sites: Everybody who could take part.
+        left_out: What was planned and not done, because the budget did not bear it any more.
+    """
+
+    rounds: tuple[Round, ...] = ()
+    chosen: int = 0
+    stopped: str | None = None
+    scores: dict[str, float] = field(default_factory=dict[str, float])
+    baselines: dict[str, dict[str, float]] = field(default_factory=dict[str, dict[str, float]])
+    findings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    intervals: dict[str, dict[str, tuple[float, float]]] = field(
+        default_factory=dict[str, dict[str, tuple[float, float]]]
+    )
+    sites: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    def trouble(self) -> list[str]:
+        """What went wrong with updates and sites on the way, in words; nothing where all went well."""
+        faults = Counter((fault.site, fault.reason) for entry in self.rounds for fault in entry.faults)
+        skipped = Counter(entry.skipped for entry in self.rounds if entry.skipped)
+        last = self.rounds[-1].standings if self.rounds else {}
+        now = {
+            word: [name for name in last if last[name].status == status] for status, word in TROUBLED.items()
+        }
+        found = [f"{_many(many, 'round')} skipped: {why}" for why, many in skipped.items()]
+        found += [
+            f"{site or 'sites'}: {_many(many, 'update')} left out ({reason})"
+            for (site, reason), many in faults.items()
+        ]
+        return found + [f"{word} at the end: {', '.join(names)}" for word, names in now.items() if names]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, without the rounds, which have a file of their own."""
+        fields = {name: getattr(self, name) for name in ("chosen", "stopped", "scores", "baselines")}
+        ends = {
+            model: {name: list(pair) for name, pair in own.items()} for model, own in self.intervals.items()
+        }
+        words = {"findings": list(self.findings), "notes": list(self.notes)}
+        told = {**words, "intervals": ends, "sites": list(self.sites), "left_out": list(self.left_out)}
+        return {
+            "rounds": len(self.rounds),
+            **fields,
+            **{name: told[name] for name in ALSO if told[name]},
+        }
+
+
+def described(part: Any) -> dict[str, Any]:  # noqa: ANN401
+    """The choice that an object stands for, as a table of an experiment file: its kind and its fields.
+
+    Fields that are not set, and such that no file can hold (a network, a function), are left out. Values are
+    as a file is read: sequences are lists, and a whole number given for a real one is that real number,
+    however deep it stands. So what is read from this table is described by this table again.
+    """
+    return _table(part)[0]
+
+
+def identity_of(part: Any) -> str | None:  # noqa: ANN401
+    """The canonical text of everything that a choice says; None where some of it cannot be written."""
+    table, whole = _table(part)
+    return canonical(table) if whole else None
+
+
+def _table(part: Any) -> tuple[dict[str, Any], bool]:  # noqa: ANN401
+    """The table of a choice, and whether everything that is set is in it."""
+    own = cast("type[object]", type(part))
+    ours = own.__module__.partition(".")[0] == "tacit"
+    kind = getattr(part, "kind", None) if ours else f"{own.__module__}:{own.__qualname__}"
+    found: dict[str, Any] = {} if kind is None else {"kind": kind}
+    whole = True
+    for entry in fields(part) if is_dataclass(part) else ():
+        value: Any = getattr(part, entry.name)
+        if is_dataclass(value) and not isinstance(value, type):
+            # A choice inside a choice is a table of its own, unless it says nothing.
+            value, complete = _table(value)
+            whole = whole and complete
+        elif value is not None:
+            try:
+                value = _as_read(plain(value), _hints(own).get(entry.name))
+            except Unwritable:
+                value, whole = None, False
+        found |= {} if value is None or value == {} else {entry.name: value}
+    return found, whole
+
+
+def _as_read(value: Any, kind: Any) -> Any:  # noqa: ANN401
+    """A plain value in the type that reading a file gives it."""
+    try:
+        return value if kind is None else plain(msgspec.convert(value, type=kind))
+    except (msgspec.ValidationError, Unwritable, TypeError):
+        # No file is read as such a type, or the constructor lets more pass than the type says.
+        return value
+
+
+@cache
+def _hints(own: type[object]) -> dict[str, Any]:
+    """The types of a class's fields; none where some cannot be named here."""
+    try:
+        return get_type_hints(own)
+    except (NameError, TypeError):
+        return {}
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -1,0 +1,293 @@
+"""Learning from records: any network and loss, a cohort of sites as one batched program.
+
+Multilayer perceptrons take the closed form, other modules `torch.func`; both give the same numbers. What a
+loss couples is one unit: a record where it is a sum over records, a group of records where it is not.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import (
+    InvalidValue,
+    Refused,
+    require,
+    require_count,
+    require_positive,
+    require_rate,
+    require_word,
+)
+from tacit.learning.record import described, identity_of
+from tacit.learning.task import Closing, Goal, Opening, Updates
+from tacit.privacy.contracts import Groups
+from tacit.privacy.mechanisms.base import Mechanism
+from tacit.privacy.provenance import Provenance
+from tacit.runtime.canonical import canonical
+from tacit.runtime.keys import Key
+from tacit.runtime.limits import LEAST_RATE, MOST_RECORDS, MOST_STEPS
+from tacit.sites.federation import Cohort, Federation
+from tacit.sites.table import Table
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tacit.learning.losses import LossName
+    from tacit.learning.optimizers import Program
+    from tacit.learning.torch_modules import LossFunction
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalWork:
+    """How a site works on its own records in a round.
+
+    Args:
+        steps: Local steps in a round.
+        sample: Probability with which each record, or risk group, joins a step; drawn in secret.
+        epochs: Instead of steps: passes over the records in shuffled batches, for runs whose price does not
+            count on single records.
+        batch: Records in a step: the size of a shuffled batch (32 if not said), or the public number that
+            sums of drawn records are divided by (if not said: what `sample` draws at a site of average size).
+        lr: Learning rate.
+        optimizer: `sgd`, `momentum` (0.9) or `adam`; each round starts afresh.
+        proximal: Pull towards the state of the round (FedProx).
+        decay: Pull of all weights towards 0.
+    """
+
+    steps: int = 10
+    sample: float = 0.1
+    epochs: int | None = None
+    batch: int | None = None
+    lr: float = 0.05
+    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
+    proximal: float = 0.0
+    decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_count("steps", self.steps, MOST_STEPS)
+        require_rate("sample", self.sample, LEAST_RATE)
+        for name, given, most in (("epochs", self.epochs, MOST_STEPS), ("batch", self.batch, MOST_RECORDS)):
+            if given is not None:
+                require_count(name, given, most)
+        require_positive("lr", self.lr)
+        require_word("optimizer", self.optimizer, ("sgd", "momentum", "adam"))
+        for name, given in (("proximal", self.proximal), ("decay", self.decay)):
+            require(0 <= given < math.inf, name, given, "finite and at least 0")
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether records are dealt out in shuffled batches instead of drawn independently."""
+        return self.epochs is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learner(LocalWork, ABC):
+    """A task that learns a network from records; a kind of network and loss makes it concrete."""
+
+    kind: ClassVar[str]
+
+    @property
+    def identity(self) -> str | None:
+        """The choices of the task, if its code is ours: what a user wrote may have changed."""
+        return identity_of(self) if self._ours else None
+
+    @property
+    def _ours(self) -> bool:
+        return type(self).__module__.partition(".")[0] == "tacit"
+
+    @property
+    def separable(self) -> bool:
+        """Whether the loss is a sum over records."""
+        return True
+
+    @property
+    def risk_groups(self) -> int | None:
+        """In how many groups a site forms its loss, if it does."""
+        return None
+
+    @property
+    def groups(self) -> Groups:
+        """Whether whole risk groups are drawn."""
+        return "none" if self.risk_groups is None else "groups"
+
+    @property
+    def opening(self) -> Opening | None:
+        """Nothing has to be asked before the first round."""
+        return None
+
+    @property
+    def closing(self) -> Closing | None:
+        """Nothing has to be asked after the last round."""
+        return None
+
+    @abstractmethod
+    def program(self, columns: int) -> "Program":
+        """The network and its loss for features of so many columns."""
+
+    @abstractmethod
+    def start(self, federation: Federation, key: Key) -> "Tensor":
+        """The state before the first round."""
+
+    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+        """Nothing depends on the federation."""
+        return self
+
+    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """How far each site moves the state by its local work (`tacit.learning.task.Task.train`)."""
+        import torch
+
+        from tacit.learning.optimizers import descend
+
+        program = self.program(cohort.store.features.shape[1])
+        starts = np.broadcast_to(state.numpy(), (len(cohort), program.size))
+        keys = [key / name for name in cohort.names]
+        moved = descend(self, program, starts, cohort, mechanism, keys)
+        return Updates(cohort.names, torch.from_numpy(moved))
+
+    def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
+        """The state moved by the step."""
+        return state + step
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Supervised(Learner):
+    """Your own network and loss.
+
+    Args:
+        module: Any module without running state; its weights are the start, and it is not touched.
+        loss: `squared`, `logistic` or `cross-entropy` for a target `y`; or your own, written with torch:
+            `loss(output, **targets)` of one record, or `loss(outputs, present, **targets)` of a group, where
+            `present` marks the members that are there; it must be finite for an empty group.
+        coupled: Whether the loss couples records; then it is formed in groups.
+        groups_per_site: For a coupled loss: the public number of risk groups at a site, drawn as wholes. If
+            not said, the records of a step are one group, and single records cannot be protected.
+        metrics: `metrics(outputs, **targets) -> dict` of scores on held-out records, from arrays of numpy.
+        maximize: The metric that counts; if not said, it is the loss, the smaller the better.
+    """
+
+    module: "nn.Module"
+    loss: "LossFunction | LossName"
+    coupled: bool = False
+    groups_per_site: int | None = None
+    metrics: Any = None
+    maximize: str | None = None
+    kind: ClassVar[str] = "supervised"
+
+    def __post_init__(self) -> None:
+        from tacit.learning.torch_modules import refuse_running_state
+
+        super().__post_init__()
+        if isinstance(self.loss, str):
+            require_word("loss", self.loss, ("squared", "logistic", "cross-entropy"))
+            require(not self.coupled, "loss", self.loss, "your own function if coupled = True")
+        refuse_running_state(self.module)
+        if self.groups_per_site is not None:
+            require_count("groups_per_site", self.groups_per_site, MOST_RECORDS)
+            require(self.coupled, "groups_per_site", self.groups_per_site, "left out unless coupled = True")
+
+    @property
+    def identity(self) -> str | None:
+        """The layers and the choices, where the network has a closed form and the loss a name."""
+        layers = cast("tuple[Any, ...] | None", getattr(self._program, "layers", None))
+        if layers is None or callable(self.loss) or not self._ours:
+            return None
+        # Weights are in the state, and scores are no part of the work.
+        return canonical([[asdict(layer) for layer in layers], described(self)])
+
+    @property
+    def separable(self) -> bool:
+        """Whether the loss is a sum over records."""
+        return not self.coupled
+
+    @property
+    def risk_groups(self) -> int | None:
+        """In how many groups a site forms its loss, if it does."""
+        return self.groups_per_site
+
+    @property
+    def goal(self) -> Goal:
+        """The metric to maximise, or the loss to minimise."""
+        return (self.maximize, "max") if self.maximize is not None else ("loss", "min")
+
+    def program(self, columns: int) -> "Program":
+        """The closed form where there is one, `torch.func` otherwise."""
+        return self._program
+
+    @cached_property
+    def _program(self) -> "Program":
+        from tacit.learning import losses, perceptron, torch_modules
+
+        by_torch = losses.by_torch(self.loss, coupled=self.coupled)
+        closed = by_torch if callable(self.loss) else losses.NAMED[self.loss]
+        return perceptron.recognised(self.module, closed) or torch_modules.Functional(self.module, by_torch)
+
+    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+        """This task, once network and loss have been tried on a record of zeros."""
+        from tacit.learning.batches import Batch
+
+        store = federation.store
+        zeros = {name: np.zeros((1, *values.shape[1:])) for name, values in store.targets.items()}
+        blank = Table(np.zeros((1, len(store.columns))), zeros, store.columns)
+        batch = Batch(np.zeros((1, 1, 1), dtype=np.int64), np.ones((1, 1, 1), dtype=np.bool_))
+        try:
+            weights = self.start(federation, Key(0)).numpy()[None]
+            _ = self._program.contributions(weights, batch, blank).lengths("l2")
+        except Refused:
+            raise
+        except Exception as error:
+            # Network and loss are the user's: whatever they raise is theirs to mend.
+            raise InvalidValue(
+                f"module and loss do not fit the data, {len(store.columns)} columns and targets "
+                f"{', '.join(store.targets)}: {error}"
+            ) from error
+        return self
+
+    def start(self, federation: Federation, key: Key) -> "Tensor":
+        """The weights that the module came with."""
+        from tacit.learning.vector import Layout
+
+        return Layout.of(self.module).flatten(dict(self.module.named_parameters()))
+
+    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
+        """The given metrics and the mean loss."""
+        outputs = self._program.outputs(state.numpy()[None], held_out.features[None])[0]
+        found = cast("dict[str, Any]", self.metrics(outputs, **held_out.targets)) if self.metrics else {}
+        scores = {str(name): float(value) for name, value in found.items()}
+        return {**scores, "loss": float(self.losses(state, held_out).mean())}
+
+    def model(self, state: "Tensor") -> "nn.Module":
+        """A copy of the module with the weights of this state."""
+        import copy
+
+        import torch
+
+        from tacit.learning.vector import Layout
+
+        layout, made = Layout.of(self.module), copy.deepcopy(self.module)
+        with torch.no_grad():
+            for name, values in layout.unflatten(state).items():
+                made.get_parameter(name).copy_(values)
+        return made
+
+    def losses(self, state: "Tensor", table: Table) -> NDArray[np.float64]:
+        """The loss of each record; of all together, as a single one, where the loss couples them."""
+        import torch
+
+        from tacit.learning.losses import by_torch
+        from tacit.learning.torch_chunks import Chunks
+
+        if len(table) == 0:
+            return np.empty(0)
+        outputs = self._program.outputs(state.numpy()[None], table.features[None])[0]
+        rows, unit = torch.from_numpy(outputs), by_torch(self.loss, coupled=self.coupled).unit
+        targets = {name: torch.from_numpy(values) for name, values in table.targets.items()}
+        everybody = torch.ones(len(rows), dtype=torch.bool)
+        if self.coupled:
+            return unit(rows, targets, everybody).reshape(1).numpy()
+        alone = {name: values.unsqueeze(1) for name, values in targets.items()}
+        each = Chunks(torch.func.vmap(unit), members=False)
+        return each((rows.unsqueeze(1), alone, everybody.unsqueeze(1))).numpy()

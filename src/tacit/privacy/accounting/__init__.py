@@ -1,0 +1,323 @@
+"""What releases cost together: the only place where an epsilon comes from.
+
+Unsampled Gaussians compose exactly in closed form; pure releases add up; everything else goes through privacy
+loss distributions. Every number is an upper bound, and the claim is the smallest of them. A bound that fails
+in any way (an exception, NaN, infinity, zero, a negative number) counts as infinite: an epsilon that is too
+small is the worst bug there is.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import require, require_count, require_positive, require_rate, require_word
+from tacit.privacy.accounting import gaussian, pld, pure, theorems
+from tacit.privacy.accounting.calibration import Price, meet
+from tacit.privacy.accounting.events import Counts, Kind, counted, reach, variance
+from tacit.privacy.accounting.release import (
+    COARSEST,
+    ROUNDED,
+    Law,
+    Relation,
+    Release,
+    Sampled,
+    by_subject,
+    clipped_release,
+    require_delta,
+)
+
+# The error of a grid is quadratic in it, so a grid is fine enough when the one before, four times as coarse,
+# differs by less than fifteen times this share.
+ACCURACY = 1e-3
+# Fourier transforms round, and tails are cut: what that may hide of delta, for each release and in all.
+ROUNDING, TRUNCATION = 2e-15, 1e-13
+# An epsilon that is proven to be below the first, or that may be above the second, needs no better proof.
+NEGLIGIBLE, ABSURD = 1e-6, 1e9
+# Grid points of one release; beyond them the grid stays coarse, which overstates.
+MOST_POINTS = 100_000
+
+
+def epsilon(releases: Iterable[Release], delta: float) -> float:
+    """The smallest epsilon we can prove for all of these releases together.
+
+    Costs add up (by composition) within a subject; over subjects, who are different people, the largest
+    counts.
+
+    Guarantee:
+        At least the true epsilon at `delta`; infinite where nothing can be proven.
+    """
+    require_delta(delta)
+    return max((epsilon_of(counted(group), delta) for group in by_subject(releases).values()), default=0.0)
+
+
+def calibrate(
+    epsilon: float,
+    delta: float,
+    steps: int = 1,
+    *,
+    rate: float = 1.0,
+    relation: Relation = "add-remove",
+    mechanism: Law = "gaussian",
+    sampled: Sampled = "unit",
+    beside: Sequence[Release] = (),
+) -> float:
+    """The least noise, as a multiple of the clip bound, with which `steps` releases cost at most `epsilon`.
+
+    Args:
+        epsilon: What all the releases together may cost.
+        delta: The probability with which that may fail; 0 only for Laplace.
+        steps: How many releases.
+        rate: Probability of the secret, independent draw by which each unit joins a step.
+        relation: Under `replace` one unit moves a sum by twice its bound.
+        mechanism: `gaussian` for L2 bounds, `laplace` for L1 bounds, `discrete` for L2 bounds of `COARSEST`
+            or more steps of a lattice.
+        sampled: What the draw selects: units, or fixed groups of them.
+        beside: What else is released about the same records, and paid from the same epsilon.
+
+    Guarantee:
+        `epsilon()` of the same releases with this noise, and of those beside, is at most the target.
+    """
+    require_word("mechanism", mechanism, ("gaussian", "laplace", "discrete"))
+    require_positive("epsilon", epsilon)
+    require(epsilon >= NEGLIGIBLE, "epsilon", epsilon, f"at least {NEGLIGIBLE:g}")
+    require_count("steps", steps)
+    require_rate("rate", rate)
+    require_delta(delta, mechanism)
+    if mechanism == "discrete":
+        require(rate == 1, "rate", rate, "1 with discrete noise: no draw is counted on")
+        # The Gaussian that it is a rounding of, and what rounding takes on the coarsest lattice allowed.
+        plain = calibrate(epsilon, delta, steps, relation=relation, sampled=sampled, beside=beside)
+        return math.hypot(plain, math.sqrt(ROUNDED) / COARSEST) * (1 + 1e-12)
+
+    def plan(multiplier: float) -> list[Release]:
+        one = clipped_release(
+            multiplier, count=steps, rate=rate, relation=relation, law=mechanism, sampled=sampled
+        )
+        return [one, *(replace(other, subject=one.subject) for other in beside)]
+
+    def price(multiplier: float) -> float:
+        return cost(plan(multiplier), delta)
+
+    # Under one relation, as they are priced together.
+    first, *others = by_subject(plan(1.0))["records"]
+    taken = cost(others, delta)
+    require(taken < epsilon, "epsilon", epsilon, f"above {taken:.4g}, which other releases cost already")
+    if mechanism == "laplace" and delta == 0:
+        # A little more, so that rounding in somebody's clip bound does not exceed the budget.
+        multiplier = (1 + 1e-9) * first.sensitivity / _unamplified((epsilon - taken) / steps, rate)
+    elif mechanism == "gaussian" and rate == 1 and not beside:
+        multiplier = first.sensitivity * math.sqrt(steps) * gaussian.multiplier_of(epsilon, delta)
+    else:
+        guess: Price = lambda z: _guess(counted(plan(z)), delta)  # noqa: E731
+        coarse: Price = lambda z: min(islice(_bounds(counted(plan(z)), delta), 3))  # noqa: E731
+        multiplier = meet([guess, coarse, price], epsilon)
+    while price(multiplier) > epsilon:
+        multiplier *= 1 + 1e-6
+    return multiplier
+
+
+def affordable(releases: Iterable[Release], epsilon: float, delta: float) -> bool:
+    """Whether the releases together cost at most `epsilon`; cheaper than asking what they cost."""
+    require_delta(delta)
+    return all(fits(counted(group), epsilon, delta) for group in by_subject(releases).values())
+
+
+def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None]:
+    """Epsilon of the costliest subject by each theorem that a user may know; None where one is silent.
+
+    These are comparisons. What we claim is `epsilon()`.
+    """
+    require_delta(delta)
+    # Sites that release alike cost alike: each kind of site is priced once, however many there are.
+    groups = list({_likeness(group): group for group in by_subject(releases).values()}.values())
+    bounds = {"rdp": _rdp, **theorems.THEOREMS}
+    return {
+        name: _largest([_reported(bound, group, delta) for group in groups]) for name, bound in bounds.items()
+    }
+
+
+def _likeness(releases: Iterable[Release]) -> tuple[tuple[Release, int], ...]:
+    """What a theorem can see of the releases of a subject: not whose they are, nor what for."""
+    counts = Counter[Release]()
+    for release in releases:
+        counts[replace(release, unit="record", subject="records", count=1, party="", purpose="")] += (
+            release.count
+        )
+    return tuple(sorted(counts.items(), key=repr))
+
+
+def deltas(releases: Iterable[Release], epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The delta that these releases of one subject keep together, at each epsilon.
+
+    Guarantee:
+        At least the truth; 1 where nothing can be proven.
+    """
+    counts = counted(releases)
+    if all(kind.law == "gaussian" and kind.rate == 1 for kind, _ in counts):
+        noise = sum(times / kind.multiplier**2 for kind, times in counts) ** -0.5
+        return np.array([gaussian.delta_of(noise, value) for value in epsilons])
+    guess = _valid(lambda: _guess(counts, 1e-5))
+    grid = max(_coarsest(counts, guess), _finest(counts, guess))
+    hidden = ROUNDING * sum(times for _, times in counts) + TRUNCATION
+    try:
+        found = pld.deltas(counts, epsilons, grid) + hidden
+    except Exception:
+        found = np.ones_like(epsilons)
+    # What is pure together keeps its epsilon for certain.
+    found = np.where(epsilons >= added(releases), 0.0, found)
+    return np.where(np.isfinite(found), np.clip(found, 0.0, 1.0), 1.0)
+
+
+def added(releases: Iterable[Release]) -> float:
+    """The epsilon of these releases of one subject at delta 0; infinite where one of them has none."""
+    return sum(times * kind.pure for kind, times in counted(releases)) * (1 + 1e-12)
+
+
+cost = epsilon  # `calibrate` has an argument of that name
+
+
+@lru_cache(maxsize=4096)
+def epsilon_of(counts: Counts, delta: float) -> float:
+    """The smallest epsilon that can be proven for releases of one subject, counted by kind."""
+    exact = _exact(counts, delta)
+    return min(_bounds(counts, delta)) if exact is None else exact
+
+
+def fits(counts: Counts, budget: float, delta: float) -> bool:
+    """Whether releases of one subject, counted by kind, cost at most a budget as one fixed plan."""
+    exact = _exact(counts, delta)
+    # Any bound that fits the budget settles it, so the cheap and coarse ones come first.
+    return any(bound <= budget for bound in (_bounds(counts, delta) if exact is None else [exact]))
+
+
+def _bounds(counts: Counts, delta: float) -> Iterator[float]:
+    """Valid bounds, from the cheapest to the tightest."""
+    cheap = [_valid(lambda: _without_draws(counts, delta)), _valid(lambda: _added(counts, delta))]
+    yield from cheap
+    hidden = ROUNDING * sum(times for _, times in counts) + TRUNCATION
+    if not NEGLIGIBLE < min(cheap) < ABSURD:
+        return
+    if delta >= 10 * hidden:
+        yield from _numeric(counts, delta - hidden, min(cheap))
+    elif delta > 0:
+        yield _valid(lambda: _rdp([_example(kind, times) for kind, times in counts], delta) or math.inf)
+
+
+def _valid(bound: Callable[[], float]) -> float:
+    try:
+        value = float(bound())
+    except Exception:
+        return math.inf
+    return value if value > 0 else math.inf
+
+
+def _exact(counts: Counts, delta: float) -> float | None:
+    """The closed form where it is the truth: unsampled Gaussians, or one kind of generic pure release."""
+    if all(kind.law == "gaussian" and kind.rate == 1 for kind, _ in counts):
+        return _valid(lambda: _without_draws(counts, delta))
+    (kind, times), *others = counts
+    if others or delta == 0 or not kind.generic:
+        return None
+    return _valid(lambda: pure.epsilon_of(kind.pure, times, delta))
+
+
+def _without_draws(counts: Counts, delta: float) -> float:
+    """Unsampled Gaussians are one Gaussian; pure releases add to it; draws only make it cheaper than that."""
+    precision = sum(times / kind.multiplier**2 for kind, times in counts if kind.law == "gaussian")
+    pure = sum(times * kind.pure for kind, times in counts if kind.law != "gaussian")
+    if precision == 0:
+        return pure
+    return math.inf if delta == 0 else gaussian.epsilon_of(precision**-0.5, delta) + pure
+
+
+def _added(counts: Counts, delta: float) -> float:
+    """Basic composition over single, amplified releases: loose, but right where draws are very rare."""
+    singles = [_example(kind, times) for kind, times in counts]
+    return theorems.basic(singles, delta) or math.inf
+
+
+def _example(kind: Kind, times: int) -> Release:
+    return Release(
+        law=kind.law,
+        scale=kind.multiplier,
+        sensitivity=1.0,
+        bound=0.5,
+        rate=kind.rate,
+        relation="replace" if kind.two_sided else "add-remove",
+        count=times,
+    )
+
+
+def _numeric(counts: Counts, delta: float, ceiling: float) -> Iterator[float]:
+    """Bounds by privacy loss distributions on finer and finer grids, until they settle."""
+    guess = _valid(lambda: _guess(counts, delta))
+    many = sum(times for _, times in counts) > pld.MANY
+    grid, previous = max(_coarsest(counts, guess), _finest(counts, min(guess, ceiling))), math.inf
+    while True:
+        bound = _valid(partial(pld.epsilon, counts, delta, grid))
+        yield bound
+        finest = grid if many else _finest(counts, bound)
+        if grid <= finest or (bound < ceiling and previous - bound <= 15 * ACCURACY * bound):
+            return
+        previous, grid = bound, max(grid / 4, finest)
+
+
+def _coarsest(counts: Counts, guess: float) -> float:
+    """A small share of epsilon and of the spread of a single loss."""
+    return _power_of_four(min(16e-3 * guess, 0.6 * _spread(counts)))
+
+
+def _finest(counts: Counts, bound: float) -> float:
+    """The grid beyond which one release, or all up to a bound, would take many points and gain little."""
+    widest = max(max(reach(kind) for kind, _ in counts), bound / 4 if math.isfinite(bound) else 0.0)
+    # From epsilon 0.1 on, the library's own grid of 1e-4 is fine enough, unless single losses are smaller.
+    enough = _power_of_four(min(4.0**-6, 0.15 * _spread(counts))) if bound > 0.1 else 0.0
+    return max(4 * _power_of_four(widest / MOST_POINTS), enough)
+
+
+def _power_of_four(scale: float) -> float:
+    # Nearby questions then share their grid, and with it their distributions.
+    return 4.0 ** math.floor(math.log(scale, 4)) if 0 < scale < math.inf else 1.0
+
+
+def _guess(counts: Counts, delta: float) -> float:
+    """The central limit of the privacy loss: enough to choose a grid and to start a search, never a claim."""
+    whole = sum(times * variance(kind) for kind, times in counts)
+    # Draws that are too rare for a double leave no variance at all.
+    return gaussian.epsilon_of(whole**-0.5, delta) if whole > 0 else gaussian.SMALLEST
+
+
+def _spread(counts: Counts) -> float:
+    """How far a single loss varies, at least, among the kinds that matter."""
+    shares = [(times * variance(kind), variance(kind)) for kind, times in counts]
+    return min(math.sqrt(single) for share, single in shares if share >= 0.01 * sum(s for s, _ in shares))
+
+
+def _unamplified(epsilon: float, rate: float) -> float:
+    """The pure epsilon that a draw with probability `rate` turns into `epsilon`."""
+    return math.log1p(math.expm1(epsilon) / rate) if epsilon < 30 else epsilon - math.log(rate)
+
+
+def _rdp(releases: Sequence[Release], delta: float) -> float | None:
+    """Renyi privacy (Mironov 2017), by the library where draws are involved."""
+    if delta == 0 or any(release.two_sided for release in releases):
+        return None
+    if all(release.rate == 1 for release in releases):
+        return theorems.rdp_epsilon(sum(release.count * theorems.rho(release) for release in releases), delta)
+    return pld.rdp(releases, delta)
+
+
+def _reported(bound: theorems.Theorem, releases: Sequence[Release], delta: float) -> float | None:
+    value = _valid(lambda: bound(releases, delta) or math.inf)
+    return value if math.isfinite(value) else None
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) if known and len(known) == len(values) else None

@@ -1,0 +1,157 @@
+"""Privacy loss distributions: how much one answer can tell, for every answer, composed over many releases.
+
+The only door to the `dp-accounting` library. Distributions are pessimistic: an epsilon or a delta read off
+them is an upper bound, whatever the grid.
+"""
+
+import contextlib
+import logging
+import math
+from collections.abc import Generator, Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.privacy.accounting import theorems
+from tacit.privacy.accounting.composition import Loss, together
+from tacit.privacy.accounting.events import Counts, Kind
+from tacit.privacy.accounting.release import Release
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.pld_pmf import PLDPmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+Array = NDArray[np.float64]
+# In both directions between neighbours, or one where they are alike.
+Sides = tuple[Loss, ...]
+# So many releases are composed on one coarse grid: a finer one would only gather more rounding.
+MANY = 1_000_000
+# The logarithm of the tail of a single release that is given up, and counted as lost.
+CUT = -40
+
+
+def epsilon(counts: Counts, delta: float, grid: float) -> float:
+    """The epsilon of all these releases at `delta`, on a grid; at least the truth."""
+    with np.errstate(all="ignore"):
+        return max(side.epsilon(delta) for side in composed(counts, grid))
+
+
+def deltas(counts: Counts, epsilons: Array, grid: float) -> Array:
+    """The delta of all these releases at each epsilon, on a grid; at least the truth."""
+    with np.errstate(all="ignore"):
+        return np.max([side.deltas(epsilons) for side in composed(counts, grid)], axis=0)
+
+
+def composed(counts: Counts, grid: float) -> Sides:
+    """The privacy loss of all these releases together, in both directions."""
+    parts = [(single(kind, grid), times) for kind, times in _merged(counts)]
+    return tuple(
+        together([sides[direction % len(sides)].repeated(times) for sides, times in parts])
+        for direction in range(max(len(sides) for sides, _ in parts))
+    )
+
+
+def _merged(counts: Counts) -> Iterator[tuple[Kind, int]]:
+    """The same kinds, with all unsampled Gaussians as the one Gaussian that they are."""
+    plain = {kind: times for kind, times in counts if kind.law == "gaussian" and kind.rate == 1}
+    if plain:
+        precision = sum(times / kind.multiplier**2 for kind, times in plain.items())
+        yield Kind("gaussian", precision**-0.5, 1.0, False), 1
+    yield from ((kind, times) for kind, times in counts if kind not in plain)
+
+
+@lru_cache(maxsize=32)
+def single(kind: Kind, grid: float) -> Sides:
+    """The privacy loss of one release, in both directions, or once where they are alike."""
+    if kind.law == "gaussian" and kind.rate < 1 and not kind.two_sided:
+        return _loss(_drawn(kind, grid, "REMOVE")), _loss(_drawn(kind, grid, "ADD"))
+    whole = vars(_by_library(kind, grid))
+    return tuple(_loss(whole[name]) for name in ("_pmf_remove", "_pmf_add")[: 2 - whole["_symmetric"]])
+
+
+def _loss(distribution: "PLDPmf") -> Loss:
+    """What the library found, as we compose it."""
+    dense = vars(distribution.to_dense_pmf())
+    chances = np.asarray(dense["_probs"], dtype=np.float64)
+    return Loss(dense["_discretization"], dense["_lower_loss"], chances, dense["_infinity_mass"])
+
+
+def _by_library(kind: Kind, grid: float) -> "PrivacyLossDistribution":
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import common
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    if kind.law == "gaussian":
+        # The library's exchange takes the bound of one contribution, half of our sensitivity.
+        two_sided, one_sided = NeighboringRelation.REPLACE_ONE, NeighboringRelation.ADD_OR_REMOVE_ONE
+        return pld.from_gaussian_mechanism(
+            kind.multiplier,
+            sensitivity=0.5 if kind.two_sided else 1.0,
+            value_discretization_interval=grid,
+            log_mass_truncation_bound=CUT,
+            sampling_prob=kind.rate,
+            neighboring_relation=two_sided if kind.two_sided else one_sided,
+        )
+    if not kind.generic:
+        return pld.from_laplace_mechanism(
+            kind.multiplier, value_discretization_interval=grid, sampling_prob=kind.rate
+        )
+    parameters = common.DifferentialPrivacyParameters(kind.pure, 0.0)
+    return pld.from_privacy_parameters(parameters, value_discretization_interval=grid)
+
+
+def _drawn(kind: Kind, grid: float, side: Literal["REMOVE", "ADD"]) -> "PLDPmf":
+    """What the library builds for a drawn Gaussian, without its loop over the points of the grid."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld import privacy_loss_mechanism as library
+
+    pair = library.GaussianPrivacyLoss(
+        kind.multiplier,
+        sampling_prob=kind.rate,
+        adjacency_type=library.AdjacencyType[side],
+        log_mass_truncation_bound=CUT,
+    )
+    bounds = pair.connect_dots_bounds()
+    low = math.floor(cast(float, bounds.epsilon_lower) / grid)
+    high = math.ceil(cast(float, bounds.epsilon_upper) / grid)
+    epsilons = np.arange(low, high + 1) * grid
+    # A drawn loss of epsilon is an undrawn one of log(1 + (e^epsilon - 1) / q), at one place of the noise.
+    sign = 1 if side == "REMOVE" else -1
+    deltas = -np.expm1(epsilons) if side == "REMOVE" else np.zeros_like(epsilons)
+    possible = sign * epsilons > math.log1p(-kind.rate)
+    losses = sign * np.log1p(np.expm1(sign * epsilons[possible]) / kind.rate)
+    places = -sign * 0.5 - losses * kind.multiplier**2
+    deltas[possible] = pair.mu_upper_cdf(places) - np.exp(epsilons[possible] + pair.mu_lower_log_cdf(places))
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, low, high, np.clip(deltas, 0, 1))
+
+
+def rdp(releases: Sequence[Release], delta: float) -> float | None:
+    """The epsilon of Renyi privacy with draws; None where the library has none."""
+    from dp_accounting import dp_event
+    from dp_accounting.rdp import RdpAccountant
+
+    accountant = RdpAccountant()
+    with _silenced("absl"):
+        for release in releases:
+            if release.law == "gaussian":
+                event = dp_event.GaussianDpEvent(release.multiplier)
+            elif release.rate == 1:
+                event = dp_event.ZCDpEvent(theorems.rho(release))
+            else:
+                return None
+            drawn = dp_event.PoissonSampledDpEvent(release.rate, event) if release.rate < 1 else event
+            accountant.compose(drawn, release.count)
+        return float(accountant.get_epsilon(delta))
+
+
+@contextlib.contextmanager
+def _silenced(name: str) -> Generator[None]:
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,235 @@
+"""One thing that left a site, as the ledger remembers it.
+
+A release says how much noise it carried and how far one person or one site could have moved it. Those two
+numbers stay together with the relation under which they hold: a bare noise multiplier would let somebody
+compose numbers that mean different things. A release knows no data and can be published.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from tacit.errors import between, require, require_count, require_positive, require_rate, require_word
+from tacit.privacy.contracts import Unit as Unit
+
+Law = Literal["gaussian", "laplace", "selection", "discrete"]
+Relation = Literal["add-remove", "replace"]
+View = Literal["server", "sites", "public"]
+Sampled = Literal["unit", "group"]
+
+# Discrete noise of fewer or more steps has no price.
+FEWEST_STEPS, MOST_STEPS = 16.0, 2.0**60
+# How many steps a bound must have for noise that was calibrated without knowing the lattice.
+COARSEST = 2.0**16
+# The variance, in steps, of the rounding that makes a Gaussian discrete.
+ROUNDED = 16.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A noisy answer about private data, or `count` alike.
+
+    Args:
+        law: What kind of noise: `gaussian` (L2), `laplace` (L1), `selection` of one candidate (pure), or
+            `discrete`: Gaussian on the integers (L2), for sums taken in secret.
+        scale: Standard deviation (gaussian), or the b of Laplace; for a selection sensitivity / epsilon. That
+            of discrete noise is what all the shares counted on add up to; like its sensitivity, in steps of
+            the lattice.
+        sensitivity: How far one unit can move the answer under `relation`, in the norm of the law.
+        relation: Which neighbours: one unit more or less, or one unit exchanged for another.
+        rate: Probability of the secret, independent draw that decided who took part; 1 means no such draw.
+            Each release has a draw of its own: two answers about the same drawn batch are one release.
+        sampled: What that draw selects: the unit itself, or a fixed group that the unit belongs to.
+        bound: The longest contribution of one unit, or group, where a draw decides about an exchange: such a
+            release is priced for contributions around zero, which is what the undrawn contribute.
+        count: How many releases of this kind.
+        unit: What is protected.
+        subject: Whose cost this adds to: `sites`, `records` (at every party), or `records@oslo`.
+        view: Who sees it. What the public sees, sites see; what sites see, the server sees.
+        party: Who let it out.
+        purpose: What for, in words: `round 3`, `clip radius`.
+        rehearsal: Whether the noise can be recomputed from a seed, and so protects nobody.
+    """
+
+    law: Law = "gaussian"
+    scale: float
+    sensitivity: float
+    relation: Relation = "add-remove"
+    rate: float = 1.0
+    sampled: Sampled = "unit"
+    bound: float | None = None
+    count: int = 1
+    unit: Unit = "record"
+    subject: str = "records"
+    view: View = "server"
+    party: str = ""
+    purpose: str = ""
+    rehearsal: bool = False
+
+    def __post_init__(self) -> None:
+        for field, words in WORDS.items():
+            require_word(field, getattr(self, field), words)
+        for field in ("scale", "sensitivity"):
+            require_positive(field, getattr(self, field))
+        require_positive("scale / sensitivity", self.multiplier)
+        require_rate("rate", self.rate)
+        require_count("count", self.count)
+        require_subject(self.subject, self.unit)
+        centred = self.bound is not None and 0 < 2 * self.bound <= self.sensitivity * (1 + 1e-12)
+        if self.law == "discrete":
+            require(self.rate == 1, "rate", self.rate, "1 with discrete noise: no draw is counted on")
+            known = FEWEST_STEPS <= self.scale <= MOST_STEPS
+            require(known, "scale", self.scale, f"from {FEWEST_STEPS:g} to 2^60 steps of a lattice")
+        allowed = "at most half the sensitivity, where a draw decides about an exchange"
+        require(centred or not self.two_sided, "bound", self.bound, allowed)
+
+    @property
+    def multiplier(self) -> float:
+        """Noise in units of the sensitivity; its inverse is the epsilon of a pure law."""
+        return self.scale / self.sensitivity
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether the drawn contribution is exchanged rather than present or absent.
+
+        Only then do the two neighbours differ on both sides of what they share, each by half the sensitivity;
+        without sampling the two cases cost the same.
+        """
+        return self.rate < 1 and (self.relation == "replace" or self.sampled == "group")
+
+    def unrounded(self) -> "Release":
+        """The Gaussian release that a discrete one is a rounding of; any other as it is.
+
+        Guarantee:
+            At least as costly. Give whole numbers a Gaussian noise of variance scale^2 - 16, and round each
+            coordinate y to the whole number z with probability in proportion to exp(-(z - y)^2 / (2 * 16)):
+            the outcome has the discrete Gaussian law of `scale` (Peikert 2010, theorem 3.1), but for a factor
+            within 5 exp(-32 pi^2) < 2^-450 of 1 for each coordinate, because the probabilities add up to a
+            constant within 2.01 exp(-32 pi^2), wherever y is (Poisson's summation formula). Rounding reads
+            no data, so the discrete release costs no more than the Gaussian one.
+        """
+        if self.law != "discrete":
+            return self
+        return replace(self, law="gaussian", scale=math.sqrt(self.scale**2 - ROUNDED))
+
+    def under_replacement(self) -> "Release":
+        """The same release, priced for exchanging one unit: one leaves and another joins.
+
+        Guarantee:
+            Never cheaper than the truth. A unit may leave one drawn group and join another; the draw is then
+            no longer counted on.
+        """
+        if self.relation == "replace":
+            return self
+        rate = 1.0 if self.sampled == "group" else self.rate
+        # What is there or not there moves the answer by its own length: the sensitivity is that bound.
+        return replace(
+            self, relation="replace", sensitivity=2 * self.sensitivity, rate=rate, bound=self.sensitivity
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, in the order of the fields."""
+        # Numbers of numpy's count as plain ones, which is what they are written as.
+        return {
+            key: float(value) if isinstance(value, float) else value for key, value in asdict(self).items()
+        }
+
+
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "law": get_args(Law),
+    "relation": get_args(Relation),
+    "sampled": get_args(Sampled),
+    "unit": get_args(Unit),
+    "view": get_args(View),
+}
+
+
+def from_dict(fields: Mapping[str, Any]) -> Release:
+    """Read a release back from plain data; wrong types, unknown words and unknown fields are refused."""
+    unknown = sorted(set(fields) - set(Release.__dataclass_fields__))
+    require(not unknown, "release", unknown, "without fields that nobody knows")
+    return msgspec.convert(dict(fields), type=Release)
+
+
+def clipped_release(
+    multiplier: float, *, clip: float = 1.0, relation: Relation = "add-remove", **fields: Any
+) -> Release:
+    """A release of contributions clipped to `clip`, with noise of `multiplier` times that bound.
+
+    Sensitivity and clip are tied here: one unit more or less moves a sum by the bound, an exchange by twice
+    it; and one unit more or less exchanges the contribution of a group.
+    """
+    require_positive("noise multiplier", multiplier)
+    require_positive("clip", clip)
+    sides = 2 if relation == "replace" or fields.get("sampled") == "group" else 1
+    return Release(scale=multiplier * clip, sensitivity=sides * clip, bound=clip, relation=relation, **fields)
+
+
+def in_any_round(purpose: str) -> str:
+    """What a release is for, whichever round it is of; of a round itself there is nothing more to say."""
+    return re.sub(r"( of)? ?round \d+$", "", purpose)
+
+
+def by_subject(releases: Iterable[Release], also: Iterable[str] = ()) -> dict[str, list[Release]]:
+    """Everything that concerns each subject that was released about, and each in `also`, under one relation.
+
+    A release about a whole concerns its parts: what is let out about whole sites, or about `records` at every
+    party, is also let out about `records@oslo`. Releases of one subject are brought to one relation
+    (`one_relation`).
+    """
+    about: dict[str, list[Release]] = {}
+    for release in releases:
+        about.setdefault(release.subject, []).append(release)
+    return {
+        subject: one_relation(
+            [release for whole in wholes(subject) for release in about.get(whole, [])], subject
+        )
+        for subject in dict.fromkeys([*about, *also])
+    }
+
+
+def wholes(subject: str) -> list[str]:
+    """The subjects of releases that concern a subject: its own, and the wholes that it is a part of."""
+    kind, _, place = subject.partition("@")
+    return list(dict.fromkeys([subject, kind, "sites", f"sites@{place}"]))
+
+
+def one_relation(releases: list[Release], subject: str) -> list[Release]:
+    """Bring releases about one subject to one relation: as they are, or all to replacement.
+
+    Guarantee:
+        Bounds a change of one unit of the subject. A record that joins a site turns the clipped update of
+        that site into another one, up to twice the clip bound away: where the subject is records, releases
+        about whole sites are priced for exchanging the site, even if no other release concerns them.
+    """
+    mixed = is_mixed({(release.relation, release.unit) for release in releases}, subject)
+    return [release.under_replacement() for release in releases] if mixed else releases
+
+
+def is_mixed(relations: AbstractSet[tuple[str, str]], subject: str) -> bool:
+    """Tell if releases under these relations and units bound a change of one subject by replacement alone."""
+    about_sites = subject.partition("@")[0] == "sites"
+    return len(relations) > 1 or (not about_sites and any(unit == "site" for _, unit in relations))
+
+
+def require_subject(subject: object, unit: Unit) -> None:
+    """Refuse what does not name whose cost it is; two spellings of one subject would be two people."""
+    text = subject if isinstance(subject, str) else ""
+    kind, at, place = text.partition("@")
+    clean = text == text.strip() and kind != "" and bool(at) == bool(place) and "@" not in place
+    allowed = '"sites" or "sites@NAME"' if unit == "site" else 'a name such as "records@oslo"'
+    require(clean and (kind == "sites") == (unit == "site"), "subject", subject, allowed)
+
+
+def require_delta(delta: object, law: Law | None = None) -> None:
+    """Refuse what is not a probability below 1; Gaussian noise needs one above 0."""
+    require(delta == 0 or between(delta, 0, 1), "delta", delta, "at least 0 and below 1")
+    if law in ("gaussian", "discrete"):
+        require(
+            delta != 0, "delta", delta, 'above 0 with Gaussian noise; use mechanism "laplace" for delta 0'
+        )

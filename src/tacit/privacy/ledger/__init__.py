@@ -1,0 +1,1 @@
+"""The privacy ledger: an append-only, hash-chained store, its chain, and its view for people."""

@@ -1,0 +1,402 @@
+"""The book of the data: one lifetime ledger for all runs on the same people.
+
+A run has a ledger of its own; people bear what all runs on their records cost together. Their book lies
+beside the file that the records came from (`patients.csv.ledger`), and in the user's state directory, where
+it is found again when the file is renamed, saved anew or extended, or when the records came as arrays. A run
+charges the book for its whole plan before anything leaves, once, however often it is resumed.
+
+People who are in two different files cannot be known. Records at remote sites are in the ledgers of those
+sites, public records and rehearsals in none.
+"""
+
+import hashlib
+import os
+import secrets
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tacit.errors import BudgetExhausted, LedgerUnusable
+from tacit.privacy.accounting.release import Release, Unit, by_subject, from_dict, in_any_round
+from tacit.privacy.ledger.chain import EVERYONE, RECORDS, Budget
+from tacit.privacy.ledger.data_index import Entry, Found, Index
+from tacit.privacy.ledger.store import Ledger
+from tacit.privacy.ledger.total import AllRuns
+from tacit.runtime.fingerprints import People
+
+SUFFIX = ".ledger"
+SUBJECTS: dict[Unit, str] = {"record": RECORDS, "site": "sites"}
+NEAR = (
+    "some of these records are also in other data that were used under a promise: whoever is in both bears "
+    "both totals"
+)
+# Between the run and its plan, or what it paid beyond it.
+AFTER = ":"
+# What each ticket has paid for.
+Charges = dict[str, list[Release]]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """A charge that covers several runs: the run that has paid, and the plan that it has paid for.
+
+    `DataBook.charge_ahead` makes it; a run whose federation carries one looks for its charge in the book.
+    """
+
+    run: str
+    plan: tuple[Release, ...]
+
+
+def beside(file: Path) -> Path:
+    """The ledger beside a file of data."""
+    return file.with_name(file.name + SUFFIX)
+
+
+def envelope(releases: Iterable[Release], name: str = "") -> list[Release]:
+    """The releases that bound what a plan costs any one person, or any one site, whoever they are.
+
+    The book has one subject for all people of the data, because sites may be other ones in the next run, and
+    a person may be at another site in the next version of the file.
+
+    Args:
+        releases: A plan, about the subjects of its run.
+        name: What the run is called.
+
+    Guarantee:
+        For every subject of the plan and every kind of release, there are at least as many as concern that
+        subject: whatever a person's site is, the plan costs that person at most what the envelope costs. What
+        vertical parties release about the same people is added up.
+    """
+    rows, found = list(releases), list[Release]()
+    for unit, subject in SUBJECTS.items():
+        most: Counter[Release] = Counter()
+        for group in by_subject(row for row in rows if row.unit == unit).values():
+            own: Counter[Release] = Counter()
+            for row in group:
+                aim = in_any_round(row.purpose) or "rounds"
+                purpose = f"{name}: {aim}" if name else aim
+                own[replace(row, count=1, party="", subject=subject, purpose=purpose)] += row.count
+            # The larger count of each kind.
+            most |= own
+        found += [replace(row, count=times) for row, times in most.items()]
+    return found
+
+
+def charge_plan(ledger: Ledger, releases: Sequence[Release], digest: str) -> bool:
+    """Charge a whole plan at once, under the digest that tells it from any other."""
+    return ledger.charge(releases, ticket=digest, plan=digest)
+
+
+def owe_plan(ledger: Ledger, releases: Sequence[Release], digest: str) -> bool:
+    """Write down a whole plan that was charged elsewhere, whatever the budget says."""
+    return ledger.owe(releases, ticket=digest, plan=digest)
+
+
+class DataBook:
+    """The lifetime account of the people in one data set.
+
+    All ledgers that are known to be about these people are brought together before one of them is charged,
+    and all of them are charged: beside the files, and in the state directory.
+
+    Args:
+        people: Whose records they are.
+        index: Where data are recognised; that of this user unless another is given.
+    """
+
+    def __init__(self, people: People, index: Index | None = None) -> None:
+        self.people, self.index = people, index or Index()
+
+    def check(self, plan: Iterable[Release]) -> None:
+        """Raise `BudgetExhausted` if a plan would pass the lifetime budget; nothing is written."""
+        rows = envelope(plan)
+        with ExitStack() as stack:
+            for ledger in _open_readable(self._list_existing(self._find()), stack):
+                with _name_lifetime(ledger.path), ledger.copy() as tried:
+                    _bind_records(tried)
+                    tried.check(rows)
+
+    def charge(
+        self, plan: Iterable[Release], *, run: str, name: str = "", part: str = "plan", ticket: str = ""
+    ) -> bool:
+        """Pay for a plan before any of it leaves.
+
+        Args:
+            plan: What the run releases, about the subjects of the run.
+            run: What tells the run from any other; secret digests tell nothing about it.
+            name: What the run is called.
+            part: Which part of the run this is, where it pays more than once.
+            ticket: What tells this charge from others of the run; part and releases do if it is empty.
+
+        Returns:
+            Whether anything was charged: False if this very plan of this run was paid before.
+
+        Raises:
+            BudgetExhausted: The lifetime budget would be exceeded; nothing was charged.
+
+        Guarantee:
+            When this returns, every book of these people is charged, on disk; when it raises
+            `BudgetExhausted`, none is. After a crash in between, the same charge brings all of them together
+            again, so no book stays behind what left.
+        """
+        rows = envelope(plan, name)
+        if not rows:
+            return False
+        content = ticket or repr((part, rows))
+        ticket = f"{run}{AFTER}{hashlib.sha256(content.encode()).hexdigest()[:32]}"
+        with self._open() as (ledgers, entries):
+            unpaid = [ledger for ledger in ledgers if ticket not in _read_charges(ledger)]
+            for ledger in unpaid:
+                with _name_lifetime(ledger.path):
+                    ledger.check(rows)
+            paid = [charge_plan(ledger, rows, ticket) for ledger in unpaid]
+            for entry in entries:
+                self.index.mark(entry, ticket)
+        return any(paid)
+
+    def charge_ahead(self, plan: Sequence[Release], *, run: str, name: str = "") -> "Receipt":
+        """Pay for a plan that several runs carry out, such as all candidates of a tuning."""
+        _ = self.charge(plan, run=run, name=name)
+        return Receipt(run, tuple(plan))
+
+    def accept(self, receipt: object) -> "Receipt | None":
+        """Return a receipt if a ledger of these people holds its charge; None for anything else."""
+        if not isinstance(receipt, Receipt):
+            return None
+        return receipt if self.knows(receipt.run) else None
+
+    def knows(self, run: str) -> bool:
+        """Whether a ledger of these people holds a charge of a run."""
+        with ExitStack() as stack:
+            return any(
+                ticket.partition(AFTER)[0] == run
+                for ledger in _open_readable(self._list_existing(self._find()), stack)
+                for ticket in _read_charges(ledger)
+            )
+
+    def allow(self, epsilon: float, delta: float) -> None:
+        """Set the lifetime budget of these people, which outranks that of every run."""
+        budget = Budget(epsilon, delta)
+        with self._open() as (ledgers, _):
+            for ledger in ledgers:
+                ledger.allow_lifetime(epsilon=budget.epsilon, delta=budget.delta)
+
+    def total(self, delta: float, unit: Unit) -> AllRuns:
+        """Price all runs on these people together."""
+        found = self._find()
+        notes = (NEAR,) if found.near else ()
+        with ExitStack() as stack:
+            ledgers = _open_readable(self._list_existing(found), stack)
+            if not ledgers:
+                return AllRuns(runs=0, epsilon=0.0, delta=delta, unit=unit, lifetime=None, notes=notes)
+            union = stack.enter_context(_unite(ledgers))
+            charged = _read_charges(union)
+            epsilon = union.spent(delta, subject=SUBJECTS[unit])
+            budgets = [ledger.budgets().get(EVERYONE) for ledger in ledgers]
+        limits = [budget for budget in budgets if budget is not None]
+        least = min(limits, key=lambda budget: budget.epsilon, default=None)
+        return AllRuns(
+            runs=len({ticket.partition(AFTER)[0] for ticket in charged}),
+            epsilon=epsilon,
+            delta=delta,
+            unit=unit,
+            lifetime=None if least is None else (least.epsilon, least.delta),
+            notes=(*notes, *_note_other_units(charged, unit)),
+        )
+
+    def ledgers(self) -> list[Path]:
+        """The ledgers of these people, those that hold most first, and that beside the file before others."""
+        with ExitStack() as stack:
+            found = _open_readable(self._list_existing(self._find()), stack)
+            found.sort(key=lambda ledger: -len(_read_charges(ledger)))
+            return [ledger.path for ledger in found if ledger.path is not None]
+
+    def unite(self) -> Ledger | None:
+        """Everything that any ledger of these people holds, in memory; None where there is none."""
+        with ExitStack() as stack:
+            ledgers = _open_readable(self._list_existing(self._find()), stack)
+            return _unite(ledgers) if ledgers else None
+
+    def _find(self) -> Found:
+        return self.index.find(self.people)
+
+    def _list_existing(self, found: Found) -> list[Path]:
+        """The ledgers of these people that are there.
+
+        Raises:
+            LedgerUnusable: The ledger of an entry is gone, and no other one holds its runs.
+        """
+        places = _list_beside(self.people.files)
+        for entry in found.same:
+            places += [entry.book, *_list_beside(entry.files)]
+        there = _drop_duplicates([place for place in places if place.exists()])
+        for entry in found.same:
+            if not entry.book.exists():
+                _require_copy(entry, there)
+        return there
+
+    @contextmanager
+    def _open(self) -> Generator[tuple[list[Ledger], tuple[Entry, ...]]]:
+        """All ledgers of these people, made where there is none, brought together; and their entries."""
+        with ExitStack() as stack:
+            kept = self._keep(stack)
+            places = self._list_existing(Found(kept, ()))
+            places += [place for place in (entry.book for entry in kept) if place not in places]
+            ledgers = list[Ledger]()
+            for place in _drop_duplicates(_list_beside(self.people.files)):
+                # A folder that cannot be written leaves the state directory.
+                with suppress(LedgerUnusable):
+                    if not place.exists():
+                        ledgers.append(stack.enter_context(Ledger(place)))
+            ledgers += [stack.enter_context(Ledger(place)) for place in places]
+            if not ledgers:
+                raise LedgerUnusable(
+                    f"the book of the data can be written neither beside the file nor in {self.index.root}: "
+                    "private records need one; make one of them writable, or set XDG_STATE_HOME"
+                )
+            bring_together(ledgers)
+            for entry in kept:
+                self.index.mark(entry)
+            yield ledgers, kept
+
+    def _keep(self, stack: ExitStack) -> tuple[Entry, ...]:
+        """The entries of these people in the index, which stays locked; none, if there can be no index."""
+        try:
+            stack.enter_context(self.index.locked())
+        except LedgerUnusable:
+            if not self.people.files:
+                raise
+            return ()
+        same = self._find().same
+        kept = self.index.keep(self.people, same[0] if same else None)
+        return (kept, *same[1:])
+
+
+def bring_together(ledgers: Sequence[Ledger]) -> None:
+    """Write into each ledger what only others have: books of the same people hold the same runs.
+
+    Guarantee:
+        Afterwards each holds at least what any of them held, so whichever is read states no less.
+    """
+    known = [_read_charges(ledger) for ledger in ledgers]
+    for ledger, own in zip(ledgers, known, strict=True):
+        _take_over(ledger, own, known)
+    _share_budgets(ledgers)
+
+
+def _share_budgets(ledgers: Sequence[Ledger]) -> None:
+    """Set the budgets of each ledger on those that have none for the same subject."""
+    for ledger in ledgers:
+        _bind_records(ledger)
+    budgets = [ledger.budgets() for ledger in ledgers]
+    for ledger, limits in zip(ledgers, budgets, strict=True):
+        for other in budgets:
+            for subject, budget in other.items():
+                if subject not in limits and subject not in ledger.budgets():
+                    ledger.allow(epsilon=budget.epsilon, delta=budget.delta, subject=subject)
+
+
+def _bind_records(ledger: Ledger) -> None:
+    """Set the budget of everybody for single records by name, where an older version has not.
+
+    Runs that protect whole sites are charged to `sites`: otherwise their records would have no lifetime.
+    """
+    budgets = ledger.budgets()
+    budget = budgets.get(EVERYONE)
+    if budget is not None and RECORDS not in budgets:
+        ledger.allow(epsilon=budget.epsilon, delta=budget.delta, subject=RECORDS)
+
+
+def _take_over(ledger: Ledger, own: Charges, known: Iterable[Charges]) -> None:
+    """Write into a ledger what others have been charged for, and it has not."""
+    for other in known:
+        for ticket, rows in other.items():
+            if ticket not in own:
+                own[ticket] = rows
+                _ = owe_plan(ledger, rows, ticket)
+
+
+def _unite(ledgers: Sequence[Ledger]) -> Ledger:
+    """Everything that any of these ledgers holds, in memory: another user may have charged one of them."""
+    known = [_read_charges(ledger) for ledger in ledgers]
+    fullest = max(range(len(known)), key=lambda place: len(known[place]))
+    union = ledgers[fullest].copy()
+    _take_over(union, known[fullest], known)
+    return union
+
+
+def _require_copy(entry: Entry, places: Iterable[Path]) -> None:
+    """Refuse to begin anew where the ledger of an entry is lost, and none of these has its last charge."""
+    ticket = entry.known.ticket
+    if ticket is None:
+        return
+    copies = places if ticket else [place for place in _list_beside(entry.files) if place.exists()]
+    with ExitStack() as stack:
+        for ledger in _open_readable(copies, stack):
+            if not ticket or ticket in _read_charges(ledger):
+                return
+    raise LedgerUnusable(
+        f"{entry.book} is lost, and with it runs that were charged to these people: put it back from a "
+        f"backup; if there is none, move {entry.place} away, and those runs are forgotten"
+    )
+
+
+def _open_readable(paths: Iterable[Path], stack: ExitStack) -> list[Ledger]:
+    """The ledgers that are there, to be looked at; one whose making was cut off holds nothing."""
+    found: list[Ledger] = []
+    for path in paths:
+        try:
+            found.append(stack.enter_context(Ledger(path, mode="read")))
+        except LedgerUnusable:
+            if not path.exists() or path.stat().st_size > 0:
+                raise
+    return found
+
+
+def new_run() -> str:
+    """Draw a name for a run that has no secret of its own."""
+    return secrets.token_hex(16)
+
+
+def _read_charges(ledger: Ledger) -> Charges:
+    """Read the charges of a ledger by their tickets."""
+    fields, found = Release.__dataclass_fields__, Charges()
+    for entry in ledger.entries():
+        if entry["kind"] == "release":
+            # What somebody has charged without a ticket is a run of its own.
+            ticket = entry["ticket"] or f"{entry['hash'][:32]}{AFTER}"
+            found.setdefault(ticket, []).append(from_dict({key: entry[key] for key in fields}))
+    return found
+
+
+def _note_other_units(charged: Charges, unit: Unit) -> Iterable[str]:
+    """Note the runs that promise nothing about the unit in question."""
+    if unit == "record":
+        # A promise about whole sites covers their records, and is in the total.
+        return
+    runs = {ticket.partition(AFTER)[0] for ticket, rows in charged.items() if rows[0].unit == "record"}
+    if runs:
+        yield f"{len(runs)} of these runs promised single records alone, and nothing about whole sites"
+
+
+def _list_beside(files: Iterable[Path]) -> list[Path]:
+    """The ledgers beside files, by the names as given and by where the files really are."""
+    return [beside(place) for file in files for place in (file, Path(os.path.realpath(file)))]
+
+
+def _drop_duplicates(places: Iterable[Path]) -> list[Path]:
+    """The same without those that are one file under two names."""
+    found: dict[str, Path] = {}
+    for place in places:
+        found.setdefault(os.path.realpath(place), place)
+    return list(found.values())
+
+
+@contextmanager
+def _name_lifetime(path: Path | None) -> Generator[None]:
+    """Say whose budget it is that does not suffice."""
+    try:
+        yield
+    except BudgetExhausted as error:
+        raise BudgetExhausted(f"all runs on these records together: {error} (the book {path})") from error

@@ -1,0 +1,316 @@
+"""Charges by the plan that they belong to: one fixed plan is composed, several are held against a filter.
+
+A plan is fixed before its first release: how much noise, which rates, how many of each. Plans on one ledger
+may have been chosen by the results of those before; `filters` has the proof of what is added up here.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from tacit.errors import require
+from tacit.privacy import accounting
+from tacit.privacy.accounting import filters
+from tacit.privacy.accounting.events import Counts, Kind, counted
+from tacit.privacy.accounting.release import Release, one_relation, wholes
+from tacit.privacy.ledger.tally import Commitment, Tally
+
+# The plan of rows that runs have written before rows had plans: such a ledger holds one run.
+FORMER_RUN = ""
+# What goes beyond a plan that was written down; with a # in front, as no plan of a user is called.
+BEYOND = " beyond"
+# Noise, and its sums, that were computed in two ways may differ in their last digits.
+ROUNDING = 1e-9
+# So many results are kept of what one plan can bear.
+KEPT = 16
+
+Basis = Literal["valid", "planned", "lifetime"]
+# What tells the price of a release, apart from its noise.
+Price = tuple[str, str, str, str, float, bool]
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """What decides the epsilon of a subject: its releases and, where plans were chosen in turn, the first.
+
+    Args:
+        counts: The releases.
+        first: The first plan; None where there is no other.
+        budget: The epsilon and the delta that it may cost, if there is a limit.
+    """
+
+    counts: Counts
+    first: Counts | None = None
+    budget: tuple[float, float] | None = None
+
+    def epsilon(self, delta: float) -> float:
+        """Epsilon at a delta: by composition for one plan, by the smallest filter for several.
+
+        Guarantee:
+            That of one plan holds if what it left out was not chosen by results. That of several is where a
+            budget would have to have been, fixed before the first (`filters.epsilon`).
+        """
+        if not self.counts:
+            return 0.0
+        if self.first is None:
+            return accounting.epsilon_of(self.counts, delta)
+        found = filters.epsilon(self.counts, self.first, delta)
+        if self.budget is None or self.budget[1] != delta:
+            return found
+        # What is found by halving is a little above the truth; what a budget bears is not above it.
+        bears = filters.admits(self.counts, self.first, *self.budget)
+        return min(found, self.budget[0]) if bears else found
+
+
+@dataclass(eq=False)
+class Whole:
+    """A plan that was written down before its first charge, and what of it has not been charged yet.
+
+    Gaussian releases without a draw are one Gaussian together, however its precision (the sum of 1 / noise^2)
+    is split among them, even by results of the same plan: what is left of them is a precision. Of everything
+    else a number of releases of each noise is left.
+    """
+
+    releases: list[Release]
+    begun: bool = False
+    room: dict[Price, dict[float, float]] = field(default_factory=dict[Price, dict[float, float]])
+
+    def __post_init__(self) -> None:
+        for release in self.releases:
+            left = self.room.setdefault(_price(release), {})
+            noise, each = _unit(release)
+            # A little more, once and for all, so that sums that were rounded otherwise still fit.
+            left[noise] = left.get(noise, 0.0) + each * release.count * (1 + ROUNDING)
+
+    def take(self, release: Release) -> Release | None:
+        """Take a release out of what is left; what is more than was planned comes back."""
+        left, excess = self.room.get(_price(release), {}), release.count
+        noise, each = _unit(release)
+        for known in left:
+            if math.isclose(known, noise, rel_tol=ROUNDING):
+                used = min(excess, max(math.floor(left[known] / each), 0))
+                left[known], excess = left[known] - used * each, excess - used
+        return replace(release, count=excess) if excess else None
+
+    def beyond(self, rows: Sequence[Release]) -> list[Release]:
+        """What of these releases is more than is left of the plan; nothing is taken."""
+        some = {_price(row): dict(self.room.get(_price(row), {})) for row in rows}
+        copy = Whole([], room=some)
+        return [excess for row in rows if (excess := copy.take(row)) is not None]
+
+
+def _price(release: Release) -> Price:
+    law = "gaussian" if release.law == "discrete" else release.law
+    return (release.subject, release.unit, release.relation, law, release.rate, release.two_sided)
+
+
+def _unit(release: Release) -> tuple[float, float]:
+    """The noise that a release is looked up by, and how much of what is left each one takes."""
+    multiplier = release.unrounded().multiplier
+    precision = 1 / multiplier / multiplier
+    undrawn = release.law in ("gaussian", "discrete") and release.rate == 1
+    return (0.0, precision) if undrawn and 0 < precision < math.inf else (multiplier, 1.0)
+
+
+@dataclass(eq=False)
+class Plans:
+    """Everything that was charged, by subject and by plan.
+
+    Args:
+        known: The plans that were written down, by name.
+        charged: How often each kind of release was charged about each subject.
+        commitments: What the plans that have begun come to, about each subject.
+        tallies: The same, summed up for each subject that was asked about.
+        bearable: What one plan was found to be able to bear: a budget, and how many releases of each kind.
+    """
+
+    known: dict[str, Whole] = field(default_factory=dict[str, Whole])
+    charged: dict[str, Counter[Release]] = field(default_factory=dict[str, Counter[Release]])
+    commitments: dict[str, list[Commitment]] = field(default_factory=dict[str, list[Commitment]])
+    tallies: dict[str, Tally] = field(default_factory=dict[str, Tally])
+    bearable: list[tuple[float, float, dict[Kind, int]]] = field(
+        default_factory=list[tuple[float, float, dict[Kind, int]]]
+    )
+    count: int = 0
+
+    def register(self, name: str, releases: Sequence[Release], *, former: bool = False) -> None:
+        """Take in a plan before its first charge.
+
+        Args:
+            name: Its name.
+            releases: All that it releases, at most.
+            former: Whether what a run charged before rows had plans is a part of it.
+        """
+        self.known[name] = Whole(list(releases))
+        if former:
+            self._adopt_former_run(name)
+
+    def _adopt_former_run(self, name: str) -> None:
+        """Begin a plan with what a run charged before rows had plans; other plans stay as they are."""
+        entries = [entry for rows in self.commitments.values() for entry in rows if entry.plan == FORMER_RUN]
+        for rows in self.commitments.values():
+            rows[:] = [entry for entry in rows if entry.plan != FORMER_RUN]
+        self.tallies = {}
+        for entry in sorted(entries, key=lambda entry: entry.number):
+            self._begin(entry.release, name, number=entry.number)
+
+    def add(self, release: Release, plan: str, *, owed: bool = False) -> None:
+        """Take in a charge; what is owed is never released, and so no more than its plan."""
+        alike = replace(release, count=1, party="", purpose="")
+        self.charged.setdefault(release.subject, Counter())[alike] += release.count
+        self._begin(release, plan, owed=owed)
+
+    def _begin(self, release: Release, plan: str, *, owed: bool = False, number: int | None = None) -> None:
+        for name, part in self._committing([release], plan):
+            self.count += 1
+            excess = name == BEYOND
+            # What goes beyond a plan was decided upon later: it is a plan of its own.
+            own = plan if owed or not excess else f"#{plan}{BEYOND} {self.count}"
+            place, plain = self.count if number is None else number, replace(part, party="", purpose="")
+            entry = Commitment(place, own, plain, late=owed and excess)
+            self.commitments.setdefault(part.subject, []).append(entry)
+        if plan in self.known:
+            self.known[plan].begun = True
+            self.known[plan].take(release)
+
+    def _committing(self, rows: Sequence[Release], plan: str) -> list[tuple[str, Release]]:
+        """What a charge commits to that nothing has committed to yet, by plan.
+
+        A plan that was written down commits to all of itself when it begins, and to nothing after that.
+        """
+        whole = self.known.get(plan)
+        if whole is None:
+            return [(plan, row) for row in rows]
+        planned = [] if whole.begun else [(plan, row) for row in whole.releases]
+        return [*planned, *((BEYOND, row) for row in whole.beyond(rows))]
+
+    def pricing(self, subject: str, basis: Basis = "valid") -> Pricing:
+        """What decides the price of what was charged about a subject.
+
+        Args:
+            subject: Whom it is about.
+            basis: `planned` takes all of it as one fixed plan, `lifetime` as plans that were chosen in turn;
+                `valid` is the first where there is one plan, and the second where there are several.
+        """
+        tally, counts = self._tally(subject), counted(self._charged(subject))
+        turns = basis == "lifetime" or (basis == "valid" and len(tally.plans) > 1)
+        return Pricing(counts, tally.first() if turns and tally.plans else None)
+
+    def names(self) -> set[str]:
+        """The plans that have begun."""
+        return {entry.plan for rows in self.commitments.values() for entry in rows}
+
+    def has_former_run(self) -> bool:
+        """Tell if a run charged something before rows had plans that no plan has taken in since."""
+        return FORMER_RUN in self.names()
+
+    def _charged(self, subject: str, rows: Sequence[Release] = ()) -> list[Release]:
+        about = [
+            replace(release, count=times)
+            for whole in wholes(subject)
+            for release, times in self.charged.get(whole, Counter[Release]()).items()
+        ]
+        return one_relation([*about, *rows], subject)
+
+    def _tally(self, subject: str) -> Tally:
+        tally = self.tallies.setdefault(subject, Tally(subject))
+        tally.follow(self.commitments)
+        return tally
+
+    def pending(self, rows: Sequence[Release], plan: str) -> "Pending":
+        """A charge that is not paid yet."""
+        return Pending(_by_subject((plan, row) for row in rows), _by_subject(self._committing(rows, plan)))
+
+    def concerned(self, charge: "Pending", also: Iterable[str] = ()) -> Iterator[str]:
+        """Each subject that a charge concerns, among those charged before and some more."""
+        for subject in dict.fromkeys([*charge.rows, *self.charged, *also]):
+            if any(whole in charge.rows for whole in wholes(subject)):
+                yield subject
+
+    def after(self, subject: str, charge: "Pending") -> Pricing:
+        """What would decide the price of a subject once a charge is paid, and its plan to the end."""
+        tally, more = self._tally(subject), _about(subject, charge.more)
+        first = _first(tally, more) if _several(tally, more) else None
+        if not more:
+            return Pricing(tally.counts(), first)
+        everything = [*tally.releases(), *(row for _, row in more)]
+        return Pricing(counted(one_relation(everything, subject)), first)
+
+    def bears(self, subject: str, charge: "Pending", epsilon: float, delta: float) -> bool:
+        """Whether a budget of a subject bears a charge.
+
+        Guarantee:
+            Charges of one plan are composed only where the budget bears the whole of that plan, which is what
+            the proof in `filters` asks for. A plan that no budget has borne as a whole (the budget was set
+            after it, or lowered) is held against the filter, charge by charge.
+        """
+        tally, more = self._tally(subject), _about(subject, charge.more)
+        own = [row for _, row in more]
+        if not _several(tally, more):
+            paid = counted(self._charged(subject, [row for _, row in _about(subject, charge.rows)]))
+            if self._fits(self.after(subject, charge).counts, epsilon, delta):
+                return self._fits(paid, epsilon, delta)
+            return filters.admits(paid, _first(tally, more), epsilon, delta)
+        if tally.began and not tally.changed_by(own):
+            return tally.bears(own, epsilon, delta)
+        found = self.after(subject, charge)
+        return filters.admits(found.counts, found.first or (), epsilon, delta)
+
+    def _fits(self, counts: Counts, epsilon: float, delta: float) -> bool:
+        # What costs no more than something known to be affordable is affordable: no need to compose again.
+        for *budget, most in self.bearable:
+            if budget == [epsilon, delta] and all(times <= most.get(kind, 0) for kind, times in counts):
+                return True
+        fits = not counts or accounting.fits(counts, epsilon, delta)
+        if fits:
+            self.bearable = [(epsilon, delta, dict(counts)), *self.bearable[: KEPT - 1]]
+        return fits
+
+
+# Releases about each subject, with their plans.
+Parts = dict[str, list[tuple[str, Release]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """A charge that is not paid yet: its rows, and what it commits to that nothing has before."""
+
+    rows: Parts
+    more: Parts
+
+
+def largest(prices: Iterable[Pricing], delta: float) -> float:
+    """Epsilon of whoever it costs most; alike prices are worked out once."""
+    return max((price.epsilon(delta) for price in dict.fromkeys(prices)), default=0.0)
+
+
+def require_plan(plan: object) -> None:
+    """Refuse what cannot be the name of a plan; names with a # are those of charges without one."""
+    clean = isinstance(plan, str) and plan == plan.strip() and 0 < len(plan) <= 256 and plan[0] != "#"
+    require(clean, "plan", plan, "a name of 1 to 256 characters, without spaces around it or a # in front")
+
+
+def _by_subject(parts: Iterable[tuple[str, Release]]) -> Parts:
+    found: Parts = {}
+    for plan, row in parts:
+        found.setdefault(row.subject, []).append((plan, row))
+    return found
+
+
+def _about(subject: str, parts: Parts) -> list[tuple[str, Release]]:
+    return [part for whole in wholes(subject) for part in parts.get(whole, ())]
+
+
+def _several(tally: Tally, more: Iterable[tuple[str, Release]]) -> bool:
+    """Whether there are several plans about a subject once more is committed to."""
+    return len({*tally.plans, *(plan for plan, _ in more)}) > 1
+
+
+def _first(tally: Tally, more: Sequence[tuple[str, Release]]) -> Counts:
+    """The first plan about a subject once more is committed to."""
+    if tally.began or not more:
+        return tally.first()
+    name = more[0][0]
+    return counted(one_relation([row for plan, row in more if plan == name], tally.subject))

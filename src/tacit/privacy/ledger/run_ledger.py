@@ -1,0 +1,122 @@
+"""The ledger of a run whose people have a book: nothing is charged here that the book has not borne.
+
+The book is charged for the whole plan before the first release. What goes beyond it, such as a round that was
+cut off and must be paid a second time because it cannot be repeated, is charged to the book as well.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tacit.privacy.accounting.release import Release, Unit, from_dict
+from tacit.privacy.ledger.data_book import DataBook, new_run
+from tacit.privacy.ledger.plans import Whole
+from tacit.privacy.ledger.store import Ledger
+from tacit.privacy.ledger.total import AllRuns
+
+
+class RunLedger(Ledger):
+    """A ledger whose charges are in the book of the data before they are in it.
+
+    Args:
+        path: The file; None keeps the account in memory.
+        book: The book; None where no private records of this machine are used.
+        receipt: The receipt of whoever has paid for this run, as a tuning has for its candidates. It counts
+            if the book holds that charge.
+        name: What the run is called.
+
+    Guarantee:
+        Once `cover` has returned, the book holds every release of the plan, and when a charge returns, every
+        release that was charged: after a crash at any instant, the book is ahead of this ledger or level
+        with it.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        book: DataBook | None = None,
+        receipt: object = None,
+        name: str = "",
+    ) -> None:
+        super().__init__(path)
+        self._book, self._receipt, self._name = book, receipt, name
+        # Nothing is paid for until the book was charged for a plan.
+        self._run, self._left = new_run(), Whole([])
+
+    def __enter__(self) -> "RunLedger":
+        return self
+
+    def cover(self, plan: Iterable[Release], *, run: str, work: str = "") -> None:
+        """Charge the book for the whole plan of a run, unless it was before.
+
+        A run that is resumed with other work than it was begun with, such as another learning rate in a copy
+        of its directory, draws new noise: what is left of its plan is charged to the book once more.
+
+        Args:
+            plan: What the run releases, if everybody joins each round.
+            run: What tells the run from any other.
+            work: Fingerprint of everything that its releases depend on.
+
+        Raises:
+            BudgetExhausted: The lifetime budget of these people would be exceeded; nothing was charged.
+        """
+        if self._book is None:
+            return
+        receipt, rows, before = self._book.accept(self._receipt), list(plan), _read_releases(self)
+        if receipt is None:
+            self._run = run
+            # Of a run that is resumed, what was charged before is no longer left.
+            rest = Whole(before).beyond(rows) if self._book.knows(run) else rows
+            _ = self._book.charge(rest, run=run, name=self._name, ticket=work)
+        else:
+            self._run, rows = receipt.run, list(receipt.plan)
+        self._left = Whole(rows)
+        self._take(before)
+
+    def charge(
+        self, releases: Iterable[Release], *, ticket: str | None = None, plan: str | None = None
+    ) -> bool:
+        """Pay for releases before they happen; what goes beyond the plan is charged to the book first."""
+        rows = list(releases)
+        new = self._cover_beyond(rows, ticket)
+        paid = super().charge(rows, ticket=ticket, plan=plan)
+        self._take(new)
+        return paid
+
+    def owe(self, releases: Iterable[Release], *, ticket: str, plan: str | None = None) -> bool:
+        """Write down what must be stated whatever the budget says."""
+        rows = list(releases)
+        new = self._cover_beyond(rows, ticket)
+        paid = super().owe(rows, ticket=ticket, plan=plan)
+        self._take(new)
+        return paid
+
+    def total(self, delta: float, unit: Unit) -> AllRuns | None:
+        """Price all runs on these people together, this one included; None without a book."""
+        if self._book is None:
+            return None
+        found = self._book.total(delta, unit)
+        # The book bounds any person of any site: it never states less than the run.
+        return replace(found, epsilon=max(found.epsilon, self.spent(delta)))
+
+    def _cover_beyond(self, rows: list[Release], ticket: str | None) -> list[Release]:
+        """Charge the book for what of these is not left of the plan; return what is not paid for here yet."""
+        if self._book is None or (ticket is not None and ticket in self._account.tickets):
+            return []
+        beyond = self._left.beyond(rows)
+        if beyond:
+            part = f"beyond {new_run() if ticket is None else ticket}"
+            _ = self._book.charge(beyond, run=self._run, name=self._name, part=part)
+        return rows
+
+    def _take(self, rows: Iterable[Release]) -> None:
+        for row in rows:
+            _ = self._left.take(row)
+
+
+def _read_releases(ledger: Ledger) -> list[Release]:
+    """Read everything that a ledger was charged for, in order."""
+    fields = Release.__dataclass_fields__
+    rows = (entry for entry in ledger.entries() if entry["kind"] == "release")
+    return [from_dict({name: entry[name] for name in fields}) for entry in rows]

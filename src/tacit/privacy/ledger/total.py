@@ -1,0 +1,89 @@
+"""The total over all runs on the same people, as plain data and in words. It loads nothing heavy."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tacit.privacy.contracts import Unit
+
+# Without a lifetime the total is read off afterwards, and results may have decided that there is a next run.
+UNBOUND = "no lifetime budget is set, so deciding by results to run again may raise delta"
+SET_ONE = "set one: tacit ledger FILE --lifetime E"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AllRuns:
+    """The total price of all runs on the same people, as the book of the data has it.
+
+    Args:
+        runs: How many, this one included.
+        epsilon: The price of all of them; infinite if nothing is proven. Of several runs, the lifetime budget
+            that would have borne them, had it been fixed before the first.
+        delta: The probability with which the promise may fail.
+        unit: What is protected.
+        lifetime: The lifetime budget of these people, epsilon and delta, if one was set.
+        notes: What to mind when reading it.
+    """
+
+    runs: int
+    epsilon: float
+    delta: float
+    unit: Unit
+    lifetime: tuple[float, float] | None = None
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; an infinite epsilon becomes None."""
+        return {**asdict(self), "epsilon": self.epsilon if math.isfinite(self.epsilon) else None}
+
+    def sentence(self) -> str:
+        """The total for people."""
+        return in_words(self.as_dict())
+
+
+def in_words(total: Mapping[str, Any]) -> str:
+    """Put the total over all runs into words, from the plain data of `AllRuns`."""
+    notes = "".join(f" Mind: {note}." for note in total["notes"])
+    if total["runs"] <= 1:
+        return f"All runs: no earlier run on these records is known here{_limit(total, 'their')}.{notes}"
+    runs = f"the {total['runs']} runs on these data"
+    limit = _limit(total, "their")
+    if total["epsilon"] is None:
+        return f"All runs: what {runs} cost any one {total['unit']} is not bounded{limit}.{notes}"
+    return f"All runs: {runs} {_price(total)}{limit}{_mind(total)}.{notes}"
+
+
+def so_far(total: Mapping[str, Any]) -> str:
+    """Put the price of all earlier runs on the same people into words."""
+    runs = "1 run on these data has" if total["runs"] == 1 else f"{total['runs']} runs on these data have"
+    if total["epsilon"] is None:
+        return f"{runs} cost any one {total['unit']} more than can be bounded; another one comes on top"
+    return f"{runs} {_price(total, 'so far')}{_limit(total, 'the')}; another one comes on top{_mind(total)}"
+
+
+def is_bound(total: Mapping[str, Any]) -> bool:
+    """Tell if the total is a promise: of one run, under a lifetime budget, or of pure epsilons (delta 0)."""
+    return total["runs"] <= 1 or total["lifetime"] is not None or total["delta"] == 0
+
+
+def _price(total: Mapping[str, Any], how: str = "together") -> str:
+    """Put a total into words; one that nothing binds is compared with a lifetime budget."""
+    epsilon, delta = f"epsilon {total['epsilon']:.4g}", f"delta {total['delta']:g}"
+    if is_bound(total):
+        return f"cost any one {total['unit']} {epsilon} {how}, at {delta}"
+    return (
+        f"cost any one {total['unit']} as much as a lifetime budget of {epsilon} at {delta} fixed in advance"
+    )
+
+
+def _mind(total: Mapping[str, Any]) -> str:
+    binding = total["lifetime"] is not None or total["delta"] == 0
+    return "" if binding else f"; {UNBOUND} ({SET_ONE})"
+
+
+def _limit(total: Mapping[str, Any], whose: str) -> str:
+    budget = total["lifetime"]
+    return (
+        "" if budget is None else f"; {whose} lifetime budget is epsilon {budget[0]:g} at delta {budget[1]:g}"
+    )

@@ -1,0 +1,118 @@
+"""Bounds of updates that follow the updates, within one release.
+
+How long updates are is a private fact. A site therefore sends, beside its update, whether each part of it was
+shorter than its bound, and all of it together is one vector no longer than 1: one clip, one noise, one price.
+The next bounds are worked out from what was released, which is free. The reason for one vector is the draw:
+where sites are drawn in secret, what one round releases shares one draw, and counting its parts as if each
+had a draw of its own could claim too little.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from tacit.errors import require, require_count
+from tacit.privacy.contracts import Norm
+from tacit.privacy.policy import require_bound
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# The share of the whole that each count takes; how far a bound moves in a round at the most, as a power of e,
+# and in all, as a factor.
+COUNTED = 0.1
+SPEED = 0.4
+FARTHEST = 1e6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packing:
+    """How an update becomes a vector no longer than 1, and back.
+
+    Args:
+        blocks: How many coordinates each part of an update has; each has a bound of its own.
+        quantile: Which share of the updates should be shorter than its bound.
+        start: The bounds before the first round.
+        norm: How lengths are measured.
+        weights: What each part counts for, where they do not count alike.
+    """
+
+    blocks: tuple[int, ...]
+    quantile: float
+    start: float
+    norm: Norm = "l2"
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(bool(self.blocks), "blocks", self.blocks, "at least one")
+        for size in self.blocks:
+            require_count("blocks", size)
+        # Counts take half of the whole at the most.
+        most = round(0.5 / COUNTED**self._power)
+        require(len(self.blocks) <= most, "blocks", f"{len(self.blocks)} of them", f"at most {most}")
+        require(0 < self.quantile < 1, "clip_quantile", self.quantile, "above 0 and below 1")
+        require_bound("clip", self.start)
+        fits = len(self.weights) in (0, len(self.blocks)) and all(weight > 0 for weight in self.weights)
+        require(fits, "weights", self.weights, "one above 0 for each block, or none")
+
+    @property
+    def _power(self) -> int:
+        """Lengths add up as squares, or as they are."""
+        return 2 if self.norm == "l2" else 1
+
+    @property
+    def width(self) -> int:
+        """How many numbers are sent: the update, and a count for each block."""
+        return sum(self.blocks) + len(self.blocks)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """How long each block is at the most; with the counts, the whole is as long as 1."""
+        given, power = self.weights or (1.0,) * len(self.blocks), self._power
+        left = 1 - len(self.blocks) * COUNTED**power
+        total = sum(weight**power for weight in given)
+        return tuple(weight * (left / total) ** (1 / power) for weight in given)
+
+    def begun(self) -> "Tensor":
+        """The bounds before the first round."""
+        import torch
+
+        return torch.full((len(self.blocks),), self.start, dtype=torch.float64)
+
+    def packed(self, updates: "Tensor", bounds: "Tensor") -> "Tensor":
+        """Updates (sites, coordinates) as they are sent (sites, width).
+
+        Guarantee:
+            Every row is no longer than 1, whatever the update is.
+        """
+        import torch
+
+        from tacit.privacy.mechanisms.clip import clip_rows, lengths
+
+        # In double precision: what is rounded otherwise may be longer than it was.
+        updates = updates.double()
+        parts, counts = list["Tensor"](), list["Tensor"]()
+        for part, bound, share in zip(_split(updates, self.blocks), bounds, self.shares, strict=True):
+            limit = float(bound)
+            parts.append(clip_rows(part, limit, norm=self.norm) * (share / limit))
+            short = (lengths(part, norm=self.norm) <= limit).to(updates.dtype)
+            counts.append(COUNTED * (2 * short - 1))
+        return torch.cat([*parts, torch.stack(counts, dim=-1)], dim=-1)
+
+    def unpacked(self, sent: "Tensor", bounds: "Tensor") -> "tuple[Tensor, Tensor]":
+        """The combined update (coordinates) of what was sent and released (width), and the next bounds."""
+        import torch
+
+        *parts, counts = _split(sent, (*self.blocks, len(self.blocks)))
+        scaled = [
+            part * (float(bound) / share)
+            for part, bound, share in zip(parts, bounds, self.shares, strict=True)
+        ]
+        short = (counts / COUNTED + 1).clamp(0, 2) / 2
+        moved = bounds * torch.exp(-SPEED * (short.to(bounds.dtype) - self.quantile))
+        return torch.cat(scaled, -1), moved.clamp(self.start / FARTHEST, self.start * FARTHEST)
+
+
+def _split(rows: "Tensor", blocks: Sequence[int]) -> "list[Tensor]":
+    """The parts of rows (..., coordinates), of so many coordinates each."""
+    return list(cast("tuple[Tensor, ...]", cast(Any, rows).split(list(blocks), -1)))

@@ -1,0 +1,387 @@
+"""What a promise becomes: a site half, a server half, and a price.
+
+A mechanism clips, adds noise and names its price in one object, so that nobody can set clip, noise and
+sensitivity apart. The loop calls all three halves of every mechanism; what a mechanism does not do is
+nothing.
+"""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import require, require_count, require_positive, require_rate
+from tacit.privacy.accounting.release import Release, Sampled
+from tacit.privacy.contracts import Norm, Parties
+from tacit.privacy.mechanisms import noise
+from tacit.privacy.policy import require_bound
+from tacit.runtime.jit import plain
+from tacit.runtime.keys import Key
+
+if TYPE_CHECKING:
+    # A price needs no tensors: plans are made without loading torch.
+    from torch import Tensor
+
+Array = NDArray[np.float64]
+NoiseLaw = Literal["gaussian", "laplace"]
+# The standard deviation of noise of scale 1.
+DEVIATIONS: dict[NoiseLaw, float] = {"gaussian": 1.0, "laplace": math.sqrt(2)}
+NORMS: dict[NoiseLaw, Norm] = {"gaussian": "l2", "laplace": "l1"}
+# The smallest normal number.
+TINY = float(np.finfo(np.float64).tiny)
+# Sums of doubles are rounded, and one contribution more rounds them otherwise: this much more noise, as a
+# share of it, covers the roundings of sums of up to `MOST_ADDED` contributions; see `noisy_sums`.
+ROUNDED, MOST_ADDED = 2.0**-20, 2**23
+
+
+class Contributions(Protocol):
+    """One contribution per record, or group, at each of several sites; they need never be written out.
+
+    The bits of a contribution and of its length depend on its own records and the state alone: not on the
+    number or the order of others, nor on another site. Otherwise one record more would move all others.
+    """
+
+    def lengths(self, norm: Norm) -> Array:
+        """The length of each (sites, records); infinite where one is broken."""
+        ...
+
+    def total(self, factors: Array | None) -> Array:
+        """The sums (sites, coordinates), each contribution times its factor (sites, records).
+
+        A contribution whose factor is 0 must vanish even if it is NaN or infinite.
+        """
+        ...
+
+
+class Mechanism(Protocol):
+    """How private data may leave a site."""
+
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
+        """The sums (sites, coordinates) as a training step may use them; one key for each site."""
+        ...
+
+    def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
+        """The sum of one contribution per record (records, coordinates) at one site."""
+        ...
+
+    def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
+        """The records (records, numbers) of one column as they leave the party that holds it."""
+        ...
+
+    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
+        """The update of a site (coordinates), as it leaves the site."""
+        ...
+
+    def at_sites(self, updates: "Tensor", keys: Sequence[Key]) -> "Tensor":
+        """The updates of several (sites, coordinates), each as it leaves its own; one key for each."""
+        ...
+
+    def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
+        """The aggregate (coordinates), as it leaves the server."""
+        ...
+
+    def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
+        """The price of round `number` among the sites of these names; charged before the round begins."""
+        ...
+
+    def deviation(self, sites: int) -> float:
+        """The standard deviation of the noise in each number of a mean over so many sites."""
+        ...
+
+    def counting(self, names: Collection[str]) -> tuple[Release, ...]:
+        """The price of learning how many records the sites hold; nothing where nobody needs to know."""
+        ...
+
+    def counted(self, size: int, key: Key) -> float:
+        """About how many records a site holds, as it may tell once `counting` is paid."""
+        ...
+
+    def denominator(self, sites: int) -> float | None:
+        """The public number that the updates of a federation of so many sites are averaged over.
+
+        None where everybody may know how many came.
+        """
+        ...
+
+    def longest(self) -> tuple[float, Norm] | None:
+        """How long an honest update can be when it reaches the server, where that is public and exact."""
+        ...
+
+    def fits(self, width: int) -> None:
+        """Refuse updates of so many numbers, if they cannot be protected; before anything is charged."""
+        ...
+
+    def of_round(self, number: int) -> "Mechanism":
+        """The mechanism of a round, in which sites may be grouped otherwise than in others."""
+        ...
+
+    def groups(self, names: Sequence[str]) -> Parties | None:
+        """Whose sums alone the server sees; None where it sees every update."""
+        ...
+
+    def together(self) -> "Mechanism":
+        """The mechanism of a question that all sites answer together, however updates are grouped."""
+        ...
+
+    def knowing(self, task: object) -> "Mechanism":
+        """The mechanism for a task that has found out what it had to ask first."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Contributions that are written out: `rows` is (sites, records, coordinates)."""
+
+    rows: "Tensor"
+
+    def lengths(self, norm: Norm) -> Array:
+        """The length of each row."""
+        from tacit.privacy.mechanisms.clip import lengths
+
+        return lengths(self.rows.detach(), norm=norm).numpy()
+
+    def total(self, factors: Array | None) -> Array:
+        """The sums of the rows, each times its factor."""
+        from tacit.privacy.mechanisms.row_sums import add_rows
+
+        rows = plain(self.rows.detach().double().numpy())
+        if factors is None:
+            return rows.sum(axis=1)
+        sums = np.empty((rows.shape[0], rows.shape[2]))
+        add_rows(rows, plain(factors), sums)
+        return sums
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unprotected:
+    """The null mechanism: nothing is clipped, noised or charged."""
+
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
+        """The plain sums."""
+        return contributions.total(None)
+
+    def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
+        """The plain sum."""
+        return rows.sum(dim=0)
+
+    def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
+        """The rows as they are."""
+        return rows
+
+    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
+        """The update as it is."""
+        return update
+
+    def at_sites(self, updates: "Tensor", keys: Sequence[Key]) -> "Tensor":
+        """The updates, one after the other."""
+        import torch
+
+        return torch.stack([self.at_site(update, key) for update, key in zip(updates, keys, strict=True)])
+
+    def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
+        """The aggregate as it is."""
+        return combined
+
+    def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
+        """Nothing is charged; the statement lists all of it as bare."""
+        return ()
+
+    def counting(self, names: Collection[str]) -> tuple[Release, ...]:
+        """Nobody needs to know."""
+        return ()
+
+    def counted(self, size: int, key: Key) -> float:
+        """Exactly; nobody asks."""
+        return float(size)
+
+    def denominator(self, sites: int) -> float | None:
+        """As many as came."""
+        return None
+
+    def deviation(self, sites: int) -> float:
+        """There is no noise."""
+        return 0.0
+
+    def longest(self) -> tuple[float, Norm] | None:
+        """Nobody knows."""
+        return None
+
+    def fits(self, width: int) -> None:
+        """Any number will do."""
+
+    def of_round(self, number: int) -> "Mechanism":
+        """The same in every round."""
+        return self
+
+    def groups(self, names: Sequence[str]) -> Parties | None:
+        """The server sees every update."""
+        return None
+
+    def together(self) -> "Mechanism":
+        """The same."""
+        return self
+
+    def knowing(self, task: object) -> "Mechanism":
+        """The same."""
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counting:
+    """How the number of records at each site is bought: noise on a count, which one record moves by 1."""
+
+    law: NoiseLaw
+    scale: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtectedRecords(Unprotected):
+    """Each training step adds noise to a sum of clipped contributions (DP-SGD, Abadi and others 2016).
+
+    Args:
+        law: The noise.
+        clip: The bound of one contribution.
+        multiplier: Noise in units of `clip`.
+        steps: Noisy sums per round.
+        rate: Probability with which each record, or group, joins a step; public, drawn in secret.
+        grouped: Whether a row is the sum over a risk group, which one record can turn into its opposite.
+        sampled: What the draw selects: records, or fixed groups.
+        rehearsal: Whether the noise repeats.
+        counts: How the number of records is bought, if it has to be.
+    """
+
+    law: NoiseLaw
+    clip: float
+    multiplier: float
+    steps: int
+    rate: float
+    grouped: bool = False
+    sampled: Sampled = "unit"
+    rehearsal: bool = False
+    counts: Counting | None = None
+
+    def __post_init__(self) -> None:
+        require(self.grouped or self.sampled == "unit", "sampled", self.sampled, '"unit" without risk groups')
+        require_price(self.clip, self.multiplier, self.rate)
+        require_count("steps", self.steps)
+
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
+        """The sums of clipped contributions plus noise; with no contribution at all, noise alone.
+
+        Guarantee:
+            One contribution more or less moves its site's sum by at most `clip (1 + ROUNDED)` before noise
+            of `multiplier * clip (1 + ROUNDED)`: the ratio that is charged. The bits of a contribution
+            depend on its own records and the state alone (`Contributions`), so that all others stay as they
+            are. What is left are the roundings of the sum: products are added in blocks of 256, at most 258
+            roundings of 2^-53 each, blocks with compensation; two sums of n contributions then differ from
+            their exact values by at most `2 * 258 * 2^-53 * n * clip`, which is below `ROUNDED * clip` for n
+            up to `MOST_ADDED`. Results are rounded to a public grid afterwards (`noise`).
+        """
+        totals = contributions.total(clip_factors(contributions.lengths(NORMS[self.law]), self.clip))
+        scale = self.multiplier * self.clip * (1 + ROUNDED)
+        return noised(totals, self.law, scale, [key / step for key in keys], self.rehearsal)
+
+    def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
+        """The sum of clipped rows plus noise; with no rows at all, noise alone."""
+        return tensor_like(self.noisy_sums(Rows(rows.unsqueeze(0)), [key], 0)[0], rows)
+
+    def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
+        """One release per site that takes part: its own records, nobody else's."""
+        return tuple(
+            Release(
+                law=self.law,
+                scale=self.multiplier * self.clip,
+                sensitivity=2 * self.clip if self.grouped else self.clip,
+                bound=self.clip,
+                rate=self.rate,
+                sampled=self.sampled,
+                count=self.steps,
+                subject=f"records@{name}",
+                party=name,
+                purpose=f"round {number}",
+                rehearsal=self.rehearsal,
+            )
+            for name in names
+        )
+
+    def deviation(self, sites: int) -> float:
+        """That of the noise in one noisy sum, averaged over so many sites."""
+        return DEVIATIONS[self.law] * self.multiplier * self.clip / math.sqrt(sites)
+
+    def counting(self, names: Collection[str]) -> tuple[Release, ...]:
+        """One release per site, if the number of records is bought."""
+        if self.counts is None:
+            return ()
+        return tuple(
+            Release(
+                law=self.counts.law,
+                scale=self.counts.scale,
+                sensitivity=1.0,
+                subject=f"records@{name}",
+                party=name,
+                purpose="number of records",
+                rehearsal=self.rehearsal,
+            )
+            for name in names
+        )
+
+    def counted(self, size: int, key: Key) -> float:
+        """The number of records with the noise that was paid for."""
+        assert self.counts is not None, "nobody asks where nothing was bought"
+        exact = np.array([float(size)])
+        return float(noised(exact, self.counts.law, self.counts.scale, key, self.rehearsal)[0])
+
+
+def require_price(clip: float, multiplier: float, rate: float) -> None:
+    """Refuse what cannot be priced, before it is used."""
+    require_bound("clip", clip)
+    require_positive("multiplier", multiplier)
+    require_rate("rate", rate)
+
+
+def clipped(rows: "Tensor", law: NoiseLaw, bound: float) -> "Tensor":
+    """Rows no longer than the bound, in the norm of the law."""
+    from tacit.privacy.mechanisms.clip import clip_rows
+
+    return clip_rows(rows, bound, norm=NORMS[law])
+
+
+def clip_factors(lengths: Array, bound: float) -> Array:
+    """What to multiply contributions of these lengths by, so that none is longer than `bound`.
+
+    For contributions that are never written out; their lengths come in double precision, good to nine digits,
+    or to 1e-100, which no bound is as short as.
+
+    Guarantee:
+        Length times factor is at most `bound`; short contributions have factor 1, broken ones 0.
+    """
+    require_bound("bound", bound)
+    # Lengths that are sums over products are rounded more than once: long ones shrink by a little more.
+    shrunk = np.asarray(bound * (1 - 1e-9) / np.maximum(lengths, bound), dtype=np.float64)
+    factors = np.where(lengths <= bound, 1.0, shrunk)
+    # A factor that is not a normal number could have been rounded up to a multiple of itself; NaN is none.
+    normal = factors >= TINY
+    return factors if np.count_nonzero(normal) == normal.size else np.where(normal, factors, 0.0)
+
+
+def noised(values: Array, law: NoiseLaw, scale: float, key: Key | Sequence[Key], rehearsal: bool) -> Array:
+    """The values with noise, from one key or one for each row; refused where it repeats unsaid."""
+    keys = [key] if isinstance(key, Key) else key
+    for each in keys:
+        noise.refuse_undeclared(each, rehearsal)
+    return (noise.gaussian if law == "gaussian" else noise.laplace)(values, scale, *keys)
+
+
+def array_of(values: "Tensor") -> Array:
+    """A tensor as an array of doubles."""
+    return values.detach().double().contiguous().numpy()
+
+
+def tensor_like(values: Array, like: "Tensor") -> "Tensor":
+    """An array as a tensor of the same precision as another."""
+    import torch
+
+    return torch.from_numpy(values).to(like.dtype)

@@ -1,0 +1,146 @@
+"""How clipped vectors become integers modulo 2^32 and back, so that their sum can be taken in secret.
+
+A vector is scaled by a power of two and rounded at random to whole numbers, without bias, but never to a
+vector longer than a public bound (conditional rounding: Kairouz, Liu and Steinke 2021). The bound is what one
+site can move the sum by; noise, and price, are measured in it. Sums that leave the ring would come back from
+its other end: the lattice is as fine as it can be while that does not happen, and refused where it is coarse.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidValue, between, require, require_count, require_positive
+from tacit.privacy.accounting.release import COARSEST, FEWEST_STEPS
+from tacit.runtime.keys import Secret
+
+# Half the ring; and how many standard deviations of noise must fit into it beside the longest sum.
+HALF, DEVIATIONS = 2.0**31, 12.0
+# How often a vector is rounded anew before it is rounded to the nearest.
+TRIES = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lattice:
+    """Whole numbers that stand for multiples of `1 / scale`, added up modulo 2^32.
+
+    Args:
+        scale: Steps per unit; a power of two, so that scaling is exact.
+        clip: The L2 bound of one vector before it is rounded.
+        width: Coordinates of a vector.
+        sites: The most vectors that are added up.
+    """
+
+    scale: float
+    clip: float
+    width: int
+    sites: int
+
+    def __post_init__(self) -> None:
+        require(between(self.clip, 1e-200, 1e200), "clip", self.clip, "from 1e-200 to 1e200")
+        require_positive("scale", self.scale)
+        require(math.frexp(self.scale)[0] == 0.5, "scale", self.scale, "a power of two")
+        require_count("width", self.width)
+        require_count("sites", self.sites)
+        allowed = f"fewer, or the scale lower: their sum must stay below 2^31, and {self.reach:.6g} is one"
+        require(self.sites * self.reach < HALF, "sites", self.sites, allowed)
+
+    @classmethod
+    def fitted(cls, *, clip: float, width: int, sites: int, multiplier: float, honest: int) -> Self:
+        """The finest lattice on which the sum and 12 standard deviations of its noise stay inside the ring.
+
+        Args:
+            clip: The L2 bound of one vector.
+            width: Coordinates of a vector.
+            sites: The most vectors that are added up, each with its share of noise.
+            multiplier: The noise of `honest` shares, in units of `reach`.
+            honest: How many shares are counted on.
+        """
+        require_positive("multiplier", multiplier)
+        require_count("sites", sites)
+        require_count("honest", honest)
+        require(honest <= sites, "honest", honest, f"at most the number of sites, {sites}")
+        most = sites + DEVIATIONS * multiplier * math.sqrt(sites / honest)
+        # The longest vector that leaves room for the noise; what rounding adds to it comes off first.
+        room = HALF * (1 - 1e-9) / most
+        scaled = room - math.sqrt(width) / 2
+        # Powers of two may cost half of it.
+        if room < 2 * COARSEST or scaled < 0.99 * room:
+            raise InvalidValue(
+                f"noise of {multiplier:.4g} times the bound, {sites} sites of which {honest} are honest, and "
+                f"{width:,} coordinates do not fit into 32 bits: fewer sites, fewer rounds, a larger epsilon "
+                "or a smaller model are needed"
+            )
+        power = math.floor(math.log2(scaled / clip))
+        return cls(scale=math.ldexp(1.0, power), clip=clip, width=width, sites=sites)
+
+    @property
+    def reach(self) -> float:
+        """The L2 bound of one rounded vector, in steps: what one site moves the sum by.
+
+        The nearest whole vector is at most half a step away in each coordinate, sqrt(width) / 2 in all.
+        """
+        # Clipped vectors are within the bound but for the rounding of a norm over `width` numbers.
+        rounding = 1 + (self.width + 16) * 2.0**-52
+        return self.scale * self.clip * rounding + math.sqrt(self.width) / 2 * (1 + 2.0**-50)
+
+    def share(self, multiplier: float, honest: int) -> float:
+        """The standard deviation, in steps, of each share of noise if `honest` shares are counted on.
+
+        Guarantee:
+            So many shares, or more, are as private as one discrete Gaussian of `multiplier * reach`. With k
+            shares of s steps, probabilities differ from its own by a factor of at most
+            exp(10 k exp(-pi^2 s^2)) for each coordinate (Kairouz, Liu and Steinke 2021): for any model, and
+            the least s allowed, closer to 1 than 2^-3000.
+        """
+        require_positive("multiplier", multiplier)
+        require_count("honest", honest)
+        # A rounding more, so that shares add up to no less than what is charged.
+        deviation = multiplier * self.reach / math.sqrt(honest) * (1 + 2.0**-48)
+        allowed = f"more: a share has {deviation:.3g} steps, and needs {FEWEST_STEPS:g}"
+        require(deviation >= FEWEST_STEPS, "multiplier", multiplier, allowed)
+        return deviation
+
+    def rounded(self, values: NDArray[np.float64], secret: Secret) -> NDArray[np.int64]:
+        """A vector as whole steps, at random and without bias unless that would make it too long.
+
+        Guarantee:
+            The result has L2 norm at most `reach`, exactly, whatever is given: longer vectors are clipped
+            first, and one that holds NaN or infinity becomes zero.
+        """
+        given = f"shape {values.shape}"
+        require(values.shape == (self.width,), "values", given, f"a vector of {self.width} numbers")
+        steps = _clipped(values, self.clip) * self.scale
+        below = np.floor(steps)
+        parts, whole = steps - below, below.astype(np.int64)
+        for _ in range(TRIES):
+            tried = whole + (secret.uniform(steps.shape) < parts)
+            if self._within(tried):
+                return tried
+        nearest = np.rint(steps).astype(np.int64)
+        assert self._within(nearest)
+        return nearest
+
+    def encoded(self, steps: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """Whole numbers modulo 2^32."""
+        return steps.astype(np.uint32)
+
+    def decoded(self, total: NDArray[np.uint32]) -> NDArray[np.float64]:
+        """A sum modulo 2^32 as real numbers: the residues nearest to zero, in units."""
+        return total.view(np.int32) / self.scale
+
+    def _within(self, steps: NDArray[np.int64]) -> bool:
+        # Exact: squares of what was clipped to the ring stay below 2^63.
+        return int(np.dot(steps, steps)) <= Fraction(self.reach) ** 2
+
+
+def _clipped(values: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
+    import torch
+
+    from tacit.privacy.mechanisms.clip import clip_rows
+
+    return clip_rows(torch.from_numpy(np.array(values, dtype=np.float64)), bound).numpy()

@@ -1,0 +1,69 @@
+"""Noise from a cryptographic stream, bound to what it protects.
+
+Nobody gets bare noise from here: each function takes the values and returns them noised, and the stream is
+keyed by the values too, so no noise is ever used for two different values. It knows scales, not promises:
+how much noise is enough is decided in `accounting`.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import Refused, require, require_positive
+from tacit.runtime.jit import plain
+from tacit.runtime.keys import Key, Secret, bound, flooded, tails
+
+Array = NDArray[np.float64]
+
+# Sums of doubles and noise have low bits that can give the values away (Mironov 2012). Results are therefore
+# rounded to a public grid: a power of two, about 2^-30 of the scale, coarser than those bits.
+GRID_BITS = 30
+
+
+def gaussian(values: Array, scale: float, *keys: Key) -> Array:
+    """The values plus independent normal noise of standard deviation `scale`.
+
+    Args:
+        values: What to protect.
+        scale: How much noise.
+        keys: One for all values; or one for each row, whose noise is then what the row would get alone.
+    """
+    from tacit.privacy.mechanisms.normal import normal
+
+    streams, count = _streams(values, scale, keys, b"gaussian")
+    return _protected(values, scale, normal(flooded(streams, count), streams))
+
+
+def laplace(values: Array, scale: float, *keys: Key) -> Array:
+    """The values plus independent Laplace noise with density `exp(-|x| / scale) / (2 scale)`."""
+    signs, numbers = tails(*_streams(values, scale, keys, b"laplace"))
+    np.log(numbers, out=numbers)
+    return _protected(values, scale, -np.copysign(numbers, signs, out=numbers))
+
+
+def refuse_undeclared(key: Key, rehearsal: bool) -> None:
+    """Refuse draws that repeat where no rehearsal was declared: they would be charged, and protect nobody."""
+    if key.rehearsal and not rehearsal:
+        raise Refused("a rehearsal key repeats its noise; declare it with rehearsal=True, in Privacy or here")
+
+
+def _streams(values: Array, scale: float, keys: Sequence[Key], law: bytes) -> tuple[list[Secret], int]:
+    """A stream for each key, bound to the values, the scale and the law; and how many numbers each gives."""
+    require_positive("scale", scale)
+    # Noise hides nothing in a NaN or an infinity: whoever got here without clipping is stopped.
+    finite = np.count_nonzero(np.isfinite(values)) == values.size
+    require(finite, "values", "some that are not finite", "finite, that is, clipped")
+    assert len(keys) == 1 or len(keys) == len(values), "one key for all values, or one for each row"
+    rows, exact = values.reshape(len(keys), -1), np.float64(scale).tobytes()
+    return bound(keys, rows, law, exact), rows.shape[1]
+
+
+def _protected(values: Array, scale: float, noise: Array) -> Array:
+    """The values plus noise of scale 1, on the grid; `noise` is used up."""
+    from tacit.privacy.mechanisms.normal import settle
+
+    step = 2.0 ** (math.floor(math.log2(scale)) - GRID_BITS)
+    settle(noise.reshape(-1), plain(values).reshape(-1), scale, step)
+    return noise.reshape(values.shape)

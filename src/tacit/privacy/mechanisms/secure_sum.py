@@ -1,0 +1,192 @@
+"""Noise in shares: each site adds a part of it, and what anybody sees is a sum that holds enough of them.
+
+The server is blind: it sees sums over groups of sites and never a single update. Sites that work together
+with the server can tell their own shares of noise, so only those of the others count, and only of as many as
+must stay for there to be a sum at all.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import Refused, require, require_count, require_positive
+from tacit.privacy.accounting.release import COARSEST, Release, clipped_release
+from tacit.privacy.contracts import Parties
+from tacit.privacy.mechanisms import noise
+from tacit.privacy.mechanisms.base import Unprotected
+from tacit.privacy.mechanisms.discrete import discrete_gaussian
+from tacit.privacy.mechanisms.lattice import Lattice
+from tacit.runtime.keys import Key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Of two sites each knows the other's vector from the sum; beyond a hundred, masks between all pairs cost more
+# than the training.
+FEWEST, MOST = 3, 100
+
+
+def threshold(sites: int) -> int:
+    """How many of so many sites must stay to the end: more than two thirds."""
+    require(FEWEST <= sites <= MOST, "sites", sites, f"from {FEWEST} to {MOST}")
+    return 2 * sites // 3 + 1
+
+
+def honest(sites: int, colluders: int, least: int | None = None) -> int:
+    """How many vectors of honest sites every sum over so many holds at the least.
+
+    Args:
+        sites: How many take part.
+        colluders: How many of them may work together with the server.
+        least: How many must stay to the end; more than two thirds unless said otherwise.
+
+    Raises:
+        Refused: So many colluders could unmask a site.
+    """
+    kept = threshold(sites) if least is None else least
+    # Each half of two honest groups could be told another set of survivors; with all colluders, neither may
+    # reach the threshold: 2 (t - c) > n - c (Bonawitz and others 2017, section 6.2). And the sum of a single
+    # honest vector hides nothing.
+    most, needed = min(2 * kept - sites - 1, kept - 2), max((sites + colluders) // 2 + 1, colluders + 2)
+    if colluders > most:
+        remedy = f"let at least {needed} stay" if needed <= sites else "take more sites"
+        raise Refused(
+            f"colluders = {colluders} is not allowed with {sites} sites of which {kept} must stay: "
+            f"with a server that lies they could unmask a site. At most {max(most, 0)} can be borne; "
+            f"{remedy}, or trust more of them"
+        )
+    return kept - colluders
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlindSites(Unprotected):
+    """Each site clips its update, rounds it to whole steps and adds its share of discrete Gaussian noise.
+
+    Args:
+        clip: The L2 bound of one site's update.
+        multiplier: The noise that counts, in units of the bound on the lattice.
+        colluders: How many sites may work together with the server.
+        sites: How many take part.
+        parties: Whose sums are taken in a round, given the sites and its number; without it, everybody's.
+        number: Which round it is.
+        rehearsal: Whether the noise repeats.
+    """
+
+    clip: float
+    multiplier: float
+    colluders: int
+    sites: int
+    parties: Callable[[Sequence[str], int], Parties | None] | None = None
+    number: int = 0
+    rehearsal: bool = False
+
+    def __post_init__(self) -> None:
+        require_positive("clip", self.clip)
+        require_positive("multiplier", self.multiplier)
+        require_count("colluders", self.colluders)
+        _ = self.shares
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many sites there are in each group."""
+        names = [str(place) for place in range(self.sites)]
+        return tuple(len(group) for group in self.groups(names))
+
+    @property
+    def shares(self) -> int:
+        """How many shares of noise every sum holds at the least; refuses groups that hide nobody."""
+        smallest = min(self.sizes)
+        if smallest < FEWEST:
+            raise Refused(
+                f"a group of {smallest} sites cannot be added up in secret: it needs at least {FEWEST}, or "
+                "each would know the other's update. Use larger groups, or more sites."
+            )
+        return min(honest(size, self.colluders) for size in self.sizes)
+
+    def groups(self, names: Sequence[str]) -> Parties:
+        """Whose sums the server sees.
+
+        Raises:
+            Refused: Somebody is missing from the start: shares of noise are sized for all sites.
+        """
+        if len(names) != self.sites:
+            raise Refused(
+                f"{len(names)} sites cannot be added up in secret where noise is shared among {self.sites}: "
+                "everybody has to begin, though not to stay"
+            )
+        found = None if self.parties is None else self.parties(names, self.number)
+        return (tuple(names),) if found is None else found
+
+    def of_round(self, number: int) -> Self:
+        """With the groups of a round."""
+        return replace(self, number=number)
+
+    def together(self) -> Self:
+        """With all sites in one group."""
+        return replace(self, parties=None)
+
+    def lattice(self, width: int) -> Lattice:
+        """How updates of so many numbers become whole steps."""
+        return Lattice.fitted(
+            clip=self.clip,
+            width=width,
+            sites=max(self.sizes),
+            multiplier=self.multiplier,
+            honest=self.shares,
+        )
+
+    def fits(self, width: int) -> None:
+        """Refuse updates of so many numbers where they do not fit the lattice with their noise."""
+        _ = self.lattice(width).share(self.multiplier, self.shares)
+
+    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
+        """The update in whole steps, clipped, with the site's share of noise; to be masked before it leaves.
+
+        Guarantee:
+            One update moves a sum by at most the lattice's `reach`; the shares that count add up to noise of
+            `multiplier` times that.
+        """
+        import torch
+
+        noise.refuse_undeclared(key, self.rehearsal)
+        values = update.detach().double().contiguous().numpy()
+        lattice = self.lattice(values.size)
+        inputs = (values.tobytes(), repr(lattice).encode())
+        steps = lattice.rounded(values, (key / "rounding").secret(*inputs))
+        spread = lattice.share(self.multiplier, self.shares)
+        steps = steps + discrete_gaussian(spread, values.size, (key / "share").secret(*inputs))
+        return torch.from_numpy(steps.astype(np.float64))
+
+    def on_ring(self, steps: "Tensor") -> NDArray[np.uint32]:
+        """Noisy steps as they are added up."""
+        return self.lattice(steps.numel()).encoded(steps.numpy().astype(np.int64))
+
+    def mean_of(self, total: NDArray[np.uint32], sites: int) -> NDArray[np.float64]:
+        """A sum over a group of so many sites as a mean, whoever dropped out: the denominator is public."""
+        return self.lattice(total.size).decoded(total) / sites
+
+    def deviation(self, sites: int) -> float:
+        """That of the noise in the mean of so many updates, if all shares are there."""
+        return self.multiplier * self.clip * (sites / self.shares) ** 0.5 / sites
+
+    def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
+        """One release about the sites: each is in one sum.
+
+        Steps are counted on the coarsest lattice that is allowed, where rounding costs most.
+        """
+        return (
+            clipped_release(
+                self.multiplier,
+                clip=COARSEST,
+                law="discrete",
+                unit="site",
+                subject="sites",
+                view="server",
+                party="each site",
+                purpose=f"round {number}",
+                rehearsal=self.rehearsal,
+            ),
+        )

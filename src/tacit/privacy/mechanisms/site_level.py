@@ -1,0 +1,112 @@
+"""Whole updates under protection: what a site sends is clipped, and somebody adds noise to it."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tacit.errors import require, require_positive
+from tacit.privacy.accounting.release import Relation, Release, View, clipped_release
+from tacit.privacy.contracts import Norm
+from tacit.privacy.mechanisms.base import (
+    DEVIATIONS,
+    NORMS,
+    NoiseLaw,
+    Unprotected,
+    array_of,
+    clipped,
+    noised,
+    require_price,
+    tensor_like,
+)
+from tacit.runtime.keys import Key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtectedSites(Unprotected):
+    """Each site's whole update is clipped; noise is added by the site itself, or by a trusted server.
+
+    Args:
+        law: The noise.
+        clip: The bound of one site's update.
+        multiplier: Noise in units of the bound: of `clip` at the site, of `reach` at the server.
+        where: Who adds the noise.
+        reach: How far one clipped update can move the aggregate; what the server's noise is scaled by.
+        rate: Probability with which each site joins a round, drawn in secret; 1 where the server looks on.
+        rehearsal: Whether the noise repeats.
+    """
+
+    law: NoiseLaw
+    clip: float
+    multiplier: float
+    where: Literal["site", "server"]
+    reach: float
+    rate: float = 1.0
+    rehearsal: bool = False
+
+    def __post_init__(self) -> None:
+        require_price(self.clip, self.multiplier, self.rate)
+        require_positive("reach", self.reach)
+        alike = self.reach == self.clip and self.rate == 1
+        given = f"reach {self.reach} and rate {self.rate}"
+        require(self.where == "server" or alike, "noise at the site", given, "reach = clip and rate = 1")
+
+    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
+        """The clipped update; with noise if the site does not trust the server."""
+        return self._guarded(update, key)
+
+    def at_sites(self, updates: "Tensor", keys: Sequence[Key]) -> "Tensor":
+        """The same for all rows in one go."""
+        return self._guarded(updates, keys)
+
+    def _guarded(self, updates: "Tensor", key: Key | Sequence[Key]) -> "Tensor":
+        short = clipped(updates, self.law, self.clip)
+        if self.where == "server":
+            return short
+        scale = self.multiplier * self.clip
+        return tensor_like(noised(array_of(short), self.law, scale, key, self.rehearsal), updates)
+
+    def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
+        """The aggregate; with noise if the server is trusted to add it."""
+        if self.where == "site":
+            return combined
+        scale = self.multiplier * self.reach
+        return tensor_like(noised(array_of(combined), self.law, scale, key, self.rehearsal), combined)
+
+    def deviation(self, sites: int) -> float:
+        """That of the noise in the mean of so many updates, wherever it is added."""
+        at_site = self.multiplier * self.clip / math.sqrt(sites)
+        own = at_site if self.where == "site" else self.multiplier * self.reach
+        return DEVIATIONS[self.law] * own
+
+    def denominator(self, sites: int) -> float | None:
+        """How many sites are expected, if the server adds the noise: `reach` holds for that number alone."""
+        return self.rate * sites if self.where == "server" else None
+
+    def longest(self) -> tuple[float, Norm] | None:
+        """The bound, where there is no noise on top of it."""
+        return (self.clip, NORMS[self.law]) if self.where == "server" else None
+
+    def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
+        """One release about the sites, whoever takes part."""
+        # Who sees every single update sees a site exchanged for another, not one more or less.
+        at_site = self.where == "site"
+        relation: Relation = "replace" if at_site else "add-remove"
+        view: View = "server" if at_site else "sites"
+        price = clipped_release(
+            self.multiplier,
+            clip=self.clip if at_site else self.reach,
+            relation=relation,
+            law=self.law,
+            rate=self.rate,
+            unit="site",
+            subject="sites",
+            view=view,
+            party="each site" if at_site else "server",
+            purpose=f"round {number}",
+            rehearsal=self.rehearsal,
+        )
+        return (price,)

@@ -1,0 +1,143 @@
+"""What may leave parties that hold different columns of the same records.
+
+Every party tells about the same people, so the prices of all columns add up, whoever holds them and however
+many parties there are. How many records there are is public, and the relation is replacement: one record is
+exchanged for any other, in all of its columns at once.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from tacit.errors import Refused
+from tacit.privacy.accounting.release import Law
+from tacit.privacy.contracts import Question, Work
+from tacit.privacy.mechanisms.base import Mechanism
+from tacit.privacy.mechanisms.vertical import EVERYBODY, ColumnsApart, ColumnsBlind, ColumnsTogether, Counted
+
+if TYPE_CHECKING:
+    from tacit.privacy.policy import Privacy
+
+
+class ColumnWork(Work, Protocol):
+    """What a promise needs to know about work on columns; all of it public.
+
+    Before the columns are known, as in a plan, there are none.
+    """
+
+    @property
+    def together(self) -> bool:
+        """Whether the products of all columns are released at once, instead of each column by itself."""
+        ...
+
+    @property
+    def holdings(self) -> Mapping[str, Sequence[str]]:
+        """The columns of each party, protected or not."""
+        ...
+
+    @property
+    def holders(self) -> Mapping[str, str]:
+        """The party that holds each protected column, by its name."""
+        ...
+
+    @property
+    def records(self) -> int | None:
+        """How many records there are, once that is known."""
+        ...
+
+    @property
+    def widths(self) -> Mapping[str, int]:
+        """How many numbers a record has in each column, protected or not."""
+        ...
+
+    @property
+    def lengths(self) -> Mapping[str, float] | None:
+        """The longest a record may be in each protected column; None where the promise says it, for all."""
+        ...
+
+
+def protect(
+    privacy: "Privacy", task: ColumnWork, names: Sequence[str], rounds: int, questions: Sequence[Question]
+) -> Mechanism:
+    """The mechanism that keeps a promise for work on columns.
+
+    Raises:
+        Refused: The promise cannot be kept for this combination; the message names a way out.
+    """
+    _require_promise(privacy, task, rounds)
+    beside = [
+        release
+        for question in questions
+        for release in asking(privacy, question).release(0, set(_holders(question).values()))
+    ]
+    # The price is the same for however many columns: one stands for all that are not known yet.
+    holders = task.holders or {"all columns": EVERYBODY}
+    widths = task.widths or dict.fromkeys(holders, 1)
+    radii = dict(task.lengths or dict.fromkeys(holders, privacy.clip))
+    law: Law = "discrete" if privacy.noise == "secure" else "gaussian"
+    multiplier = privacy.multiplier(1, 1.0, "replace", beside=beside, law=law)
+    rehearsal = privacy.rehearsal
+    if privacy.noise == "secure":
+        held = [tuple(widths[name] for name in columns) for columns in task.holdings.values()]
+        return ColumnsBlind(
+            # Here the unit is the sensitivity, not half of it.
+            multiplier=multiplier / 2,
+            widths=tuple(held) or ((1,),) * len(names),
+            records=task.records or 1,
+            colluders=privacy.colluders,
+            purpose="products of all columns",
+            radii=radii,
+            rehearsal=rehearsal,
+        )
+    if task.together:
+        return ColumnsTogether(multiplier=multiplier, radii=radii, holders=holders, rehearsal=rehearsal)
+    return ColumnsApart(
+        multiplier=multiplier, radii=radii, widths=widths, holders=holders, rehearsal=rehearsal
+    )
+
+
+def asking(privacy: "Privacy", question: Question) -> Mechanism:
+    """The mechanism of a question about columns."""
+    holders = _holders(question)
+    solved = privacy.multiplier(len(holders), 1.0, "replace", share=question.share)
+    if privacy.noise_multiplier is not None:
+        # However many columns there are, all of their histograms cost what one of the given noise would.
+        solved *= math.sqrt(len(holders))
+    return Counted(
+        multiplier=solved,
+        holders=holders,
+        purpose=question.kind,
+        rehearsal=privacy.rehearsal,
+    )
+
+
+def _holders(question: Question) -> Mapping[str, str]:
+    return getattr(question, "columns", {})
+
+
+def _require_promise(privacy: "Privacy", task: ColumnWork, rounds: int) -> None:
+    """Refuse what nobody has priced, with a way out."""
+    if rounds != 1:
+        raise Refused(
+            f"rounds = {rounds} is not allowed: {task.kind} releases every column once, and the rest is "
+            "free. Use rounds = 1"
+        )
+    if privacy.unit != "record":
+        raise Refused(
+            f'unit = "{privacy.unit}" does not go with columns: a party is needed whole, and every record is '
+            'at all parties. Use unit = "record"'
+        )
+    if privacy.mechanism != "gaussian":
+        raise Refused(f'mechanism = "{privacy.mechanism}" is not priced for columns: use "gaussian"')
+    if privacy.participation < 1:
+        raise Refused(
+            f"participation = {privacy.participation:g} does not go with columns: every party is needed. "
+            "Use participation = 1"
+        )
+    if task.together == (privacy.noise == "site"):
+        said = "moments" if task.together else "local"
+        other = '"server" or "secure"' if task.together else '"site"'
+        raise Refused(
+            f'release = "{said}" does not go with noise = "{privacy.noise}": use noise = {other}, or leave '
+            "the release out"
+        )

@@ -1,0 +1,309 @@
+"""A run as one document of plain data: what a report shows, and `tacit report -o FILE.json` writes.
+
+Everything in it has left the sites already, or is public. It reads no records and needs no model.
+"""
+
+import hashlib
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tacit.learning.record import Record, Round
+from tacit.privacy.provenance import nobodys_secret
+from tacit.privacy.statement import Statement
+from tacit.reports.audit import verdict
+from tacit.reports.text import NAMES
+from tacit.runtime.tables import parse
+
+SCHEMA = 1
+# Above this, what one unit did can all but be read off; few would call that private.
+LARGE = 10.0
+# Two prices are the same, but for the grids that they were computed on.
+CLOSE = 1e-3
+LABELS = {"federated": "together", "alone": "each site alone", "pooled": "pooled"}
+PARTIES = {**LABELS, "alone": "active party alone"}
+LOW, HIGH = "_low", "_high"
+AGAIN = (
+    "The noise was secret: another run gives other numbers, and costs its epsilon again, on top of this one."
+)
+# Where data lie on a machine is nobody's business but that of whoever ran it.
+ELSEWHERE = re.compile(r'"(?:[A-Za-z]:[\\/]+|/)(?:[^"\n/\\]*[\\/]+)*([^"\n/\\]+)(?=")')
+JACKKNIFE = (
+    "Intervals: 95 %, by leaving out a twentieth of the held-out records at a time; models are not trained "
+    "again, so how far they depend on their own records and draws is not in them."
+)
+EPISODES = "Intervals: 95 %, by drawing the episodes again; agents are not trained again."
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Told:
+    """What is known of a run.
+
+    Args:
+        name: What it is called.
+        task: The kind of what is learnt.
+        layout: Whether sites hold records, columns or worlds.
+        goal: The score that counts, and its good direction.
+        record: What happened.
+        statement: What was promised, and what it cost.
+        ledger: Its ledger, as `privacy.books.told` has it.
+        text: The experiment file it can be made from again.
+        environment: What it ran on.
+        path: Where it lies.
+        under_way: Whether it goes on; then its statement is that of its plan.
+        audit: What attacks on it found, if there were any.
+    """
+
+    name: str
+    task: str
+    layout: str
+    goal: tuple[str, str]
+    record: Record
+    statement: Statement
+    ledger: Mapping[str, Any]
+    text: str = ""
+    environment: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    path: str | None = None
+    under_way: bool = False
+    audit: Mapping[str, Any] | None = None
+
+    @property
+    def experiment(self) -> dict[str, Any]:
+        """The tables of the file."""
+        return parse(self.text, "experiment.toml")
+
+
+def document(run: Told) -> dict[str, Any]:
+    """The document of a run."""
+    statement = replace(run.statement, epsilon=charged(run))
+    promise = {**statement.as_dict(), "sentences": statement.sentences()}
+    left = {name: list(promise.pop(name)) for name in ("released", "public", "bare")}
+    budget = run.record.rounds[-1].budget if run.record.rounds else None
+    planned = run.statement.as_dict()["epsilon"]
+    return {
+        "schema": SCHEMA,
+        "kind": "run",
+        "name": run.name,
+        "task": run.task,
+        "layout": run.layout,
+        "run": run.path,
+        "under_way": run.under_way,
+        "alerts": alerts(run),
+        "promise": {**promise, "budget": budget, "planned": planned, "intuition": statement.price()},
+        "left": left,
+        "result": _result(run),
+        "rounds": [_round(entry) for entry in run.record.rounds],
+        "sites": _sites(run),
+        "robustness": _robustness(run),
+        "audit": audit(run),
+        "auditable": _auditable(run),
+        "ledger": dict(run.ledger),
+        "reproduce": _reproduce(run),
+    }
+
+
+def charged(run: Told) -> float | None:
+    """What can be proven of the price: by the statement, or by the ledger if that was charged for more.
+
+    A ledger that does not verify proves nothing.
+    """
+    if run.statement.unit is None or run.statement.epsilon is None:
+        return None
+    if run.ledger.get("valid") is False:
+        return math.inf
+    # While a run goes on its statement is that of its plan, which the ledger comes to in the end.
+    return max(run.statement.epsilon, run.ledger.get("epsilon") or 0.0)
+
+
+def alerts(run: Told) -> list[dict[str, str]]:
+    """What has to be known before anything else is read."""
+    found = [*_about_the_promise(replace(run.statement, epsilon=charged(run))), *_about_the_ledger(run)]
+    found += _about_the_audit(run)
+    if run.record.stopped:
+        found.append(("mind", f"Ended early, after {len(run.record.rounds)} rounds: {run.record.stopped}."))
+    if run.under_way:
+        done = len(run.record.rounds)
+        found.append(("mind", f"Not over: {done} rounds are, and what is said here is so for now."))
+    found += [("mind", f"Trouble: {line}.") for line in run.record.trouble()]
+    found += [("mind", f"{note[:1].upper()}{note[1:].rstrip('.')}.") for note in run.record.notes]
+    return [{"tone": tone, "words": words} for tone, words in found]
+
+
+def _about_the_ledger(run: Told) -> Iterator[tuple[str, str]]:
+    stated, found = run.statement.epsilon, run.ledger.get("epsilon")
+    if run.ledger.get("valid") is False:
+        yield "stop", f"The ledger does not verify: {'; '.join(run.ledger['problems'])}."
+    elif run.ledger.get("disputed"):
+        yield "stop", f"The statement does not verify: {'; '.join(run.ledger['disputed'])}."
+    elif run.statement.unit is not None and stated is not None and found is not None:
+        if found > stated * (1 + CLOSE):
+            yield (
+                "mind",
+                f"The ledger was charged for more than this run states: epsilon {found:.4g} in all, where "
+                f"the run ended at {stated:.4g}.",
+            )
+        elif not run.under_way and found < stated * (1 - CLOSE):
+            yield (
+                "stop",
+                f"The ledger was charged for less than this run states: epsilon {found:.4g}, where the run "
+                f"ended at {stated:.4g}. It is not the ledger of this run.",
+            )
+
+
+def audit(run: Told) -> dict[str, Any] | None:
+    """What attacks on this very run found."""
+    found = run.audit
+    return None if found is None or found.get("experiment") != fingerprint(run.text) else dict(found)
+
+
+def _auditable(run: Told) -> bool:
+    """Whether the file of a run says all that it takes to run it again here, with canaries in it."""
+    known = run.experiment
+    here = "data" in known and known.get("engine", {}).get("kind", "local") == "local"
+    return here and run.task != "supervised" and not run.under_way
+
+
+def fingerprint(text: str) -> str:
+    """What tells an experiment file from any other."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _about_the_audit(run: Told) -> Iterator[tuple[str, str]]:
+    found = audit(run)
+    if found is not None and verdict(found)[0] == "stop":
+        yield "stop", f"An audit found the promise broken. {verdict(found)[1]}"
+    elif found is None and run.audit is not None:
+        yield "mind", "The audit beside this run is of another experiment, and is left out."
+
+
+def _about_the_promise(statement: Statement) -> Iterator[tuple[str, str]]:
+    if statement.rehearsal:
+        yield (
+            "stop",
+            "Rehearsal: the noise repeats with the seed, so it protects nobody. Fit for simulated and "
+            "published records alone.",
+        )
+    if statement.unit is None:
+        # Who holds nothing secret needs no promise.
+        known = nobodys_secret(statement.public)
+        told = "Open run: what left the sites is not protected, and no promise is made."
+        yield (
+            ("mind", "Open run on simulated or published data: no promise is made.")
+            if known
+            else ("stop", told)
+        )
+    elif statement.epsilon is None or not math.isfinite(statement.epsilon):
+        yield "stop", "Nothing can be proven about the privacy of this run."
+    elif statement.epsilon > LARGE:
+        yield (
+            "mind",
+            f"Epsilon {statement.epsilon:.3g} is large: what one {statement.unit} did is hardly hidden.",
+        )
+    if statement.unit is not None and statement.bare:
+        yield "mind", f"Left without protection: {'; '.join(statement.bare)}."
+
+
+def _result(run: Told) -> dict[str, Any]:
+    labels = PARTIES if run.layout == "columns" else LABELS
+    last = run.record.rounds[-1].scores if run.record.rounds else {}
+    known = {"federated": run.record.scores or last, **run.record.baselines}
+    models = [
+        {"name": name, "label": labels.get(name, name), **_scored(scores, run.record.intervals.get(name, {}))}
+        for name, scores in known.items()
+    ]
+    how = JACKKNIFE if run.record.intervals else ""
+    if any(model["intervals"] for model in models) and not how:
+        how = EPISODES
+    record = run.record
+    words = {"findings": list(record.findings), "notes": list(record.notes)}
+    told = {"chosen": record.chosen, "stopped": record.stopped, **words}
+    return {**told, "goal": list(run.goal), "models": models, "how": how}
+
+
+def _scored(scores: Mapping[str, float], known: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """Scores and their intervals; some come with their ends beside them."""
+    ends = {
+        name: [scores[f"{name}{LOW}"], scores[f"{name}{HIGH}"]]
+        for name in scores
+        if f"{name}{LOW}" in scores and f"{name}{HIGH}" in scores
+    }
+    plain = {name: value for name, value in scores.items() if not name.endswith((LOW, HIGH))}
+    return {"scores": plain, "intervals": ends | {name: list(pair) for name, pair in known.items()}}
+
+
+def _round(entry: Round) -> dict[str, Any]:
+    names = ("number", "sites", "scores", "epsilon", "seconds", "skipped")
+    return {**{name: getattr(entry, name) for name in names}, "faults": len(entry.faults)}
+
+
+def _sites(run: Told) -> list[dict[str, Any]]:
+    """What is known of each site: nothing that its promise would hide."""
+    rounds, subjects = run.record.rounds, run.statement.as_dict()["subjects"]
+    last, model = (rounds[-1].standings, _models(run.record)) if rounds else ({}, {})
+    left_out = Counter(fault.site for entry in rounds for fault in entry.faults)
+    shares: dict[str, list[float]] = {}
+    for entry in rounds:
+        for name, share in entry.shares.items():
+            shares.setdefault(name, []).append(share)
+    return [
+        {
+            "name": name,
+            "model": model.get(name),
+            "standing": last[name].status if name in last else None,
+            "suspicion": last[name].suspicion if name in last else None,
+            "rounds": len(shares[name]) if name in shares else None,
+            "left_out": left_out[name],
+            "share": sum(shares[name]) / len(shares[name]) if name in shares else None,
+            "epsilon": subjects.get(f"records@{name}"),
+        }
+        for name in run.record.sites
+    ]
+
+
+def _models(record: Record) -> dict[str, int]:
+    return dict(record.rounds[record.chosen - 1].clusters) if record.chosen else {}
+
+
+def _robustness(run: Told) -> dict[str, Any]:
+    rounds = run.record.rounds
+    rule = run.experiment.get("aggregation", {})
+    words = ", ".join(f"{key} {value}" for key, value in rule.items() if key != "kind")
+    return {
+        "rule": str(rule.get("kind", "mean")) + (f" ({words})" if words else ""),
+        "watch": bool(run.experiment.get("quarantine")),
+        "trouble": run.record.trouble(),
+        "decisions": [
+            {
+                "round": entry.number,
+                **{name: getattr(change, name) for name in ("site", "was", "now", "reason")},
+            }
+            for entry in rounds
+            for change in entry.decisions
+        ],
+        "faults": [
+            {"round": entry.number, **{name: getattr(fault, name) for name in ("site", "reason", "detail")}}
+            for entry in rounds
+            for fault in entry.faults
+        ],
+    }
+
+
+def _reproduce(run: Told) -> dict[str, Any]:
+    place = "RUN" if run.path is None else run.path
+    own = f"tacit run {place}/experiment.toml" if run.text else ""
+    text = ELSEWHERE.sub(r'"\1', run.text)
+    private = run.statement.unit is not None and not run.statement.rehearsal
+    return {
+        "command": own,
+        "caution": AGAIN if private else "",
+        "experiment": text,
+        "environment": dict(run.environment),
+    }
+
+
+def score_name(name: str) -> str:
+    """What people call a score."""
+    return NAMES.get(name, name.replace("_", " "))

@@ -1,0 +1,326 @@
+"""The report of a run while it goes on, as a page on this machine that refreshes by itself.
+
+The page is for whoever started the run. It is served on loopback alone, under an address that nobody can
+guess; what another site has a browser ask for is refused. Whatever happens to the page, the run goes on.
+"""
+
+import errno
+import hashlib
+import hmac
+import io
+import secrets
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, NamedTuple
+
+from tacit.errors import InvalidValue, require, require_positive
+
+if TYPE_CHECKING:
+    from tacit.reports.page.blocks import Page
+
+    # What makes a page of HTML from a report; it is told how often the page asks anew, None for never.
+    Render = Callable[[Page, float | None], str]
+
+HERE = "127.0.0.1"
+# How long a request may take to arrive, and an answer to be taken, in seconds; how long a request may be.
+PATIENCE, LONGEST = 5.0, 16 * 1024
+# How many requests are answered at the same time; who comes on top of that is not heard.
+AT_ONCE = 16
+# How long the last state is held ready for whoever is watching, in seconds.
+LINGER = 5.0
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+}
+SENTENCES = {
+    HTTPStatus.FORBIDDEN: "Another site asked for this: type the address, or open it from the terminal.",
+    HTTPStatus.NOT_FOUND: "There is nothing here.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "There is nothing here but a page to look at.",
+    HTTPStatus.MISDIRECTED_REQUEST: "This is not the server that was asked for.",
+}
+
+
+@dataclass(frozen=True)
+class Live:
+    """A page that is being served.
+
+    Args:
+        url: Where it is; who knows this address can see the page.
+    """
+
+    url: str
+
+
+@contextmanager
+def serving(
+    page: "Callable[[], Page]", *, port: int = 0, refresh: float = 2.0, render: "Render | None" = None
+) -> Generator[Live]:
+    """Serve a report on loopback as long as the block lasts; afterwards the port is closed again.
+
+    Whoever is still watching when the block ends well is given the last state first, for a few seconds.
+
+    Args:
+        page: The report as it stands; asked for by another thread, and never by two at once.
+        port: Where to serve it; 0 for any port that is free.
+        refresh: How often the page asks anew, in seconds; it is not made more often either.
+        render: What makes HTML of it, if not the usual.
+
+    Raises:
+        InvalidValue: The port is taken, or not for everybody.
+    """
+    require(0 <= port <= 65535, "port", port, "from 1 to 65535, or 0 for any that is free")
+    require_positive("refresh", refresh)
+    shown = _Shown(page, render or _usual, refresh)
+    server = _opened(port, shown)
+    worker = threading.Thread(target=server.work, name="tacit-live", daemon=True)
+    worker.start()
+    try:
+        yield Live(f"http://{HERE}:{server.server_port}/{server.token}/")
+        shown.end()
+    finally:
+        server.shutdown()
+        server.server_close()
+        worker.join()
+
+
+def _usual(page: "Page", refresh: float | None) -> str:
+    from tacit.reports.page.html import html
+
+    return html(page, refresh=refresh)
+
+
+def _opened(port: int, shown: "_Shown") -> "_Server":
+    try:
+        return _Server(port, shown)
+    except OSError as error:
+        why = {
+            errno.EADDRINUSE: "another program has it",
+            errno.EACCES: "it is for the administrator of this machine",
+        }.get(error.errno or 0, error.strerror)
+        raise InvalidValue(
+            f"port = {port} is not allowed: {why}. Give another one, or 0 for any that is free"
+        ) from error
+
+
+class _Sight(NamedTuple):
+    """The page as it was made."""
+
+    status: HTTPStatus
+    kind: str
+    body: bytes
+    last: bool
+
+    @property
+    def tag(self) -> str:
+        return f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
+
+
+class _Shown:
+    """What is shown: made when somebody asks, by one thread at a time, and kept for a while."""
+
+    def __init__(self, page: "Callable[[], Page]", render: "Render", refresh: float) -> None:
+        self._page, self._render, self._refresh = page, render, refresh
+        self._lock, self._taken = threading.Lock(), threading.Event()
+        self._sight: _Sight | None = None
+        self._fresh_until = self._asked = float("-inf")
+        self._over = False
+
+    def now(self) -> _Sight:
+        """The page as it stands."""
+        self._asked = time.monotonic()
+        with self._lock:
+            stale = time.monotonic() >= self._fresh_until
+            if self._sight is None or stale or self._sight.last != self._over:
+                began = time.monotonic()
+                self._sight = self._made(last=self._over)
+                # What takes long to draw is drawn less often: the run needs the machine more than the page.
+                took = time.monotonic() - began
+                self._fresh_until = time.monotonic() + max(self._refresh, took)
+            return self._sight
+
+    def taken(self, sight: _Sight) -> None:
+        """Somebody has been given the page."""
+        if sight.last:
+            self._taken.set()
+
+    def end(self) -> None:
+        """There will be no other state: wait a little for whoever is watching to take this one."""
+        watched = time.monotonic() - self._asked < 3 * self._refresh
+        self._over = True
+        if watched:
+            self._taken.wait(LINGER)
+
+    def _made(self, *, last: bool) -> _Sight:
+        try:
+            # The last state asks for nothing any more: there will be nobody to answer.
+            text = self._render(self._page(), None if last else self._refresh)
+            return _Sight(HTTPStatus.OK, "text/html", text.encode("utf-8", "replace"), last)
+        except Exception as error:
+            words = (
+                f"The report cannot be drawn just now ({type(error).__name__}: {error}). The run goes on.\n"
+            )
+            failed = words.encode("utf-8", "replace")
+            return _Sight(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", failed, last)
+
+
+class _Server(ThreadingHTTPServer):
+    """A server that nobody can keep busy for long, and that leaves no thread behind."""
+
+    daemon_threads = True
+    request_queue_size = 4 * AT_ONCE
+
+    def __init__(self, port: int, shown: _Shown) -> None:
+        self.shown, self.token = shown, secrets.token_urlsafe(24)
+        self._open: dict[socket.socket, threading.Thread] = {}
+        self._guard = threading.Lock()
+        super().__init__((HERE, port), _Handler)
+
+    def server_bind(self) -> None:
+        """Take the port, without asking the network what this machine is called."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = HERE, int(self.server_address[1])
+
+    def work(self) -> None:
+        """Answer until somebody ends it."""
+        # It may be ended before it has begun.
+        with suppress(Exception):
+            self.serve_forever(poll_interval=0.05)
+
+    def process_request(self, request: socket.socket, client_address: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Answer in a thread of its own, unless too many are being answered."""
+        with self._guard:
+            if len(self._open) < AT_ONCE:
+                worker = threading.Thread(target=self._answer, args=(request, client_address), daemon=True)
+                self._open[request] = worker
+                worker.start()
+                return
+        self.shutdown_request(request)
+
+    def _answer(self, request: socket.socket, client_address: object) -> None:
+        try:
+            # Whoever goes away, or never says anything, is no business of the run.
+            with suppress(Exception):
+                self.finish_request(request, client_address)  # pyright: ignore[reportArgumentType]
+        finally:
+            self.shutdown_request(request)
+            with self._guard:
+                del self._open[request]
+
+    def server_close(self) -> None:
+        """Close the port, and everything that is open."""
+        super().server_close()
+        with self._guard:
+            left = dict(self._open)
+        for request in left:
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+        for worker in left.values():
+            worker.join(PATIENCE)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request, one answer."""
+
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
+    # A request that does not say its version is answered with all headers, too.
+    default_request_version = "HTTP/1.0"
+    _head = b""
+
+    def setup(self) -> None:
+        """Read the head of a request, as far as it comes in time and is not too long."""
+        super().setup()
+        end = time.monotonic() + PATIENCE
+        while b"\r\n\r\n" not in self._head and len(self._head) <= LONGEST:
+            self.connection.settimeout(max(end - time.monotonic(), 0.001))
+            part = self.connection.recv(LONGEST)
+            if not part:
+                break
+            self._head += part
+        self.connection.settimeout(PATIENCE)
+        self.rfile.close()
+        self.rfile = io.BytesIO(self._head)
+
+    def handle_one_request(self) -> None:
+        """Refuse what is too long, answer the rest."""
+        if len(self._head) <= LONGEST:
+            super().handle_one_request()
+            return
+        self.requestline, self.request_version, self.command = "", self.default_request_version, ""
+        self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+    def do_GET(self) -> None:
+        """The page, for who knows its address and asks for it himself."""
+        refused = self._refused()
+        if refused is not None:
+            self._refuse(refused)
+            return
+        sight = self.server.shown.now()
+        known = [tag.strip().removeprefix("W/") for tag in self.headers.get("If-None-Match", "").split(",")]
+        if sight.status == HTTPStatus.OK and sight.tag in known:
+            self._answer(HTTPStatus.NOT_MODIFIED, sight.kind, b"", {"ETag": sight.tag})
+        else:
+            tag = {"ETag": sight.tag} if sight.status == HTTPStatus.OK else {}
+            self._answer(sight.status, sight.kind, sight.body, tag)
+        if self.command == "GET":
+            self.server.shown.taken(sight)
+
+    do_HEAD = do_GET
+
+    def _refused(self) -> HTTPStatus | None:
+        """Why a request is not answered, if it is not."""
+        # A name of somebody else's that leads to this machine would make his pages of one origin with ours.
+        hosts = {f"{HERE}:{self.server.server_port}", f"localhost:{self.server.server_port}"}
+        named = self.headers.get_all("Host", [])
+        if len(named) != 1 or named[0].strip().lower() not in hosts:
+            return HTTPStatus.MISDIRECTED_REQUEST
+        origins = self.headers.get_all("Origin", [])
+        ours = f"http://{named[0].strip().lower()}"
+        # Old browsers say nothing; what one types, or opens from a terminal, comes from nowhere.
+        from_where = self.headers.get_all("Sec-Fetch-Site", ["none"])
+        if any(origin != ours for origin in origins) or not {"none", "same-origin"}.issuperset(from_where):
+            return HTTPStatus.FORBIDDEN
+        wanted = f"/{self.server.token}/".encode()
+        if not hmac.compare_digest(self.path.encode("utf-8", "surrogateescape"), wanted):
+            return HTTPStatus.NOT_FOUND
+        return None
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        words = SENTENCES.get(status, "This cannot be answered.")
+        more = {"Allow": "GET, HEAD"} if status == HTTPStatus.METHOD_NOT_ALLOWED else {}
+        self._answer(status, "text/plain", f"{words}\n".encode(), more)
+
+    def _answer(self, status: HTTPStatus, kind: str, body: bytes, more: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**HEADERS, **more}.items():
+            self.send_header(name, value)
+        if status != HTTPStatus.NOT_MODIFIED:
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what is no request that we know, and repeat nothing of it."""
+        unknown = code == HTTPStatus.NOT_IMPLEMENTED
+        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED if unknown else HTTPStatus(code))
+        self.close_connection = True
+
+    def version_string(self) -> str:
+        """What the server calls itself."""
+        return "tacit"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""

@@ -1,0 +1,1 @@
+"""Documents made of blocks: HTML, Markdown, notebooks and SVG."""

@@ -1,0 +1,1 @@
+"""Plots that reports and papers share."""

@@ -1,0 +1,371 @@
+"""What a server noticed about its sites, drawn: whom it suspected, who took part, and what was left out.
+
+All of it is in the record already. Where who took part is a secret there is next to nothing to see, and
+nothing is drawn.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.transforms import ScaledTranslation
+from numpy.typing import NDArray
+
+from tacit.learning.record import TROUBLED, Reason, Record, Round, Standing, Status
+from tacit.reports.plots.style import (
+    GREY,
+    INCH,
+    LINE,
+    PALE,
+    PALETTE,
+    RULE,
+    SMALL,
+    Label,
+    Picture,
+    colour,
+    dashes,
+    ink,
+    label_lines,
+    picture,
+    round_axis,
+    shortened,
+    tidy,
+)
+
+Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Tally = Counter[tuple[str, Reason]]
+
+STANDINGS: dict[Status, tuple[str, str, str]] = {
+    "watch": ("^", "Triangles", "watched"),
+    "quarantined": ("o", "Dots", "suspected"),
+    "probation": ("s", "Squares", "on trial"),
+    "active": ("P", "Plusses", "cleared"),
+}
+FAULTS: dict[Reason, tuple[str, str]] = {
+    "late": ("x", "crosses"),
+    "absent": ("_", "dashes"),
+    "failed": ("o", "dots"),
+    "not-finite": ("^", "triangles"),
+    "too-long": ("D", "diamonds"),
+    "schema": ("s", "squares"),
+    "refused": ("|", "strokes"),
+    "replay": ("<", "left arrows"),
+    "duplicate": (">", "right arrows"),
+    "equivocation": ("v", "wedges"),
+    "unknown": ("*", "stars"),
+}
+# So many lines can be named beside each other, so many sites below each other, and so many names in a title.
+NAMED, SITES, LISTED = 12, 50, 3
+# More lines than these that nobody can tell apart are drawn as what is below the highest.
+LINES = 20
+# A site with faults in more than this share of rounds catches the eye.
+OFTEN = 0.05
+# By how many points lines that lie on each other are parted: each from the next, and all of them.
+APART, PARTED = 1.4, 7.0
+# Beyond so many marks they are one image; beyond so many rounds cells are too small for marks, and their
+# colour has to do; beyond so many, several rounds share a cell.
+MARKS, CROWDED, COLUMNS = 150, 100, 200
+# The colour of faults, and how opaque a share of 0 is: that too is seen.
+FAULT, FAINT = PALETTE[1], 0.12
+UNNAMED, NOBODY = "unnamed", "not told whose"
+
+
+def suspicions(record: Record) -> Picture | None:
+    """Draw how much has added up against each site round by round, and whose standing changed.
+
+    Returns:
+        None where nobody keeps watch.
+    """
+    sites = list(dict.fromkeys(name for entry in record.rounds for name in entry.standings))
+    if not sites:
+        return None
+    suspects = _suspects(record, sites)
+    told = suspects[:NAMED]
+    others = [name for name in sites if name not in told]
+    figure = picture(2.6, _verdict(record), _marked(record, len(others), len(suspects) - len(told)))
+    axes = figure.add_subplot()
+    tidy(axes, "Round", "Suspicion")
+    _others(axes, record, others)
+    labels = [_suspect(axes, record, name, place, len(told)) for place, name in enumerate(told)]
+    round_axis(axes, record.rounds[0].number, record.rounds[-1].number)
+    highest = max(1.0, *(one.suspicion for entry in record.rounds for one in entry.standings.values()))
+    axes.set_ylim(-0.06 * highest, 1.1 * highest)
+    # Of lines that end at one height the first is the highest: so is its label.
+    label_lines({axes: labels[::-1]})
+    return figure
+
+
+def taking_part(record: Record, names: Sequence[str]) -> Picture | None:
+    """Draw who took part in which round: how much of each update was used, and what was left out and why.
+
+    Args:
+        record: What happened.
+        names: All sites, in the order in which they are drawn. If there are more than 50, only those are that
+            something was wrong with.
+
+    Returns:
+        None where the record knows of no share and of no fault.
+    """
+    rounds = record.rounds
+    if not any(entry.shares or entry.faults for entry in rounds):
+        return None
+    faults: Tally = Counter((fault.site, fault.reason) for entry in rounds for fault in entry.faults)
+    sites, others = _drawn(record, names, faults)
+    # A few rows may be high; many are as high as their names.
+    high = max(SMALL * LINE, 16.0 - 0.3 * len(sites)) / INCH
+    figure = picture(0.6 + high * len(sites), _summed(record, faults), _explained(record, faults, others))
+    axes = figure.add_subplot()
+    tidy(axes, "Round", "")
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    _cells(axes, rounds, sites)
+    if len(rounds) <= CROWDED:
+        _mark(axes, rounds, sites)
+    shown = [shortened(name, 20) or (UNNAMED if name else NOBODY) for name in sites]
+    axes.set_yticks(range(len(sites)), shown, fontsize=SMALL, parse_math=False)
+    axes.tick_params(axis="y", length=0)
+    round_axis(axes, rounds[0].number, rounds[-1].number, edge=0.5)
+    _write_asides(axes, record, sites, faults)
+    return figure
+
+
+def _last(record: Record) -> dict[str, Standing]:
+    """What was thought of sites in the end."""
+    return record.rounds[-1].standings
+
+
+def _suspects(record: Record, sites: Sequence[str]) -> list[str]:
+    """Sites that something has ever spoken against, the worst in the end first."""
+    last, order = _last(record), list(TROUBLED)
+
+    def worst_first(name: str) -> tuple[int, float]:
+        now = last.get(name, Standing())
+        return (order.index(now.status) if now.status in TROUBLED else len(order)), -now.suspicion
+
+    return sorted((name for name in sites if name in _troubled(record)), key=worst_first)
+
+
+def _troubled(record: Record) -> set[str]:
+    """Sites that were not always like any other."""
+    found = {decision.site for entry in record.rounds for decision in entry.decisions}
+    return found | {
+        name
+        for entry in record.rounds
+        for name, standing in entry.standings.items()
+        if standing.status in TROUBLED
+    }
+
+
+def _verdict(record: Record) -> str:
+    """What is thought of sites in the end."""
+    last, rounds = _last(record), _many(len(record.rounds), "round")
+    now = {word: [name for name in last if last[name].status == status] for status, word in TROUBLED.items()}
+    words = [f"{word}: {_listed(names)}" for word, names in now.items() if names]
+    if words:
+        return f"After {rounds}, {'; '.join(words)}"
+    before = f"; before that {_listed(sorted(_troubled(record)))}" * bool(_troubled(record))
+    return f"Nobody is under suspicion after {rounds}{before}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """A few names, and how many more there are."""
+    words = [shortened(name, 20) or UNNAMED for name in names[:LISTED]]
+    more = len(names) - len(words)
+    return ", ".join(words) + f" and {_many(more, 'other')}" * (more > 0)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def _marked(record: Record, others: int, suspects: int) -> str:
+    """What is meant by suspicion, marks and what is grey: so many others, so many suspects among them."""
+    now = {decision.now for entry in record.rounds for decision in entry.decisions}
+    marks = [f"{shape}: {word}." for status, (_, shape, word) in STANDINGS.items() if status in now]
+    kind = "other site" if now else "site"
+    which = _many(others, kind) + f", {suspects} of them suspected at some time" * (suspects > 0)
+    grey = [f"Grey: {'the most against any of ' * (others > LINES)}{which}."] * (others > 0)
+    return " ".join(["Suspicion adds up while updates are unlike the others, and wears off.", *marks, *grey])
+
+
+def _added_up(record: Record, name: str) -> tuple[Array, Array]:
+    """The rounds in which a site was thought of, and what had added up against it."""
+    found = [
+        (entry.number, entry.standings[name].suspicion) for entry in record.rounds if name in entry.standings
+    ]
+    return np.array([number for number, _ in found], float), np.array([height for _, height in found], float)
+
+
+def _others(axes: Axes, record: Record, names: Sequence[str]) -> None:
+    """Draw sites that are not named: a line each or, of many, the highest of them in each round."""
+    if len(names) <= LINES:
+        for rounds, heights in (_added_up(record, name) for name in names):
+            axes.plot(rounds, heights, color=PALE, linewidth=0.7, marker="." * (len(rounds) == 1), zorder=1.5)
+        return
+    wanted = set(names)
+    highest = [
+        max((one.suspicion for name, one in entry.standings.items() if name in wanted), default=0.0)
+        for entry in record.rounds
+    ]
+    axes.fill_between(
+        [entry.number for entry in record.rounds], highest, color=RULE, linewidth=0.7, edgecolor=PALE
+    )
+
+
+def _suspect(axes: Axes, record: Record, name: str, place: int, of: int) -> Label:
+    """Draw one site that something has spoken against, and mark the rounds in which its standing changed."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    step = min(APART, PARTED / of)
+    # What is suspected in the same rounds adds up alike: one line would hide the other.
+    shift = ScaledTranslation(0, step * ((of - 1) / 2 - place) / INCH, figure.dpi_scale_trans)
+    beside, shade = axes.transData + shift, colour(place)
+    rounds, heights = _added_up(record, name)
+    axes.plot(rounds, heights, color=shade, linewidth=1.2, linestyle=dashes(place), transform=beside)
+    known = dict(zip(rounds.tolist(), heights.tolist(), strict=True))
+    for entry in record.rounds:
+        for change in (one for one in entry.decisions if one.site == name and entry.number in known):
+            axes.plot(
+                [entry.number], [known[entry.number]], color=shade, marker=STANDINGS[change.now][0],
+                markersize=5, markeredgecolor="white", markeredgewidth=0.5, transform=beside, zorder=3,
+            )  # fmt: skip
+    status = _last(record).get(name, Standing()).status
+    words = f"{shortened(name, 16) or UNNAMED}: {STANDINGS[status][2]}"
+    return Label(float(heights[-1]) if len(heights) else 0.0, words, shade)
+
+
+def _drawn(record: Record, names: Sequence[str], faults: Tally) -> tuple[list[str], int]:
+    """The sites that are drawn, and how many others there are; faults that are nobody's come last."""
+    seen = (name for entry in record.rounds for name in entry.shares)
+    sites = [name for name in dict.fromkeys([*names, *seen, *(name for name, _ in faults)]) if name]
+    kept, counts = sites, _by_site(faults)
+    if len(sites) > SITES:
+        troubled = [name for name in sites if name in counts or name in _troubled(record)] or sites
+        worst = set(sorted(troubled, key=lambda name: -counts[name])[:SITES])
+        kept = [name for name in sites if name in worst]
+    return [*kept, *([""] if "" in counts else [])], len(sites) - len(kept)
+
+
+def _by_site(faults: Tally) -> Counter[str]:
+    """How many faults there are of each site."""
+    found = Counter[str]()
+    for (site, _), count in faults.items():
+        found[site] += count
+    return found
+
+
+def _summed(record: Record, faults: Tally) -> str:
+    """What there is to see: faults if there are any, or else shares."""
+    rounds, counts = _many(len(record.rounds), "round"), _by_site(faults)
+    skipped = sum(entry.skipped is not None for entry in record.rounds)
+    end = f"; {skipped} of the rounds skipped" * bool(skipped)
+    if counts:
+        worst, most = counts.most_common(1)[0]
+        whose = f", {most:,} of them by {shortened(worst, 20) or UNNAMED}" if worst else ""
+        return _many(counts.total(), "fault") + f" in {rounds}{whose}{end}"
+    means = _means(record, dict.fromkeys(name for entry in record.rounds for name in entry.shares))
+    least, most = min(means, key=lambda name: means[name]), max(means, key=lambda name: means[name])
+    ends = [f"{_percent(means[name])} ({shortened(name, 20) or UNNAMED})" for name in (least, most)]
+    return f"No fault in {rounds}; shares in the aggregate from {' to '.join(ends)} on average{end}"
+
+
+def _means(record: Record, sites: Iterable[str]) -> dict[str, float]:
+    """The mean share of each site, over rounds of which shares are known; who is not in them has none."""
+    known = [entry.shares for entry in record.rounds if entry.shares]
+    return {name: float(np.mean([shares.get(name, 0.0) for shares in known])) for name in sites if known}
+
+
+def _percent(share: float) -> str:
+    if 0 < share < 0.001:
+        return "< 0.1 %"
+    return f"{100 * share:.1f} %" if 0 < share < 0.0995 else f"{100 * share:.0f} %"
+
+
+def _explained(record: Record, faults: Tally, others: int) -> str:
+    """What colours and marks mean, and who is not shown."""
+    most = max((share for entry in record.rounds for share in entry.shares.values()), default=None)
+    note = ["Blank: no fault."]
+    if most is not None:
+        note = [f"Blue: share in the aggregate, darkest {_percent(most)}, its mean to the right."]
+        note.append("Blank: not in it.")
+    kinds = {reason for _, reason in faults}
+    shapes = ", ".join(f"{shape} {kind}" for kind, (_, shape) in FAULTS.items() if kind in kinds)
+    marks = f" ({shapes})" * (len(record.rounds) <= CROWDED)
+    note += [f"Orange: left out for a fault{marks}."] * bool(kinds)
+    note += ["Grey: nothing was learnt."] * any(entry.skipped is not None for entry in record.rounds)
+    note += [f"Not shown: {_many(others, 'site')} with less trouble or none."] * bool(others)
+    return " ".join(note)
+
+
+def _cells(axes: Axes, rounds: Sequence[Round], sites: Sequence[str]) -> None:
+    """Fill a cell for each site and round, as one image."""
+    first, heights = rounds[0].number, {name: place for place, name in enumerate(sites)}
+    shape = (len(sites), rounds[-1].number - first + 1)
+    shares, faulty, skipped = np.full(shape, np.nan), np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
+    for entry in rounds:
+        column = entry.number - first
+        skipped[:, column] = entry.skipped is not None
+        for fault in (one for one in entry.faults if one.site in heights):
+            faulty[heights[fault.site], column] = True
+        for name in (one for one in entry.shares if one in heights):
+            shares[heights[name], column] = entry.shares[name]
+    wide = -(-shape[1] // COLUMNS)
+    shares, faulty, skipped = _joined(shares, wide), _any(faulty, wide), _any(skipped, wide)
+    top = max((share for entry in rounds for share in entry.shares.values()), default=0.0)
+    # Colours are as deep as they are opaque: where nothing is, the paper is seen, whatever its colour.
+    image = np.zeros((len(sites), shares.shape[1], 4))
+    image[~np.isnan(shares)] = to_rgba(PALETTE[0])
+    image[..., 3] *= FAINT + (1.0 - FAINT) * np.nan_to_num(np.clip(shares / (top or 1.0), 0.0, 1.0))
+    image[skipped & np.isnan(shares)] = to_rgba(GREY, 0.22)
+    image[faulty] = to_rgba(FAULT, 0.3 if len(rounds) <= CROWDED else 1.0)
+    extent = (first - 0.5, first - 0.5 + wide * image.shape[1], len(sites) - 0.5, -0.5)
+    axes.imshow(image, aspect="auto", interpolation="nearest", extent=extent)
+    axes.hlines(np.arange(1, len(sites)) - 0.5, *extent[:2], color="white", linewidth=0.6)
+
+
+def _any(cells: Flags, wide: int) -> Flags:
+    """Whether anything is set in so many columns at a time: what was wrong once is not lost."""
+    return np.logical_or.reduceat(cells, range(0, cells.shape[1], wide), axis=1)
+
+
+def _joined(cells: Array, wide: int) -> Array:
+    """Means of what is known in so many columns at a time; NaN where nothing is."""
+    starts = range(0, cells.shape[1], wide)
+    known = np.add.reduceat(~np.isnan(cells), starts, axis=1, dtype=np.float64)
+    sums = np.add.reduceat(np.nan_to_num(cells), starts, axis=1)
+    return np.where(known > 0, sums / np.maximum(known, 1.0), np.nan)
+
+
+def _mark(axes: Axes, rounds: Sequence[Round], sites: Sequence[str]) -> None:
+    """Mark faults by their kinds."""
+    heights = {name: place for place, name in enumerate(sites)}
+    spots: dict[Reason, dict[tuple[int, int], None]] = {}
+    for entry in rounds:
+        for fault in (one for one in entry.faults if one.site in heights):
+            spots.setdefault(fault.reason, {})[entry.number, heights[fault.site]] = None
+    many = sum(map(len, spots.values())) > MARKS
+    for reason, places in spots.items():
+        axes.plot(
+            *np.array(list(places)).T, color=ink(FAULT), marker=FAULTS[reason][0], linestyle="none",
+            markersize=min(4.0, max(2.2, 260 / len(rounds))), markeredgewidth=0.8, rasterized=many,
+        )  # fmt: skip
+
+
+def _write_asides(axes: Axes, record: Record, sites: Sequence[str], faults: Tally) -> None:
+    """Write to the right of each site its mean share, its faults, and what is thought of it in the end."""
+    means, last = _means(record, sites), _last(record)
+    for height, name in enumerate(sites):
+        status = last.get(name, Standing()).status
+        kinds = Counter({reason: count for (site, reason), count in faults.items() if site == name})
+        trouble = [f"{count:,} {reason}" for reason, count in kinds.most_common()]
+        trouble += [TROUBLED[status]] if status in TROUBLED else []
+        striking = status in TROUBLED or kinds.total() > OFTEN * len(record.rounds)
+        share = [_percent(means[name])] if name in means and name else []
+        axes.annotate(
+            shortened(", ".join(share + trouble), 36), (1, height), xycoords=axes.get_yaxis_transform(),
+            xytext=(4, 0), textcoords="offset points", va="center", ha="left", fontsize=SMALL,
+            color=ink(FAULT) if striking else GREY, annotation_clip=False, parse_math=False,
+        )  # fmt: skip

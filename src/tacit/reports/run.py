@@ -1,0 +1,345 @@
+"""The report of a run: its document, section by section, with figures.
+
+The order is that of the questions people ask: what was promised, what left, what came of it, how.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tacit.learning.record import Record
+from tacit.privacy.ledger import total as all_runs
+from tacit.reports import audit
+from tacit.reports.data import Told, document, score_name
+from tacit.reports.page.blocks import (
+    Block,
+    Code,
+    Facts,
+    Figure,
+    Folded,
+    Grid,
+    Items,
+    Page,
+    Section,
+    Text,
+    Tone,
+)
+from tacit.reports.plots.result import results
+from tacit.reports.plots.sites import suspicions, taking_part
+from tacit.reports.plots.training import Drawn, stated, training
+from tacit.reports.text import number
+
+LEFT = {
+    "released": (
+        "Released, under the promise",
+        "Nothing: no promise was made that something could leave under.",
+    ),
+    "public": ("Public", "Nothing beyond the names of the sites."),
+    "bare": ("Bare, that is, unprotected", "Nothing."),
+}
+WORDS = {"add-remove": "is there or not", "replace": "is exchanged for any other"}
+# Longer lists are folded.
+LONG = 12
+
+
+def page(run: Told, pictures: Sequence[Figure] = ()) -> Page:
+    """The report of a run.
+
+    Args:
+        run: What is known of it.
+        pictures: What there is to see of its model.
+    """
+    told = document(run)
+    sections = [
+        Section("The promise", tuple(_promise(told["promise"]))),
+        Section("What left the sites", tuple(_left(told["left"], under_way=run.under_way))),
+        Section("Result", tuple(_result(told["result"], run))),
+        Section("Rounds", tuple(_rounds(told["rounds"], run))),
+        Section("Sites", tuple(_sites(told["sites"], run.record))),
+        Section("Robustness", tuple(_robustness(told["robustness"], run.record))),
+        *([Section("The model", tuple(pictures))] if pictures else []),
+        *_audit(told),
+        Section("Ledger", tuple(_ledger(told["ledger"]))),
+        Section("Reproduce", tuple(_reproduce(told["reproduce"]))),
+    ]
+    return Page(
+        title=run.name,
+        lead=lead(told),
+        alerts=tuple(Text(alert["words"], alert["tone"]) for alert in told["alerts"]),
+        sections=tuple(sections),
+        document=told,
+    )
+
+
+def lead(told: Mapping[str, Any]) -> str:
+    """The one sentence to read: what was learnt, by whom, how well, at what price."""
+    sites, rounds, result = len(told["sites"]), len(told["rounds"]), told["result"]
+    who = "parties" if told["layout"] == "columns" else "sites"
+    many = f"{sites} {who} " if sites else ""
+    learnt = f"{many}learnt a {told['task']} model together in {rounds} round{'s' * (rounds != 1)}"
+    if told["under_way"]:
+        learnt = f"{many}learn a {told['task']} model together; {rounds} round{'s' * (rounds != 1)} are over"
+    goal, found = result["goal"][0], result["models"][0]["scores"]
+    score = f", with {score_name(goal)} {number(found[goal], goal)}" if goal in found else ""
+    cost = _so_far(told) if told["under_way"] else price(told["promise"])
+    return f"{learnt[:1].upper()}{learnt[1:]}{score}, {cost}."
+
+
+def _so_far(told: Mapping[str, Any]) -> str:
+    """What a run that goes on has cost, of what it will cost."""
+    promise, spent = told["promise"], told["ledger"].get("epsilon")
+    if promise["epsilon"] is None or spent is None:
+        return price(promise)
+    rehearsed = " in rehearsal" * promise["rehearsal"]
+    return f"epsilon {spent:.3g} of {promise['planned']:.3g} spent{rehearsed}"
+
+
+def price(promise: Mapping[str, Any]) -> str:
+    """What it cost, in a few words."""
+    if promise["unit"] is None:
+        return "without any promise of privacy"
+    if promise["epsilon"] is None:
+        return "at a price that nobody can bound"
+    at = f"epsilon {promise['epsilon']:.3g} at delta {promise['delta']:g} for any one {promise['unit']}"
+    return f"rehearsed at {at}" if promise["rehearsal"] else f"at {at}"
+
+
+def _promise(promise: Mapping[str, Any]) -> Iterator[Block]:
+    if promise["unit"] is None:
+        yield Text("No promise: this run is open, and what leaves the sites is not protected.")
+    else:
+        but = "".join(f", but for {part}" for part in promise["but"])
+        if promise["rehearsal"]:
+            yield Text("This is what it would promise, if it were not a rehearsal:")
+        yield Text(
+            f"Protected is any one {promise['unit']}{but}: whether it {WORDS[promise['relation']]}, what "
+            "others see changes little."
+        )
+        yield Text(f"The price: {promise['intuition']}")
+        if promise.get("all_runs") is not None:
+            yield Text(all_runs.in_words(promise["all_runs"]), tone(promise["all_runs"]))
+        budget = promise["budget"]
+        yield Facts(
+            (
+                ("Epsilon", "not bounded" if promise["epsilon"] is None else f"{promise['epsilon']:.4g}"),
+                *([] if budget is None else [("Budget", f"{budget:g}")]),
+                ("Delta", f"{promise['delta']:g}"),
+                ("Unit", f"any one {promise['unit']}; neighbours: {promise['relation']}"),
+                ("Holds against", "nobody: it is a rehearsal" if promise["rehearsal"] else _against(promise)),
+                ("Trusted", "; ".join(promise["trusted"]) or "nobody"),
+            )
+        )
+    yield Items("Not protected", tuple(promise["not_protected"]))
+    if promise["left_out"]:
+        yield Items("Left out, since the budget did not bear it", tuple(promise["left_out"]))
+
+
+def tone(total: Mapping[str, Any]) -> Tone | None:
+    """Choose a tone for the total over all runs: plain, where it is that of this run alone."""
+    return "mind" if total["runs"] > 1 or total["notes"] else None
+
+
+def _against(promise: Mapping[str, Any]) -> str:
+    return f"{', '.join(promise['against'])}, and anyone they tell"
+
+
+def _left(left: Mapping[str, Sequence[str]], *, under_way: bool) -> Iterator[Block]:
+    if under_way:
+        yield Text("So far as it is planned or known: the whole list is made when the run is over.", "mind")
+    for name, (title, nothing) in LEFT.items():
+        yield Items(title, tuple(left[name])) if left[name] else Text(f"{title}: {nothing}")
+
+
+def _result(result: Mapping[str, Any], run: Told) -> Iterator[Block]:
+    scores = list(dict.fromkeys(name for model in result["models"] for name in model["scores"]))
+    if result["findings"]:
+        yield Items("Found", tuple(result["findings"]))
+    if not scores:
+        yield Text("No score: there are no held-out records that may be looked at.")
+        return
+    drawn = results(result, provenance=stated(run.statement))
+    if drawn is not None:
+        yield Figure("result", drawn, _in_words(result))
+    yield Grid(
+        "Scores of the models",
+        ("", *(model["label"] for model in result["models"])),
+        tuple(
+            (score_name(score), *(with_ends(model, score) for model in result["models"])) for score in scores
+        ),
+    )
+    if result["how"]:
+        yield Text(result["how"])
+    if len(result["models"]) > 1:
+        yield Text("Alone and pooled are trained by the same work without any protection, for comparison.")
+
+
+def _in_words(result: Mapping[str, Any]) -> str:
+    goal = result["goal"][0]
+    known = [model for model in result["models"] if goal in model["scores"]]
+    return f"{score_name(goal)}: " + "; ".join(
+        f"{model['label']} {with_ends(model, goal)}" for model in known
+    )
+
+
+def with_ends(model: Mapping[str, Any], score: str) -> str:
+    """A score of a model, with its interval where there is one."""
+    if score not in model["scores"]:
+        return "-"
+    value, ends = number(model["scores"][score], score), model["intervals"].get(score)
+    return value if ends is None else f"{value} [{number(ends[0], score)}, {number(ends[1], score)}]"
+
+
+def _rounds(rounds: Sequence[Mapping[str, Any]], run: Told) -> Iterator[Block]:
+    if not rounds:
+        yield Text("No round is over yet.")
+        return
+    scores = list(dict.fromkeys(name for row in rounds for name in row["scores"] if "@" not in name))
+    # A single round is a point: the result has it already.
+    if scores and len(rounds) > 1:
+        drawn = training(Drawn(run.record, run.statement))
+        first, last = rounds[0], rounds[-1]
+        told = "; ".join(
+            f"{score_name(name)} from {number(first['scores'].get(name), name)} to "
+            f"{number(last['scores'].get(name), name)}"
+            for name in scores
+        )
+        yield Figure("rounds", drawn, f"Round by round: {told}.")
+    if scores and run.layout == "environments":
+        yield Text("Rounds are judged by other episodes than the result, often fewer: they differ a little.")
+    header = ("round", "sites", *(score_name(name) for name in scores), "epsilon", "seconds", "left out", "")
+    rows = tuple(
+        (
+            str(row["number"]),
+            "secret" if row["sites"] is None else str(row["sites"]),
+            *(number(row["scores"].get(name), name) for name in scores),
+            "-" if row["epsilon"] is None else f"{row['epsilon']:.4g}",
+            "-" if row["seconds"] is None else f"{row['seconds']:.2f}",
+            str(row["faults"]),
+            f"skipped: {row['skipped']}" if row["skipped"] else "",
+        )
+        for row in rounds
+    )
+    yield _foldable("Every round", Grid("Every round", header, rows, sortable=True))
+
+
+def _sites(sites: Sequence[Mapping[str, Any]], record: Record) -> Iterator[Block]:
+    if not sites:
+        yield Text("The sites are named when the run is over.")
+        return
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "model": lambda site: _plain(site["model"]),
+        "standing": lambda site: _plain(site["standing"]),
+        "suspicion": lambda site: "-" if site["suspicion"] is None else f"{site['suspicion']:.2f}",
+        "rounds": lambda site: _plain(site["rounds"]),
+        "share": lambda site: "-" if site["share"] is None else f"{site['share']:.3f}",
+        "left_out": lambda site: str(site["left_out"]),
+        "epsilon": lambda site: "-" if site["epsilon"] is None else f"{site['epsilon']:.4g}",
+    }
+    names = {
+        "rounds": "rounds aggregated",
+        "share": "mean share of the aggregate",
+        "left_out": "updates left out",
+        "epsilon": "epsilon of its records",
+    }
+    known = [name for name in columns if any(site[name] is not None for site in sites)]
+    rows = tuple((site["name"], *(columns[name](site) for name in known)) for site in sites)
+    header = ("site", *(names.get(name, name) for name in known))
+    drawn = taking_part(record, [site["name"] for site in sites])
+    if drawn is not None:
+        yield Figure("taking-part", drawn, f"How much of each of {len(sites)} sites is in each round.")
+    yield _foldable(f"All {len(sites)} sites", Grid("The sites", header, rows, sortable=True))
+
+
+def _robustness(robustness: Mapping[str, Any], record: Record) -> Iterator[Block]:
+    watch = "The server keeps watch over updates." if robustness["watch"] else "Nobody is watched."
+    yield Text(f"Updates are combined by {robustness['rule']}. {watch}")
+    yield (
+        Items("Trouble", tuple(robustness["trouble"]))
+        if robustness["trouble"]
+        else Text("Every update that was asked for was well-formed, and was aggregated.", "good")
+    )
+    drawn = suspicions(record)
+    if drawn is not None:
+        yield Figure("suspicions", drawn, "How much has added up against each site, round by round.")
+    for title, key in (("Changes of standing", "decisions"), ("Updates left out", "faults")):
+        rows = robustness[key]
+        if rows:
+            cells = tuple(tuple(str(value) for value in row.values()) for row in rows)
+            yield _foldable(title, Grid(title, tuple(rows[0]), cells, sortable=True))
+
+
+def _audit(told: Mapping[str, Any]) -> Iterator[Section]:
+    """What attacks found, or how to attack; nothing of runs that promise nothing, or go on."""
+    if told["audit"] is not None:
+        yield Section(audit.HEADING, tuple(audit.blocks(told["audit"])))
+    elif told["promise"]["unit"] is not None and told["run"] is not None and told["auditable"]:
+        words = "Nobody has tried to break it. This attacks it with canaries, and adds here what was found:"
+        yield Section(audit.HEADING, (Text(words), Code(f"tacit audit {told['run']}")))
+
+
+def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
+    if ledger.get("valid") is False:
+        yield Text("The ledger does not verify: what was charged cannot be told from it.", "stop")
+        return
+    if not ledger.get("events"):
+        yield Text("Nothing was charged: no release was made under a promise.")
+        return
+    state = "every hash fits" if ledger["valid"] else "kept in memory alone"
+    yield Facts(
+        (
+            ("Releases", f"{ledger['events']:,}; {state}"),
+            *(
+                []
+                if ledger["epsilon"] is None
+                else [("Epsilon", f"{ledger['epsilon']:.4g} at delta {ledger['delta']:g}")]
+            ),
+            *(
+                (
+                    f"Budget of {'everybody' if name == '*' else name}",
+                    f"{b['epsilon']:g} at delta {b['delta']:g}",
+                )
+                for name, b in ledger["budgets"].items()
+            ),
+            *([] if ledger["head"] is None else [("Head", ledger["head"])]),
+        )
+    )
+    yield releases("Every release, alike ones in one line", ledger, sortable=True)
+
+
+def releases(caption: str, ledger: Mapping[str, Any], *, sortable: bool = False) -> Grid:
+    """What a ledger was charged for, line by line."""
+    rows = tuple(
+        (
+            str(row["first"]) if row["first"] == row["last"] else f"{row['first']} to {row['last']}",
+            str(row["subject"]),
+            str(row["purpose"]),
+            str(row["law"]),
+            f"{row['scale']:.4g}",
+            f"{row['sensitivity']:.4g}",
+            f"{row['rate']:g}",
+            str(row["count"]),
+            "-" if row["running_epsilon"] is None else f"{row['running_epsilon']:.4g}",
+        )
+        for row in ledger["releases"]
+    )
+    header = ("rows", "about", "for", "law", "noise", "sensitivity", "rate", "count", "epsilon so far")
+    return Grid(caption, header, rows, sortable=sortable)
+
+
+def _reproduce(reproduce: Mapping[str, Any]) -> Iterator[Block]:
+    if reproduce["command"]:
+        yield Code(reproduce["command"])
+    if reproduce["caution"]:
+        yield Text(reproduce["caution"])
+    environment = tuple((name, str(value)) for name, value in reproduce["environment"].items())
+    if environment:
+        yield Facts(environment)
+    if reproduce["experiment"]:
+        yield Folded("The experiment, with every default", (Code(reproduce["experiment"]),))
+
+
+def _foldable(title: str, grid: Grid) -> Block:
+    return grid if len(grid.rows) <= LONG else Folded(f"{title} ({len(grid.rows)})", (grid,))
+
+
+def _plain(value: object) -> str:
+    return "-" if value is None else str(value)

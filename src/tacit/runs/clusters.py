@@ -1,0 +1,259 @@
+"""A round of several models: each site trains the one it belongs to, and moves that one."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from tacit.aggregation.base import Aggregator
+from tacit.aggregation.defence.clustering import Choosing, Clusters, Trails
+from tacit.engines.base import Engine
+from tacit.errors import InvalidValue, Refused, TooFewSites, require
+from tacit.learning.record import Fault
+from tacit.learning.task import Task, Updates
+from tacit.privacy.mechanisms.base import Mechanism, Unprotected
+from tacit.privacy.policy import Open, Privacy
+from tacit.runs.baselines import weighed
+from tacit.runs.directory import Checkpoint
+from tacit.runs.round import Parts
+from tacit.runs.stopping import Look, Watch, finite
+from tacit.runtime.keys import Key
+from tacit.sites.federation import Federation
+from tacit.sites.table import Records
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# What is kept of where sites went while there was one model for all.
+TRAILS = "trails"
+
+
+@dataclass(eq=False)
+class Apart:
+    """What the sites of a round made of several models.
+
+    Args:
+        clusters: How sites are told apart.
+        models: The models before the round (models, coordinates).
+        before: Which model each site belonged to; by `loss`, which it chose.
+        key: The key of the round.
+        f: How many liars the rule stands that combines them.
+        together: Whether there is still one model for all, which everybody moves.
+        trails: What is remembered of the rounds with one model for all; this round is added to it.
+    """
+
+    clusters: Clusters
+    models: "Tensor"
+    before: Mapping[str, int]
+    key: Key
+    f: int
+    together: bool = False
+    trails: Trails | None = None
+
+    def __call__(self, kept: Updates) -> Parts:
+        """The updates by the model that they move: what a site has come to, seen from its model."""
+        handed = self.clusters.handed(self.models, self.before, kept.names)
+        if self.trails is not None and (self.together or not self.before):
+            self.trails = self.trails.followed(kept, handed, self.f)
+        if self.together:
+            return [kept] * len(self.models), dict(self.before)
+        found = self.clusters.regrouped(
+            kept, handed, self.models, self.before, self.key / "clusters", self.f, self.trails
+        )
+        own = self.clusters.handed(self.models, found, kept.names)
+        # Who stays with its model moves it by what it sent, to the last bit.
+        moved = kept.matrix + (handed - own)
+        groups: list[Updates] = []
+        for model in range(len(self.models)):
+            rows = [place for place, name in enumerate(kept.names) if found[name] == model]
+            names = tuple(kept.names[place] for place in rows)
+            groups.append(replace(kept, names=names, matrix=moved[rows]))
+        return groups, found
+
+
+def trained_apart(
+    clusters: Clusters,
+    engine: Engine,
+    task: Task,
+    federation: Federation,
+    point: Checkpoint,
+    names: Sequence[str],
+    mechanism: Mechanism,
+    before: Mapping[str, int],
+    f: int,
+    key: Key,
+) -> tuple[Updates, tuple[Fault, ...], Apart]:
+    """The updates of sites that start from different models, and how they are told apart."""
+    models = point.state
+    if clusters.by == "loss":
+        chosen = engine.train(Choosing(task, len(models)), federation, models, names, mechanism, key)
+        updates, found, faults = clusters.parted(chosen)
+        return updates, faults, Apart(clusters, models, {**before, **found}, key, f)
+    if clusters.by == "site" and type(mechanism) is Unprotected:
+        # Nothing is averaged that would need a common scale: each site divides by what it has itself.
+        federation = federation.knowing(None)
+    handed = clusters.handed(models, before, names)
+    updates = engine.train(task, federation, handed, names, mechanism, key)
+    together, trails = point.finished < clusters.warm, trails_of(clusters, point, federation)
+    return updates, (), Apart(clusters, models, before, key, f, together, trails)
+
+
+def trails_of(clusters: Clusters, point: Checkpoint, federation: Federation) -> Trails | None:
+    """What is remembered of the rounds with one model for all, if there are such."""
+    if not clusters.warm:
+        return None
+    kept, sites = point.kept.get(TRAILS), tuple(federation)
+    rows = np.full((len(sites), point.state.shape[-1]), np.nan) if kept is None else kept.numpy()
+    return Trails(clusters.by, sites, rows)
+
+
+def watched(
+    watch: Watch, task: Task, state: "Tensor", clusters: Mapping[str, int], key: Key
+) -> dict[str, float]:
+    """What a watch sees of a state after a round."""
+    if state.ndim == 1 or not isinstance(watch, Look):
+        return watch.scores(task, state, key)
+    return over_sites(task, state, clusters, watch.records)
+
+
+def over_sites(
+    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Records | None
+) -> dict[str, float]:
+    """The scores of a state on held-out records; of several models, a mean in which each site has its own.
+
+    Where it is known which site a record is of, each model is scored on the records of its own sites and on
+    those that are nobody's, and counts by their number. Where it is not, each is scored on all records, and
+    counts by its sites: that understates models of groups that differ. A task that knows better says it
+    itself, by `score_each`.
+    """
+    if records is None:
+        return {}
+    if state.ndim == 1:
+        return finite(task.score(state, records))
+    if hasattr(task, "score_each"):
+        return finite(cast(Any, task).score_each(state, clusters, records))
+    parts = _own(task, state, clusters, records)
+    if parts:
+        return weighed([(len(own), scores) for _, own, scores in parts])
+    sites = Counter(clusters.values()) or Counter(range(len(state)))
+    return weighed([(many, finite(task.score(state[model], records))) for model, many in sites.items()])
+
+
+def own_records(
+    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Records | None
+) -> list[tuple[tuple[str, ...], Records]]:
+    """The sites of each model, and their held-out records; nothing where nobody knows whose those are.
+
+    Records that no score can be computed on, because they are too few, are left out.
+    """
+    # A task that scores several models itself knows whose records are whose.
+    if records is None or state.ndim == 1 or hasattr(task, "score_each"):
+        return []
+    return [(names, own) for names, own, _ in _own(task, state, clusters, records)]
+
+
+def _own(
+    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Records
+) -> list[tuple[tuple[str, ...], Records, dict[str, float]]]:
+    """The sites of each model, their held-out records, and what the model scores on them."""
+    found: list[tuple[tuple[str, ...], Records, dict[str, float]]] = []
+    if records.sites is None:
+        return found
+    for model in sorted(set(clusters.values())):
+        names = tuple(name for name in clusters if clusters[name] == model)
+        # What is nobody's is everybody's.
+        own = records.take(np.flatnonzero(np.isin(records.sites, (*names, ""))))
+        with suppress(InvalidValue):
+            found.append((names, own, finite(task.score(state[model], own))))
+    return found
+
+
+def settled(
+    aggregation: Aggregator, clusters: Clusters | None, names: Sequence[str], privacy: Privacy | Open
+) -> Aggregator:
+    """The aggregator with everything decided for a federation; each of several models has a part of it.
+
+    Raises:
+        TooFewSites: It cannot serve so few sites.
+    """
+    if clusters is None:
+        return aggregation.settled(len(names), privacy)
+    each = len(names) // clusters.settled(names).models
+    try:
+        return aggregation.settled(each, privacy)
+    except TooFewSites as error:
+        choice = 'by = "site"' if clusters.by == "site" else f"count = {clusters.count}"
+        few = f"[clusters] {choice} leaves {each} of {len(names)} sites to a model"
+        raise TooFewSites(f"{few}: {error}") from error
+
+
+def idle(
+    aggregation: Aggregator, clusters: Clusters | None, standing: Mapping[str, int], rounds: int
+) -> list[str]:
+    """Which models nobody moves after so many rounds, and why, in words.
+
+    Args:
+        aggregation: How updates are combined.
+        clusters: How sites are told apart, if they are.
+        standing: Which model each site belongs to.
+        rounds: How many rounds there were: while there is one model for all, everybody moves it.
+    """
+    found: list[str] = []
+    if clusters is None or not standing or rounds < clusters.warm:
+        return found
+    for model in range(clusters.models):
+        sites = sum(place == model for place in standing.values())
+        try:
+            if sites == 0:
+                raise TooFewSites("no site belongs to it")
+            _ = aggregation.standing(sites)
+        except TooFewSites as error:
+            found.append(f"model {model} stays as it is: {error}")
+    return found
+
+
+def require_apart(
+    clusters: Clusters | None,
+    privacy: Privacy | Open,
+    *,
+    watched: bool,
+    paid: bool,
+    rounds: int | None = None,
+) -> None:
+    """Refuse what clusters do not go with, before anything is charged.
+
+    Args:
+        clusters: How sites are told apart, if they are.
+        privacy: What is promised.
+        watched: Whether there is a quarantine.
+        paid: Whether a noisy loss is bought after every round.
+        rounds: How many rounds there are, where that is known.
+    """
+    if clusters is None:
+        return
+    if rounds is not None:
+        allowed = f"below {rounds}, the number of rounds"
+        require(clusters.warm < rounds, "[clusters] warm", clusters.warm, allowed)
+    if isinstance(privacy, Privacy) and clusters.by == "loss":
+        raise Refused(
+            '[clusters] by = "loss" does not go with a promise: which model fits a site best tells about its '
+            'records. Use by = "direction" or by = "weights", which look at what has left the sites.'
+        )
+    if isinstance(privacy, Privacy) and privacy.noise != "site":
+        raise Refused(
+            f'[clusters] does not go with noise = "{privacy.noise}": the server would have to look at single '
+            'updates without noise. Use noise = "site".'
+        )
+    if watched:
+        raise Refused(
+            "[clusters] does not go with [quarantine]: a site of a small cluster looks like a liar to the "
+            "others. Leave one of them out."
+        )
+    if paid:
+        raise Refused(
+            "[clusters] does not go with [stop] epsilon: the loss of every model would have to be bought. "
+            "Watch held-out records instead."
+        )

@@ -1,0 +1,389 @@
+"""The files of a run.
+
+Every file is replaced as a whole and synced, so a run killed at any instant is found either before or after a
+round, never between. Nothing is pickled. Nothing but the secret is private, and that is deleted when the run
+is over.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import secrets
+import tomllib
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import count, takewhile, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+import tomli_w
+
+from tacit.errors import RunUnusable, TacitError
+from tacit.learning.record import Round
+from tacit.privacy.ledger.store import Ledger
+from tacit.runtime import files
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+EXPERIMENT, ROUNDS, LEDGER, STATE = "experiment.toml", "rounds.jsonl", "ledger.db", "state.safetensors"
+OPENED, WEIGHTS, REPORT = "opened.json", "weights", "report.html"
+STATEMENT, ENVIRONMENT, SUMMARY, SECRET = "statement.json", "environment.json", "summary.json", "secret.key"
+PROVENANCE, AUDIT, PLAN = "provenance.json", "audit.json", "plan.txt"
+MATHEMATICS = ("OPENBLAS", "MKL", "OMP", "BLIS", "NPY", "ATEN", "NUMBA")
+PACKAGES = ("tacit", "torch", "numpy", "scipy", "numba", "llvmlite", "dp-accounting")
+# What worlds and their agents are computed by, where that is installed.
+EXTRAS = ("gymnasium", "box2d")
+Told = Mapping[str, Any]
+Files = Mapping[str, Told]
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Where a run stands after a round.
+
+    Args:
+        finished: How many rounds are done.
+        state: The state after them.
+        memory: What the server's step remembers.
+        best: The state to keep, so far.
+        best_round: The round it is from.
+        ledger_head: The last row of the ledger when this was written.
+        data: What tells the data of this run from any other; keyed by the run's secret.
+        closed: Whether what is asked after the last round is in `best`.
+        kept: What else was found in earlier rounds and is needed in later ones, by its name.
+        statement: The digest of the statement of a run that is over.
+    """
+
+    finished: int
+    state: "Tensor"
+    memory: "Tensor"
+    best: "Tensor"
+    best_round: int
+    ledger_head: str
+    data: str
+    closed: bool = False
+    kept: Mapping[str, "Tensor"] = field(default_factory=dict[str, "Tensor"])
+    statement: str = ""
+
+
+class Directory:
+    """The files of a run; without a path nothing is kept.
+
+    Raises:
+        RunUnusable: A file cannot be read or written; what was there before is still there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self.path = Path(path) if path is not None else None
+
+    def file(self, name: str) -> Path | None:
+        """Where a file is; None if nothing is kept."""
+        return self.path / name if self.path is not None else None
+
+    def read(self, name: str) -> bytes | None:
+        """A file, if it is there."""
+        place = self.file(name)
+        if place is None:
+            return None
+        with self._explained("read", name), suppress(FileNotFoundError):
+            return files.read_bytes(place)
+        return None
+
+    def write(self, name: str, content: bytes | str, *, mode: int = 0o644) -> None:
+        """Replace a file as a whole: afterwards it is on disk, or the old one still is."""
+        place = self.file(name)
+        if place is not None:
+            with self._explained("written", name):
+                files.replace(place, content, mode)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """A file of JSON, if it is there."""
+        content = self.read(name)
+        try:
+            return None if content is None else msgspec.json.decode(content, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise RunUnusable(f"run {self.path} cannot be read: {name} is damaged ({error})") from error
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Replace a file by JSON."""
+        self.write(name, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+    @contextmanager
+    def claimed(self, experiment: Told, *, resume: bool, beside: Files | None = None) -> Generator[None]:
+        """Make this the directory of an experiment, or go on with it; nobody else may meanwhile.
+
+        Args:
+            experiment: Its tables, everything decided.
+            resume: Whether to go on with the run that is here.
+            beside: Files of JSON, by name, that a new directory gets before its experiment: who finds an
+                experiment finds them.
+
+        Raises:
+            RunUnusable: It holds a run already, or that of another experiment, or somebody works on it.
+        """
+        if self.path is None:
+            yield
+            return
+        with self._explained("made", "."):
+            self.path.mkdir(parents=True, exist_ok=True)
+            files.sync(self.path.parent)
+            # A lock on the folder itself ends with its process.
+            handle = os.open(self.path, os.O_RDONLY)
+        try:
+            self._lock(handle)
+            self._claim(tomli_w.dumps(experiment), beside or {}, resume=resume)
+            yield
+        finally:
+            os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunUnusable(
+                f"run {self.path} is at work in another process: wait for it, or stop it"
+            ) from None
+
+    def _claim(self, text: str, beside: Files, *, resume: bool) -> None:
+        held = self.read(EXPERIMENT)
+        if held is None:
+            for name in (STATE, SUMMARY, ROUNDS):
+                if self.read(name) is not None:
+                    raise RunUnusable(f"run {self.path} cannot be used: it has a {name}, but no {EXPERIMENT}")
+            for name, content in {ENVIRONMENT: environment(), **beside}.items():
+                self.write_json(name, content)
+            self.write(EXPERIMENT, text)
+            return
+        if not resume:
+            raise RunUnusable(
+                f"run {self.path} is there already: resume it (--resume), or choose another place"
+            )
+        begun = held.decode(errors="replace")
+        if not _alike(begun, text):
+            raise RunUnusable(
+                f"run {self.path} cannot be resumed: it was begun with another experiment, which "
+                f"{EXPERIMENT} there keeps{_first_difference(begun, text)}"
+            )
+
+    def secret(self) -> bytes:
+        """The run's secret: kept for resumption, readable by its owner alone."""
+        kept = self.read(SECRET)
+        if kept is not None and len(kept) == 32:
+            return kept
+        if self.read(STATE) is not None:
+            raise RunUnusable(
+                f"run {self.path} cannot be resumed: its {SECRET} is lost, and with it the noise it drew"
+            )
+        fresh = secrets.token_bytes(32)
+        self.write(SECRET, fresh, mode=0o600)
+        return fresh
+
+    def plan(self) -> str | None:
+        """The plan that this run is a part of, where something larger was planned."""
+        kept = self.read(PLAN)
+        return None if kept is None else kept.decode(errors="replace").strip()
+
+    def forget_secret(self) -> None:
+        """Delete the secret once nothing is left to resume."""
+        place = self.file(SECRET)
+        if place is not None:
+            with self._explained("written", SECRET):
+                place.unlink(missing_ok=True)
+                files.sync(place.parent)
+
+    def write_checkpoint(self, point: Checkpoint) -> None:
+        """Keep where the run stands."""
+        if self.path is None:
+            return
+        from safetensors.torch import save
+
+        tensors = {"state": point.state, "memory": point.memory, "best": point.best}
+        tensors |= {f"kept.{name}": values for name, values in point.kept.items()}
+        notes = {
+            "finished": str(point.finished),
+            "best_round": str(point.best_round),
+            "ledger_head": point.ledger_head,
+            "data": point.data,
+            "closed": str(point.closed),
+            **({"statement": point.statement} if point.statement else {}),
+        }
+        # Tensors that share memory are refused by the format.
+        apart = {name: values.clone().contiguous() for name, values in tensors.items()}
+        self.write(STATE, save(apart, metadata={**notes, "sha256": _fingerprint(apart, notes)}))
+
+    def checkpoint(self) -> Checkpoint | None:
+        """Where the run stood when it was last kept."""
+        place = self.file(STATE)
+        if place is None or self.read(STATE) is None:
+            return None
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with cast(Any, safe_open(str(place), framework="pt")) as file:
+                notes = cast("dict[str, str]", file.metadata() or {})
+                tensors = {name: cast("Tensor", file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+            if notes.pop("sha256") != _fingerprint(tensors, notes):
+                raise ValueError("its fingerprint does not fit")
+            state, memory, best = (tensors.pop(name) for name in ("state", "memory", "best"))
+            kept = {name.removeprefix("kept."): values for name, values in tensors.items()}
+            finished, best_round = int(notes["finished"]), int(notes["best_round"])
+            return Checkpoint(
+                finished, state, memory, best, best_round, notes["ledger_head"], notes["data"],
+                closed=notes["closed"] == "True", kept=kept, statement=notes.get("statement", ""),
+            )  # fmt: skip
+        except (SafetensorError, KeyError, ValueError, OSError) as error:
+            raise RunUnusable(f"run {self.path} cannot be read: {STATE} is damaged ({error})") from error
+
+    def resumable(self, ledger: Ledger, data: str) -> Checkpoint | None:
+        """Where to go on, if the run was begun.
+
+        Raises:
+            RunUnusable: The ledger is older than the checkpoint, or the data are other data.
+        """
+        point = self.checkpoint()
+        if point is None:
+            return None
+        if point.ledger_head not in {entry["hash"] for entry in ledger.entries()}:
+            raise RunUnusable(
+                f"run {self.path} cannot be resumed: {LEDGER} lacks what was charged before round "
+                f"{point.finished + 1}; put the newer ledger back"
+            )
+        if point.data != data:
+            raise RunUnusable(f"run {self.path} cannot be resumed: the data have changed since it was begun")
+        return point
+
+    def rounds(self) -> list[Round]:
+        """Every round that was written down; a line that was cut off by a crash does not count."""
+        found: list[Round] = []
+        for line in (self.read(ROUNDS) or b"").splitlines():
+            try:
+                found.append(msgspec.json.decode(line, type=Round))
+            except msgspec.MsgspecError:
+                break
+        return found
+
+    def finished_rounds(self, point: Checkpoint) -> list[Round]:
+        """The rounds up to a checkpoint; what was written down of a later one is forgotten."""
+        found = self.rounds()[: point.finished]
+        if len(found) < point.finished and self.path is not None:
+            raise RunUnusable(f"run {self.path} cannot be read: {ROUNDS} lacks round {len(found) + 1}")
+        self.write_rounds(found)
+        return found
+
+    def write_rounds(self, rounds: list[Round]) -> None:
+        """Replace the list of rounds."""
+        self.write(ROUNDS, b"".join(msgspec.json.encode(entry) + b"\n" for entry in rounds))
+
+    def write_round(self, entry: Round) -> None:
+        """Add a round to the list, on disk."""
+        place = self.file(ROUNDS)
+        if place is not None:
+            with self._explained("written", ROUNDS), files.open_to_append(place) as stream:
+                stream.write(msgspec.json.encode(entry) + b"\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+
+    def write_weights(self, number: int, weights: "Mapping[str, Tensor]") -> None:
+        """Keep what sites and server have come to in a round, rounded: for pictures, not to go on from."""
+        if self.path is None:
+            return
+        import torch
+        from safetensors.torch import save
+
+        with self._explained("made", WEIGHTS):
+            (self.path / WEIGHTS).mkdir(exist_ok=True)
+        small = {name: values.to(torch.float32).contiguous().clone() for name, values in weights.items()}
+        name = f"{WEIGHTS}/{number:06d}.safetensors"
+        self.write(name, save(small))
+        # Who took part may be a secret, and the time between two rounds would tell: all have that of the run.
+        with self._explained("written", name), suppress(FileNotFoundError):
+            began = (self.path / EXPERIMENT).stat().st_mtime_ns
+            os.utime(self.path / name, ns=(began, began))
+
+    def weights(self) -> "dict[int, dict[str, Tensor]]":
+        """What was kept of such weights, by the round and by whose they are."""
+        if self.path is None:
+            return {}
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        kept = sorted((self.path / WEIGHTS).glob("*.safetensors"))
+        try:
+            return {int(file.stem): load(files.read_bytes(file)) for file in kept}
+        except (SafetensorError, OSError, ValueError) as error:
+            raise RunUnusable(f"run {self.path} cannot be read: {WEIGHTS} is damaged ({error})") from error
+
+    @contextmanager
+    def _explained(self, verb: str, name: str) -> Generator[None]:
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            if isinstance(error, TacitError):
+                raise
+            why = getattr(error, "strerror", None) or error
+            raise RunUnusable(
+                f"run {self.path} cannot be {verb}: {name}: {why}; what was written before is intact"
+            ) from error
+
+
+def place_for(stem: Path, *, resume: bool) -> Path:
+    """Where a run of this name lies: the same name twice gives two places; to resume, the last of them."""
+    places = (stem if number == 1 else stem.with_name(f"{stem.name}-{number}") for number in count(1))
+    taken = list(takewhile(lambda place: place.exists(), places))
+    if resume:
+        return taken[-1] if taken else stem
+    return stem if not taken else stem.with_name(f"{stem.name}-{len(taken) + 1}")
+
+
+def environment() -> dict[str, Any]:
+    """What the run ran on, for whoever wants to repeat it."""
+    here = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
+    found = {name: version(name) for name in PACKAGES}
+    for name in EXTRAS:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return here | found
+
+
+@cache
+def machine() -> str:
+    """What the last bits of a sum depend on: libraries, processor, and how they are told to work."""
+    told = {name: value for name, value in os.environ.items() if name.partition("_")[0] in MATHEMATICS}
+    model = ""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line for line in lines if line.startswith("model name")), "")
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return repr((environment(), platform.machine(), model, os.cpu_count(), cores, sorted(told.items())))
+
+
+def _fingerprint(tensors: "Mapping[str, Tensor]", notes: Mapping[str, str]) -> str:
+    """What tells a checkpoint from a damaged one."""
+    found = hashlib.sha256(repr(sorted(notes.items())).encode())
+    for name in sorted(tensors):
+        found.update(repr((name, tuple(tensors[name].shape))).encode() + tensors[name].numpy().tobytes())
+    return found.hexdigest()
+
+
+def _alike(held: str, given: str) -> bool:
+    """Whether two documents say the same: tables in another order, or 1 for 1.0, are no other experiment."""
+    if held == given:
+        return True
+    try:
+        return tomllib.loads(held) == tomllib.loads(given)
+    except tomllib.TOMLDecodeError:
+        return False
+
+
+def _first_difference(held: str, given: str) -> str:
+    for old, new in zip_longest(held.splitlines(), given.splitlines(), fillvalue="nothing"):
+        if old != new:
+            return f" ({old} there, {new} now)"
+    return ""

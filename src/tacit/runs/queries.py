@@ -1,0 +1,93 @@
+"""What is asked of the sites once, before the first round or after the last, and how that is kept."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from tacit.errors import BudgetExhausted
+from tacit.learning.task import Asked, Closing, Opening, Task
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.provenance import Provenance
+from tacit.runs.directory import OPENED, Directory
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from torch import Tensor
+
+    from tacit.runtime.keys import Key
+    from tacit.sites.federation import Federation
+
+
+class Augmentation(Protocol):
+    """How sites add synthetic records to their own before the first round."""
+
+    def check(self, federation: "Federation", privacy: Privacy | Open, provenance: Provenance) -> None:
+        """Refuse what cannot be done with these records and this promise, before anything is charged."""
+        ...
+
+    def reserve(self, privacy: Privacy | Open) -> Privacy | Open:
+        """What is left of a promise for training, once the synthetic records have their part."""
+        ...
+
+    def release(self, privacy: Privacy | Open, names: "Collection[str]") -> tuple[Release, ...]:
+        """What they cost; charged before anything is drawn."""
+        ...
+
+    def augmented(
+        self, federation: "Federation", privacy: Privacy | Open, provenance: Provenance, key: "Key"
+    ) -> "Federation":
+        """The federation with synthetic records added."""
+        ...
+
+
+def opening_of(task: Task) -> Opening | None:
+    """What a task has to know before the first round; a user's own task need not say."""
+    return cast("Opening | None", getattr(task, "opening", None))
+
+
+def closing_of(task: Task) -> Closing | None:
+    """What a task has to know after the last round; a user's own task need not say."""
+    return cast("Closing | None", getattr(task, "closing", None))
+
+
+def questions(task: Task) -> list[Asked]:
+    """Everything that a task asks once."""
+    return [part for part in (opening_of(task), closing_of(task)) if part is not None]
+
+
+@contextmanager
+def spared(question: Asked | None, left: list[str], *, resumed: bool) -> Generator[None]:
+    """Ask a question; where a resumed run has no budget for it any more, note it as left out instead.
+
+    What was cut off and could not be repeated was paid twice, so that the plan no longer fits the budget.
+    """
+    try:
+        yield
+    except BudgetExhausted:
+        if not resumed or question is None:
+            raise
+        left.append(f"the question for the {question.kind}")
+
+
+def findings(task: Task, state: "Tensor") -> list[str]:
+    """What a task has to say of its result, in words; most say nothing."""
+    return cast(Any, task).findings(state) if hasattr(task, "findings") else []
+
+
+def shortcomings(task: Task, state: "Tensor") -> list[str]:
+    """Why the result of a task should not be taken as it stands, in words; most have nothing to say."""
+    return cast(Any, task).shortcomings(state) if hasattr(task, "shortcomings") else []
+
+
+def told(task: Task, found: dict[str, Any]) -> Task:
+    """A task that knows what its opening found out."""
+    return cast(Task, replace(cast(Any, task), **found))
+
+
+def opened(task: Task, directory: Directory) -> Task:
+    """A task that knows what the run in a directory found out before its first round."""
+    found = directory.read_json(OPENED) if opening_of(task) is not None else None
+    return task if found is None else told(task, found)

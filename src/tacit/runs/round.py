@@ -1,0 +1,163 @@
+"""What the server makes of the updates of a round: screened, judged, combined, and why.
+
+It sees what has left the sites, noise included, and nothing else.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tacit.aggregation.base import Aggregator
+from tacit.aggregation.defence.quarantine import Quarantine
+from tacit.aggregation.screening import Screen, unnamed
+from tacit.errors import InvalidValue, TooFewSites
+from tacit.learning.record import Decision, Fault, Standing
+from tacit.learning.task import Updates
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Combined:
+    """What came of a round.
+
+    Args:
+        step: The aggregate; None if there is none.
+        skipped: Why there is none.
+        faults: Updates that were left out, and why.
+        shares: How much of each update is in the aggregate, where the rule says.
+        standings: What the server thinks of each site.
+        decisions: Whose standing changed.
+        clusters: Which model each site belongs to, where there are several.
+        diary: What each site tells of its work.
+    """
+
+    step: "Tensor | None" = None
+    skipped: str | None = None
+    faults: tuple[Fault, ...] = ()
+    shares: dict[str, float] = field(default_factory=dict[str, float])
+    standings: dict[str, Standing] = field(default_factory=dict[str, Standing])
+    decisions: tuple[Decision, ...] = ()
+    clusters: dict[str, int] = field(default_factory=dict[str, int])
+    diary: dict[str, dict[str, list[float]]] = field(default_factory=dict[str, dict[str, list[float]]])
+
+
+# Updates by the model that they move, and which model each site belongs to.
+Parts = tuple[list[Updates], dict[str, int]]
+
+
+def whole(updates: Updates) -> Parts:
+    """All updates move one model."""
+    return [updates], {}
+
+
+@dataclass(frozen=True, eq=False)
+class Combining:
+    """How updates become one step.
+
+    Args:
+        aggregation: The rule.
+        quarantine: Who keeps watch over the sites, if anybody does.
+        blind: Whether what comes are means over groups of sites, which is all that anybody sees.
+        sites: How many there are in all.
+    """
+
+    aggregation: Aggregator
+    quarantine: Quarantine | None = None
+    blind: bool = False
+    sites: int = 1
+
+    def __call__(
+        self,
+        updates: Updates,
+        screen: Screen,
+        past: Mapping[str, Standing],
+        *,
+        expected: float | None,
+        parted: Callable[[Updates], Parts] = whole,
+    ) -> Combined:
+        """Combine what came.
+
+        Args:
+            updates: What the sites sent.
+            screen: What may be aggregated.
+            past: What the server thought of each site before.
+            expected: The public number of sites to average over; None where everybody may know who came.
+            parted: Which updates move which model.
+
+        Raises:
+            InvalidValue: Of all sites there are, not one sent finite numbers.
+        """
+        kept, faults = screen.rows(updates)
+        diverged = not kept.names and all(fault.reason == "not-finite" for fault in faults)
+        if diverged and len(faults) >= (1 if self.blind else self.sites):
+            raise InvalidValue(
+                f"training diverged in round {screen.round}: no site sent finite numbers; lower the lr"
+            )
+        standings, decisions = dict(past), tuple[Decision, ...]()
+        if self.quarantine is not None:
+            standings, decisions = self.quarantine.judged(kept, past, self._most(len(kept.names)))
+            kept = self.quarantine.admitted(kept, standings)
+        groups, clusters = parted(kept)
+        told = Combined(
+            # Where who took part is a secret, who made a mistake is one too.
+            faults=faults if expected is None else unnamed(faults),
+            standings=standings,
+            decisions=decisions,
+            clusters=clusters,
+        )
+        return replace(told, **self._steps(groups, expected))
+
+    def _steps(self, groups: Sequence[Updates], expected: float | None) -> dict[str, Any]:
+        """The step of each model, or why there is none; a model that too few moved stays where it is."""
+        import torch
+
+        steps: list[Tensor | None] = []
+        shares: dict[str, float] = {}
+        why = "no site sent an update that can be used"
+        for group in groups:
+            try:
+                step, told = self._step(group, expected)
+            except TooFewSites as error:
+                why, step, told = str(error), None, {}
+            except MemoryError:
+                # What it says would tell how many came.
+                why, step, told = "not enough memory to combine the updates", None, {}
+            steps.append(step)
+            shares |= told
+        known = next((step for step in steps if step is not None), None)
+        if known is None:
+            return {"skipped": why}
+        if len(groups) == 1:
+            return {"step": known, "shares": shares}
+        filled = [torch.zeros_like(known) if step is None else step for step in steps]
+        return {"step": torch.stack(filled), "shares": shares}
+
+    def _step(self, kept: Updates, expected: float | None) -> "tuple[Tensor, dict[str, float]]":
+        import torch
+
+        if expected is not None:
+            # Absent sites count as zeros: there are never too few, and nobody may know how many came.
+            return self.aggregation(kept, sites=expected), {}
+        if not kept.names:
+            raise TooFewSites("no site sent an update that can be used")
+        if self.blind:
+            return self.aggregation.across(kept), {}
+        self.aggregation.standing(len(kept.names))
+        shares = self.aggregation.shares(kept)
+        # That everybody counts alike is what a mean says anyway.
+        if shares is None or float(shares.max()) == float(shares.min()):
+            return self.aggregation(kept), {}
+        # A rule that says how much of each update is in its result has found it already.
+        return torch.from_numpy(shares) @ kept.matrix, dict(zip(kept.names, shares.tolist(), strict=True))
+
+    def _most(self, sites: int) -> int:
+        """How many sites may be left out, so that the rule can still serve the others."""
+        most = sites // 3
+        for left_out in range(most + 1):
+            try:
+                self.aggregation.standing(sites - left_out)
+            except TooFewSites:
+                return max(left_out - 1, 0)
+        return most

@@ -1,0 +1,261 @@
+"""A run and its face: what came of it, what it promised, what to predict with."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from tacit.errors import InvalidValue, RunUnusable, require_word
+from tacit.learning.record import ALSO, Record
+from tacit.learning.task import Task
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.contracts import layout_of
+from tacit.privacy.ledger.store import Ledger
+from tacit.privacy.ledger.view import told
+from tacit.privacy.statement import Statement, from_dict
+from tacit.reports import audit
+from tacit.runs.directory import (
+    AUDIT,
+    ENVIRONMENT,
+    EXPERIMENT,
+    LEDGER,
+    REPORT,
+    ROUNDS,
+    STATEMENT,
+    SUMMARY,
+    Directory,
+    environment,
+)
+from tacit.runs.verification import digest_statement, judge
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import Tensor
+
+    from tacit.reports.data import Told
+    from tacit.reports.page.blocks import Figure, Page
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Run:
+    """A run and what came of it.
+
+    Args:
+        task: What was learnt.
+        record: What happened.
+        privacy: What was promised, and what it cost.
+        state: The state of the model.
+        path: The directory that remembers it; None if nothing was kept.
+        name: What the experiment is called.
+        charged: What its ledger was charged for; a run with a directory keeps the ledger itself there.
+    """
+
+    task: Task
+    record: Record
+    privacy: Statement
+    state: "Tensor"
+    path: Path | None
+    name: str
+    charged: tuple[Release, ...] = ()
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items()) or "no score"
+        spent = "open" if self.privacy.epsilon is None else f"epsilon {self.privacy.epsilon:.4g}"
+        return f"<Run {self.name}: {self.task.kind}, {len(self.record.rounds)} rounds, {scores}, {spent}>"
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """How good the model is on held-out records."""
+        return dict(self.record.scores)
+
+    @property
+    def baselines(self) -> dict[str, dict[str, float]]:
+        """How good models of each site alone and of pooled records are, where that may be known."""
+        return dict(self.record.baselines)
+
+    @cached_property
+    def history(self) -> "pd.DataFrame":
+        """One row per round: who took part, scores, epsilon, seconds."""
+        import pandas as pd
+
+        rows = [
+            {
+                "round": entry.number,
+                "sites": entry.sites,
+                **entry.scores,
+                "epsilon": entry.epsilon,
+                "seconds": entry.seconds,
+            }
+            for entry in self.record.rounds
+        ]
+        return pd.DataFrame(rows, columns=None if rows else ["round"]).set_index("round")
+
+    @property
+    def clusters(self) -> dict[str, int]:
+        """Which of several models each site belongs to; empty where there is one model for all."""
+        chosen = self.record.chosen
+        return dict(self.record.rounds[chosen - 1].clusters) if chosen else {}
+
+    @cached_property
+    def models(self) -> tuple[Any, ...]:
+        """What to predict with: one model for all sites, or one for each cluster of sites."""
+        return tuple(self.task.model(state) for state in self.state.reshape(-1, self.state.shape[-1]))
+
+    @property
+    def model(self) -> Any:  # noqa: ANN401
+        """What to predict with, where there is one model for all sites."""
+        first, *others = self.models
+        if others:
+            raise InvalidValue(
+                f"run {self.name} has {len(self.models)} models, one for each cluster of sites: use "
+                "run.model_of(site), or run.models"
+            )
+        return first
+
+    def model_of(self, site: str) -> Any:  # noqa: ANN401
+        """What to predict with at a site."""
+        if not self.clusters:
+            return self.model
+        require_word("site", site, self.clusters)
+        return self.models[self.clusters[site]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The run as one document, as `tacit run --json` prints it."""
+        promise = self.privacy.as_dict()
+        told = {name: promise[name] for name in ("epsilon", "delta", "unit", "relation", "rehearsal")}
+        told |= {"all_runs": promise["all_runs"]} if promise["all_runs"] is not None else {}
+        return {
+            "run": str(self.path) if self.path is not None else None,
+            "name": self.name,
+            "task": self.task.kind,
+            **({} if layout_of(self.task) == "rows" else {"layout": layout_of(self.task)}),
+            **self.record.as_dict(),
+            **({"clusters": self.clusters} if self.clusters else {}),
+            **({"trouble": trouble} if (trouble := self.record.trouble()) else {}),
+            "privacy": told | ({"but": promise["but"]} if promise["but"] else {}),
+        }
+
+    def summary(self) -> str:
+        """The run for people: the promise, the scores beside both baselines, what is not protected."""
+        from tacit.reports.text import summary
+
+        return summary({**self.as_dict(), "statement": self.privacy.sentences()})
+
+    def document(self) -> dict[str, Any]:
+        """Everything that a report shows, as plain data."""
+        from tacit.reports.data import document
+
+        return document(self.told())
+
+    def page(self) -> "Page":
+        """The report of the run, to be rendered."""
+        from tacit.reports.run import page
+
+        return page(self.told(), self._pictures())
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write the report: one file, whose ending says of which kind: `.html`, `.md` or `.json`.
+
+        Args:
+            path: Where; `report.html` in the directory of the run if not said.
+        """
+        from tacit.reports.page.writing import write as write_page
+
+        if path is None and self.path is None:
+            raise InvalidValue("path is missing: this run has no directory, so say where to write its report")
+        return write_page(self.page(), Path(path) if path is not None else cast(Path, self.path) / REPORT)
+
+    def told(self) -> "Told":
+        """Everything that is known of the run, for reports."""
+        from tacit.reports.data import Told
+
+        directory = Directory(self.path)
+        text, point = (directory.read(EXPERIMENT) or b"").decode(), directory.checkpoint()
+        head = None if point is None else point.ledger_head
+        books = told(directory.file(LEDGER), self.charged, self.privacy.delta, head)
+        if self.path is not None:
+            books["disputed"] = list(judge(self.path).statement)
+        return Told(
+            name=self.name,
+            task=self.task.kind,
+            layout=layout_of(self.task),
+            goal=self.task.goal,
+            record=self.record,
+            statement=self.privacy,
+            ledger=books,
+            text=text,
+            environment=directory.read_json(ENVIRONMENT) or environment(),
+            path=None if self.path is None else str(self.path),
+            audit=audit.read(directory.read_json(AUDIT), self.path),
+        )
+
+    def _pictures(self) -> "list[Figure]":
+        """What there is to see of the model itself."""
+        wanted = getattr(self.task, "pictures", None)
+        if wanted is None:
+            return []
+        return wanted(self.state, self.record.rounds, Directory(self.path).read)
+
+
+def write(run: Run, directory: Directory) -> None:
+    """Write down what came of a run, and forget its secret: it is over."""
+    task = cast(Any, run.task)
+    kept: dict[str, bytes] = {}
+    if hasattr(task, "archive"):
+        kept = task.archive(run.record.rounds, directory.weights())
+    for name, content in kept.items():
+        directory.write(name, content)
+    statement = run.privacy.as_dict()
+    _remember_end(directory, statement)
+    directory.write_json(STATEMENT, statement)
+    directory.write_json(SUMMARY, run.as_dict())
+    directory.forget_secret()
+
+
+def _remember_end(directory: Directory, statement: Mapping[str, Any]) -> None:
+    """Keep the head of the ledger and the digest of the statement in the checkpoint.
+
+    A ledger whose tail was cut off, and a statement that was changed, are found by them.
+    """
+    point, books = directory.checkpoint(), directory.file(LEDGER)
+    if point is None or books is None:
+        return
+    with Ledger(books, mode="read") as ledger:
+        end = replace(point, ledger_head=ledger.head, statement=digest_statement(statement))
+    if (end.ledger_head, end.statement) != (point.ledger_head, point.statement):
+        directory.write_checkpoint(end)
+
+
+def is_over(directory: Directory) -> bool:
+    """Whether the run in a directory has been written down."""
+    return directory.read(SUMMARY) is not None
+
+
+def read(directory: Directory, task: Task) -> Run:
+    """The run that a directory remembers.
+
+    Raises:
+        RunUnusable: It is not over, or a file is damaged.
+    """
+    said, promise = directory.read_json(SUMMARY), directory.read_json(STATEMENT)
+    point = directory.checkpoint()
+    if said is None or promise is None or point is None:
+        done = len(directory.rounds())
+        raise RunUnusable(
+            f"run {directory.path} is not over: {done} rounds are in its {ROUNDS}; go on with --resume"
+        )
+    rounds = directory.rounds()
+    try:
+        kept = {name: said[name] for name in ("chosen", "stopped", "scores", "baselines")}
+        kept |= {name: said[name] for name in ALSO if name in said}
+        record = msgspec.convert({**kept, "rounds": rounds}, type=Record)
+        statement, name = from_dict(promise), str(said["name"])
+        if len(rounds) != int(said["rounds"]):
+            raise ValueError(f"{ROUNDS} has {len(rounds)} rounds")
+    except (KeyError, ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
+        raise RunUnusable(f"run {directory.path} cannot be read: damaged or incomplete ({error})") from error
+    return Run(task=task, record=record, privacy=statement, state=point.best, path=directory.path, name=name)

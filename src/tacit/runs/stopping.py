@@ -1,0 +1,236 @@
+"""When a run ends before its last round, and which round is kept.
+
+What decides is either public held-out records, or a loss that every site tells about records it keeps apart,
+with noise and at a price. Choosing a round by a score uses the records behind the score up: with held-out
+records, what is watched and what the result is scored on are therefore different halves.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+
+from tacit.errors import Refused, require, require_count, require_positive
+from tacit.learning.record import Round
+from tacit.learning.task import Goal, Task
+from tacit.privacy.accounting import calibrate
+from tacit.privacy.accounting.release import Release, clipped_release
+from tacit.privacy.mechanisms import noise
+from tacit.privacy.mechanisms.base import ROUNDED
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.provenance import Provenance
+from tacit.runtime.keys import Key
+from tacit.sites.federation import Federation
+from tacit.sites.splits import held_apart
+from tacit.sites.table import Records
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopping:
+    """End when nothing has improved for a while, and keep the best round.
+
+    Args:
+        patience: How many rounds to wait for something better.
+        epsilon: What watching may cost, as a part of the promise: each site then keeps records apart and
+            tells their noisy loss after every round. If not said, held-out records are watched.
+        apart: The share of its records that a site keeps apart; each is drawn in secret.
+        bound: The largest loss of one record that counts.
+    """
+
+    patience: int = 5
+    epsilon: float | None = None
+    apart: float = 0.2
+    bound: float = 5.0
+    kind: ClassVar[str] = "patience"
+
+    def __post_init__(self) -> None:
+        require_count("patience", self.patience)
+        if self.epsilon is not None:
+            require_positive("epsilon", self.epsilon)
+        require(0 < self.apart < 1, "apart", self.apart, "above 0 and below 1")
+        require_positive("bound", self.bound)
+
+    def reserve(self, privacy: Privacy | Open) -> Privacy | Open:
+        """What is left of a promise for training, once watching has its part."""
+        if self.epsilon is None:
+            return privacy
+        if isinstance(privacy, Open) or privacy.unit != "record":
+            raise Refused(
+                "[stop] epsilon buys a watched loss for runs that protect records; this one does not. Leave "
+                "it out and watch held-out records"
+            )
+        if privacy.epsilon is None:
+            return privacy
+        require(self.epsilon < privacy.epsilon, "[stop] epsilon", self.epsilon, "below that of the promise")
+        share = self.epsilon / privacy.epsilon
+        # The parts add up: (e1, d1) and (e2, d2) make (e1 + e2, d1 + d2), and the ledger finds less.
+        return replace(privacy, epsilon=privacy.epsilon - self.epsilon, delta=privacy.delta * (1 - share))
+
+    def noise(self, privacy: Privacy, rounds: int) -> float:
+        """The noise multiplier that lets every round be watched for `epsilon`."""
+        assert self.epsilon is not None
+        share = 1.0 if privacy.epsilon is None else self.epsilon / privacy.epsilon
+        return calibrate(
+            epsilon=self.epsilon, delta=privacy.delta * share, steps=rounds, mechanism=privacy.mechanism
+        )
+
+    def release(self, privacy: Privacy, noise: float, name: str, number: int) -> Release:
+        """One site's sum of bounded losses, which one record moves by at most the bound."""
+        return clipped_release(
+            noise,
+            clip=self.bound,
+            law=privacy.mechanism,
+            subject=f"records@{name}",
+            party=name,
+            purpose=f"watched loss of round {number}",
+            rehearsal=privacy.rehearsal,
+        )
+
+
+class Watch(Protocol):
+    """What is looked at after every round."""
+
+    @property
+    def goal(self) -> Goal:
+        """The score that decides, and its good direction."""
+        ...
+
+    @property
+    def patience(self) -> int | None:
+        """How many rounds to wait for something better; None to take the last round, whatever it is."""
+        ...
+
+    def release(self, number: int) -> tuple[Release, ...]:
+        """The price of looking in round `number`."""
+        ...
+
+    def scores(self, task: Task, state: "Tensor", key: Key) -> dict[str, float]:
+        """What is seen."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """Look at held-out records, which costs nothing; without any, there is nothing to see."""
+
+    records: Records | None
+    goal: Goal
+    patience: int | None
+
+    def release(self, number: int) -> tuple[Release, ...]:
+        """Nothing is charged."""
+        return ()
+
+    def scores(self, task: Task, state: "Tensor", key: Key) -> dict[str, float]:
+        """The scores of the task."""
+        return finite(task.score(state, self.records)) if self.records is not None else {}
+
+
+@dataclass(frozen=True, eq=False)
+class NoisyLoss:
+    """Ask every site for the loss of the records it keeps apart, with noise.
+
+    Args:
+        apart: Those records.
+        stopping: How much is paid, and how long to wait.
+        privacy: The promise it is paid from.
+        multiplier: Noise in units of the bound.
+    """
+
+    apart: Federation
+    stopping: Stopping
+    privacy: Privacy
+    multiplier: float
+
+    @property
+    def goal(self) -> Goal:
+        """The noisy loss."""
+        return ("watched_loss", "min")
+
+    @property
+    def patience(self) -> int | None:
+        """How many rounds to wait for something better."""
+        return self.stopping.patience
+
+    def release(self, number: int) -> tuple[Release, ...]:
+        """One release per site."""
+        return tuple(
+            self.stopping.release(self.privacy, self.multiplier, name, number) for name in self.apart
+        )
+
+    def scores(self, task: Task, state: "Tensor", key: Key) -> dict[str, float]:
+        """The noisy losses of all sites, added up."""
+        noise.refuse_undeclared(key, self.privacy.rehearsal)
+        add = noise.gaussian if self.privacy.mechanism == "gaussian" else noise.laplace
+        bound, told = self.stopping.bound, 0.0
+        for name in self.apart:
+            losses = np.nan_to_num(task.losses(state, self.apart.records_of(name)), nan=bound)
+            total = np.clip(losses, 0.0, bound).sum(keepdims=True)
+            # A little more noise than is charged, for the rounding of the sum (`mechanisms.base`).
+            scale = self.multiplier * bound * (1 + ROUNDED)
+            told += float(add(total, scale, key / name / "watch")[0])
+        return {self.goal[0]: told}
+
+
+def watch_over(
+    federation: Federation, stopping: Stopping | None, goal: Goal, provenance: Provenance, key: Key
+) -> tuple[Watch, Records | None]:
+    """How to watch held-out records, and which of them are left to score the result on."""
+    held_out = federation.held_out
+    if held_out is not None and not federation.held_out_public:
+        provenance.look("the scores on held-out records", instead="score on public records, or on none")
+    glance = getattr(held_out, "at_a_glance", None)
+    if glance is not None:
+        # Other episodes in the same worlds: looking at them uses nothing up.
+        return Look(glance, goal, None if stopping is None else stopping.patience), held_out
+    if stopping is None or stopping.epsilon is not None:
+        return Look(held_out, goal, None), held_out
+    if held_out is None:
+        raise Refused("[stop] has no held-out records to watch: hold some out, or pay with [stop] epsilon")
+    tested, watched = held_apart(held_out, 0.5, key / "watch")
+    return Look(held_out.take(watched), goal, stopping.patience), held_out.take(tested)
+
+
+def pay_to_watch(
+    federation: Federation, stopping: Stopping, privacy: Privacy, rounds: int, key: Key
+) -> tuple[Federation, NoisyLoss]:
+    """The federation without the records that its sites keep apart, and how to watch those."""
+    marks = (key / "apart").secret().uniform((len(federation.store),)) < stopping.apart
+    training, apart = federation.parted(marks, stopping.apart)
+    return training, NoisyLoss(apart, stopping, privacy, stopping.noise(privacy, rounds))
+
+
+def plan_watch(
+    watch: Watch, federation: Federation, stopping: Stopping | None, privacy: Privacy | Open, rounds: int
+) -> Watch:
+    """The watch that a run will buy, to be priced before anything is drawn; its own, if it buys none."""
+    if stopping is None or stopping.epsilon is None or isinstance(privacy, Open):
+        return watch
+    return NoisyLoss(federation, stopping, privacy, stopping.noise(privacy, rounds))
+
+
+def finite(scores: Mapping[str, float]) -> dict[str, float]:
+    """The scores that are numbers; what diverged has none."""
+    return {name: value for name, value in scores.items() if math.isfinite(value)}
+
+
+def best(rounds: Sequence[Round], goal: Goal, patience: int | None) -> int:
+    """The round to keep: the best so far, or the last one if nothing is chosen."""
+    if patience is None or not rounds:
+        return rounds[-1].number if rounds else 0
+    sign = 1 if goal[1] == "max" else -1
+    worst = -sign * math.inf
+    return max(rounds, key=lambda entry: (sign * entry.scores.get(goal[0], worst), -entry.number)).number
+
+
+def enough(rounds: Sequence[Round], goal: Goal, patience: int | None) -> str | None:
+    """Why to stop now, in words; None to go on."""
+    waited = rounds[-1].number - best(rounds, goal, patience) if rounds else 0
+    if patience is None or waited < patience:
+        return None
+    return f"{goal[0]} has not improved for {waited} rounds"

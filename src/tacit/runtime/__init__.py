@@ -1,0 +1,25 @@
+"""WHAT EVERYTHING STANDS ON: randomness by name, TOML tables, threads, compiled functions."""
+
+from importlib import import_module
+
+_MODULES = {
+    "canonical",
+    "files",
+    "fingerprints",
+    "imports",
+    "jit",
+    "keys",
+    "limits",
+    "markup",
+    "refusals",
+    "silence",
+    "sketches",
+    "tables",
+    "threads",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f"tacit.runtime.{name}")
+    raise AttributeError(f"module 'tacit.runtime' has no attribute {name!r}")

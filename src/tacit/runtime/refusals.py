@@ -1,0 +1,173 @@
+"""Refusals of private records: the column and the rule for anybody, everything else for the owner alone.
+
+A person who runs a command on private records may not be allowed to see them, and others read batch logs,
+terminals and tickets. What a refusal would tell (how many records, which, their values) is written to a file
+beside the data that only its owner can read, and the message names that file.
+"""
+
+import errno
+import hashlib
+import inspect
+import os
+import traceback
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from tacit.errors import InvalidValue, TacitError
+from tacit.runtime import files
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+# What the file beside the data is called, after the data; and what it is called where they are in no file.
+ENDING, NAMELESS = ".refused.txt", "records"
+# How many rows are listed.
+LISTED = 1000
+# What an exception is marked by that was raised while private records were worked on.
+MARK = "_tacit_private"
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """Where details about private records go.
+
+    Args:
+        data: The file or folder of the records; None if they came as arrays.
+        otherwise: The folder to write to where the data's cannot be; the user's state directory if not said.
+    """
+
+    data: Path | None = None
+    otherwise: Path | None = None
+
+    def write(self, details: str) -> Path:
+        """Write details where only the owner can read them, over those of an earlier refusal.
+
+        Returns:
+            The file: beside the data, or in the other folder where that is not possible.
+
+        Raises:
+            OSError: Neither place can be written to.
+        """
+        name = (NAMELESS if self.data is None else self.data.name or "data") + ENDING
+        if self.data is not None:
+            folder = self.data if self.data.is_dir() else self.data.parent
+            with suppress(OSError):
+                return _write_privately(folder.absolute() / name, details)
+            # Files of one name in several folders are told apart by where they are.
+            name = f"{hashlib.sha256(os.fsencode(self.data.absolute())).hexdigest()[:12]}-{name}"
+        folder = self.otherwise or state_directory()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _write_privately(folder / name, details)
+
+    def say(self, details: str) -> str:
+        """Write details, and say in words where they are; where they cannot be written, they are lost."""
+        try:
+            place = self.write(details)
+        except OSError as error:
+            return f"nothing more is said of private records, and details could not be kept: {error.strerror}"
+        return f"details are in {place}, which its owner alone can read"
+
+
+@contextmanager
+def withhold_details(
+    private: bool, place: Withheld | str | os.PathLike[str] | None = None, *, opening: bool = False
+) -> Generator[None]:
+    """Let refusals out of this block with the column and the rule alone, if records are private.
+
+    An exception that is no `TacitError` passes as it is, for Python's debugger; it is marked, so that the
+    command line does not print what it says (`keep_traceback`).
+
+    Args:
+        private: Whether anything is promised about the records, and they are nobody's public ones.
+        place: The file or folder of the records, if there is one, or where details go.
+        opening: Whether records are only read here. A refusal that nobody has thought about is then taken to
+            tell about them.
+
+    Guarantee:
+        If `private`, a `TacitError` that leaves has a message without counts, values or rows, as far as its
+        `rule` has none.
+    """
+    if not isinstance(place, Withheld):
+        place = Withheld(None if place is None else Path(place))
+    try:
+        yield
+    except TacitError as error:
+        rule = error.rule
+        if rule is None and opening and isinstance(error, InvalidValue):
+            rule = "the records cannot be used as they are"
+        if not private or rule is None or (rule == str(error) and not error.rows):
+            raise
+        named = "" if place.data is None or place.data.name in rule else f"{place.data.name}: "
+        told = f"{named}{rule}; {place.say(_details(error))}"
+        # No cause: whatever it says would be in the traceback.
+        raise type(error)(told, rule=told) from None
+    except Exception as error:
+        if private:
+            error.__dict__.setdefault(MARK, place)
+        raise
+
+
+def withholding(
+    is_private: Callable[[Mapping[str, Any]], bool],
+) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
+    """Decorate a function of a `federation` by `withhold_details`.
+
+    Args:
+        is_private: Whether a call with these arguments, by their names, promises anything about records; the
+            records of a federation that is `public` are never withheld.
+    """
+
+    def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
+        known = inspect.signature(function)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+            given = known.bind(*args, **kwargs).arguments
+            federation = given["federation"]
+            origin = getattr(federation, "origin", {}).get("data", {})
+            private = is_private(given) and not getattr(federation, "public", False)
+            with withhold_details(private, origin.get("path")):
+                return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def keep_traceback(error: Exception) -> str | None:
+    """Write down what a bug says while private records were worked on, for their owner alone.
+
+    Returns:
+        Where it is, in words; None if the bug had nothing to do with private records.
+    """
+    place = error.__dict__.get(MARK)
+    if not isinstance(place, Withheld):
+        return None
+    return place.say("".join(traceback.format_exception(error)))
+
+
+def state_directory() -> Path:
+    """Return the folder of what Tacit keeps about this user's data (XDG base directory specification)."""
+    given = os.environ.get("XDG_STATE_HOME", "")
+    base = given if os.path.isabs(given) else os.path.expanduser("~/.local/state")
+    if not os.path.isabs(base):
+        raise FileNotFoundError(errno.ENOENT, "this user has no home")
+    return Path(base) / "tacit"
+
+
+def _details(error: TacitError) -> str:
+    rows = ", ".join(str(row) for row in error.rows[:LISTED])
+    more = f" and {len(error.rows) - LISTED:,} more" if len(error.rows) > LISTED else ""
+    # Rows are counted as they are in the file, or at the site that is named.
+    listed = f"\nRecords, the first being 1: {rows}{more}" if rows else ""
+    return f"{error}{listed}\n"
+
+
+def _write_privately(target: Path, content: str) -> Path:
+    """Replace a file by one that its owner alone may read; no link is followed."""
+    files.replace(target, content.encode("utf-8", errors="backslashreplace"), 0o600)
+    return target

@@ -1,0 +1,304 @@
+"""Files of tables: TOML in which every table is a constructor call.
+
+The schema is the signatures, so a key that no constructor knows is refused, by name, with what is allowed.
+Reading a file touches no data. A file may be from anybody: its size, its nesting and its numbers are checked
+before anything is made of them.
+"""
+
+import copy
+import dataclasses
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from tacit.errors import InvalidFile, TacitError, choices, hint, quote, shorten
+from tacit.runtime import files, imports
+from tacit.runtime.limits import LONGEST_FILE, LONGEST_TEXT, LONGEST_VALUE, MOST_DEPTH, MOST_DIGITS
+
+Table = dict[str, Any]
+Kinds = Mapping[str, type[Any]]
+Made = TypeVar("Made")
+
+# What of [data] is a path.
+PATHS = ("path", "test", "reference")
+# The types of values, for people.
+KINDS: Mapping[object, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+WORDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+}
+# Where no key is: in texts, which may be cut off, and in comments. What is left has keys of parts with dots.
+_NO_KEYS = re.compile(
+    r'''"""(?:[^"\\]+|\\.|"(?!""))*(?:""")?|"(?:[^"\\\n]+|\\[^\n])*"?'''
+    r"""|'''(?:[^']+|'(?!''))*(?:''')?|'[^'\n]*'?|#[^\n]*""",
+    re.DOTALL,
+)
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]+[ \t]*\.[ \t]*){{{MOST_DEPTH}}}")
+
+
+class NotToml(InvalidFile):
+    """A text that is not TOML."""
+
+
+def read_as(made: Callable[[Table, Path], Made], path: str | Path, changes: Sequence[str]) -> Made:
+    """What a file, or the one in a directory, stands for, made from its document and its folder."""
+    file = Path(path) / "experiment.toml" if Path(path).is_dir() else Path(path)
+    document = load(file)
+    try:
+        for change in changes:
+            set_value(document, change)
+        with imports.reading_directory(Path(path).is_dir()):
+            return made(document, file.resolve().parent)
+    except OSError as error:
+        raise InvalidFile(f"{file} cannot be read: {files.explain(error)}") from error
+    except TacitError as error:
+        raise InvalidFile(f"{file}: {error}") from error
+
+
+def load(file: Path) -> Table:
+    """The document in a file of TOML.
+
+    Raises:
+        InvalidFile: It cannot be read, is not TOML, or is larger than such a file may be.
+    """
+    try:
+        return parse(files.read_text(file, LONGEST_FILE), str(file))
+    except OSError as error:
+        raise InvalidFile(f"{file} cannot be read: {files.explain(error)}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidFile(f"{file} is not TOML: {error}") from error
+
+
+def parse(text: str, name: str) -> Table:
+    """The document that a text of TOML holds, whoever wrote it.
+
+    Args:
+        text: The text.
+        name: What to call it in errors.
+
+    Raises:
+        InvalidFile: It is not TOML, or larger or deeper than such a text may be.
+    """
+    if len(text) > LONGEST_FILE:
+        raise InvalidFile(f"{name} has {len(text):,} characters: at most {LONGEST_FILE:,} are read")
+    # The parser takes the square of the parts of a key.
+    if _LONG_KEY.search(_NO_KEYS.sub("q", text)):
+        raise InvalidFile(f"{name} is not allowed: a key has more than {MOST_DEPTH} parts")
+    try:
+        document = tomllib.loads(text)
+    except RecursionError as error:
+        raise InvalidFile(f"{name} is not allowed: its lists or tables are nested too deep") from error
+    except tomllib.TOMLDecodeError as error:
+        raise NotToml(f"{name} is not TOML: {error}") from error
+    except ValueError as error:
+        # A number of thousands of digits.
+        raise InvalidFile(f"{name} is not allowed: it holds a number that is too long ({error})") from error
+    try:
+        _require_plain(document)
+    except TacitError as error:
+        raise InvalidFile(f"{name}: {error}") from error
+    return document
+
+
+def _require_plain(document: Table) -> None:
+    """Refuse what is nested too deep, numbers of too many digits, and texts that are too long."""
+    left: list[tuple[object, int]] = [(document, 0)]
+    while left:
+        value, depth = left.pop()
+        if depth > MOST_DEPTH:
+            raise InvalidFile(f"its lists or tables are nested more than {MOST_DEPTH} deep")
+        if isinstance(value, dict):
+            table = cast(Table, value)
+            left += [(part, depth + 1) for part in (*table, *table.values())]
+        elif isinstance(value, list):
+            left += [(entry, depth + 1) for entry in cast("list[object]", value)]
+        elif isinstance(value, int) and value.bit_length() > 3.33 * MOST_DIGITS:
+            raise InvalidFile(f"it holds a whole number of more than {MOST_DIGITS} digits")
+        elif isinstance(value, str) and len(value) > LONGEST_TEXT:
+            raise InvalidFile(f"it holds a text of {len(value):,} characters: at most {LONGEST_TEXT:,}")
+
+
+def set_value(document: Table, change: str) -> None:
+    """Change one value of a document: `table.key=value`, written as in TOML."""
+    name, sign, text = change.partition("=")
+    shown = shorten(change, LONGEST_VALUE)
+    *tables, key = name.strip().split(".")
+    if not sign or not all((*tables, key)) or len(tables) >= MOST_DEPTH:
+        raise InvalidFile(f"--set {shown} is not allowed: it must be table.key=value")
+    try:
+        value = parse(f"value = {text}", f"--set {shown}")["value"]
+    except NotToml:
+        # A word on the command line need not be quoted.
+        value = text.strip()
+    place: Table = document
+    for table in tables:
+        inner = place.setdefault(table, {})
+        if not isinstance(inner, dict):
+            raise InvalidFile(f"--set {shown} is not allowed: {table} is not a table")
+        place = cast(Table, inner)
+    place[key] = value
+
+
+def portable(document: Table, folder: Path) -> Table:
+    """The same document, to be read from anywhere."""
+    found = copy.deepcopy(document)
+    data = found.get("data", {})
+    for key in PATHS:
+        if isinstance(data.get(key), str):
+            data[key] = str(folder / data[key])
+    return found
+
+
+def located(origin: Mapping[str, Any] | None) -> Table:
+    """The tables that data come from, relative paths of Python taken from where it is now.
+
+    A directory keeps them, and is read from anywhere.
+    """
+    found, data = dict(origin or {}), (origin or {}).get("data")
+    paths = [cast(Table, data).get(key) for key in PATHS] if isinstance(data, dict) else []
+    relative = any(isinstance(path, str) and not Path(path).is_absolute() for path in paths)
+    return portable(found, Path.cwd()) if relative else found
+
+
+def made(name: str, document: Table, folder: Path, known: Kinds) -> Any:  # noqa: ANN401
+    """The object that a table stands for; without a kind, the first one that is known."""
+    table = _table(name, document.get(name, {}))
+    constructor = _constructor(name, table.pop("kind", next(iter(known))), folder, known)
+    if name == "aggregation" and "then" in table:
+        # A step before a rule holds that rule.
+        table["then"] = _held(f"{name}.then", table["then"], folder, _fitting(constructor, known))
+    env = table.get("env")
+    if isinstance(env, str) and ":" in env:
+        # Gymnasium imports the module that stands before a colon.
+        imports.require_importable(f"[{name}] env", env, folder)
+    for key in PATHS:
+        # Relative paths are relative to the file that names them.
+        if name == "data" and isinstance(table.get(key), str):
+            table[key] = str(folder / table[key])
+    return construct(constructor, name, table)
+
+
+def _held(name: str, given: object, folder: Path, known: Kinds) -> Any:  # noqa: ANN401
+    """The object that a table inside another stands for; which one is never taken for granted."""
+    if "kind" not in _table(name, given):
+        raise InvalidFile(f"[{name}] kind is missing: it must be {choices(known)}")
+    return made(name, {name: given}, folder, known)
+
+
+def _fitting(constructor: type[Any], known: Kinds) -> Kinds:
+    """Those kinds that a constructor takes as its `then`, by the type it asks for."""
+    wanted = next((entry.type for entry in dataclasses.fields(constructor) if entry.name == "then"), None)
+    # A protocol, or a type that is only named, cannot be asked: then the constructor decides.
+    plain = isinstance(wanted, type) and not getattr(wanted, "_is_protocol", False)
+    fits = {name: kind for name, kind in known.items() if plain and issubclass(kind, cast(type, wanted))}
+    return fits or known
+
+
+def _constructor(name: str, kind: object, folder: Path, known: Kinds) -> type[Any]:
+    if isinstance(kind, str) and ":" in kind:
+        return _own(name, kind, folder)
+    if not isinstance(kind, str) or kind not in known:
+        raise InvalidFile(
+            f"[{name}] kind = {quote(kind)} is not allowed: it must be {choices(known)}, or "
+            "package.module:Class"
+            f"{hint(kind, known)}"
+        )
+    return known[kind]
+
+
+def _own(name: str, kind: str, folder: Path) -> type[Any]:
+    """The user's own class; its module may lie beside the experiment file, or where the command is given."""
+    found = imports.import_named(f"[{name}] kind", kind, folder)
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
+        raise InvalidFile(f"[{name}] kind = {quote(kind)} is not allowed: it must be a dataclass")
+    return cast("type[Any]", found)
+
+
+def construct(kind: type[Made], name: str, table: object) -> Made:
+    """Call a constructor with the keys of a table; wrong keys and types are refused by name."""
+    fields, place = _table(name, table), f"[{name}] " if name else ""
+    # Some tables hold tables whose names the author chooses.
+    fields = cast(Any, kind).gathered(fields) if hasattr(kind, "gathered") else fields
+    try:
+        known = get_type_hints(kind)
+    except NameError as error:
+        raise InvalidFile(
+            f"{place}{kind.__name__} needs objects that no file can hold: use Python"
+        ) from error
+    hints = {entry.name: known[entry.name] for entry in dataclasses.fields(cast(Any, kind))}
+    refuse_unknown(place, fields, list(hints))
+    try:
+        return _converted(kind, fields, hints)
+    except msgspec.ValidationError as error:
+        raise InvalidFile(place + _explained(str(error), fields, hints)) from error
+    except TacitError as error:
+        raise InvalidFile(f"{place}{error}") from error
+
+
+def _converted(kind: type[Made], fields: Table, hints: Mapping[str, Any]) -> Made:
+    """The object that a constructor makes of these values; what is an object already stays."""
+    ready = {key: value for key, value in fields.items() if dataclasses.is_dataclass(value)}
+    if not ready:
+        return msgspec.convert(fields, type=kind)
+    plain = {key: value for key, value in fields.items() if key not in ready}
+    shape = msgspec.defstruct(kind.__name__, [(key, hints[key]) for key in plain])
+    return kind(**msgspec.structs.asdict(msgspec.convert(plain, type=shape)), **ready)
+
+
+def _explained(message: str, fields: Table, hints: Mapping[str, Any]) -> str:
+    """What msgspec found, as our sentence: the key, what was given, what is allowed."""
+    found = re.fullmatch(r"(.+) - at `\$\.(\w+)(.*)`", message)
+    if found is None or found[2] not in hints:
+        return message[0].lower() + message[1:] if message.startswith("Object missing") else message
+    key, (words, others) = found[2], _allowed(hints[found[2]])
+    allowed = _in_words(found[1])
+    if words:
+        allowed = choices(words) + "".join(f", or {kind}" for kind in others) + hint(fields[key], words)
+    if found[3].startswith("[") and not words:
+        allowed = f"a list, each entry {allowed}"
+    return f"{key} = {quote(fields[key])} is not allowed: it must be {allowed}"
+
+
+def _allowed(kind: object) -> tuple[list[str], list[str]]:
+    """The words that a type names, and what else it allows, for people."""
+    words, others = list[str](), list[str]()
+    for part in get_args(kind):
+        if isinstance(part, str):
+            words.append(part)
+        elif get_origin(part) is Literal:
+            words += [word for word in get_args(part) if isinstance(word, str)]
+        elif part is not NoneType:
+            plain = get_origin(part) or part
+            others.append(KINDS.get(plain, "a table" if plain in (dict, Mapping) else "a list"))
+    return words, list(dict.fromkeys(others))
+
+
+def _in_words(expected: str) -> str:
+    """What msgspec expected, for people."""
+    found = re.search(r"`([^`]+)`", expected)
+    types = [expected] if found is None else str(found[1]).split(" | ")
+    return " or ".join(WORDS.get(word, word) for word in types if word != "null")
+
+
+def _table(name: str, table: object) -> Table:
+    if not isinstance(table, dict):
+        raise InvalidFile(f"{name} = {quote(table)} is not allowed: it must be a table, [{name}]")
+    return dict(cast(Table, table))
+
+
+def refuse_unknown(place: str, fields: Mapping[str, Any], known: list[str]) -> None:
+    """Refuse a key that nobody knows, and say which ones are known."""
+    for key in fields:
+        if key not in known:
+            near = hint(key, known)
+            allowed = f": it must be {choices(sorted(known))}" if known else ": nothing can be set here"
+            raise InvalidFile(f"{place}{shorten(key, LONGEST_VALUE)} is not known{near or allowed}")

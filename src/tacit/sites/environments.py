@@ -1,0 +1,392 @@
+"""Sites that hold worlds instead of records: each has an environment of its own to learn in.
+
+A world is opened where it is used, when it is used, and closed after that. What happens in it stays there.
+"""
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import InvalidValue, quote, require, require_count, require_extra, require_word
+from tacit.runtime.keys import Key
+from tacit.runtime.limits import MOST_SITES, MOST_STEPS
+from tacit.runtime.sketches import Sketch
+from tacit.runtime.tables import located
+from tacit.sites.encoding import Encoding
+from tacit.sites.federation import Cohort, Federation, Site
+from tacit.sites.table import Table
+
+if TYPE_CHECKING:
+    import gymnasium
+    from gymnasium.envs.registration import EnvSpec
+
+# Who computes what happens in a world while an agent trains: Gymnasium, or our own compiled copy of it.
+Physics = Literal["gymnasium", "fast-lander"]
+LANDER = "LunarLander-v3"
+# How many sites there are of a world if nobody says.
+USUAL_COPIES = 3
+# What a world needs instead of rows: nothing.
+NOTHING = Table(np.zeros((0, 0)), {}, ())
+
+
+@dataclass(frozen=True)
+class World:
+    """An environment: what to make, and with which keyword arguments.
+
+    Args:
+        env: The id of a Gymnasium environment, or a function that makes one.
+        options: Keyword arguments for it, such as `gravity`.
+        physics: Who computes what happens while an agent trains; agents are always judged in Gymnasium.
+        label: What worlds of this kind are called, such as `moon`.
+    """
+
+    env: "str | Callable[..., gymnasium.Env[Any, Any]]"
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    physics: Physics = "gymnasium"
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        require_word("world", self.physics, ("gymnasium", "fast-lander"))
+        named = callable(self.env) or (type(self.env) is str and self.env != "")
+        require(named, "env", self.env, "the id of a Gymnasium environment, or a function that makes one")
+        if self.physics == "fast-lander" and self.env != LANDER:
+            raise InvalidValue(
+                f'world = "fast-lander" is not allowed for env = {self.name!r}: it must be {LANDER!r}; leave '
+                "it out elsewhere"
+            )
+
+    @property
+    def name(self) -> str:
+        """What the environment is called."""
+        if isinstance(self.env, str):
+            return self.env
+        return f"{getattr(self.env, '__module__', '')}:{getattr(self.env, '__qualname__', repr(self.env))}"
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the same seeds are sure to give the same episodes: Gymnasium's own environments do."""
+        spec = self._spec
+        if spec is None or not str(spec.entry_point).startswith("gymnasium.envs."):
+            return False
+        return not spec.nondeterministic and not spec.additional_wrappers and self._written is not None
+
+    @property
+    def _spec(self) -> "EnvSpec | None":
+        """How Gymnasium makes it, if Gymnasium knows it."""
+        if not isinstance(self.env, str):
+            return None
+        require_extra("gymnasium", "control", f"env = {quote(self.env)}")
+        import gymnasium
+
+        return gymnasium.registry.get(self.env)
+
+    @property
+    def _written(self) -> bytes | None:
+        """Everything that makes it, written out; None where something cannot be."""
+        spec = self._spec
+        registered = () if spec is None else (str(spec.entry_point), spec.kwargs, spec.max_episode_steps)
+        told = (self.name, sorted(self.options.items()), self.physics, self.label, registered)
+        try:
+            return msgspec.json.encode(told)
+        except (TypeError, ValueError, OverflowError):
+            return None
+
+    def opened(self, render_mode: str | None = None) -> "gymnasium.Env[Any, Any]":
+        """The environment itself, time limit and all; whoever opens it closes it."""
+        shown: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+        if not isinstance(self.env, str):
+            return self.env(**self.options, **shown)
+        require_extra("gymnasium", "control", f"env = {quote(self.env)}")
+        import gymnasium
+
+        with warnings.catch_warnings():
+            # Other packages' plans must not end a program that takes warnings seriously.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return gymnasium.make(self.env, disable_env_checker=True, **self.options, **shown)
+
+    def digest(self) -> bytes:
+        """What tells this world from any other."""
+        # What cannot be written down does not repeat either, so that nothing hangs on this.
+        unsaid = repr((self.name, sorted(self.options), self.physics, self.label)).encode()
+        return hashlib.sha256(self._written or unsaid).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class Scenes:
+    """Where agents are judged: some worlds, and how often each is played in.
+
+    Args:
+        worlds: The worlds.
+        sites: The site that each is of; empty where it is nobody's, and nobody has trained in it.
+        episodes: How many episodes are played in each.
+        seed: What they begin with; never what agents were trained with.
+        final: Whether this decides: then everything is played in Gymnasium itself.
+        watch: How many episodes are enough to follow a run by.
+    """
+
+    worlds: tuple[World, ...]
+    sites: NDArray[np.str_]
+    episodes: int = 20
+    seed: int = 0
+    final: bool = True
+    watch: int = 3
+
+    def __post_init__(self) -> None:
+        require_count("episodes", self.episodes, MOST_STEPS)
+        require_count("watch", self.watch, MOST_STEPS)
+        given = f"{len(self.sites)} sites for {len(self.worlds)} worlds"
+        require(len(self.sites) == len(self.worlds), "sites", given, "one for each world, or empty")
+
+    def __len__(self) -> int:
+        return len(self.worlds)
+
+    @property
+    def at_a_glance(self) -> "Scenes":
+        """The same worlds, other and fewer episodes in them: enough to follow a run by."""
+        return replace(self, episodes=self.watch, seed=self.seed + 1, final=False)
+
+    def take(self, rows: ArrayLike | slice, place: str | None = None) -> "Scenes":
+        """The scenes at these positions."""
+        chosen = np.arange(len(self))[rows if isinstance(rows, slice) else np.asarray(rows, dtype=np.int64)]
+        worlds = tuple(self.worlds[int(row)] for row in chosen)
+        return replace(self, worlds=worlds, sites=self.sites[chosen])
+
+    def digest(self) -> bytes:
+        """What tells these scenes from any other."""
+        told = repr((self.sites.tolist(), self.episodes, self.seed)).encode()
+        return hashlib.sha256(told + b"".join(world.digest() for world in self.worlds)).digest()
+
+
+class Worlds(Federation):
+    """Sites that hold worlds.
+
+    Args:
+        worlds: The world of each site, by the site's name; or several, where it has several.
+        scenes: Where agents are judged; without any, nobody says how good they are.
+        public: Whether the worlds are nobody's secret, such as simulations that the file describes.
+        scenes_public: Whether those that agents are judged in are.
+        origin: The tables of the experiment file that these worlds come from.
+    """
+
+    layout = "environments"
+
+    def __init__(
+        self,
+        worlds: Mapping[str, World | Sequence[World]],
+        *,
+        scenes: Scenes | None = None,
+        public: bool = False,
+        scenes_public: bool = False,
+        origin: Mapping[str, Any] | None = None,
+    ) -> None:
+        require(bool(worlds), "sites", "none", "at least one site")
+        self.holdings: dict[str, tuple[World, ...]] = {}
+        for name, given in worlds.items():
+            held = (given,) if isinstance(given, World) else given
+            listed: list[object] = [*held] if isinstance(held, list | tuple) else [None]
+            several = all(isinstance(world, World) for world in listed)
+            require(several, f"site {name}", given, "a World, or a list of them")
+            self.holdings[name] = tuple(held)
+            if not held:
+                raise InvalidValue(f"site {name} has no environment: give it a world, or leave it out")
+        self._sites = {name: Place(name, NOTHING, held) for name, held in self.holdings.items()}
+        for name in set(() if scenes is None else scenes.sites.tolist()) - {""}:
+            require_word("scenes", name, self._sites)
+        self.store, self.held_out, self.held_out_public = NOTHING, scenes, scenes_public or public
+        self.public, self.records, self.reference = public, None, None
+        self.origin, self.encoding, self.taken = located(origin), Encoding(), ()
+
+    @classmethod
+    def of(
+        cls,
+        env: "str | Callable[..., gymnasium.Env[Any, Any]]",
+        *,
+        world: Physics = "gymnasium",
+        copies: int | None = None,
+        vary: Mapping[str, tuple[float, float]] | None = None,
+        unseen: Mapping[str, Mapping[str, Any]] | None = None,
+        episodes: int = 20,
+        seed: int = 0,
+        public: bool | None = None,
+        **worlds: Mapping[str, Any],
+    ) -> "Worlds":
+        """Sites in variants of one environment: `Worlds.of("LunarLander-v3", moon={"gravity": -1.6}, ...)`.
+
+        Args:
+            env: The environment.
+            world: Who computes it while agents train.
+            copies: How many sites there are of each variant.
+            vary: Keyword arguments that each copy after the first draws for itself, from here to there.
+            unseen: Variants that nobody trains in, by their names; agents are judged in them as well.
+            episodes: How many episodes agents are judged by in each world.
+            seed: What the draws repeat by.
+            public: Whether these worlds are nobody's secret: simulations that an id stands for are, what a
+                function makes is not, unless said. Where they are not, agents are judged in unseen ones.
+            worlds: The keyword arguments of each variant, by its name.
+        """
+        split = Variants(copies=copies, vary=dict(vary or {}), worlds=dict(worlds))
+        known = isinstance(env, str) if public is None else public
+        return split.opened(
+            World(env, physics=world), seed, unseen=unseen or {}, episodes=episodes, public=known
+        )
+
+    def __getitem__(self, name: str) -> "Place":
+        return self._sites[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sites)
+
+    def __len__(self) -> int:
+        return len(self._sites)
+
+    def cohort(self, names: Sequence[str]) -> Cohort:
+        """These sites, in this order, with their worlds."""
+        nothing = np.zeros(len(names), dtype=np.int64)
+        held = tuple(self.holdings[name] for name in names)
+        return Cohort(tuple(names), self.store, nothing, nothing, None, held)
+
+    def records_of(self, name: str) -> Table:
+        """What a site has in rows: nothing."""
+        return self._sites[name].table
+
+    def pooled(self) -> "Worlds":
+        """All worlds at one site: what nobody may do, for comparison."""
+        return Worlds({"pooled": [world for held in self.holdings.values() for world in held]})
+
+    def _views(self) -> tuple[Sketch, ...]:
+        # Worlds have no records.
+        return ()
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """What tells these worlds from any other."""
+        held_out = b"" if self.held_out is None else self.held_out.digest()
+        told = [name.encode() + b"".join(map(World.digest, held)) for name, held in self.holdings.items()]
+        return hashlib.sha256(b"\0".join(told) + held_out).digest()
+
+
+@dataclass(frozen=True)
+class Place(Site):
+    """One holder of worlds: its name, which is public, and its worlds, which stay with it."""
+
+    worlds: tuple[World, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_name("site", self.name)
+
+
+def require_name(field: str, name: str) -> None:
+    """Refuse names that could not be told from others, or that no file could have."""
+    clean = name == name.strip() and name != "" and not set(name) & set("@/")
+    require(clean, field, name, 'a name without "@" and "/" and without blanks around it')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variants:
+    """Sites in variants of one environment; every table [sites.NAME] is one, its keyword arguments in it.
+
+    Args:
+        copies: How many sites there are of each variant: `moon-1`, `moon-2`, ...; 3 if no variant is named, 1
+            if some are.
+        vary: Keyword arguments that each copy after the first draws for itself, each from here to there.
+        worlds: The keyword arguments of each variant, by its name.
+        scenes: Of how many copies of each variant the worlds are played in to judge agents.
+    """
+
+    copies: int | None = None
+    vary: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    worlds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    scenes: int = 3
+    kind: ClassVar[str] = "variants"
+    layout: ClassVar[str] = "environments"
+
+    def __post_init__(self) -> None:
+        if self.copies is not None:
+            require_count("copies", self.copies, MOST_SITES)
+        require_count("scenes", self.scenes, MOST_SITES)
+        for name, ends in self.vary.items():
+            fits = len(ends) == 2 and ends[0] <= ends[1]
+            require(fits, f"vary.{name}", list(ends), "two numbers, the smaller one first")
+        for name, options in self.worlds.items():
+            require_name("site", name)
+            told = hasattr(options, "keys")
+            require(told, name, options, "keyword arguments of the environment")
+
+    @classmethod
+    def gathered(cls, table: Mapping[str, Any]) -> dict[str, Any]:
+        """A table of a file with its own tables as the variants that they name."""
+        known = set(cls.__dataclass_fields__)
+        named = {key: table[key] for key in table if isinstance(table[key], dict) and key not in known}
+        rest = {key: value for key, value in table.items() if key not in named}
+        return {**rest, "worlds": {**rest.get("worlds", {}), **named}} if named else rest
+
+    @property
+    def each(self) -> int:
+        """How many sites there are of each variant."""
+        return self.copies if self.copies is not None else 1 if self.worlds else USUAL_COPIES
+
+    @property
+    def variants(self) -> dict[str, Mapping[str, Any]]:
+        """The keyword arguments of each variant; one that has no name is like all others."""
+        return dict(self.worlds) or {"site": {}}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sites: copies that differ in nothing but their number stand beside each other."""
+        return tuple(name for label in self.variants for name in self._named(label))
+
+    def _named(self, label: str) -> list[str]:
+        alone = self.each == 1 and bool(self.worlds)
+        return [label] if alone else [f"{label}-{number}" for number in range(1, self.each + 1)]
+
+    def extremes(self, base: World) -> list[World]:
+        """Each variant as it is, and with everything that varies at either end."""
+        ends = [{name: ends[at] for name, ends in self.vary.items()} for at in (0, 1)] if self.vary else []
+        return [
+            replace(base, options={**base.options, **options, **end}, label=label)
+            for label, options in self.variants.items()
+            for end in ({}, *ends)
+        ]
+
+    def opened(
+        self,
+        base: World,
+        seed: int,
+        *,
+        unseen: Mapping[str, Mapping[str, Any]],
+        episodes: int,
+        watch: int = 3,
+        public: bool = True,
+        origin: Mapping[str, Any] | None = None,
+    ) -> Worlds:
+        """The sites with their worlds, and where their agents are judged."""
+        held: dict[str, World] = {}
+        judged: list[tuple[str, World]] = []
+        for label, options in self.variants.items():
+            kind = label if self.worlds else ""
+            for place, name in enumerate(self._named(label)):
+                drawn = self._drawn(Key(seed) / "worlds" / name) if place else {}
+                held[name] = replace(base, options={**base.options, **options, **drawn}, label=kind)
+                judged += [(name, held[name])] if public and place < self.scenes else []
+        for label, options in unseen.items():
+            require(label not in self.variants, "unseen", label, "worlds that no site trains in")
+            judged.append(("", replace(base, options={**base.options, **options}, label=label)))
+        scenes = None
+        if judged:
+            names, worlds = zip(*judged, strict=True)
+            told = np.array(names, dtype=np.str_)
+            scenes = Scenes(worlds, told, episodes=episodes, seed=seed, watch=watch)
+        return Worlds(held, scenes=scenes, public=public, scenes_public=True, origin=origin)
+
+    def _drawn(self, key: Key) -> dict[str, float]:
+        return {
+            name: round(float((key / name).generator().uniform(low, high)), 4)
+            for name, (low, high) in self.vary.items()
+        }

@@ -1,0 +1,274 @@
+"""Sites, the federation they form, and cohorts: sites that train together as one batched program.
+
+A federation in this process keeps the records of all sites in one store, site after site, so that a cohort is
+a list of places in it: nothing is copied or padded before a batch is drawn.
+"""
+
+import copy
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidValue, require, require_word
+from tacit.runtime.fingerprints import People, sketch_frame, sketch_table
+from tacit.runtime.sketches import Sketch
+from tacit.runtime.tables import located
+from tacit.sites.encoding import Encoding
+from tacit.sites.table import Records, Table, by_site, from_frame, joined
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# A site needs more than one record: statistics of a single person are that person.
+FEWEST_RECORDS = 2
+
+
+@dataclass(frozen=True)
+class Site:
+    """One holder of data: its name, which is public, and its records, which stay with it."""
+
+    name: str
+    table: Table
+
+    def __post_init__(self) -> None:
+        clean = self.name == self.name.strip() and self.name != "" and "@" not in self.name
+        # A name may be in no file but the records'.
+        allowed = 'a name without "@" and without blanks around it'
+        require(clean, "site", self.name, allowed, about_records=True)
+        if len(self.table) < FEWEST_RECORDS:
+            few = "no records" if len(self.table) == 0 else "one record"
+            mend = "leave it out, or merge it with another"
+            raise InvalidValue(
+                f"site {self.name} holds {few}: it must hold at least {FEWEST_RECORDS}; {mend}",
+                rule=f"every site must hold at least {FEWEST_RECORDS} records; where one does not, {mend}",
+            )
+
+
+class Federation(Mapping[str, Site]):
+    """Sites that learn together, each with its own records.
+
+    Args:
+        tables: The records of each site, by its name.
+        held_out: Records to score models on; nobody trains on them.
+        held_out_sites: The site that each of those records is of, if that is known: where sites learn
+            several models, each model is then scored on the records of its own sites.
+        held_out_public: Whether those records are nobody's secret; if not, a private run refuses to show
+            scores on them.
+        public: Whether the records of the sites are nobody's secret: simulated, or published.
+        records: How many records all sites hold, if that number is public.
+        reference: Public records like those of the sites, to choose time grids and the like by.
+        origin: The tables of the experiment file that these data come from.
+        encoding: How raw columns became these numbers; models use it on raw records of others.
+        taken: What was taken from all records together to make these tables, in words; no promise covers it.
+    """
+
+    layout = "rows"
+    # Whether the data are elsewhere, so that nobody here can look at them.
+    distant: ClassVar[bool] = False
+    # The files that the records came from, and sketches of their rows as they stand there.
+    files: tuple[str, ...] = ()
+    raw: tuple[Sketch, ...] = ()
+    # The frame that the records came from: where something is promised, it is sketched as it is then.
+    _frame: "pd.DataFrame | None" = None
+    # The receipt of a run that has charged the book of the data for all that is asked of these sites.
+    _receipt: object = None
+
+    def __init__(
+        self,
+        tables: Mapping[str, Table],
+        *,
+        held_out: Table | None = None,
+        held_out_public: bool = False,
+        public: bool = False,
+        records: int | None = None,
+        reference: Table | None = None,
+        origin: Mapping[str, Any] | None = None,
+        encoding: Encoding | None = None,
+        taken: Sequence[str] = (),
+        held_out_sites: Sequence[str] | None = None,
+    ) -> None:
+        require(bool(tables), "sites", "none", "at least one site")
+        parts = [Site(name, table).table for name, table in tables.items()]
+        for part in parts:
+            _require_alike(parts[0], part)
+        self.store = joined(parts)
+        self.held_out: Records | None = held_out
+        self.held_out_public, self.public = held_out_public, public
+        self.records, self.reference = records, reference
+        self.origin, self.encoding, self.taken = located(origin), encoding or Encoding(), tuple(taken)
+        ends = np.cumsum([len(part) for part in parts])
+        self._places = {
+            name: (int(end) - len(part), len(part))
+            for name, part, end in zip(tables, parts, ends, strict=True)
+        }
+        if held_out is not None:
+            _require_alike(parts[0], held_out)
+        if held_out_sites is not None:
+            self.held_out = self._named(held_out, held_out_sites)
+
+    def _named(self, held_out: Table | None, names: Sequence[str]) -> Table:
+        """The held-out records, the site of each known."""
+        known = held_out is not None and len(held_out) == len(names)
+        require(known, "held_out_sites", f"{len(names)} names", "one for each held-out record")
+        assert held_out is not None
+        for name in dict.fromkeys(names):
+            require_word("held_out_sites", name, self)
+        return replace(held_out, sites=np.array(names, dtype=np.str_))
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: "pd.DataFrame",
+        *,
+        site: str,
+        targets: Sequence[str],
+        held_out: Table | None = None,
+        encoding: Encoding | None = None,
+    ) -> "Federation":
+        """A federation from one DataFrame with a column that names the site of each record."""
+        tables = {
+            name: from_frame(part, targets=targets, leave=(site,), place=f"site {name}", encoding=encoding)
+            for name, part in by_site(frame, site, "data").items()
+        }
+        made = cls(tables, held_out=held_out, encoding=encoding)
+        made._frame = frame
+        return made
+
+    def __getitem__(self, name: str) -> Site:
+        return Site(name, self.records_of(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @property
+    def typical(self) -> float | None:
+        """How many records a site holds on average, if that is public."""
+        return None if self.records is None else self.records / len(self)
+
+    def cohort(self, names: Sequence[str]) -> "Cohort":
+        """These sites as one batch of work, in this order."""
+        places = np.array([self._places[name] for name in names], dtype=np.int64).reshape(-1, 2)
+        return Cohort(tuple(names), self.store, places[:, 0], places[:, 1], self.typical)
+
+    @property
+    def receipt(self) -> object:
+        """The receipt for runs on these sites that were charged to the book of the data before, if any."""
+        return self._receipt
+
+    def carry(self, receipt: object) -> Self:
+        """The same sites with a receipt; a run on them looks for it in the book of the data."""
+        carrying = copy.copy(self)
+        carrying._receipt = receipt
+        return carrying
+
+    def knowing(self, records: int | None) -> "Federation":
+        """The same federation, the number of its records known."""
+        known = copy.copy(self)
+        known.records = records
+        return known
+
+    def parted(self, marks: NDArray[np.bool_], share: float) -> tuple["Federation", "Federation"]:
+        """Two federations of the same sites: the records that are not marked, and those that are.
+
+        Args:
+            marks: One for each record of the store.
+            share: The public probability of a mark.
+        """
+        parts: list[Federation] = []
+        for chosen, part in ((~marks, 1 - share), (marks, share)):
+            made = copy.copy(self)
+            # Only what depends on all records would have to be forgotten.
+            made.__dict__.pop("fingerprint", None)
+            sizes = [int(chosen[start : start + size].sum()) for start, size in self._places.values()]
+            starts = np.cumsum([0, *sizes[:-1]]).tolist()
+            made._places = dict(zip(self._places, zip(starts, sizes, strict=True), strict=True))
+            made.store = self.store.take(np.flatnonzero(chosen))
+            made.records = None if self.records is None else round(self.records * part)
+            parts.append(made)
+        return parts[0], parts[1]
+
+    def records_of(self, name: str) -> Table:
+        """The records of one site, however few."""
+        start, size = self._places[name]
+        return self.store.take(slice(start, start + size), f"site {name}")
+
+    def pooled(self) -> "Federation":
+        """All records at one site: what nobody may do, for comparison."""
+        return Federation({"pooled": self.store}, public=self.public, encoding=self.encoding)
+
+    def people(self) -> People:
+        """The identity of the people whose records these are; as private as the records."""
+        return People(tuple(map(Path, self.files)), self._views(), self.fingerprint)
+
+    def _views(self) -> tuple[Sketch, ...]:
+        own = sketch_table(self.store.features, self.store.targets.values())
+        raw = self.raw if self._frame is None else sketch_frame(self._frame)
+        return (*raw, *own)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """What tells these data from any other; as private as they are."""
+        held_out = b"" if self.held_out is None else self.held_out.digest()
+        return hashlib.sha256(repr(self._places).encode() + self.store.digest() + held_out).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class Cohort:
+    """Sites that train together: where each finds its records in the common store.
+
+    Args:
+        names: The sites.
+        store: The records of everybody, site after site.
+        starts: The first record of each site.
+        sizes: How many records each has; as private as the records.
+        typical: How many a site has on average, if that is public.
+        holdings: What each site has that is no row of the store, such as columns of all subjects.
+    """
+
+    names: tuple[str, ...]
+    store: Table
+    starts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    typical: float | None = None
+    holdings: tuple[Any, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def records_of(self, position: int) -> Table:
+        """The records of the site at this position."""
+        start = int(self.starts[position])
+        return self.store.take(slice(start, start + int(self.sizes[position])))
+
+    def part(self, positions: NDArray[np.int64]) -> "Cohort":
+        """The sites at these positions."""
+        names = tuple(self.names[int(position)] for position in positions)
+        return Cohort(names, self.store, self.starts[positions], self.sizes[positions], self.typical)
+
+    def buckets(self, most: int) -> list[NDArray[np.int64]]:
+        """Positions in buckets of at most `most` sites of similar size, the larger sites first."""
+        order = np.argsort(-self.sizes, kind="stable")
+        found: list[list[int]] = []
+        for position in order.tolist():
+            # Padding to the largest of a bucket then wastes at most half.
+            fits = found and len(found[-1]) < most and 2 * self.sizes[position] >= self.sizes[found[-1][0]]
+            found[-1].append(position) if fits else found.append([position])
+        return [np.array(bucket, dtype=np.int64) for bucket in found]
+
+
+def _require_alike(first: Table, other: Table) -> None:
+    if (first.columns, set(first.targets)) != (other.columns, set(other.targets)):
+        told = (
+            f"{other.place} has columns {', '.join(other.columns)} and targets "
+            f"{', '.join(sorted(other.targets))}, {first.place} has others: they must be the same everywhere"
+        )
+        raise InvalidValue(told, rule="columns and targets must be the same everywhere")

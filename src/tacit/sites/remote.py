@@ -1,0 +1,163 @@
+"""Federations whose data are elsewhere: who takes part, and what is agreed about what they hold.
+
+A coordinator plans, solves and scores with one of these; whatever would need the data themselves is refused.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import numpy as np
+
+from tacit.errors import InvalidFile, InvalidValue, Refused, require, require_word
+from tacit.runtime.tables import located
+from tacit.sites.encoding import Encoding
+from tacit.sites.environments import Worlds
+from tacit.sites.federation import Cohort, Federation
+from tacit.sites.splits import Named
+from tacit.sites.table import Table, read
+from tacit.sites.vertical import Columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Elsewhere(Federation):
+    """What all federations share whose data are elsewhere: nobody gets at them."""
+
+    distant: ClassVar[bool] = True
+
+    def __contains__(self, name: object) -> bool:
+        return name in tuple(self)
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401
+        if name not in self:
+            raise KeyError(name)
+        refuse(self._held, [name])
+
+    def cohort(self, names: Sequence[str]) -> Cohort:
+        """Nothing to work on is here."""
+        refuse(self._held, names)
+
+    def records_of(self, name: str) -> Table:
+        """The records of a site are there."""
+        refuse(self._held, [name])
+
+    def pooled(self) -> Any:  # noqa: ANN401
+        """Nobody has them all."""
+        refuse(self._held, self)
+
+    def parted(self, marks: object, share: float) -> NoReturn:
+        """Nobody here can mark them."""
+        refuse(self._held, self)
+
+    @property
+    def _held(self) -> str:
+        """What sites hold, in a word."""
+        return {"rows": "records", "environments": "worlds"}.get(self.layout, self.layout)
+
+
+class Distant(Elsewhere):
+    """Sites that hold records, each on a machine of its own.
+
+    Args:
+        names: The sites.
+        columns: The features that all of them have, as models see them.
+        targets: What is known of each record beside its features.
+        held_out: Records to score models on.
+        held_out_sites: The site that each of those records is of, if that is known.
+        held_out_public: Whether those records are nobody's secret.
+        public: Whether the records of the sites are.
+        records: How many records all sites hold, if that number is public.
+        reference: Public records like those of the sites.
+        origin: The tables of the experiment file that says all this.
+        encoding: How raw columns become these numbers.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        columns: Sequence[str],
+        targets: Sequence[str],
+        held_out: Table | None = None,
+        held_out_sites: Sequence[str] | None = None,
+        held_out_public: bool = False,
+        public: bool = False,
+        records: int | None = None,
+        reference: Table | None = None,
+        origin: Mapping[str, Any] | None = None,
+        encoding: Encoding | None = None,
+    ) -> None:
+        require(bool(names), "sites", "none", "at least one site")
+        nothing = np.zeros((0, len(columns)))
+        self.store = Table(nothing, {name: np.zeros(0) for name in targets}, tuple(columns), "the sites")
+        self._places = dict.fromkeys(names, (0, 0))
+        for table in (held_out, reference):
+            alike = table is None or (table.columns, set(table.targets)) == (tuple(columns), set(targets))
+            require(
+                alike, "columns", () if table is None else table.columns, f"those of all sites: {columns}"
+            )
+        self.held_out = held_out
+        if held_out_sites is not None:
+            self.held_out = self._named(held_out, held_out_sites)
+        self.held_out_public, self.public = held_out_public, public
+        self.records, self.reference = records, reference
+        self.origin, self.encoding, self.taken = located(origin), encoding or Encoding(), ()
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """What tells this federation from any other; it knows nothing of the records."""
+        held_out = b"" if self.held_out is None else self.held_out.digest()
+        return hashlib.sha256(repr(list(self)).encode() + self.store.digest() + held_out).digest()
+
+
+class DistantColumns(Elsewhere, Columns):
+    """Parties that hold columns, each on a machine of its own; here is what is agreed about them."""
+
+
+class DistantWorlds(Elsewhere, Worlds):
+    """Sites that hold worlds, each on a machine of its own; here is a public one that is like all."""
+
+
+def refuse(held: str, names: Iterable[str]) -> NoReturn:
+    """Say where the data are."""
+    who = ", ".join(names)
+    raise Refused(f"the {held} of {who} are at {who}: nobody else can look at them")
+
+
+def require_named(split: object, kind: str) -> None:
+    """Refuse to deal out what sites hold themselves."""
+    if not isinstance(split, Named):
+        given = getattr(split, "kind", type(split).__name__)
+        raise InvalidValue(
+            f'[sites] kind = {given!r} is not allowed: with [data] kind = "{kind}" the sites hold their data '
+            'themselves; it must be "named", with their names'
+        )
+
+
+def require_member(name: str, sites: Named | None) -> None:
+    """Refuse a site that an experiment does not know."""
+    if sites is not None:
+        require_word("name", name, sites.names)
+
+
+def own_file(field: str, given: str, folder: Path, words: Sequence[str] = ()) -> "pd.DataFrame":
+    """What a file of a site holds; errors name the field of its settings, and never what is in the file.
+
+    Args:
+        field: Where the settings name the file.
+        given: Which they name.
+        folder: What that is relative to.
+        words: Columns to take as they are written.
+    """
+    try:
+        return read(folder / given, words=words)
+    except InvalidFile as error:
+        cause = error.__cause__
+        why = f" ({cause.strerror})" if isinstance(cause, OSError) and cause.strerror else ""
+        raise InvalidFile(
+            f'{field} = "{given}" cannot be read{why}: it must be a CSV or Parquet file with records in it'
+        ) from None

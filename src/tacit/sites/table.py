@@ -1,0 +1,231 @@
+"""Records as numbers: a matrix of features and the targets beside it.
+
+A table is checked once, when it is made: every column named, every number finite. It stays where it lives.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import InvalidFile, InvalidValue, choices, require
+from tacit.runtime.limits import MOST_SITES
+from tacit.runtime.silence import suppress_warnings
+from tacit.sites.encoding import Encoding, named_columns, numbers, require_column
+from tacit.sites.table_files import read_plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Array = NDArray[np.float64]
+
+
+class Records(Protocol):
+    """What is known of several records, of whatever kind: enough to set some apart."""
+
+    @property
+    def sites(self) -> NDArray[np.str_] | None:
+        """The site that each is of, where that is known."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: ArrayLike | slice, place: str | None = None) -> Self:
+        """The records at these positions."""
+        ...
+
+    def digest(self) -> bytes:
+        """A fingerprint of every number; as private as the records."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Records of one kind: features (records, columns) and, for each target, one value or row per record.
+
+    `sites` says which site each record is of, where records of several are together and that is known.
+    """
+
+    features: Array
+    targets: Mapping[str, Array]
+    columns: tuple[str, ...]
+    place: str = field(default="data", repr=False)
+    sites: NDArray[np.str_] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        shape = self.features.shape
+        given = f"shape {shape} for {len(self.columns)} columns"
+        require(len(shape) == 2 and shape[1] == len(self.columns), "features", given, "records by columns")
+        for index, column in enumerate(self.columns):
+            _require_finite(column, self.features[:, index], self.place)
+        for name, values in self.targets.items():
+            fits = values.ndim >= 1 and len(values) == shape[0]
+            require(
+                fits, name, f"shape {values.shape} for {shape[0]} records", "as long as there are records"
+            )
+            _require_finite(name, values, self.place)
+        if self.sites is not None:
+            given = f"shape {self.sites.shape} for {shape[0]} records"
+            require(self.sites.shape == (shape[0],), "sites", given, "one name for each record")
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def take(self, rows: ArrayLike | slice, place: str | None = None) -> "Table":
+        """The records at these positions."""
+        chosen: Any = rows if isinstance(rows, slice) else np.asarray(rows)
+        if not isinstance(rows, slice) and chosen.size == 0:
+            chosen = chosen.astype(np.int64)
+        taken = object.__new__(Table)
+        # Checked already: what is valid together is valid apart.
+        vars(taken).update(
+            features=self.features[chosen],
+            targets={name: values[chosen] for name, values in self.targets.items()},
+            columns=self.columns,
+            place=place or self.place,
+            sites=None if self.sites is None else self.sites[chosen],
+        )
+        return taken
+
+    def digest(self) -> bytes:
+        """A fingerprint of every number; as private as the records, so it stays with them."""
+        found = hashlib.sha256(repr((self.columns, sorted(self.targets))).encode())
+        for values in (self.features, *(self.targets[name] for name in sorted(self.targets))):
+            found.update(repr(values.shape).encode() + np.ascontiguousarray(values).tobytes())
+        found.update(b"" if self.sites is None else repr(self.sites.tolist()).encode())
+        return found.digest()
+
+
+@suppress_warnings()
+def from_arrays(
+    features: ArrayLike, *, columns: Sequence[str] | None = None, place: str = "data", **targets: ArrayLike
+) -> Table:
+    """A table from arrays or tensors: `from_arrays(x, y=y)`, `from_arrays(x, time=t, event=d)`."""
+    matrix = numbers("features", features, place)
+    if matrix.ndim == 1:
+        matrix = matrix[:, None]
+    names = tuple(columns) if columns is not None else tuple(f"x{i}" for i in range(1, matrix.shape[-1] + 1))
+    return Table(
+        matrix, {name: numbers(name, values, place) for name, values in targets.items()}, names, place
+    )
+
+
+@suppress_warnings()
+def from_frame(
+    frame: "pd.DataFrame",
+    *,
+    targets: Sequence[str],
+    leave: Sequence[str] = (),
+    place: str = "data",
+    encoding: Encoding | None = None,
+) -> Table:
+    """A table from a DataFrame: the named targets, and as features every other column but those in `leave`.
+
+    Args:
+        frame: The records.
+        targets: The columns to learn about.
+        leave: Columns that are neither targets nor features.
+        place: What to call the records in errors.
+        encoding: How features that are not plain numbers become numbers.
+
+    Raises:
+        InvalidValue: A column is missing or does not hold finite numbers; the message names it.
+    """
+    require(bool(targets), "targets", list(targets), "at least one column")
+    for name in (*targets, *leave):
+        require_column(frame, name, place)
+    for name in targets:
+        _require_one(frame, name, place)
+    known = named_columns(frame, place)
+    chosen = frame.loc[:, [str(name) not in targets and str(name) not in leave for name in frame.columns]]
+    made = (encoding or Encoding()).apply(chosen, place)
+    require(made.shape[1] > 0, "features", "no column", f"at least one column beside {choices(targets)}")
+    return Table(
+        made.to_numpy(dtype=np.float64),
+        {name: numbers(name, known[name], place) for name in targets},
+        tuple(str(name) for name in made.columns),
+        place,
+    )
+
+
+def by_site(frame: "pd.DataFrame", column: str, place: str) -> "dict[str, pd.DataFrame]":
+    """The records of each site, by the column that names it; in the order of the names.
+
+    Raises:
+        InvalidValue: A record has no site, or two names read the same.
+    """
+    require_column(frame, column, place)
+    if bool(frame[column].isna().any()) or bool((frame[column] == "").any()):
+        raise InvalidValue(
+            f"column {column} in {place} is not allowed: some records have no site",
+            rule=f"column {column} is not allowed: every record must have a site",
+            rows=np.flatnonzero((frame[column].isna() | (frame[column] == "")).to_numpy()) + 1,
+        )
+    many = int(frame[column].nunique())
+    require(
+        many <= MOST_SITES,
+        f"column {column} in {place}",
+        f"{many:,} sites",
+        f"at most {MOST_SITES:,}",
+        about_records=True,
+    )
+    parts = [(str(name), part) for name, part in frame.groupby(column, observed=True)]
+    names = [name for name, _ in parts]
+    different = len(set(names)) == len(names)
+    require(
+        different, f"column {column} in {place}", names, "names that read differently", about_records=True
+    )
+    return dict(parts)
+
+
+def joined(parts: Sequence[Table], place: str = "data") -> Table:
+    """Tables of the same columns, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    targets = {name: np.concatenate([part.targets[name] for part in parts]) for name in parts[0].targets}
+    return Table(np.concatenate([part.features for part in parts]), targets, parts[0].columns, place)
+
+
+@suppress_warnings()
+def read(path: str | Path, *, words: Sequence[str] = ()) -> "pd.DataFrame":
+    """Read a CSV or Parquet file.
+
+    Args:
+        path: The file.
+        words: Columns to take as they are written, such as the names of sites: 007 is not 7, NA is a name.
+
+    Raises:
+        InvalidFile: It is not there, not a plain file, not such a file, too large, or empty; or its header
+            names a column twice.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise InvalidFile(f'{path} is not allowed: it must end in ".csv" or ".parquet"')
+    return read_plain(path, parquet=suffix == ".parquet", words=words)
+
+
+def _require_one(frame: "pd.DataFrame", name: str, place: str) -> None:
+    """Refuse a second column of a target's name, numbered by the program that wrote the table."""
+    for column in frame.columns:
+        if re.fullmatch(re.escape(name) + r"\.\d+", str(column)):
+            raise InvalidValue(
+                f"column {column} in {place} is not allowed: it is a second {name}, as programs number them; "
+                "rename it, or remove it"
+            )
+
+
+def _require_finite(name: str, values: Array, place: str) -> None:
+    finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+    broken = len(values) - int(finite.sum())
+    if broken:
+        raise InvalidValue(
+            f"{name} in {place} is not allowed: {broken} of {len(values)} records hold NaN or infinity; it "
+            "must hold finite numbers",
+            rule=f"{name} is not allowed: it must hold finite numbers",
+            rows=np.flatnonzero(~finite) + 1,
+        )

@@ -1,0 +1,1 @@
+"""Data augmentation: synthetic patients from a multi-task variational autoencoder."""

@@ -1,0 +1,253 @@
+"""Survival data that sites hold on machines of their own: what all have agreed about their tables.
+
+The experiment file says what columns there are and how they become numbers; where they are and what a site
+calls them is the site's own business. Nothing here tells anybody what is in a record.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tacit.errors import InvalidValue, choices, require, require_count, require_word
+from tacit.learning.record import described
+from tacit.runtime.tables import construct, refuse_unknown
+from tacit.sites.encoding import Encoding, Value, numbers, require_column
+from tacit.sites.federation import Federation
+from tacit.sites.remote import Distant, own_file, require_member, require_named
+from tacit.sites.splits import Named
+from tacit.sites.table import Table, from_frame, read
+from tacit.survival.data.partition import Cause, of_cause, require_cause
+from tacit.survival.models.learner import SurvivalLearner
+from tacit.survival.targets import require_survival, require_values
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MEND = "a site without events cannot take part"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holding:
+    """What a site's own settings say of its records.
+
+    Args:
+        path: The file, CSV or Parquet, relative to the folder of the settings.
+        columns: What this site calls a column, by what the experiment calls it; the same if not said.
+    """
+
+    path: str
+    columns: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldRecords:
+    """Tables that sites hold themselves, on machines of their own: what is agreed about them.
+
+    Args:
+        columns: The features in their order, as they are before they become numbers.
+        time: The column of times.
+        event: The column of events: 0 censored, 1 happened, or from 1 on the cause of what happened.
+        entry: The column of the times from which on records are at risk, if that is not 0.
+        weight: The column of what records count for, if that is not 1.
+        cause: Of several causes, the one to learn about, which makes the others censored; or "any".
+        levels: The levels of each column of words; each but the first becomes a feature of 0 and 1.
+        fill: What stands for a missing value in a column: a number, or a level.
+        center: What is subtracted from a column.
+        scale: What it is divided by then.
+        records: How many records all sites hold together, if that number is public.
+        test: A file of records to score models on; for the coordinator, passed over where it is not there.
+        site: The column of that file that names the site of each record, if there is one.
+        test_public: Whether those records are nobody's secret; if not, only a rehearsal may use them.
+        reference: A file of public records like those of the sites; for the coordinator as well.
+        public: Whether the records of the sites are nobody's secret.
+    """
+
+    columns: Sequence[str]
+    time: str = "time"
+    event: str = "event"
+    entry: str | None = None
+    weight: str | None = None
+    cause: Cause | None = None
+    levels: Mapping[str, Sequence[Value]] = field(default_factory=dict[str, Sequence[Value]])
+    fill: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    center: Mapping[str, float] = field(default_factory=dict[str, float])
+    scale: Mapping[str, float] = field(default_factory=dict[str, float])
+    records: int | None = None
+    test: str | None = None
+    site: str | None = None
+    test_public: bool = True
+    reference: str | None = None
+    public: bool = False
+    kind: ClassVar[str] = "held-records"
+    distant: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require(len(self.columns) > 0, "columns", list(self.columns), "the names of the features")
+        everything = [*self.columns, *self._targets.values()]
+        twice = [name for name in everything if everything.count(name) > 1]
+        require(not twice, "columns", twice[0] if twice else "", "different for everything that is known")
+        require_cause(self.cause)
+        for name in ("levels", "fill", "center", "scale"):
+            for column in getattr(self, name):
+                require_word(name, column, self.columns)
+        if self.records is not None:
+            require_count("records", self.records)
+        if self.site is not None:
+            require(self.site not in everything, "site", self.site, "a column of its own, in `test`")
+        require(len(self._features) > 0, "columns", list(self.columns), "such that a number comes of them")
+
+    @property
+    def public_records(self) -> int | None:
+        """How many records are trained on, if the file says it."""
+        return self.records
+
+    def check(self, split: object, *, may_look: bool = False) -> None:
+        """Refuse to deal out what is at the sites already."""
+        require_named(split, self.kind)
+
+    def open(self, split: Named, seed: int, *, may_look: bool = False) -> Distant:
+        """The sites, without their records."""
+        test = None if self.test is None else self._public_file(self.test, self.site)
+        reference = None if self.reference is None else self._public_file(self.reference)
+        return Distant(
+            split.names,
+            columns=self._features,
+            targets=tuple(self._targets),
+            held_out=None if test is None else replace(test, sites=None),
+            held_out_sites=None if test is None or test.sites is None else test.sites.tolist(),
+            held_out_public=self.test_public,
+            public=self.public,
+            records=self.records,
+            reference=reference,
+            origin={"data": described(self), "sites": described(split)},
+            encoding=self._rules,
+        )
+
+    def at_site(
+        self,
+        name: str,
+        holding: Mapping[str, Any],
+        folder: Path,
+        *,
+        sites: Named | None = None,
+        task: object = None,
+    ) -> Federation:
+        """The federation of one site, with its records, as its settings say where they are.
+
+        Args:
+            name: The site.
+            holding: The table [data] of its settings.
+            folder: Where those are.
+            sites: Who takes part, if that is to be checked.
+            task: What is learnt, if the records are to be checked for it.
+
+        Raises:
+            TacitError: What its administrator can mend, by the names of fields and columns; no value of a
+                record is in it.
+        """
+        require_member(name, sites)
+        held = construct(Holding, "data", dict(holding))
+        table = self._own(held, folder, f"site {name}")
+        _require_valid(table, None)
+        table = of_cause(table, self.cause)
+        if task is not None:
+            _require_valid(table, getattr(task, "causes", 1))
+        if isinstance(task, SurvivalLearner):
+            require_survival(table, table.place, MEND, task.causes)
+        return Federation({name: table}, public=self.public, encoding=self._rules)
+
+    @property
+    def _rules(self) -> Encoding:
+        return Encoding(levels=self.levels, fill=self.fill, center=self.center, scale=self.scale)
+
+    @property
+    def _features(self) -> tuple[str, ...]:
+        """The features as models see them."""
+        return self._rules.names(self.columns)
+
+    @property
+    def _targets(self) -> dict[str, str]:
+        """The columns of the targets, by what they are."""
+        found = {"time": self.time, "event": self.event, "entry": self.entry, "weight": self.weight}
+        return {name: column for name, column in found.items() if column is not None}
+
+    def _public_file(self, path: str, site: str | None = None) -> Table | None:
+        """Records of the coordinator; nothing where the file is not there, as at the sites."""
+        if not Path(path).is_file():
+            return None
+        place = Path(path).name
+        frame = read(path, words=[*self.levels, *(() if site is None else (site,))])
+        for name in (*self.columns, *self._targets.values(), *(() if site is None else (site,))):
+            require_column(frame, name, place)
+        table = of_cause(self._table(frame, place), self.cause)
+        return table if site is None else replace(table, sites=frame[site].to_numpy(dtype=np.str_))
+
+    def _own(self, held: Holding, folder: Path, place: str) -> Table:
+        """The records of a site, its columns under the names that are agreed."""
+        import pandas as pd
+
+        known = [*self.columns, *self._targets.values()]
+        refuse_unknown("[data.columns] ", held.columns, known)
+        own = {name: held.columns.get(name, name) for name in known}
+        for name, theirs in own.items():
+            twice = list(own.values()).count(theirs) > 1
+            require(not twice, f"[data.columns] {name}", theirs, "a column of its own")
+        frame = own_file("[data] path", held.path, folder, words=[own[name] for name in self.levels])
+        there = {str(column) for column in frame.columns}
+        for name, theirs in own.items():
+            if theirs not in there:
+                # What else is there stays unsaid: in a file without headings, that is a record.
+                told = (
+                    f'{place}: its file has no column "{theirs}", which is {name} in the experiment; say '
+                    f"what it is called, as in [data.columns] {name} = ..."
+                )
+                raise InvalidValue(told, rule=told)
+        named = pd.DataFrame({name: frame[theirs] for name, theirs in own.items()})
+        try:
+            return self._table(named, place)
+        except InvalidValue as error:
+            told = self._blamed(named, own, place)
+            raise InvalidValue(told, rule=told, rows=error.rows) from None
+
+    def _table(self, frame: "pd.DataFrame", place: str) -> Table:
+        targets = self._targets
+        chosen = frame[[*self.columns, *targets.values()]]
+        found = from_frame(chosen, targets=tuple(targets.values()), place=place, encoding=self._rules)
+        named = {name: found.targets[column] for name, column in targets.items()}
+        return Table(found.features, named, found.columns, place)
+
+    def _blamed(self, frame: "pd.DataFrame", own: Mapping[str, str], place: str) -> str:
+        """Which column is not as agreed, and what is agreed about it, without a word about what it holds."""
+        for name, theirs in own.items():
+            if not self._fits(name, frame):
+                words = self._rules.levels.get(name)
+                allowed = "finite numbers" if words is None else choices([str(word) for word in words])
+                missing = " or nothing" if name in self.fill else ", and nothing may be missing"
+                return (
+                    f'{place}: column "{theirs}", which is {name} in the experiment, is not as agreed: it '
+                    f"must hold {allowed}{missing}"
+                )
+        return f"{place}: its columns do not fit together as agreed"
+
+    def _fits(self, name: str, frame: "pd.DataFrame") -> bool:
+        rules = {part: getattr(self, part) for part in ("levels", "fill", "center", "scale")}
+        alone = {part: {name: rule[name]} if name in rule else {} for part, rule in rules.items()}
+        try:
+            if name in self._targets.values():
+                return bool(np.isfinite(numbers(name, frame[name], "")).all())
+            return bool(np.isfinite(Encoding(**alone).apply(frame[[name]]).to_numpy(dtype=np.float64)).all())
+        except InvalidValue:
+            return False
+
+
+def _require_valid(table: Table, causes: int | None) -> None:
+    """Refuse times and events that cannot be, of so many causes if that is known; no value is told."""
+    entry, weight = table.targets.get("entry"), table.targets.get("weight")
+    time, event = table.targets["time"], table.targets["event"]
+    require_values(time, event, table.place, causes, entry=entry, weight=weight)
+
+
+SOURCES: Mapping[str, type[HeldRecords]] = {HeldRecords.kind: HeldRecords}

@@ -1,0 +1,283 @@
+"""Where survival data come from in an experiment file: simulated patients, or a table of your own.
+
+Published sets, which are kinds of data too, are in `tacit.survival.data.published`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from tacit.errors import InvalidValue, Refused, require, require_count, require_word
+from tacit.learning.record import described
+from tacit.runtime.fingerprints import sketch_frame
+from tacit.runtime.keys import Key
+from tacit.runtime.limits import MOST_CAUSES, MOST_COLUMNS, MOST_NUMBERS, MOST_RECORDS
+from tacit.sites.encoding import Encoding, Value, require_column, standardized
+from tacit.sites.federation import Federation
+from tacit.sites.splits import ByColumn, Dealt, held_out_count
+from tacit.sites.table import Table, by_site, from_frame, read
+from tacit.survival.data import DESIGNS, simulate
+from tacit.survival.data.partition import (
+    TARGETS,
+    Cause,
+    Split,
+    dealt,
+    natural,
+    of_cause,
+    require_cause,
+    require_seen,
+    require_share,
+)
+from tacit.survival.data.published import PUBLISHED, Published
+from tacit.survival.targets import require_values
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# How many simulated patients are drawn, at least, to place a time grid by.
+REFERENCE = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """Simulated patients, whose truth is known and who are nobody's secret.
+
+    Args:
+        design: Which; `tacit list data` describes each.
+        records: How many patients, held-out ones included.
+        features: How many features.
+        held_out: The share that is held out to score models on.
+        c_mean: An option of the design.
+        u_max: An option of the design.
+        c_step: An option of the design.
+        censoring: Instead of these: the share of censored records.
+        causes: How many causes the design competing has; 2 if not said.
+    """
+
+    design: str = "SDGM1"
+    records: int = 2000
+    features: int = 10
+    held_out: float = 0.2
+    c_mean: float | None = None
+    u_max: float | None = None
+    c_step: float | None = None
+    censoring: float | None = None
+    causes: int | None = None
+    kind: ClassVar[str] = "simulated"
+    public: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_word("design", self.design, DESIGNS)
+        require_count("records", self.records, MOST_RECORDS)
+        require_count("features", self.features, MOST_COLUMNS)
+        numbers = self.records * self.features
+        require(numbers <= MOST_NUMBERS, "records", self.records, f"at most {MOST_NUMBERS:,} in all features")
+        if self.causes is not None:
+            require_count("causes", self.causes, MOST_CAUSES)
+        require_share(self.held_out)
+
+    @property
+    def public_records(self) -> int | None:
+        """How many records are trained on: the file says it."""
+        return self.records - held_out_count(self.records, self.held_out)
+
+    def open(self, split: Split, seed: int, *, may_look: bool = False) -> Federation:
+        """The federation of simulated patients."""
+        if isinstance(split, ByColumn):
+            raise InvalidValue('[sites] kind = "by-column" needs data with such a column, not simulated data')
+        return dealt(
+            from_frame(self._frame(seed), targets=TARGETS),
+            split,
+            Key(seed),
+            share=self.held_out,
+            public=True,
+            # Another draw of the same design is as public as the design.
+            reference=from_frame(self._frame(-1 - seed, at_least=REFERENCE), targets=TARGETS),
+            origin={"data": described(self), "sites": described(split)},
+        )
+
+    def _frame(self, seed: int, at_least: int = 0) -> "pd.DataFrame":
+        return simulate(
+            self.design,
+            records=max(self.records, at_least),
+            features=self.features,
+            seed=seed,
+            c_mean=self.c_mean,
+            u_max=self.u_max,
+            c_step=self.c_step,
+            censoring=self.censoring,
+            causes=self.causes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Csv:
+    """A table of your own, CSV or Parquet: every other column is a feature, of numbers or of known words.
+
+    Args:
+        path: The file, relative to the experiment file.
+        time: The column of times.
+        event: The column of events: 0 censored, 1 happened, or from 1 on the cause of what happened.
+        site: The column that names the site of each record, if there is one.
+        entry: The column of the times from which on records are at risk, if that is not 0.
+        weight: The column of what records count for, if that is not 1.
+        cause: Of several causes, the one to learn about, which makes the others censored; or "any". If not
+            said, events keep their codes.
+        leave: Columns that are no features, such as a number of the patient.
+        levels: The levels of each column of words; each but the first becomes a feature of 0 and 1.
+        fill: What stands for a missing value in a column: a number, or a level.
+        center: What is subtracted from a column.
+        scale: What it is divided by then.
+        standardize: Whether to take `center` and `scale`, where they are not given, from the records. That is
+            a look at all of them, so a private run refuses it.
+        test: A file of public records to score models on.
+        held_out: The share that is held out to score models on. A score tells about those records, so a
+            private run has none unless it is a rehearsal, or scores on public records; 0.2 elsewhere.
+    """
+
+    path: str
+    time: str = "time"
+    event: str = "event"
+    site: str | None = None
+    entry: str | None = None
+    weight: str | None = None
+    cause: Cause | None = None
+    leave: Sequence[str] = ()
+    levels: Mapping[str, Sequence[Value]] = field(default_factory=dict[str, Sequence[Value]])
+    fill: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    center: Mapping[str, float] = field(default_factory=dict[str, float])
+    scale: Mapping[str, float] = field(default_factory=dict[str, float])
+    standardize: bool = False
+    test: str | None = None
+    held_out: float | None = None
+    kind: ClassVar[str] = "csv"
+    public: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        require(self.time != self.event, "event", self.event, "another column than that of the times")
+        taken = [self.time, self.event]
+        for name in ("entry", "weight"):
+            given = getattr(self, name)
+            require(given not in taken, name, given, "a column of its own")
+            taken += [] if given is None else [given]
+        require_cause(self.cause)
+        for column in (*self._rules.levels, *self._rules.fill, *self._rules.center, *self._rules.scale):
+            place = f"levels, fill, center or scale of {column}"
+            require(column not in (*taken, self.site, *self.leave), place, "given", "that of a feature")
+        if self.held_out is not None:
+            require_share(self.held_out)
+            require(self.test is None, "held_out", self.held_out, "left out where `test` is given")
+
+    @property
+    def public_records(self) -> int | None:
+        """The number of records is as private as the records."""
+        return None
+
+    def check(self, split: Split, *, may_look: bool) -> None:
+        """Refuse to deal private records out to sites that are not real, before anybody looks at them.
+
+        One record more would deal everybody anew: at a site, many would change, and one was promised.
+        """
+        if isinstance(split, Dealt) and split.count > 1 and not may_look:
+            raise Refused(
+                f"[sites] count = {split.count} cannot keep a promise about single records of "
+                f"{Path(self.path).name}: one more would deal all of them anew. Name real sites "
+                '(kind = "by-column"), take them as one (count = 1), or declare a rehearsal'
+            )
+
+    def open(self, split: Split, seed: int, *, may_look: bool = False) -> Federation:
+        """The federation of these records."""
+        column = split.column if isinstance(split, ByColumn) else self.site
+        frame, place = self._read(self.path, column), Path(self.path).name
+        leave = (*self.leave, *(() if column is None else (column,)))
+        for name in leave:
+            require_column(frame, name, place)
+        encoding = self._encoding(frame, leave, place, may_look=may_look)
+        named = isinstance(split, ByColumn)
+        parts = by_site(frame, split.column, place) if named else {place: frame}
+        tables = {
+            name: self._table(part, leave, f"site {name}" if named else place, encoding)
+            for name, part in parts.items()
+        }
+        test = self._test(encoding, next(iter(tables.values())).columns)
+        require_seen(self.cause, tables.values(), place)
+        tables = {name: of_cause(table, self.cause) for name, table in tables.items()}
+        share = self.held_out if self.held_out is not None else 0.2 if may_look and test is None else 0.0
+        told = {"data": described(self), "sites": described(split)}
+        if isinstance(split, ByColumn):
+            made = natural(tables, Key(seed), share=share, test=test, origin=told, encoding=encoding)
+        else:
+            made = dealt(
+                tables[place], split, Key(seed), share=share, test=test, origin=told, encoding=encoding
+            )
+        made.taken, made.files = self._taken(split), self.paths
+        # Whoever may look makes no promise, and charges nothing.
+        made.raw = () if may_look else sketch_frame(frame)
+        return made
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The file, beside which the book of the data lies."""
+        return (self.path,)
+
+    def _taken(self, split: Split) -> tuple[str, ...]:
+        """What is taken from all records together, whatever is promised about each."""
+        moments = ("means and spreads of all records, to standardize features",) * self.standardize
+        several = isinstance(split, Dealt) and split.count > 1
+        return moments + ("who is at which site: all records are dealt out together",) * several
+
+    @property
+    def _rules(self) -> Encoding:
+        return Encoding(levels=self.levels, fill=self.fill, center=self.center, scale=self.scale)
+
+    @property
+    def _targets(self) -> dict[str, str]:
+        """The columns of the targets, by what they are."""
+        found = {"time": self.time, "event": self.event, "entry": self.entry, "weight": self.weight}
+        return {name: column for name, column in found.items() if column is not None}
+
+    def _read(self, path: str, column: str | None) -> "pd.DataFrame":
+        # Levels are compared as they are written; NA may be one.
+        return read(path, words=[*self.levels, *(() if column is None else (column,))])
+
+    def _encoding(
+        self, frame: "pd.DataFrame", leave: Sequence[str], place: str, *, may_look: bool
+    ) -> Encoding:
+        if not self.standardize:
+            return self._rules
+        if not may_look:
+            raise Refused(
+                "standardize = true takes means and spreads from all records, which would leave the sites "
+                "unprotected: give public ones as `center` and `scale` in [data]"
+            )
+        features = frame.drop(columns=[*leave, *self._targets.values()], errors="ignore")
+        return standardized(features, self._rules, place)
+
+    def _test(self, encoding: Encoding, columns: tuple[str, ...]) -> Table | None:
+        """The public records to score on; their features in the order of the others."""
+        if self.test is None:
+            return None
+        frame, place = self._read(self.test, None), Path(self.test).name
+        needed = [*encoding.raw(columns), *self._targets.values()]
+        for name in needed:
+            require_column(frame, name, place)
+        return of_cause(self._table(frame[needed], (), place, encoding), self.cause)
+
+    def _table(self, frame: "pd.DataFrame", leave: Sequence[str], place: str, encoding: Encoding) -> Table:
+        columns = self._targets
+        for name in columns.values():
+            require_column(frame, name, place)
+        targets = tuple(columns.values())
+        found = from_frame(frame, targets=targets, leave=leave, place=place, encoding=encoding)
+        named = {name: found.targets[column] for name, column in columns.items()}
+        entry, weight = named.get("entry"), named.get("weight")
+        require_values(named["time"], named["event"], place, None, entry=entry, weight=weight)
+        return Table(found.features, named, found.columns, place)
+
+
+SOURCES: Mapping[str, type[Simulated] | type[Csv] | type[Published]] = {
+    Simulated.kind: Simulated,
+    Csv.kind: Csv,
+    **PUBLISHED,
+}

@@ -1,0 +1,252 @@
+"""The figures of a survival run's report: what its model says, without any record.
+
+    networks          survival of a typical person and of others, what features do, incidence by cause
+    Cox regression    hazard ratios with their intervals
+    Kaplan-Meier      the curve with its band, incidence by cause
+
+All of it is worked out from the model, which has left the sites already: it costs nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import InvalidValue
+from tacit.reports.page.blocks import Figure
+from tacit.reports.plots.style import colour, label_lines, picture, shortened
+from tacit.survival.figures import MODELLED, survival_curves
+from tacit.survival.figures.agreement import forest
+from tacit.survival.figures.curves import (
+    HEIGHT,
+    MOST,
+    cumulative_incidence,
+    estimates,
+    line_labels,
+    reach,
+    time_axis,
+)
+from tacit.survival.figures.importance import ROWS, tornado
+from tacit.survival.models.learner import SurvivalLearner
+from tacit.survival.models.prediction import GridModel, IncidenceModel, RelativeModel
+from tacit.survival.partial_effects import Effects, Person, changes, effects, told, typical
+from tacit.survival.statistics.cox_task import Cox
+from tacit.survival.statistics.curves import Estimate
+from tacit.survival.statistics.kaplan_meier_task import KaplanMeier
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.learning.record import Round
+
+Array = NDArray[np.float64]
+Read = Callable[[str], bytes | None]
+
+# How many people differ from the typical one in a figure of curves, and how many of them to the same side.
+OTHERS, SAME = 5, 3
+# At how many times curves are drawn, and at most how many steps of an estimate.
+POINTS, STEPS = 101, 250
+# Of how many models the effects of features share a figure.
+COMPARED = 4
+SUMMARY = "summary.json"
+
+
+def pictures(
+    task: SurvivalLearner | Cox | KaplanMeier, state: "Tensor", rounds: "Sequence[Round]", read: Read
+) -> list[Figure]:
+    """The figures of a survival run; none where nothing is known yet.
+
+    Args:
+        task: What was learnt, as it was settled.
+        state: One model (coordinates), or several (models, coordinates).
+        rounds: What happened.
+        read: A file of the run by its name, if it is there.
+    """
+    states = state.reshape(-1, state.shape[-1])
+    if not bool(states.isfinite().all()):
+        return []
+    if isinstance(task, SurvivalLearner):
+        if isinstance(task.cuts, int) or not task.columns:
+            return []
+        return _learnt(task, [task.model(own) for own in states], _members(rounds, read))
+    try:
+        return _tabulated(task, states[0]) if isinstance(task, KaplanMeier) else _regressed(task, states[0])
+    except InvalidValue:
+        # Nobody has been counted, or there is nothing but noise.
+        return []
+
+
+def _members(rounds: "Sequence[Round]", read: Read) -> Mapping[str, int]:
+    """Which model each site belongs to, where there are several."""
+    kept = cast("dict[str, Any]", msgspec.json.decode(read(SUMMARY) or b"{}"))
+    return kept.get("clusters", rounds[-1].clusters if rounds else {})
+
+
+def _tabulated(task: KaplanMeier, state: "Tensor") -> list[Figure]:
+    """The curve of all sites, and the incidence of each of several causes."""
+    model = task.model(state)
+    found = model.survival
+    last = {name: float(found.table[name].iloc[-1]) for name in ("survival", "lower", "upper")}
+    half = f"the median is {found.median:.4g}" if np.isfinite(found.median) else "it stays above one half"
+    words = (
+        f"The probability of no event falls from 1 to {last['survival']:.2f} at {found.table.index[-1]:.4g} "
+        f"({100 * found.level:g} % band: {last['lower']:.2f} to {last['upper']:.2f}); {half}."
+    )
+    figures = [Figure("kaplan-meier", estimates(_sparse(found)), words)]
+    if 1 < task.causes <= MOST:
+        each = model.incidence
+        parts = [
+            f"cause {number} {float(each.table[name].iloc[-1]):.2f}"
+            for number, name in enumerate(each.curves, start=1)
+        ]
+        words = f"Probability of an event by {each.table.index[-1]:.4g}: {', '.join(parts)}."
+        figures.append(Figure("incidence", cumulative_incidence(_sparse(each)), words))
+    return figures
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse(Estimate):
+    """An estimate of which some times are left out; how many are at risk is still known at all of them."""
+
+    whole: Estimate | None = None
+
+    def at_risk(self, times: ArrayLike) -> Array:
+        """How many were at risk just before these times (times,)."""
+        return super().at_risk(times) if self.whole is None else self.whole.at_risk(times)
+
+
+def _sparse(found: Estimate) -> Sparse:
+    """The estimate at no more times than can be seen, the first and the last among them."""
+    rows = np.unique(np.linspace(0, len(found.table) - 1, STEPS).round().astype(np.int64))
+    held: dict[str, Any] = {entry.name: getattr(found, entry.name) for entry in fields(found)}
+    held |= {"table": found.table.iloc[rows], "whole": found}
+    return Sparse(**held)
+
+
+def _regressed(task: Cox, state: "Tensor") -> list[Figure]:
+    """Hazard ratios with their intervals, those that are surest not to be 1 first."""
+    fit = task.model(state)
+    clearness = np.abs(fit.coefficients / fit.standard_errors)
+    order: list[int] = np.argsort(-clearness, kind="stable")[:ROWS].tolist()
+    table, share = fit.summary(), f"{100 * fit.level:g}%"
+    ends = ("exp(coef)", f"exp(coef) lower {share}", f"exp(coef) upper {share}")
+    rows = table[list(ends)].to_numpy(dtype=np.float64)[order]
+    names = [fit.columns[place] for place in order]
+    lines = [
+        f"{shortened(name)} {middle:.2f} ({low:.2f} to {high:.2f})"
+        for name, (middle, low, high) in zip(names, rows.tolist(), strict=True)
+    ]
+    some = f", the clearest {len(names)} of {len(fit.columns)}" * (len(names) < len(fit.columns))
+    words = f"Hazard ratios with {100 * fit.level:g} % intervals{some}: {'; '.join(lines)}."
+    return [Figure("hazard-ratios", forest({"all sites": fit}, columns=names), words)]
+
+
+def _learnt(task: SurvivalLearner, models: Sequence[GridModel], members: Mapping[str, int]) -> list[Figure]:
+    """The figures of one network, or of several."""
+    usual, person = typical(task.columns, task.encoding), told(task.columns, task.encoding)
+    changed, many = changes(task.columns, task.encoding), len(models)
+    # Before a run is over nobody knows the hazard that all share: there are hazard ratios at most.
+    curves = not any(isinstance(model, RelativeModel) and model.baseline is None for model in models)
+    if not curves and task.kind == "cox-time":
+        return []
+    found = [effects(models[0], usual, changed)]
+    found += [effects(model, usual, changed, found[0].when) for model in models[1:COMPARED]]
+    figures: list[Figure] = []
+    if curves and many == 1:
+        figures.append(_people(models[0], usual, person, found[0]))
+    elif curves:
+        figures.append(_by_model(models, usual, person, members))
+    linear = not task.hidden and found[0].when is None
+    figures.append(tornado(found, person=person, features=len(task.columns), models=many, linear=linear))
+    first = models[0]
+    if isinstance(first, IncidenceModel) and 1 < first.loss.causes <= MOST:
+        figures.append(_incidence(first, usual, person, many))
+    return figures
+
+
+def _people(model: GridModel, usual: Array, person: str, found: Effects) -> Figure:
+    """Curves of a typical person, and of others who differ from it in what matters most."""
+    others = _apart(found)
+    names, inputs = (
+        ["typical", *(one.words for one in others)],
+        np.array([usual, *(one.inputs for one in others)]),
+    )
+    times = np.linspace(0, float(model.ends[-1]), POINTS)
+    last, end = model.survival(inputs, times[-1:])[:, 0], f"{times[-1]:.4g}"
+    span = f"{last.min():.2f} to {last.max():.2f}"
+    title = f"A typical person has no event until {end} with probability {last[0]:.2f}; others with {span}"
+    origin = f"{MODELLED}. {person}. Others differ from it in one feature"
+    seen = survival_curves(model, inputs, times, names, title=title, provenance=origin)
+    ends = [f"with {name} to {value:.2f}" for name, value in zip(names[1:], last[1:], strict=True)]
+    words = [f"Survival of a typical person falls from 1 to {last[0]:.2f} at {end}", *ends]
+    return Figure("survival-curves", seen, f"{'; '.join(words)}.")
+
+
+def _apart(found: Effects) -> list[Person]:
+    """Who is the farthest from the typical person, some to either side if there are any."""
+    people = [one for change in found.changes for one in change.people]
+    moved = np.array([value for row in found.found for value in row])
+    moved = np.log(moved) if found.when is None else moved
+    chosen: list[int] = []
+    for place in np.argsort(-np.abs(moved), kind="stable").tolist():
+        same = sum((moved[other] > 0) == (moved[place] > 0) for other in chosen)
+        if same < SAME and len(chosen) < OTHERS:
+            chosen.append(place)
+    return [people[place] for place in sorted(chosen, key=lambda place: -moved[place])]
+
+
+@dataclass(frozen=True, eq=False)
+class Abreast:
+    """Several models that are each asked about one record."""
+
+    models: Sequence[GridModel]
+
+    def survival(self, features: ArrayLike, times: ArrayLike) -> Array:
+        """What each model says of the record at its place (models, times)."""
+        rows = np.asarray(features, dtype=np.float64)
+        found = [model.survival(row, times) for model, row in zip(self.models, rows, strict=True)]
+        return np.vstack(found)
+
+
+def _by_model(models: Sequence[GridModel], usual: Array, person: str, members: Mapping[str, int]) -> Figure:
+    """Curves of a typical person, by each of several models."""
+    shown = models[:MOST]
+    sizes = [sum(own == place for own in members.values()) for place in range(len(shown))]
+    names = [
+        f"model {place + 1}" + f", {size} site{'s' * (size != 1)}" * bool(members)
+        for place, size in enumerate(sizes)
+    ]
+    times = np.linspace(0, min(float(model.ends[-1]) for model in shown), POINTS)
+    side, inputs = Abreast(shown), np.repeat(usual[None], len(shown), axis=0)
+    last, end = side.survival(inputs, times[-1:])[:, 0], f"{times[-1]:.4g}"
+    some = f". The first {len(shown)} of {len(models)} models" * (len(models) > len(shown))
+    title = (
+        f"A typical person has no event until {end} with probability {last.min():.2f} to {last.max():.2f}, "
+        "by the model of its site"
+    )
+    origin = f"{MODELLED}. {person}{some}"
+    seen = survival_curves(side, inputs, times, names, title=title, provenance=origin)
+    ends = [f"{value:.2f} by {name}" for name, value in zip(names, last, strict=True)]
+    words = f"Survival of a typical person falls from 1 to these at {end}: {'; '.join(ends)}{some}."
+    return Figure("survival-curves", seen, words)
+
+
+def _incidence(model: IncidenceModel, usual: Array, person: str, many: int) -> Figure:
+    """The chance of an event of each cause, of a typical person."""
+    times = np.linspace(0, float(model.ends[-1]), POINTS)
+    causes = range(1, model.loss.causes + 1)
+    curves = np.vstack([model.incidence(usual, times, cause) for cause in causes])
+    ends = [f"cause {cause} {value:.2f}" for cause, value in zip(causes, curves[:, -1], strict=True)]
+    whose = " by model 1" * (many > 1)
+    seen = f"Chance of a typical person to have an event by {times[-1]:.4g}{whose}: {', '.join(ends)}"
+    figure = picture(HEIGHT, seen, f"{MODELLED}. {person}.")
+    axes = figure.add_subplot()
+    time_axis(axes, float(times[-1]), None, "Cumulative incidence")
+    for place, curve in enumerate(curves):
+        axes.plot(times, curve, color=colour(place), linewidth=1.5)
+    reach(axes, "incidence")
+    label_lines({axes: line_labels(curves[:, -1], [f"cause {cause}" for cause in causes])})
+    return Figure("incidence", figure, f"{seen}.")

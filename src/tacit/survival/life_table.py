@@ -1,0 +1,381 @@
+"""Exits by interval and state at each site: all that curves and log-rank tests need, bare or with noise.
+
+Everybody leaves a study once: in one interval of time and in one state. One person more or less therefore
+moves one cell by one, however fine the grid is, and whatever is computed from the noisy cells costs nothing
+more. Where people come late there is a second cell, of the interval they come in. Cells know no features and
+no exact times, unless the grid is made of those times.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import InvalidValue, Refused, hint, require, require_count
+from tacit.privacy.ledger.store import Ledger
+from tacit.runtime.keys import Key
+from tacit.runtime.refusals import withholding
+from tacit.runtime.silence import suppress_warnings
+from tacit.sites.federation import Federation
+from tacit.sites.table import Table
+from tacit.survival.private_sums import PUBLIC as PUBLIC
+from tacit.survival.private_sums import Payment, is_paid
+from tacit.survival.targets import require_values
+
+Array = NDArray[np.float64]
+Over = Literal["all", "site", "group", "each"]
+
+# A noisy number is used as long as it is so many standard deviations of its noise.
+FIRM = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class LifeTable:
+    """How many left in which interval and state, at each site and in each group.
+
+    Args:
+        grid: The ends of the intervals, ascending; the first begins at 0 (times,).
+        cells: Counts as they left the sites (sites, groups, times * states + 1); state 0 is censored, and the
+            last cell holds those who stayed beyond the grid. Behind them, if people come late, how many come
+            in each interval and beyond them, those who are there from 0 on aside (times + 1,).
+        sites: The sites.
+        by: The column that parts the records, if one does.
+        variance: Of the noise in each cell; 0 for bare counts.
+        exact: Whether the grid holds every exit time.
+        provenance: How the counts left, in words.
+        late: Whether people come late.
+    """
+
+    grid: Array
+    cells: Array = field(repr=False)
+    sites: tuple[str, ...]
+    by: str | None
+    variance: float
+    exact: bool
+    provenance: str
+    late: bool = False
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The values of that column; one nameless group without a column."""
+        return ("",) if self.by is None else ("0", "1")
+
+    @property
+    def causes(self) -> int:
+        """How many kinds of events there are."""
+        return (self.cells.shape[2] - 1 - self.late) // len(self.grid) - 1 - self.late
+
+    def exits(self, over: Over = "all") -> "Exits":
+        """Counts that fit together: of everybody, by site, by group, or by site and group.
+
+        Noisy counts are moved to the nearest ones that are not negative and have the same sum.
+        """
+        axes = {"all": (0, 1), "site": (1,), "group": (0,), "each": ()}[over]
+        blocks = self.cells.sum(axis=axes).reshape(-1, self.cells.shape[2])
+        summed = self.cells[..., 0].size // len(blocks)
+        left = (self.causes + 1) * len(self.grid) + 1
+        parts = [blocks[:, :left], blocks[:, left:]] if self.late else [blocks]
+        if self.variance > 0:
+            parts = [np.stack([nearest_counts(block) for block in part]) for part in parts]
+        states = parts[0][:, :-1].reshape(len(blocks), len(self.grid), -1)
+        return Exits(
+            self.grid,
+            states[..., 1:],
+            states[..., 0],
+            parts[0][:, -1],
+            self.variance * summed,
+            self.exact,
+            parts[1] if self.late else None,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Exits:
+    """Counts of one or more groups, none below 0.
+
+    Args:
+        times: The ends of the intervals (times,).
+        events: (groups, times, causes).
+        censored: (groups, times).
+        beyond: How many stayed longer (groups,).
+        variance: Of the noise in each count; 0 for exact ones.
+        exact: Whether the intervals end at the exit times themselves.
+        entered: How many came in each interval and beyond (groups, times + 1), where people come late.
+    """
+
+    times: Array
+    events: Array
+    censored: Array
+    beyond: Array
+    variance: float
+    exact: bool
+    entered: Array | None = None
+
+    @property
+    def spread(self) -> bool:
+        """Whether exits are taken as spread evenly over their interval; bare counts sit at its end."""
+        return self.variance > 0
+
+    @cached_property
+    def happened(self) -> Array:
+        """Events of any cause (groups, times)."""
+        return self.events.sum(axis=2)
+
+    @cached_property
+    def at_risk(self) -> Array:
+        """How many were there when each interval began, or came in it (groups, times)."""
+        leaving = self.happened + self.censored
+        still = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1] + self.beyond[:, None]
+        if self.entered is None:
+            return still
+        # Noise may let more come than leave; those who leave were there.
+        coming = np.cumsum(self.entered[:, ::-1], axis=1)[:, ::-1]
+        return np.maximum(still - coming[:, 1:], leaving)
+
+    @property
+    def started(self) -> Array:
+        """How many were there at time 0 (groups,)."""
+        everybody = self.records
+        return everybody if self.entered is None else np.maximum(everybody - self.entered.sum(axis=1), 0.0)
+
+    @property
+    def records(self) -> Array:
+        """How many there were in all (groups,)."""
+        return (self.happened + self.censored).sum(axis=1) + self.beyond
+
+    @property
+    def whole(self) -> bool:
+        """Whether all counts are whole numbers: of people, or of weights that stand for some."""
+        counts = (self.happened, self.censored, self.beyond)
+        return all(bool((part == np.rint(part)).all()) for part in counts)
+
+    @property
+    def _stays(self) -> int:
+        """How many cells of an interval hold people that are there for a part of it without an event."""
+        return 1 if self.entered is None else 2
+
+    @cached_property
+    def exposed(self) -> Array:
+        """How many could have had an event in each interval (groups, times).
+
+        Where exits are spread, the censored were there for half of it, and so were those who came: the
+        actuarial estimate.
+        """
+        if not self.spread:
+            return self.at_risk
+        partly = self.censored if self.entered is None else self.censored + self.entered[:, :-1]
+        return np.maximum(self.at_risk - partly / 2, self.happened)
+
+    @cached_property
+    def known(self) -> int:
+        """How many intervals, from the first on, begin with a number at risk that stands out of the noise."""
+        left = (self.events.shape[2] + self._stays) * np.arange(len(self.times), 0, -1) + self._stays
+        firm = self.at_risk.sum(axis=0) >= FIRM * np.sqrt(self.variance * len(self.at_risk) * left)
+        return len(firm) if bool(firm.all()) else int(np.argmin(firm))
+
+    def split(self, groups: int) -> list["Exits"]:
+        """The same counts, so many groups at a time."""
+        parts = range(0, len(self.beyond), groups)
+        return [
+            replace(
+                self,
+                events=self.events[part : part + groups],
+                censored=self.censored[part : part + groups],
+                beyond=self.beyond[part : part + groups],
+                entered=None if self.entered is None else self.entered[part : part + groups],
+            )
+            for part in parts
+        ]
+
+    def noise(self, exposed: Array, steps: Array) -> Array:
+        """The variance that noise alone gives to the sum of log(1 - steps / exposed), by the delta method.
+
+        A count more in some interval is one more exposed in all before it, and in its own a step or, on
+        average, half a person. One more who comes late is, the other way round, one less exposed before.
+        """
+        left, after = exposed - steps, np.arange(len(self.times), 0, -1) - 1
+        pull = ratio(steps, exposed * left)
+        total = np.cumsum(pull)
+        cells = self._stays + self.events.shape[2]
+        stepped = np.cumsum((total - ratio(np.ones_like(left), left)) ** 2)
+        stayed = (cells - 1) * np.cumsum((total - pull / 2) ** 2)
+        return self.variance * (stepped + stayed + (cells * after + self._stays) * total**2)
+
+
+def ratio(part: Array, whole: Array) -> Array:
+    """The share of a whole, at most all of it; nothing of nothing is 0."""
+    return np.divide(part, whole, out=np.zeros(np.broadcast_shapes(part.shape, whole.shape)), where=whole > 0)
+
+
+def compared(exits: Exits) -> tuple[Array, Array, Array]:
+    """Events seen and expected under equal hazards (groups,), and their covariance (groups, groups).
+
+    The covariance is hypergeometric (Mantel 1966), plus what noise adds by the delta method.
+    """
+    known = slice(0, exits.known)
+    happened, exposed = exits.happened[:, known], exits.exposed[:, known]
+    events, everybody = happened.sum(axis=0), exposed.sum(axis=0)
+    shares = ratio(exposed, everybody)
+    finite = np.where(everybody > 1, ratio(everybody - events, everybody - 1), 1.0)
+    weighed = shares * events * finite
+    covariance = np.diag(weighed.sum(axis=1)) - shares @ weighed.T
+    observed, expected = happened.sum(axis=1), (shares * events).sum(axis=1)
+    if not exits.variance:
+        return observed, expected, covariance
+    # What one more in group h, exposed in an interval, takes off the lead of group g (times, g, h).
+    lead = np.eye(len(shares)) - shares.T[:, :, None]
+    pull = ratio(events, everybody)[:, None, None] * lead
+    total = np.cumsum(pull, axis=0)
+    last = total[-1:] if len(total) else np.zeros((1, *covariance.shape))
+    stays = 1 if exits.entered is None else 2
+    later = (1 + stays) * (len(exits.times) - exits.known) + stays
+    moved = np.concatenate([lead - total, np.sqrt(stays) * (pull / 2 - total), np.sqrt(later) * last])
+    return observed, expected, covariance + exits.variance * np.einsum("kgh,kfh->gf", moved, moved)
+
+
+@suppress_warnings()
+@withholding(is_paid)
+def life_table(
+    federation: Federation,
+    *,
+    grid: ArrayLike | None = None,
+    by: str | None = None,
+    causes: int | None = 1,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+) -> LifeTable:
+    """Count exits once, for as many curves and tests as you like.
+
+    Args:
+        federation: Sites whose records have a `time` above 0 and an `event`: 0 censored, else its cause. They
+            may have an `entry`, from when on they are at risk, and, in the open, a `weight`.
+        grid: The ends of the intervals, public; if not said, every exit time leaves the sites.
+        by: A column of 0 and 1 that parts the records.
+        causes: How many kinds of events there are; None looks at the records.
+        epsilon: What the counts may cost any one record; if not said, they leave bare.
+        delta: 0 for Laplace noise, more for Gaussian noise.
+        ledger: Charged with one release for each site before any noise is drawn.
+        key: Where the noise comes from, if not from the operating system.
+
+    Guarantee:
+        With `epsilon`, what leaves a site is one histogram that one record more or less moves by 1 (L1 and
+        L2), or in two cells by 1 each if records have an `entry`, plus noise of the scale that was charged.
+    """
+    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, federation=federation)
+    private = epsilon is not None
+    tables = {name: federation.records_of(name) for name in federation}
+    states = 1 + _causes(causes, tables, private)
+    for name, table in tables.items():
+        _require_exits(table, states, by, f"site {name}")
+    late = "entry" in federation.store.targets
+    if private:
+        refuse_weights(federation)
+    ends = _grid(grid, tables, private)
+    what = "counts of exits by interval and state" + (", at every exit time" if grid is None else "")
+    sums = {name: cells(table, ends, states, by) for name, table in tables.items()}
+    taken = payment.take(sums, 1.0, what, cells=1 + late)
+    shape = (len(tables), 1 if by is None else 2, -1)
+    provenance = PUBLIC if federation.public and not private else taken.provenance
+    return LifeTable(
+        ends, taken.cells.reshape(shape), tuple(tables), by, taken.variance, grid is None, provenance, late
+    )
+
+
+def cells(table: Table, grid: Array, states: int, by: str | None) -> Array:
+    """The site's half: how many of its records are in each cell, as often as they count.
+
+    Guarantee:
+        Each record is in exactly one cell of exits, and in at most one of entries.
+    """
+    size, weights = len(grid) * states + 1, table.targets.get("weight")
+    interval = np.searchsorted(grid, table.targets["time"], side="left")
+    # Whoever stays beyond the grid is in the last cell, whatever happened then.
+    cell = np.minimum(interval * states + table.targets["event"].astype(np.int64), size - 1)
+    groups = 1 if by is None else 2
+    part = np.zeros_like(cell) if by is None else table.features[:, table.columns.index(by)].astype(np.int64)
+    left = np.bincount(cell + size * part, weights=weights, minlength=size * groups).reshape(groups, size)
+    if "entry" not in table.targets:
+        return left.astype(np.float64).ravel()
+    entry, times = table.targets["entry"], len(grid)
+    # Who comes at the end of an interval is first at risk in the next; who comes beyond the grid stays there.
+    came = np.minimum(np.searchsorted(grid, entry, side="right"), times) + (times + 1) * part
+    late, own = entry > 0, None if weights is None else weights[entry > 0]
+    coming = np.bincount(came[late], weights=own, minlength=(times + 1) * groups).reshape(groups, times + 1)
+    return np.column_stack([left, coming]).astype(np.float64).ravel()
+
+
+def nearest_counts(given: Array) -> Array:
+    """The nearest numbers, by least squares, that are not negative and have the same sum (Duchi 2008)."""
+    total = max(float(given.sum()), 0.0)
+    falling = np.sort(given)[::-1]
+    excess = (np.cumsum(falling) - total) / np.arange(1, len(given) + 1)
+    kept = np.flatnonzero(falling > excess)
+    return np.maximum(given - excess[kept[-1]], 0.0) if len(kept) else np.zeros_like(given)
+
+
+def _causes(given: int | None, tables: Mapping[str, Table], private: bool) -> int:
+    if given is not None:
+        require_count("causes", given)
+        return given
+    if private:
+        raise Refused("causes = None would look for them in private records: say how many there are")
+    seen = [int(table.targets["event"].max()) for table in tables.values() if "event" in table.targets]
+    return max([1, *seen])
+
+
+def _grid(given: ArrayLike | None, tables: Mapping[str, Table], private: bool) -> Array:
+    if given is not None:
+        return require_grid(given)
+    if private:
+        raise Refused(
+            "grid = None takes every exit time as it is, and noise on counts does not hide when they are: "
+            "give the ends of public intervals, such as numpy.linspace(0, horizon, 31)[1:]"
+        )
+    return np.unique(np.concatenate([table.targets["time"] for table in tables.values()]))
+
+
+def require_grid(given: ArrayLike) -> Array:
+    """The ends of intervals; refuse what is not finite, above 0 and ascending."""
+    try:
+        ends = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(f"grid is not allowed: it must be a list of numbers ({error})") from error
+    allowed = "a list of finite numbers above 0, ascending"
+    require(ends.ndim == 1 and len(ends) > 0, "grid", f"shape {ends.shape}", allowed)
+    rising = bool(np.isfinite(ends).all()) and bool((np.diff(ends, prepend=0.0) > 0).all())
+    require(rising, "grid", ends.tolist(), allowed)
+    return ends
+
+
+def require_exits(table: Table, states: int, place: str) -> None:
+    """Refuse a table whose times are not above 0, whose events are not states, or that ends before entry."""
+    for name in ("time", "event"):
+        if name not in table.targets:
+            raise InvalidValue(f"{name} is missing in {place}: survival data have a time and an event")
+    entry, weight = table.targets.get("entry"), table.targets.get("weight")
+    time, event = table.targets["time"], table.targets["event"]
+    require_values(time, event, place, states - 1, entry=entry, weight=weight)
+
+
+def refuse_weights(federation: Federation) -> None:
+    """Refuse weights where noise is to hide a record: one of unknown weight has no limit to what it moves."""
+    if "weight" in federation.store.targets:
+        raise Refused(
+            "weight is not private: nothing limits how far one record of any weight moves a sum, so no noise "
+            "is enough. Leave the weight out of the targets, or compute without epsilon"
+        )
+
+
+def _require_exits(table: Table, states: int, by: str | None, place: str) -> None:
+    require_exits(table, states, place)
+    if by is None:
+        return
+    if by not in table.columns:
+        raise InvalidValue(f"by = {by!r} is not allowed: {place} has no such column{hint(by, table.columns)}")
+    values = table.features[:, table.columns.index(by)]
+    require(bool(np.isin(values, (0, 1)).all()), f"{by} in {place}", "something else", "0 or 1, to part by")

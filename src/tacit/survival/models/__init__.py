@@ -1,0 +1,1 @@
+"""Survival models: discrete-time hazards, Cox models, their losses and predictions."""

@@ -1,0 +1,117 @@
+"""Cox's partial likelihood inside a unit of records: a batch, or a risk group.
+
+It couples records: everybody at risk when an event happens has a part in its term. So a unit has one loss and
+one gradient, and nothing here protects a single record. Ties are counted as Breslow does.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.learning.batches import Marks
+from tacit.learning.elementwise import exp
+
+Array = NDArray[np.float64]
+Number = TypeVar("Number", np.float64, np.int64)
+
+
+class PartialLikelihood:
+    """The negative log partial likelihood of each unit, divided by the number of its members.
+
+    The single output of the network is the log hazard ratio.
+    """
+
+    def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+        """The gradient of each unit's loss in its outputs (sites, units, members, 1)."""
+        ranks = Ranks(targets)
+        _, events, mass, at_risk = _sums(ranks, outputs[..., 0], targets, present)
+        # Where all risks are too small to tell apart, an event tells nothing.
+        events = np.where(at_risk > 0, events, 0.0)
+        expected = mass * ranks.during(np.divide(events, at_risk, out=np.zeros_like(mass), where=at_risk > 0))
+        return ((expected - events) / _members(present))[..., None]
+
+    def values(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+        """The loss of each unit (sites, units)."""
+        log_risks, events, _, at_risk = _sums(Ranks(targets), outputs[..., 0], targets, present)
+        counted = (events > 0) & (at_risk > 0)
+        logs = np.log(at_risk, out=np.zeros_like(at_risk), where=counted)
+        terms = np.where(counted, events * (logs - log_risks), 0.0)
+        return (terms / _members(present)).sum(axis=-1)
+
+
+class Ranks:
+    """Sums over risk sets along the last axis, by one sort of all times (and entries) of a unit.
+
+    A member is at risk at a time if it left at that time or later, and entered before.
+    """
+
+    def __init__(self, targets: Mapping[str, Array]) -> None:
+        moments = targets["time"]
+        self.entries = "entry" in targets
+        if self.entries:
+            moments = np.concatenate([moments, targets["entry"]], axis=-1)
+        order = np.argsort(-moments, axis=-1, kind="stable")
+        # Places in all units together: to pick from one flat array is much faster than along an axis.
+        firsts = np.arange(0, order.size, order.shape[-1], dtype=np.int64)
+        starts = firsts.reshape((*order.shape[:-1], 1))
+        self._order, self._flat = order, order + starts
+        ordered = moments.take(self._flat)
+        places = np.broadcast_to(np.arange(moments.shape[-1], dtype=np.int64), moments.shape)
+        self._back = np.empty_like(order)
+        self._back.put(self._flat, places)
+        self._flat_back = self._back + starts
+        fresh = np.ones(moments.shape, dtype=np.bool_)
+        fresh[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+        # Where the block of equal moments begins and ends that a place lies in.
+        self._first = np.maximum.accumulate(np.where(fresh, places, 0), axis=-1) + starts
+        last = np.where(np.roll(fresh, -1, axis=-1), places, places.shape[-1] - 1)
+        last[..., -1] = places.shape[-1] - 1
+        self._last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
+        self._flat_last = self._last + starts
+
+    def at_risk(self, mass: Array) -> Array:
+        """The mass of everybody at risk at each member's time."""
+        signed = np.concatenate([mass, -mass], axis=-1) if self.entries else mass
+        summed = np.cumsum(signed.take(self._flat), axis=-1)
+        return self._returned(summed.take(self._flat_last))[..., : mass.shape[-1]]
+
+    def during(self, amount: Array) -> Array:
+        """The amounts, each at its member's time, that fall into the time each member was at risk."""
+        padded = np.concatenate([amount, np.zeros_like(amount)], axis=-1) if self.entries else amount
+        summed = np.cumsum(padded.take(self._flat)[..., ::-1], axis=-1)[..., ::-1]
+        until = self._returned(summed.take(self._first))
+        members = amount.shape[-1]
+        return until[..., :members] - until[..., members:] if self.entries else until
+
+    def drawn(self, luck: Array) -> tuple[NDArray[np.int64], Marks]:
+        """For each member somebody else at risk at its time, any of them as likely; and whether there is one.
+
+        Entries are not looked at: whoever was drawn may have come later.
+        """
+        at_risk, place = self._returned(self._last), self._back
+        others = np.minimum((luck * at_risk).astype(np.int64), np.maximum(at_risk - 1, 0))
+        others = np.where(others >= place, others + 1, others)
+        found = at_risk > 0
+        return np.take_along_axis(self._order, np.where(found, others, 0), axis=-1), found
+
+    def _returned(self, ordered: NDArray[Number]) -> NDArray[Number]:
+        return ordered.take(self._flat_back)
+
+
+def _sums(
+    ranks: Ranks, log_risks: Array, targets: Mapping[str, Array], present: Marks
+) -> tuple[Array, Array, Array, Array]:
+    """Log risks from a unit's largest on, weighed events, risks, and risks of everybody at risk."""
+    highest = np.max(log_risks, axis=-1, keepdims=True, where=present, initial=-np.inf)
+    log_risks = log_risks - np.where(np.isfinite(highest), highest, 0.0)
+    counted = np.where(present, targets.get("weight", np.ones_like(log_risks)), 0.0)
+    mass = counted * exp(np.minimum(log_risks, 0.0))
+    # Where somebody enters late, subtraction may leave less than nothing of what is there: the member itself.
+    at_risk = np.maximum(ranks.at_risk(mass), mass)
+    return log_risks, counted * (targets["event"] > 0), mass, at_risk
+
+
+def _members(present: Marks) -> Array:
+    return np.maximum(present.sum(axis=-1, keepdims=True), 1).astype(np.float64)

@@ -1,0 +1,196 @@
+"""Survival models with hazards or chances of their own for every interval of time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import between, require, require_count, require_positive
+from tacit.learning.task import Updates
+from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.keys import Key
+from tacit.runtime.limits import MOST_CAUSES, MOST_RECORDS
+from tacit.sites.federation import Cohort
+from tacit.sites.table import Table
+from tacit.survival.models.deephit import IncidenceLoss
+from tacit.survival.models.learner import SurvivalLearner
+from tacit.survival.models.losses import GridLoss, HazardLoss, PiecewiseLoss, PoissonLoss
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.learning.perceptron import Perceptron
+    from tacit.survival.models.prediction import HazardModel, IncidenceModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnGrid(SurvivalLearner):
+    """A network whose outputs are hazards on a grid of intervals; its loss is a sum over records.
+
+    For the options see `SurvivalLearner`.
+    """
+
+    likelihood: ClassVar[type[GridLoss]]
+
+    def program(self, columns: int) -> "Perceptron":
+        """A perceptron with one output for each interval."""
+        from tacit.learning.perceptron import stacked
+
+        return stacked([columns, *self.hidden, len(self._ends)], self.activation, self._loss)
+
+    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """How far each site moves the state by its local work (`tacit.learning.task.Task.train`)."""
+        known = replace(cohort, store=_prepared(self.likelihood, self._parts, cohort.store))
+        return super().train(state, known, mechanism, key)
+
+    def losses(self, state: "Tensor", table: Table) -> NDArray[np.float64]:
+        """The negative log-likelihood of each record."""
+        outputs = self.program(len(self.columns)).outputs(state.numpy()[None], table.features[None])[0]
+        return self._loss.values(outputs, table.targets)
+
+    def model(self, state: "Tensor") -> "HazardModel":
+        """What to predict with: survival curves and risks."""
+        from tacit.survival.models.prediction import HazardModel
+
+        program = self.program(len(self.columns))
+        return HazardModel(program, self._loss, state.numpy(), tuple(self.columns), self.encoding)
+
+    @property
+    def _resting(self) -> float:
+        """One event over all intervals, before anything is known."""
+        return self._loss.resting(1 / len(self._ends))
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        """What the loss is made of."""
+        return (self._ends,)
+
+    @property
+    def _loss(self) -> GridLoss:
+        return self.likelihood(*self._parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogisticHazard(OnGrid):
+    """Discrete-time hazards by a network: the chance of the event in each interval, once it is reached.
+
+    Gensheimer and Narasimhan 2019; Kvamme and Borgan 2021. For the options see `SurvivalLearner`.
+    """
+
+    kind: ClassVar[str] = "logistic-hazard"
+    likelihood: ClassVar[type[GridLoss]] = HazardLoss
+
+
+@dataclass(frozen=True, kw_only=True)
+class PCHazard(OnGrid):
+    """Piecewise constant hazards by a network: a hazard of its own for every interval and record.
+
+    Kvamme and Borgan 2021. For the options see `SurvivalLearner`.
+    """
+
+    kind: ClassVar[str] = "pc-hazard"
+    likelihood: ClassVar[type[GridLoss]] = PiecewiseLoss
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonPH(OnGrid):
+    """Proportional hazards by a Poisson likelihood: one risk for each record, one rate for each interval.
+
+    The piecewise exponential form of Cox regression, which is a sum over records. For the options see
+    `SurvivalLearner`; without hidden layers the weights are log hazard ratios.
+    """
+
+    hidden: Sequence[int] = ()
+    kind: ClassVar[str] = "poisson-ph"
+    likelihood: ClassVar[type[GridLoss]] = PoissonLoss
+
+    def program(self, columns: int) -> "Perceptron":
+        """A perceptron with a single output, spread over the intervals."""
+        from tacit.learning.perceptron import stacked
+
+        intervals = len(self._ends)
+        return stacked([columns, *self.hidden, 1], self.activation, self._loss, spread=intervals)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepHit(OnGrid):
+    """The chance of every interval and cause by a network, competing risks included.
+
+    Lee and others 2018. For the other options see `SurvivalLearner`.
+
+    Args:
+        causes: How many kinds of events there are: 1, 2, ... in the records.
+        ranking: The share of the ranking term in the loss. It compares records with each other, so single
+            records can be protected only with 0, or in risk groups.
+        spread: How far apart incidences must be to count as ranked.
+        groups_per_site: The public number of risk groups at a site, drawn as wholes; for ranking alone.
+    """
+
+    causes: int = 1  # pyright: ignore[reportIncompatibleVariableOverride]
+    ranking: float = 0.2
+    spread: float = 0.1
+    groups_per_site: int | None = None
+    kind: ClassVar[str] = "deep-hit"
+    likelihood: ClassVar[type[GridLoss]] = IncidenceLoss
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_count("causes", self.causes, MOST_CAUSES)
+        require(0 <= self.ranking < 1, "ranking", self.ranking, "at least 0 and below 1")
+        require_positive("spread", self.spread)
+        require(between(self.spread, 0.001, 1000), "spread", self.spread, "between 0.001 and 1000")
+        if self.groups_per_site is not None:
+            require_count("groups_per_site", self.groups_per_site, MOST_RECORDS)
+            require(self.ranking > 0, "groups_per_site", self.groups_per_site, "left out where ranking is 0")
+
+    @property
+    def separable(self) -> bool:
+        """Whether the loss is a sum over records: without ranking."""
+        return self.ranking == 0
+
+    @property
+    def risk_groups(self) -> int | None:
+        """In how many groups a site forms its loss, if it does."""
+        return self.groups_per_site
+
+    def program(self, columns: int) -> "Perceptron":
+        """A perceptron with one output for each interval of each cause."""
+        from tacit.learning.perceptron import stacked
+
+        widths = [columns, *self.hidden, self.causes * len(self._ends)]
+        return stacked(widths, self.activation, self._loss)
+
+    def model(self, state: "Tensor") -> "IncidenceModel":
+        """What to predict with: survival curves, risks, and the incidence of each cause."""
+        from tacit.survival.models.prediction import IncidenceModel
+
+        program = self.program(len(self.columns))
+        return IncidenceModel(program, self._loss, state.numpy(), tuple(self.columns), self.encoding)
+
+    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
+        """Concordance and Brier score of having any event, and the concordance of each of several causes."""
+        from tacit.survival.models.prediction import score_causes
+
+        return score_causes(self.model(state), held_out)
+
+    @property
+    def _resting(self) -> float:
+        """Every interval of every cause as likely, and with each other as likely as the time beyond."""
+        return -float(np.log(self.causes * len(self._ends)))
+
+    @property
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._ends, self.causes, self.ranking, self.spread)
+
+    @property
+    def _loss(self) -> IncidenceLoss:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return IncidenceLoss(*self._parts)
+
+
+@lru_cache(maxsize=4)
+def _prepared(likelihood: type[GridLoss], parts: tuple[Any, ...], store: Table) -> Table:
+    """A store with what a loss knows of its records; the same store is looked through once."""
+    return likelihood(*parts).prepared(store)

@@ -1,0 +1,225 @@
+"""What the features of a survival model do, told without any record: people who differ in one thing alone.
+
+The typical person is made up from what is public about the features: the centre of those that are centred,
+what stands for a missing value, the first of several levels; 0 where nobody has said anything.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.reports.plots.style import shortened
+from tacit.survival.models.losses import PoissonLoss
+from tacit.survival.models.prediction import GridModel, HazardModel, RelativeModel
+
+if TYPE_CHECKING:
+    from tacit.sites.encoding import Encoding
+
+Array = NDArray[np.float64]
+
+# So many features are tried, and so many people at once: a report has no time for more.
+TRIED, AT_ONCE = 400, 256
+# Letters of a name of a feature, and how many levels are spelled out.
+LETTERS, SPELLED = 22, 4
+# Log hazard ratios beyond this are as good as infinite.
+FAR = 20.0
+
+
+@dataclass(frozen=True, eq=False)
+class Person:
+    """Somebody like the typical person, but for one thing.
+
+    Args:
+        words: What is different.
+        inputs: The features as a model takes them (columns,).
+    """
+
+    words: str
+    inputs: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """A feature, and whoever differs in it.
+
+    Args:
+        name: The feature, or a level of it.
+        step: How far it is moved, in its own unit; None where it becomes another level.
+        people: Who has one step more, or the other level; and who has one step less, where that makes sense.
+    """
+
+    name: str
+    step: float | None
+    people: tuple[Person, ...]
+
+    def words(self, sides: int = 2) -> str:
+        """The feature and how far it is moved, to so many sides."""
+        if self.step is None:
+            return self.name
+        sign = "\N{PLUS-MINUS SIGN}" if min(sides, len(self.people)) > 1 else "+"
+        return f"{self.name} {sign} {self.step:.3g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """What changes do to a typical person.
+
+    Args:
+        changes: Each change.
+        found: What becomes of each of its people: a hazard ratio against the typical person, or by how much
+            the chance of an event until `when` differs.
+        when: The time that chances are of; None where there are hazard ratios, which stay the same over time.
+        chance: What the chance of the typical person is.
+    """
+
+    changes: tuple[Change, ...]
+    found: tuple[tuple[float, ...], ...]
+    when: float | None = None
+    chance: float = math.nan
+
+    @property
+    def strengths(self) -> Array:
+        """How much each change does, to whichever side it does most (changes,)."""
+        rows = self.found if self.when is not None else [np.log(row) for row in self.found]
+        return np.array([np.abs(row).max() for row in rows])
+
+
+def typical(columns: Sequence[str], encoding: "Encoding") -> Array:
+    """The typical person's features as a model takes them (columns,)."""
+    levels = _levels(encoding)
+    return np.array([_usual(name, encoding, levels) for name in columns], dtype=np.float64)
+
+
+def changes(columns: Sequence[str], encoding: "Encoding") -> list[Change]:
+    """Every feature with whoever differs in it; of very many features the first ones."""
+    usual, levels, found = typical(columns, encoding), _levels(encoding), list[Change]()
+    for place, name in enumerate(columns[:TRIED]):
+        if name not in levels:
+            found.append(_moved(name, place, usual, encoding))
+            continue
+        column, level = levels[name]
+        # Whoever is usually of this level changes to the first one, which has no column of its own.
+        other = str(encoding.levels[column][0]) if usual[place] else level
+        found.append(_turned(column, other, columns, usual, levels))
+    return found
+
+
+def told(columns: Sequence[str], encoding: "Encoding") -> str:
+    """Who the typical person is, in words."""
+    levels = _levels(encoding)
+    raw = dict.fromkeys(levels[name][0] for name in columns if name in levels)
+    spelled = [f"{shortened(name, LETTERS)} = {shortened(_level(name, encoding), LETTERS)}" for name in raw]
+    more = [f"{len(spelled) - SPELLED} more at their first level"] * (len(spelled) > SPELLED)
+    plain = [name for name in columns if name not in levels]
+    counts = {
+        "at their centre": sum(name in encoding.center for name in plain),
+        "at what stands for a missing value": sum(
+            name in encoding.fill and name not in encoding.center for name in plain
+        ),
+    }
+    zero = len(plain) - sum(counts.values())
+    counts["at 0, since nothing public says what is usual"] = zero
+    parts = [f"{_many(count)} {where}" for where, count in counts.items() if count]
+    return f"Typical person: {'; '.join([*parts, *spelled[:SPELLED], *more])}"
+
+
+def effects(model: GridModel, usual: Array, changed: Sequence[Change], when: float | None = None) -> Effects:
+    """What changes do to a typical person, by a model.
+
+    Args:
+        model: The model.
+        usual: The typical person (columns,).
+        changed: What to try.
+        when: The time of chances, where hazards are not proportional; if not said, the typical person's
+            median, or the end of what is known.
+    """
+    people = np.array([usual, *(person.inputs for change in changed for person in change.people)])
+    chance, ratios = math.nan, _log_ratios(model, people)
+    if ratios is not None:
+        values, when = np.exp(np.clip(ratios, -FAR, FAR)), None
+    else:
+        when = _moment(model, usual) if when is None else when
+        chances = 1 - np.concatenate([model.survival(part, [when])[:, 0] for part in _parts(people)])
+        chance, values = float(chances[0]), chances - chances[0]
+    ends = np.cumsum([len(change.people) for change in changed])[:-1]
+    found = tuple(tuple(own.tolist()) for own in np.split(values[1:], ends))
+    return Effects(tuple(changed), found, when, chance)
+
+
+def _log_ratios(model: GridModel, people: Array) -> Array | None:
+    """Log hazard ratios against the first of these people, if they stay the same over time."""
+    if isinstance(model, RelativeModel):
+        found = np.concatenate([model.log_risk(part) for part in _parts(people)])
+        if found.shape[1] > 1:
+            return None
+        return found[:, 0] - found[0, 0]
+    if isinstance(model, HazardModel) and isinstance(model.loss, PoissonLoss):
+        found = np.concatenate([model.outputs(part)[:, 0] for part in _parts(people)])
+        return found - found[0]
+    return None
+
+
+def _moment(model: GridModel, usual: Array) -> float:
+    """When half of typical people have had the event; the end of what is known if that is later."""
+    return float(min(model.median(usual)[0], model.ends[-1]))
+
+
+def _parts(people: Array) -> list[Array]:
+    return np.split(people, range(AT_ONCE, len(people), AT_ONCE))
+
+
+def _levels(encoding: "Encoding") -> dict[str, tuple[str, str]]:
+    """The column and the level that each column of 0 and 1 stands for, by its name."""
+    return {
+        f"{column}={level}": (column, str(level))
+        for column, levels in encoding.levels.items()
+        for level in levels[1:]
+    }
+
+
+def _level(column: str, encoding: "Encoding") -> str:
+    """The usual level of a column."""
+    return str(encoding.fill.get(column, encoding.levels[column][0]))
+
+
+def _usual(name: str, encoding: "Encoding", levels: dict[str, tuple[str, str]]) -> float:
+    """The usual value of a column, encoded."""
+    if name in levels:
+        column, level = levels[name]
+        return float(_level(column, encoding) == level)
+    if name in encoding.center or name not in encoding.fill:
+        return 0.0
+    return float(encoding.fill[name]) / encoding.scale.get(name, 1.0)
+
+
+def _moved(name: str, place: int, usual: Array, encoding: "Encoding") -> Change:
+    """A number that is one step larger; and smaller, where it has a centre to be smaller than."""
+    step, centre = encoding.scale.get(name, 1.0), encoding.center.get(name, 0.0)
+    shown, people = shortened(name, LETTERS), list[Person]()
+    # What is above 0 on average and would be below it is likely to be an amount, which cannot be.
+    both = name in encoding.center and not centre > 0 > centre - step
+    for side in (1.0, -1.0) if both else (1.0,):
+        inputs = usual.copy()
+        inputs[place] += side
+        people.append(Person(f"{shown} = {centre + step * inputs[place]:.3g}", inputs))
+    return Change(shown, step, tuple(people))
+
+
+def _turned(
+    column: str, level: str, columns: Sequence[str], usual: Array, levels: dict[str, tuple[str, str]]
+) -> Change:
+    """Another level of a column of words."""
+    inputs = usual.copy()
+    for place, name in enumerate(columns):
+        if levels.get(name, ("", ""))[0] == column and name in levels:
+            inputs[place] = float(levels[name][1] == level)
+    shown = shortened(f"{column}={level}", LETTERS)
+    return Change(shown, None, (Person(shown, inputs),))
+
+
+def _many(count: int) -> str:
+    return "1 feature" if count == 1 else f"{count} features"

@@ -1,0 +1,192 @@
+"""Cox regression across sites, and the test of its main assumption.
+
+In the open it takes Newton steps on sums that the sites send, and equals the regression of all records in one
+place. With `epsilon` it is fitted from noisy sums, which `private_cox` takes; the partial likelihood itself
+couples everybody at risk and has no private version.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import chi2
+
+from tacit.errors import InvalidValue, Refused, between, choices, require, require_word
+from tacit.privacy.ledger.store import Ledger
+from tacit.runtime.keys import Key
+from tacit.runtime.refusals import withholding
+from tacit.runtime.silence import suppress_warnings
+from tacit.sites.federation import Federation
+from tacit.sites.table import Table
+from tacit.survival.life_table import require_exits, require_grid
+from tacit.survival.metrics.site_concordance import concordance
+from tacit.survival.private_sums import PUBLIC, Payment, from_sites, is_paid
+from tacit.survival.statistics import cox_newton, private_cox
+from tacit.survival.statistics.cox_fit import CoxFit, PrivateCoxFit
+from tacit.survival.statistics.cox_information import TRANSFORMS, Ties, Transform, strata_of
+from tacit.survival.statistics.curves import HazardTest, deviations
+
+Array = NDArray[np.float64]
+
+
+@suppress_warnings()
+@withholding(is_paid)
+def cox(
+    federation: Federation,
+    *,
+    columns: Sequence[str] | None = None,
+    strata: Literal["site"] | None = "site",
+    ties: Ties = "efron",
+    grid: ArrayLike | None = None,
+    robust: bool | Literal["site"] = False,
+    ridge: float = 0.0,
+    level: float = 0.95,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    bound: float | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+) -> CoxFit:
+    """Cox regression by Newton steps on sums that the sites send.
+
+    Args:
+        federation: Sites whose records have a `time` above 0 and an `event`, 0 or 1. They may have an
+            `entry`, from when on they are at risk, and, in the open, a `weight`.
+        columns: The features to regress on; all of them if not said.
+        strata: `site` gives each site a baseline hazard of its own, and no event time leaves it. None gives
+            all sites one baseline: sums over the risk set of every event time leave.
+        ties: How events at the same time are counted.
+        grid: The ends of public intervals that times are rounded up to; as they are if not said.
+        robust: Whether standard errors allow for a wrong model (True), or for sites as clusters (`site`).
+        ridge: Half of it, times the squared length of the coefficients, is taken off the log-likelihood.
+        level: Of the confidence intervals.
+        epsilon: What the fit may cost any one record; if not said, sums leave bare. With it, hazards are
+            constant within the intervals of `grid`, and standard errors count the noise.
+        delta: The probability with which epsilon may fail; above 0.
+        bound: With epsilon, the longest a record's features may be; longer ones are shortened.
+        ranges: With epsilon, the least and largest value of columns. Values beyond are cut off, and `bound`
+            is meant for features brought to -1 up to 1; it is then their largest length if not said.
+        ledger: Charged with all releases of each site before any noise is drawn.
+        key: Where the noise comes from, if not from the operating system.
+
+    Raises:
+        InvalidValue: A column is constant, says what others say, or has a coefficient without bound.
+
+    Guarantee:
+        With `epsilon`, everything that leaves a site together is (epsilon, delta)-private for one record more
+        or less at the site.
+    """
+    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, federation=federation)
+    require(strata in ("site", None), "strata", strata, '"site" or None')
+    require_word("ties", ties, ("efron", "breslow"))
+    require(robust in (False, True, "site"), "robust", robust, 'True, False or "site"')
+    require(ridge == 0 or between(ridge, 0, np.inf), "ridge", ridge, "0 or a finite number above it")
+    deviations(level)
+    ends = None if grid is None else require_grid(grid)
+    tables = _regressed(federation, columns)
+    if epsilon is not None:
+        private_cox.refuse_options(federation, ends, robust=robust, ridge=ridge)
+        return private_cox.fit(
+            tables, strata, ends, payment, private_cox.limits(tables, bound, ranges), level
+        )
+    require(bound is None and ranges is None, "epsilon", None, "given with bound or ranges, which serve it")
+    return _open(federation, tables, strata, ties, ends, robust, ridge, level)
+
+
+@suppress_warnings()
+def proportional_hazards(federation: Federation, fit: CoxFit, *, transform: Transform = "rank") -> HazardTest:
+    """Test whether effects stay the same over time, by the trend of scaled Schoenfeld residuals.
+
+    Time is transformed within each stratum: to the rank of an event among the stratum's, to the stratum's
+    Kaplan-Meier estimate of the share that has had one, or not (`identity`, `log`).
+
+    Args:
+        federation: The sites that the fit is of.
+        fit: A Cox regression.
+        transform: The scale on which a trend is looked for.
+    """
+    require_word("transform", transform, TRANSFORMS)
+    if isinstance(fit, PrivateCoxFit):
+        raise Refused(
+            "proportional_hazards has no private version: it would let sums of residuals out bare, beside a "
+            "fit that was paid for. Fit without epsilon where that is allowed"
+        )
+    tables = _regressed(federation, fit.columns)
+    parts = strata_of(tables, fit.strata == "site", fit.ties, fit.grid)
+    trend, spread = cox_newton.trend(parts, fit.coefficients, transform)
+    scaled = trend @ fit.model_covariance
+    statistics = scaled**2 / (fit.standard_errors**2 * spread)
+    shown = {"statistic": statistics, "p": chi2.sf(statistics, 1)}
+    table = pd.DataFrame(shown, index=pd.Index(fit.columns, name="covariate"))
+    return HazardTest(table, transform, _bare(federation, "sums of residuals by transformed event times"))
+
+
+def _open(
+    federation: Federation,
+    tables: Mapping[str, Table],
+    strata: Literal["site"] | None,
+    ties: Ties,
+    grid: Array | None,
+    robust: bool | Literal["site"],
+    ridge: float,
+    level: float,
+) -> CoxFit:
+    names = next(iter(tables.values())).columns
+    fewer = robust != "site" or len(names) < len(tables)
+    require(fewer, "robust", robust, "used with more sites than columns: it has one residual for each site")
+    parts = strata_of(tables, strata == "site", ties, grid)
+    optimum = cox_newton.maximise(parts, names, ridge)
+    curvature = optimum.slope.information + ridge * np.eye(len(optimum.beta))
+    inverse = np.asarray(np.linalg.inv(curvature), dtype=np.float64)
+    ordered = concordance(tables.values(), optimum.beta)
+    return CoxFit(
+        columns=names,
+        coefficients=optimum.beta,
+        covariance=cox_newton.sandwich(parts, optimum.beta, inverse, robust == "site") if robust else inverse,
+        model_covariance=inverse,
+        log_likelihood=optimum.slope.log_likelihood,
+        null_log_likelihood=optimum.null.log_likelihood,
+        score=optimum.null.rise,
+        records=sum(map(len, tables.values())),
+        events=sum(int(part.deaths.sum()) for part in parts),
+        concordance=ordered.value,
+        concordance_error=ordered.error,
+        iterations=optimum.asked,
+        strata=strata,
+        ties=ties,
+        grid=grid,
+        ridge=ridge,
+        robust=robust,
+        level=level,
+        provenance=_bare(federation, _sums_in_words(strata, robust, sum(len(p.deaths) for p in parts))),
+    )
+
+
+def _regressed(federation: Federation, columns: Sequence[str] | None) -> dict[str, Table]:
+    """The records of each site with these columns, once they are found valid."""
+    names = federation.store.columns if columns is None else tuple(columns)
+    known = federation.store.columns
+    missing = [name for name in names if name not in known]
+    if missing or not names:
+        raise InvalidValue(f"columns {missing} are not allowed: there are {choices(known)}")
+    places = [known.index(name) for name in names]
+    tables: dict[str, Table] = {}
+    for name in federation:
+        table = federation.records_of(name)
+        require_exits(table, 2, f"site {name}")
+        tables[name] = Table(table.features[:, places], table.targets, names, table.place)
+    return tables
+
+
+def _sums_in_words(strata: str | None, robust: object, times: int) -> str:
+    alone = "a log-likelihood, a gradient and an information matrix in every round"
+    together = f"sums of columns, and over the risk sets of {times} event times in every round"
+    also = ", sums of squared residuals" * bool(robust)
+    return (alone if strata else together) + also + ", counts of records, events and concordant pairs"
+
+
+def _bare(federation: Federation, what: str) -> str:
+    return PUBLIC if federation.public else f"bare: {what}, {from_sites(len(federation))}"

@@ -1,0 +1,366 @@
+"""Cox regression as a task for the one loop: Newton's method on sums that the sites send.
+
+Each site has a baseline hazard of its own, so what it sends in a round is a number, a gradient and a matrix,
+and no event time. Nothing of it is protected: under a promise the task is refused. After enough rounds the
+fit is that of `tacit.survival.statistics.cox` with all records in one place.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidValue, Refused, between, choices, require, require_word
+from tacit.learning.task import Goal, Updates
+from tacit.privacy.mechanisms.base import Mechanism
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.provenance import Provenance
+from tacit.runtime.keys import Key
+from tacit.sites.federation import Cohort, Federation
+from tacit.sites.table import Table
+from tacit.survival.life_table import require_exits, require_grid
+from tacit.survival.metrics.site_concordance import from_sums, sums_of
+from tacit.survival.private_sums import PUBLIC, from_sites
+from tacit.survival.statistics import cox_newton
+from tacit.survival.statistics.cox_information import Slope, Ties, strata_of
+from tacit.survival.statistics.sum_task import Summed, marks
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.learning.record import Round
+    from tacit.reports.page.blocks import Figure
+    from tacit.survival.statistics.cox_fit import CoxFit
+
+Array = NDArray[np.float64]
+
+WHAT = (
+    "a log-likelihood, a gradient and an information matrix in every round, counts of records, events and "
+    "concordant pairs"
+)
+INSTEAD = (
+    "use cox-ph with groups_per_site, or poisson-ph, which is the same model on a grid; or "
+    "tacit.survival.statistics.cox with epsilon, in one process"
+)
+# Beside a slope a site tells its records, its events, sums over pairs, and whether its numbers overflowed.
+TALLIES, PAIRS = 8, slice(2, 7)
+# How often sites were asked, steps taken and halved; whether it is over; how many rounds somebody missed.
+COUNTERS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cox(Summed):
+    """Cox regression stratified by site, with standard errors, by Newton's method; in the open alone.
+
+    Args:
+        columns: The features to regress on; all of them if not said.
+        ties: How events at the same time are counted.
+        grid: The ends of public intervals that times are rounded up to; as they are if not said.
+        ridge: Half of it, times the squared length of the coefficients, is taken off the log-likelihood.
+        level: Of the confidence intervals.
+        sites: The sites; filled in.
+        public: Whether their records are nobody's secret; filled in.
+    """
+
+    columns: Sequence[str] = ()
+    ties: Ties = "efron"
+    grid: Sequence[float] | None = None
+    ridge: float = 0.0
+    level: float = 0.95
+    sites: Sequence[str] = ()
+    public: bool = False
+    kind: ClassVar[str] = "cox"
+    # What an experiment file means if it does not say. A site alone, or all records in one place, would take
+    # their steps by themselves.
+    usual: ClassVar[Mapping[str, Any]] = {"rounds": 12, "baselines": False}
+
+    def __post_init__(self) -> None:
+        require_word("ties", self.ties, ("efron", "breslow"))
+        if self.grid is not None:
+            require_grid(self.grid)
+        allowed = "0 or a finite number above it"
+        require(self.ridge == 0 or between(self.ridge, 0, np.inf), "ridge", self.ridge, allowed)
+        require(between(self.level, 0, 1), "level", self.level, "above 0 and below 1")
+
+    @property
+    def separable(self) -> bool:
+        """The partial likelihood couples everybody at risk."""
+        return False
+
+    @property
+    def goal(self) -> Goal:
+        """The concordance index."""
+        return ("c_index", "max")
+
+    def promised(self, privacy: Privacy | Open) -> Self:
+        """This, if nothing is promised.
+
+        Raises:
+            Refused: Something is.
+        """
+        if isinstance(privacy, Privacy):
+            raise Refused(f"{self.kind} keeps no promise: it lets out {WHAT}, all of it bare. {INSTEAD}")
+        self.require_everybody(privacy)
+        return self
+
+    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+        """This with its columns, once the data are found valid.
+
+        Raises:
+            InvalidValue: There is no such column, or the records of some site are not valid.
+            Refused: Something was promised.
+        """
+        provenance.look(WHAT, instead=INSTEAD)
+        known = federation.store.columns
+        names = tuple(self.columns) or known
+        missing = [name for name in names if name not in known]
+        if missing or not names:
+            raise InvalidValue(f"columns {missing} are not allowed: there are {choices(known)}")
+        for name in () if federation.distant else federation:
+            require_exits(federation.records_of(name), 2, f"site {name}")
+        if isinstance(federation.held_out, Table):
+            require_exits(federation.held_out, 2, "the held-out records")
+        ends = None if self.grid is None else tuple(float(end) for end in self.grid)
+        return replace(self, columns=names, grid=ends, sites=tuple(federation), public=federation.public)
+
+    def start(self, federation: Federation, key: Key) -> "Tensor":
+        """No effect at all, and nobody asked."""
+        return self._shape.state(cox_newton.begun(self.columns), np.zeros(TALLIES), 0)
+
+    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """What each site says of the coefficients that are tried (sites, coordinates)."""
+        import torch
+
+        if state.ndim > 1:
+            raise Refused(f"{self.kind} has one state for all sites: leave baselines and [clusters] out")
+        shape = self._shape
+        climb, told = shape.climb(state), np.zeros((len(cohort), shape.size))
+        told[:, shape.marks] = marks(cohort.names, self.sites)
+        for place, name in enumerate(cohort.names):
+            table = self._regressed(cohort.records_of(place), f"site {name}")
+            if not climb.settled:
+                told[place, shape.told] = self._told(table, climb.trial)
+        return Updates(cohort.names, torch.from_numpy(told))
+
+    def _told(self, table: Table, beta: Array) -> Array:
+        """A site's half: tallies, and the slope of its likelihood; what overflows is said, not sent."""
+        parts = strata_of({"own": table}, True, self.ties, self._ends)
+        tallies = np.zeros(TALLIES)
+        tallies[:2] = len(table), sum(int(part.deaths.sum()) for part in parts)
+        slope = flat(cox_newton.slope_at(parts, beta)) if parts else np.zeros(slope_size(len(beta)))
+        if not np.isfinite(slope).all():
+            tallies[-1] = 1.0
+            return np.concatenate([tallies, np.zeros_like(slope)])
+        tallies[PAIRS] = sums_of(table, beta)
+        return np.concatenate([tallies, slope])
+
+    def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
+        """The next step, halved if the last one led down; a round that somebody missed changes nothing.
+
+        Raises:
+            InvalidValue: A column is constant, says what others say, or has a coefficient without bound.
+        """
+        shape = self._shape
+        climb, tallies, missed = shape.climb(state), shape.tallies(state), shape.missed(state)
+        came = self.came(step.numpy()[shape.marks], tuple(self.sites))
+        if not came:
+            raise self.no_mean()
+        if len(came) < len(self.sites):
+            return shape.state(climb, tallies, missed + 1)
+        if climb.settled:
+            return state
+        told = step.numpy()[shape.told] * len(came)
+        after = self._climbed(climb, told)
+        # Tallies are those of the coefficients that were accepted.
+        kept = told[:TALLIES] if after.here is not climb.here else tallies
+        return shape.state(after, kept, missed)
+
+    def _climbed(self, climb: cox_newton.Climb, told: Array) -> cox_newton.Climb:
+        broken, events = told[TALLIES - 1] > 0, round(float(told[1]))
+        slope = unflat(told[TALLIES:], len(self.columns))
+        if broken:
+            # What is not finite is not uphill.
+            slope = replace(slope, log_likelihood=-np.inf)
+        elif not events:
+            raise InvalidValue(cox_newton.EVENTLESS)
+        return climb.told(slope, events, self.columns, self.ridge)
+
+    def over(self, state: "Tensor") -> str | None:
+        """Whether the next step would change nothing."""
+        climb = self._shape.climb(state)
+        return f"the estimate has settled, after {climb.asked} rounds" if climb.settled else None
+
+    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
+        """Harrell's concordance on held-out records."""
+        from tacit.survival.metrics import harrell
+
+        table = self._regressed(held_out, "the held-out records")
+        time, happened = table.targets["time"], table.targets["event"] > 0
+        risk = table.features @ self._shape.climb(state).beta
+        return {"c_index": harrell(time, happened, risk)}
+
+    def losses(self, state: "Tensor", table: Table) -> Array:
+        """The negative log partial likelihood, as a single loss, over the number of records."""
+        own = self._regressed(table, "records")
+        parts = strata_of({"own": own}, True, self.ties, self._ends)
+        beta = self._shape.climb(state).beta
+        found = cox_newton.slope_at(parts, beta).log_likelihood if parts else 0.0
+        return np.array([-found / max(len(own), 1)])
+
+    def model(self, state: "Tensor") -> "CoxFit":
+        """The fit: coefficients, standard errors, tests.
+
+        Raises:
+            InvalidValue: No round had everybody in it, so nothing is known.
+        """
+        from tacit.survival.statistics.cox_fit import CoxFit
+
+        climb, tallies = self._shape.climb(state), self._shape.tallies(state)
+        if climb.here is None or climb.null is None:
+            raise InvalidValue(f"{self.kind} has no fit yet: no round had all of its sites")
+        curvature = climb.here.information + self.ridge * np.eye(len(climb.beta))
+        inverse, ordered = np.asarray(np.linalg.inv(curvature), dtype=np.float64), from_sums(tallies[PAIRS])
+        return CoxFit(
+            columns=tuple(self.columns),
+            coefficients=climb.beta,
+            covariance=inverse,
+            model_covariance=inverse,
+            log_likelihood=climb.here.log_likelihood,
+            null_log_likelihood=climb.null.log_likelihood,
+            score=climb.null.rise,
+            records=round(float(tallies[0])),
+            events=round(float(tallies[1])),
+            concordance=ordered.value,
+            concordance_error=ordered.error,
+            iterations=climb.asked,
+            strata="site",
+            ties=self.ties,
+            grid=self._ends,
+            ridge=self.ridge,
+            robust=False,
+            level=self.level,
+            provenance=PUBLIC if self.public else f"bare: {WHAT}, {from_sites(len(self.sites))}",
+        )
+
+    def findings(self, state: "Tensor") -> list[str]:
+        """That the fit is done, once it is."""
+        climb = self._shape.climb(state)
+        return [f"settled in {climb.asked} rounds"] if climb.settled else []
+
+    def shortcomings(self, state: "Tensor") -> list[str]:
+        """That the fit is not done, and how many rounds were in vain."""
+        climb, missed = self._shape.climb(state), self._shape.missed(state)
+        moving = f"NOT SETTLED in {climb.asked} rounds: coefficients still move; give it more rounds"
+        in_vain = f"{missed} rounds were left out: somebody was missing"
+        return [moving] * (not climb.settled) + [in_vain] * bool(missed)
+
+    def pictures(
+        self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
+    ) -> "list[Figure]":
+        """The figure of a report: hazard ratios with their intervals."""
+        from tacit.survival.figures.report import pictures
+
+        return pictures(self, state, rounds, read)
+
+    @property
+    def _shape(self) -> "Shape":
+        return Shape(len(self.columns), len(self.sites))
+
+    @property
+    def _ends(self) -> Array | None:
+        return None if self.grid is None else np.asarray(self.grid, dtype=np.float64)
+
+    def _regressed(self, table: Table, place: str) -> Table:
+        """Valid records with the columns of the regression alone."""
+        require_exits(table, 2, place)
+        places = [table.columns.index(name) for name in self.columns]
+        return Table(table.features[:, places], table.targets, tuple(self.columns), table.place)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Where everything is in a state: marks and what sites tell, then where the climb stands.
+
+    What sites told of the coefficients that were accepted last stays where they told it.
+
+    Args:
+        columns: How many features there are.
+        sites: How many sites.
+    """
+
+    columns: int
+    sites: int
+
+    @property
+    def marks(self) -> slice:
+        """Who came."""
+        return slice(0, self.sites)
+
+    @property
+    def told(self) -> slice:
+        """Tallies, and the slope of the likelihood."""
+        return slice(self.sites, self.sites + TALLIES + self._slope)
+
+    @property
+    def size(self) -> int:
+        """How many numbers a state has."""
+        return self.told.stop + 2 * self.columns + self._slope + COUNTERS
+
+    def state(self, climb: cox_newton.Climb, tallies: Array, missed: int) -> "Tensor":
+        """A climb, the tallies of where it stands, and how many rounds somebody missed, as one vector."""
+        import torch
+
+        nothing, counted = np.zeros(self._slope), (climb.asked, climb.taken, climb.halved, climb.settled)
+        here, null = (nothing if part is None else flat(part) for part in (climb.here, climb.null))
+        parts = (np.zeros(self.sites), tallies, here, climb.beta, climb.step, null, [*counted, missed])
+        return torch.from_numpy(np.concatenate(parts).astype(np.float64))
+
+    def climb(self, state: "Tensor") -> cox_newton.Climb:
+        """Where the climb stands."""
+        values, width = state.numpy(), self.columns
+        beta, step, null, counted = np.split(values[self.told.stop :], np.cumsum([width, width, self._slope]))
+        asked, taken, halved, settled, _ = (round(float(number)) for number in counted)
+        begun = asked > 0
+        return cox_newton.Climb(
+            beta=beta,
+            step=step,
+            here=unflat(values[self.told][TALLIES:], width) if begun else None,
+            null=unflat(null, width) if begun else None,
+            asked=asked,
+            taken=taken,
+            halved=halved,
+            settled=bool(settled),
+        )
+
+    def tallies(self, state: "Tensor") -> Array:
+        """What sites told beside the slope of the coefficients that were accepted last."""
+        return state.numpy()[self.told][:TALLIES]
+
+    def missed(self, state: "Tensor") -> int:
+        """How many rounds somebody missed."""
+        return round(float(state[-1]))
+
+    @property
+    def _slope(self) -> int:
+        return slope_size(self.columns)
+
+
+def slope_size(columns: int) -> int:
+    """How many numbers a slope has."""
+    return 1 + columns + columns * (columns + 1) // 2
+
+
+def flat(slope: Slope) -> Array:
+    """A slope as one vector: the likelihood, its gradient, and the upper half of the information."""
+    upper = slope.information[np.triu_indices(len(slope.gradient))]
+    return np.concatenate([[slope.log_likelihood], slope.gradient, upper])
+
+
+def unflat(values: Array, columns: int) -> Slope:
+    """The slope that a vector stands for."""
+    information = np.zeros((columns, columns))
+    information[np.triu_indices(columns)] = values[1 + columns :]
+    whole = information + np.triu(information, 1).T
+    return Slope(float(values[0]), values[1 : 1 + columns], whole)

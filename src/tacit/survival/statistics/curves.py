@@ -1,0 +1,248 @@
+"""What survival statistics give back: curves, tests and fits, each with a table, a text and its provenance.
+
+Results hold numbers that have left the sites already; they can be kept, printed and shown wherever those
+numbers may be.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import polygamma
+from scipy.stats import norm
+
+from tacit.errors import between, require
+from tacit.reports.text import labelled
+from tacit.survival.life_table import Exits, LifeTable, ratio
+from tacit.survival.metrics import Curve
+from tacit.survival.statistics.cox_fit import CoxFit as CoxFit
+
+Array = NDArray[np.float64]
+ROWS = 11
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """A curve over time, or one for each cause.
+
+    Args:
+        name: What it is.
+        table: One row for each time, from 0 on: `at_risk` just before it, `events` and `censored` since the
+            row above, the curves, and `lower` and `upper` where there is a band. Where people come late,
+            `entered` says how many have come since the row above.
+        curves: Which columns are curves.
+        until: The time up to which they are known; beyond it they are NaN.
+        spread: Whether exits are spread over the intervals: then values between two times lie on a line.
+        provenance: How the numbers behind it left the sites.
+        level: Of the band.
+    """
+
+    name: str
+    table: pd.DataFrame = field(repr=False)
+    curves: tuple[str, ...]
+    until: float
+    spread: bool
+    provenance: str
+    level: float = 0.95
+
+    def at(self, times: ArrayLike) -> Array:
+        """The curve at these times (times,); where there are several (times, curves)."""
+        asked = np.asarray(times, dtype=np.float64)
+        found = np.stack([self._at(asked, self._column(name)) for name in self.curves], axis=-1)
+        found[asked > self.until] = np.nan
+        return found[..., 0] if len(self.curves) == 1 else found
+
+    def at_risk(self, times: ArrayLike) -> Array:
+        """How many were at risk just before these times (times,); NaN beyond what is known."""
+        asked, known = np.asarray(times, dtype=np.float64), self._column("at_risk")
+        # A time within an interval is known only to be in it; the interval's own number is at its end.
+        rows = np.searchsorted(self._times, asked, side="left")
+        beyond = 0.0 if np.isinf(self.until) else np.nan
+        return np.where(rows < len(known), known[np.minimum(rows, len(known) - 1)], beyond)
+
+    @property
+    def median(self) -> float:
+        """The first time at which the (first) curve is at 1/2 or below it; infinite if it never is."""
+        below = self._times[self._column(self.curves[0]) <= 0.5]
+        return float(below[0]) if len(below) else float("inf")
+
+    @property
+    def curve(self) -> Curve:
+        """The curve as a step function, as Brier scores take it to weight for censoring."""
+        return Curve(self._times[1:], np.clip(self._column(self.curves[0])[1:], 0.0, 1.0))
+
+    def summary(self) -> str:
+        """The curve as text: what it is, where it comes from, and some of its rows."""
+        events = sum(
+            self._column(name).sum() for name in self.table.columns.astype(str) if name.startswith("events")
+        )
+        head = [
+            ("estimate", self.name),
+            ("records", f"{self._records:,.0f}"),
+            ("events", f"{events:,.0f}"),
+            ("known until", "the last exit" if np.isinf(self.until) else f"{self.until:g}"),
+            ("provenance", self.provenance),
+        ]
+        if self.curves == ("survival",):
+            head.insert(3, ("median", f"{self.median:g}"))
+        if "lower" in self.table:
+            head.insert(-1, ("band", f"{100 * self.level:g} %"))
+        rows = np.unique(np.linspace(0, len(self.table) - 1, ROWS).round().astype(np.int64))
+        return f"{labelled(head)}\n\n{self.table.iloc[rows].to_string(float_format=_short)}"
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    @property
+    def _records(self) -> float:
+        return float(self._column("entered").sum() if "entered" in self.table else self._column("at_risk")[0])
+
+    @property
+    def _times(self) -> Array:
+        return self.table.index.to_numpy(dtype=np.float64)
+
+    def _column(self, name: str) -> Array:
+        return self.table[name].to_numpy(dtype=np.float64)
+
+    def _at(self, asked: Array, values: Array) -> Array:
+        if self.spread:
+            return np.interp(asked, self._times, values)
+        rows = np.searchsorted(self._times, asked, side="right") - 1
+        return values[np.maximum(rows, 0)]
+
+
+@dataclass(frozen=True, eq=False)
+class LogRank:
+    """Whether groups have the same hazards.
+
+    Args:
+        statistic: Chi-squared under equal hazards, with `degrees` degrees of freedom.
+        degrees: One less than there are groups.
+        p: How often equal hazards give at least this statistic.
+        table: For each group its records, the events seen, and those expected under equal hazards.
+        by: What parts the groups.
+        provenance: How the counts behind it left the sites.
+    """
+
+    statistic: float
+    degrees: int
+    p: float
+    table: pd.DataFrame = field(repr=False)
+    by: str
+    provenance: str
+
+    def summary(self) -> str:
+        """The test as text."""
+        head = [
+            ("test", f"log-rank, by {self.by}"),
+            ("statistic", f"{self.statistic:.4f} on {self.degrees} degrees of freedom"),
+            ("p", f"{self.p:.4g}"),
+            ("provenance", self.provenance),
+        ]
+        return f"{labelled(head)}\n\n{self.table.to_string(float_format=_short)}"
+
+    def __str__(self) -> str:
+        return self.summary()
+
+
+@dataclass(frozen=True, eq=False)
+class HazardTest:
+    """Whether the effect of each column stays the same over time (Grambsch and Therneau 1994).
+
+    Args:
+        table: For each column its `statistic`, chi-squared with one degree of freedom, and `p`.
+        transform: The scale of time on which a trend was looked for.
+        provenance: How the sums behind it left the sites.
+    """
+
+    table: pd.DataFrame = field(repr=False)
+    transform: str
+    provenance: str
+
+    def summary(self) -> str:
+        """The test as text."""
+        head = [
+            ("test", f"proportional hazards, over {self.transform} time"),
+            ("provenance", self.provenance),
+        ]
+        return f"{labelled(head)}\n\n{self.table.to_string(float_format=_short)}"
+
+    def __str__(self) -> str:
+        return self.summary()
+
+
+def product_limit(exits: Exits, exposed: Array, steps: Array, name: str, level: float) -> dict[str, Array]:
+    """A curve that falls by the share of `steps` among the `exposed`, and its log-log band."""
+    curve = np.cumprod(1 - np.minimum(ratio(steps, exposed), 1.0), dtype=np.float64)
+    variance = np.cumsum(ratio(steps, exposed * (exposed - steps))) + exits.noise(exposed, steps)
+    lower, upper = curve.copy(), curve.copy()
+    inner, margin = (curve > 0) & (curve < 1), deviations(level) * np.sqrt(variance)
+    with np.errstate(over="ignore"):
+        power = np.exp(margin[inner] / -np.log(curve[inner]))
+        lower[inner], upper[inner] = curve[inner] ** power, curve[inner] ** (1 / power)
+    # Near 1 the log-log band has no width, or all of it; what noise may hide is there all the same.
+    near = (curve == 1) | (inner & exits.spread & (margin > -np.log(np.where(inner, curve, 1.0))))
+    lower[near] = np.maximum(curve[near] * (1 - margin[near]), 0.0)
+    upper[near] = np.minimum(curve[near] * (1 + margin[near]), 1.0)
+    return {name: curve, "lower": lower, "upper": upper}
+
+
+def summed_hazard(exits: Exits, level: float) -> dict[str, Array]:
+    """A cumulative hazard that grows as if the events of one time followed each other, and its band.
+
+    Weights that are fractions are no people who could follow each other: their events come at once.
+    """
+    exposed, happened = exits.exposed[0], exits.happened[0]
+    if exits.spread or exits.whole:
+        # Sums of 1/k and of 1/k^2 over the numbers at risk, which noise makes fractions.
+        hazard, squares = (np.cumsum(_polygamma(order, exposed, happened)) for order in (0, 1))
+    else:
+        share = ratio(happened, exposed)
+        hazard, squares = np.cumsum(share), np.cumsum(ratio((1 - share) * share, exposed))
+    variance = squares + exits.noise(exposed, happened)
+    with np.errstate(over="ignore"):
+        factor = np.exp(deviations(level) * np.sqrt(variance) / np.where(hazard > 0, hazard, np.inf))
+    return {"hazard": hazard, "lower": hazard / factor, "upper": hazard * factor}
+
+
+def estimate(
+    name: str,
+    table: LifeTable,
+    exits: Exits,
+    curves: dict[str, Array],
+    level: float = 0.95,
+    known: int | None = None,
+) -> Estimate:
+    """The result: a row for time 0 and one for each interval that is known."""
+    last = exits.known if known is None else known
+    causes = {f"events_{cause}": part for cause, part in enumerate(exits.events[0].T, start=1)}
+    events = {"events": exits.happened[0]} if len(causes) == 1 else causes
+    came = {} if exits.entered is None else {"entered": exits.entered[0]}
+    columns = {"at_risk": exits.at_risk[0], **came, **events, "censored": exits.censored[0], **curves}
+    start = 1.0 if next(iter(curves)) in ("survival", "uncensored") else 0.0
+    first = dict.fromkeys(curves, start) | dict.fromkeys(("at_risk", "entered"), float(exits.started[0]))
+    filled = {name: np.append(first.get(name, 0.0), part[:last]) for name, part in columns.items()}
+    index = pd.Index(np.append(0.0, exits.times[:last]), name="time")
+    # Beyond the last exit a curve stays where it is; beyond a grid, or in noise, nobody knows.
+    ended = table.exact or not (exits.variance or exits.beyond.any())
+    names = tuple(name for name in curves if name not in ("lower", "upper"))
+    until = float("inf") if ended else float(index[-1])
+    return Estimate(
+        name, pd.DataFrame(filled, index=index), names, until, exits.spread, table.provenance, level
+    )
+
+
+def deviations(level: float) -> float:
+    """How many standard deviations a confidence of `level` takes on either side."""
+    require(between(level, 0, 1), "level", level, "above 0 and below 1")
+    return float(norm.ppf(0.5 + level / 2))
+
+
+def _polygamma(order: int, exposed: Array, steps: Array) -> Array:
+    above = np.asarray(polygamma(order, exposed + 1), dtype=np.float64)
+    return np.abs(above - np.asarray(polygamma(order, exposed - steps + 1), dtype=np.float64))
+
+
+def _short(value: float) -> str:
+    return f"{value:.4g}"

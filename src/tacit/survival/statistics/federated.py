@@ -1,0 +1,342 @@
+"""The statistics of a survival paper, across sites: curves, log-rank tests and Cox regression.
+
+Open, they equal what all records in one place would give. With `epsilon`, curves and log-rank tests come from
+one noisy histogram of each site, charged before its noise is drawn; a histogram that was paid for once, a
+`life_table`, serves them all. Records may have an `entry`, from when on they are at risk, and in the open a
+`weight`, as often as which they count.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import chi2
+
+from tacit.errors import Refused, between, require, require_positive
+from tacit.privacy.ledger.store import Ledger
+from tacit.runtime.keys import Key
+from tacit.runtime.refusals import withholding
+from tacit.runtime.silence import suppress_warnings
+from tacit.sites.federation import Federation
+from tacit.sites.table import Table
+from tacit.survival.life_table import FIRM, LifeTable, compared, ratio, refuse_weights
+from tacit.survival.life_table import life_table as life_table
+from tacit.survival.private_sums import PUBLIC, Payment, is_paid
+from tacit.survival.statistics.cox_regression import cox as cox
+from tacit.survival.statistics.cox_regression import proportional_hazards as proportional_hazards
+from tacit.survival.statistics.curves import (
+    Estimate,
+    LogRank,
+    deviations,
+    estimate,
+    product_limit,
+    summed_hazard,
+)
+from tacit.survival.statistics.rmst import RestrictedMean, restricted
+
+Array = NDArray[np.float64]
+
+
+@suppress_warnings()
+@withholding(is_paid)
+def kaplan_meier(
+    federation: Federation | LifeTable,
+    *,
+    grid: ArrayLike | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+    level: float = 0.95,
+) -> Estimate:
+    """The probability of no event up to each time, with Greenwood's log-log band.
+
+    Args:
+        federation: The sites, or the exits that a `life_table` has counted already.
+        grid: The ends of public intervals; if not said, every exit time leaves the sites.
+        epsilon: What the curve may cost any one record; if not said, counts leave bare. The band allows for
+            the noise too.
+        delta: As for `life_table`.
+        ledger: As for `life_table`.
+        key: As for `life_table`.
+        level: Of the band.
+    """
+    deviations(level)
+    table = _counted(federation, grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    exits = table.exits()
+    curve = product_limit(exits, exits.exposed[0], exits.happened[0], "survival", level)
+    return estimate("Kaplan-Meier survival", table, exits, curve, level)
+
+
+@suppress_warnings()
+@withholding(is_paid)
+def censoring(
+    federation: Federation | LifeTable,
+    *,
+    grid: ArrayLike | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+    level: float = 0.95,
+) -> Estimate:
+    """The probability of being uncensored for longer than each time; whoever has an event then has left.
+
+    Its `curve` is what Brier scores are weighted by. The arguments are those of `kaplan_meier`.
+    """
+    deviations(level)
+    table = _counted(federation, grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    exits = table.exits()
+    exposed = exits.at_risk[0] - exits.happened[0] / (2 if exits.spread else 1)
+    curve = product_limit(exits, exposed, exits.censored[0], "uncensored", level)
+    return estimate("Kaplan-Meier of the censoring", table, exits, curve, level)
+
+
+@suppress_warnings()
+@withholding(is_paid)
+def nelson_aalen(
+    federation: Federation | LifeTable,
+    *,
+    grid: ArrayLike | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+    level: float = 0.95,
+) -> Estimate:
+    """The cumulative hazard up to each time, as if the events of one time followed each other.
+
+    The arguments are those of `kaplan_meier`.
+    """
+    deviations(level)
+    table = _counted(federation, grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    exits = table.exits()
+    curve = summed_hazard(exits, level)
+    return estimate("Nelson-Aalen cumulative hazard", table, exits, curve, level)
+
+
+@suppress_warnings()
+@withholding(is_paid)
+def aalen_johansen(
+    federation: Federation | LifeTable,
+    *,
+    causes: int | None = None,
+    grid: ArrayLike | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+) -> Estimate:
+    """The probability of an event of each cause up to each time, all causes competing.
+
+    Args:
+        federation: The sites, or the exits that a `life_table` has counted already, with their causes.
+        causes: How many there are; if not said, the records tell, which only an open run may ask.
+        grid: The ends of public intervals.
+        epsilon: What the curves may cost any one record.
+        delta: As for `life_table`.
+        ledger: As for `life_table`.
+        key: As for `life_table`.
+    """
+    known = federation.causes if isinstance(federation, LifeTable) and causes is None else causes
+    table = _counted(
+        federation, grid=grid, causes=known, epsilon=epsilon, delta=delta, ledger=ledger, key=key
+    )
+    exits = table.exits()
+    hazards = ratio(exits.events[0], exits.exposed[0][:, None])
+    survival = np.cumprod(1 - hazards.sum(axis=1), dtype=np.float64)
+    incidences = np.cumsum(np.append(1.0, survival[:-1])[:, None] * hazards, axis=0)
+    curves = {f"incidence_{cause}": part for cause, part in enumerate(incidences.T, start=1)}
+    return estimate("Aalen-Johansen incidence", table, exits, curves)
+
+
+@suppress_warnings()
+@withholding(is_paid)
+def logrank(
+    federation: Federation | LifeTable,
+    *,
+    by: str = "site",
+    strata: Literal["site"] | None = None,
+    grid: ArrayLike | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+) -> LogRank:
+    """Test whether groups have the same hazard at every time.
+
+    Args:
+        federation: The sites, or the exits that a `life_table` has counted already, by the same column.
+        by: What makes the groups: `site`, or a column of 0 and 1.
+        strata: `site` to compare the groups of a column within each site alone.
+        grid: The ends of public intervals.
+        epsilon: What the test may cost any one record; its variance allows for the noise too.
+        delta: As for `life_table`.
+        ledger: As for `life_table`.
+        key: As for `life_table`.
+    """
+    column = None if by == "site" else by
+    require(
+        strata is None or (strata == "site" and column is not None), "strata", strata, "None where by is site"
+    )
+    sites = federation.sites if isinstance(federation, LifeTable) else tuple(federation)
+    require(column is not None or len(sites) > 1, "by", by, "a column, as there is one site alone")
+    table = _counted(federation, grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    groups = sites if column is None else table.groups
+    exits = table.exits("site" if column is None else "each" if strata else "group")
+    seen, due, spread = (sum(part) for part in zip(*map(compared, exits.split(len(groups))), strict=True))
+    observed, expected, covariance = (np.asarray(part) for part in (seen, due, spread))
+    lead = (observed - expected)[:-1]
+    statistic = float(lead @ np.linalg.pinv(covariance[:-1, :-1]) @ lead)
+    records = exits.at_risk[:, 0].reshape(-1, len(groups)).sum(axis=0)
+    shown = {"records": records, "observed": observed, "expected": expected}
+    return LogRank(
+        statistic=statistic,
+        degrees=len(groups) - 1,
+        p=float(chi2.sf(statistic, len(groups) - 1)),
+        table=pd.DataFrame(shown, index=pd.Index(groups, name=by)),
+        by=by + (" within sites" if strata else ""),
+        provenance=table.provenance,
+    )
+
+
+@suppress_warnings()
+@withholding(is_paid)
+def restricted_mean(
+    federation: Federation | LifeTable,
+    *,
+    until: float,
+    by: str | None = None,
+    grid: ArrayLike | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+    level: float = 0.95,
+) -> RestrictedMean:
+    """The mean time without an event up to a horizon, and its difference between two groups.
+
+    Args:
+        federation: The sites, or the exits that a `life_table` has counted already, by the same column.
+        until: The horizon.
+        by: What makes the groups: `site`, a column of 0 and 1, or nothing.
+        grid: The ends of public intervals.
+        epsilon: What the means may cost any one record; their errors allow for the noise too.
+        delta: As for `life_table`.
+        ledger: As for `life_table`.
+        key: As for `life_table`.
+        level: Of the confidence intervals.
+    """
+    deviations(level)
+    require_positive("until", until)
+    column = None if by == "site" else by
+    table = _counted(federation, grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    over = "all" if by is None else "site" if column is None else "group"
+    groups = {"all": ("everybody",), "site": table.sites, "group": table.groups}[over]
+    return restricted(table, table.exits(over), groups, until, by, level)
+
+
+@suppress_warnings()
+@withholding(is_paid)
+def breslow(
+    federation: Federation,
+    log_risk: Callable[[Array], Array],
+    table: LifeTable,
+    *,
+    bound: float | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+) -> Estimate:
+    """The cumulative hazard of a record whose log risk is 0, under a model that is public.
+
+    Args:
+        federation: The sites.
+        log_risk: From features (records, columns) to log hazard ratios (records,): `CoxFit.log_risk`, say.
+        table: Their exits as a `life_table` has counted them, which are not paid for again.
+        bound: Log risks are cut off there and at its negative.
+        epsilon: What the risks may cost any one record, beside what the table has cost.
+        delta: As for `life_table`.
+        ledger: As for `life_table`.
+        key: As for `life_table`.
+
+    Guarantee:
+        With `epsilon`, what leaves a site is one histogram that one record more or less moves by at most
+        e^bound (L1 and L2), or in two cells by that if records have an `entry`, plus noise of the scale that
+        was charged.
+    """
+    payment, private = (
+        Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, federation=federation),
+        epsilon is not None,
+    )
+    if private != (table.variance > 0):
+        raise Refused("exits and risks leave both bare or both with noise: give epsilon for both, or none")
+    if private and bound is None:
+        raise Refused("bound = None is not private: one record's risk has no limit. Give one, such as 2")
+    require(bound is None or between(bound, 0, 700), "bound", bound, "above 0")
+    limit, late = np.inf if bound is None else bound, "entry" in federation.store.targets
+    if private:
+        refuse_weights(federation)
+    sums = {name: _masses(federation.records_of(name), log_risk, limit, table.grid) for name in federation}
+    taken = payment.take(sums, float(np.exp(bound or 0.0)), "sums of risks by interval of exit", 1 + late)
+    staying, exits = _staying(taken.cells.sum(axis=0).reshape(1 + late, -1), private), table.exits()
+    noisy = taken.variance * len(sums) * (1 + late) * np.arange(len(staying) + 1, 1, -1)
+    firm = staying >= FIRM * np.sqrt(noisy)
+    known = len(firm) if bool(firm.all()) else int(np.argmin(firm))
+    curve = {"hazard": np.cumsum(ratio(exits.happened[0], staying))}
+    found = estimate("Breslow baseline hazard", table, exits, curve, known=min(known, exits.known))
+    if table.provenance == PUBLIC:
+        return found
+    return replace(found, provenance=f"{table.provenance}; {taken.provenance}")
+
+
+def _counted(
+    federation: Federation | LifeTable,
+    *,
+    grid: ArrayLike | None,
+    epsilon: float | None,
+    delta: float,
+    ledger: Ledger | None,
+    key: Key | None,
+    by: str | None = None,
+    causes: int | None = 1,
+) -> LifeTable:
+    """The exits of the sites, counted now unless they have been."""
+    if isinstance(federation, LifeTable):
+        new = bool(delta) or any(given is not None for given in (grid, epsilon, ledger, key))
+        require(not new, "life table", "a new grid or epsilon", "used as it was counted and paid for")
+        require(by in (None, federation.by), "by", by, f"{federation.by!r}, as the table was counted")
+        return federation
+    return life_table(
+        federation, grid=grid, by=by, causes=causes, epsilon=epsilon, delta=delta, ledger=ledger, key=key
+    )
+
+
+def _masses(table: Table, log_risk: Callable[[Array], Array], limit: float, grid: Array) -> Array:
+    """The site's half of Breslow's estimate: risks by interval of exit, those beyond the grid last.
+
+    Behind them, if records have an entry, risks by the interval in which they come.
+    """
+    risks = np.exp(np.clip(np.asarray(log_risk(table.features), dtype=np.float64), -limit, limit))
+    require(bool(np.isfinite(risks).all()), "log_risk", "NaN or infinity for some records", "finite")
+    weighed = risks * table.targets.get("weight", 1.0)
+    interval = np.searchsorted(grid, table.targets["time"], side="left")
+    leaving = np.bincount(interval, weights=weighed, minlength=len(grid) + 1)
+    if "entry" not in table.targets:
+        return leaving.astype(np.float64)
+    entry = table.targets["entry"]
+    came, late = np.searchsorted(grid, entry, side="right"), entry > 0
+    coming = np.bincount(came[late], weights=weighed[late], minlength=len(grid) + 1)
+    return np.concatenate([leaving, coming]).astype(np.float64)
+
+
+def _staying(moves: Array, spread: bool) -> Array:
+    """The risk in each interval, from the risks of those who leave and who come (1 or 2, times + 1)."""
+    later = np.cumsum(moves[:, ::-1], axis=1)[:, ::-1]
+    # Whoever leaves later is there, unless they have not come yet.
+    found = later[0, :-1] - (later[1, 1:] if len(moves) > 1 else 0.0)
+    return found - moves[:, :-1].sum(axis=0) / 2 if spread else found

@@ -1,0 +1,374 @@
+"""Survival curves as a task for the one loop: each site counts its exits by interval and state, once.
+
+Everybody leaves a study once, so one record more or less moves one cell by one, however fine the grid is.
+What follows from the counts of all sites, curves and their bands, incidences and restricted means, is that of
+`tacit.survival.statistics` and costs nothing more. Features play no part in it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import Refused, between, require, require_count, require_positive
+from tacit.learning.task import Goal, Updates
+from tacit.privacy.mechanisms.base import NORMS, Mechanism
+from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.provenance import Provenance
+from tacit.runtime.keys import Key
+from tacit.runtime.limits import MOST_CAUSES, MOST_CUTS
+from tacit.sites.federation import Cohort, Federation
+from tacit.sites.table import Table
+from tacit.survival.life_table import LifeTable, ratio, refuse_weights, require_exits, require_grid
+from tacit.survival.private_sums import PUBLIC, from_sites
+from tacit.survival.statistics.exit_counts import Counted, coarsened, reach
+from tacit.survival.statistics.sum_task import Summed, marks
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from tacit.learning.record import Round
+    from tacit.reports.page.blocks import Figure
+    from tacit.survival.statistics.curves import Estimate
+    from tacit.survival.statistics.rmst import RestrictedMean
+
+Array = NDArray[np.float64]
+
+WHAT = "counts of exits by interval and state"
+# Counts that are no further than this from whole ones are whole: means are rounded.
+WHOLE = 1e-9
+# Odds beyond this are as good as certain.
+CERTAIN = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """How the counts leave the sites, and whose they are; found by the task, never given.
+
+    Args:
+        sites: The sites.
+        late: Whether records have an entry.
+        public: Whether the records are nobody's secret.
+        unit: What is protected, if anything is.
+        law: The noise, if there is any.
+        clip: The bound of what is protected.
+        noise: The deviation of the noise in each count of all sites together.
+        rehearsal: Whether that noise repeats.
+    """
+
+    sites: Sequence[str] = ()
+    late: bool = False
+    public: bool = False
+    unit: Literal["record", "site"] | None = None
+    law: Literal["gaussian", "laplace"] | None = None
+    clip: float | None = None
+    noise: float = 0.0
+    rehearsal: bool = False
+
+    @property
+    def marked(self) -> bool:
+        """Whether sites mark their places: not where a whole site is a secret, and all count, come or not."""
+        return self.unit != "site"
+
+    @property
+    def one(self) -> float:
+        """What one record counts for in what a site sends: so much that none is longer than the clip."""
+        if self.unit != "record":
+            return 1.0
+        assert self.clip is not None
+        assert self.law is not None
+        return self.clip / reach(1 + self.late, NORMS[self.law])
+
+
+@dataclass(frozen=True, kw_only=True)
+class KaplanMeier(Summed):
+    """The survival curve of all records by Kaplan and Meier, with its band, from one table of each site.
+
+    Args:
+        grid: The ends of the intervals that exits are counted in, public. If neither they nor a `horizon` are
+            said, every exit time leaves the sites, which only an open run in one process may ask.
+        cuts: How many intervals, equally long, if there is a horizon.
+        horizon: The end of the last of them, public.
+        causes: How many kinds of events there are: 1, 2, ... in the records.
+        level: Of the band.
+        known: How the counts leave the sites; filled in.
+    """
+
+    grid: Sequence[float] | None = None
+    cuts: int = 30
+    horizon: float | None = None
+    causes: int = 1
+    level: float = 0.95
+    known: Terms = field(default_factory=Terms)
+    kind: ClassVar[str] = "kaplan-meier"
+    once: ClassVar[bool] = True
+    # What an experiment file means if it does not say. The curve of a site alone is nothing to compare with.
+    usual: ClassVar[Mapping[str, Any]] = {"rounds": 1, "baselines": False}
+
+    def __post_init__(self) -> None:
+        if self.grid is not None:
+            require_grid(self.grid)
+            require(self.horizon is None, "horizon", self.horizon, "left out where grid says the ends")
+        require_count("cuts", self.cuts, MOST_CUTS)
+        if self.horizon is not None:
+            require_positive("horizon", self.horizon)
+        require_count("causes", self.causes, MOST_CAUSES)
+        require(between(self.level, 0, 1), "level", self.level, "above 0 and below 1")
+
+    @property
+    def separable(self) -> bool:
+        """Counts are sums over records."""
+        return True
+
+    @property
+    def goal(self) -> Goal:
+        """The integrated Brier score: that of one curve for everybody, which models have to beat."""
+        return ("ibs", "min")
+
+    def promised(self, privacy: Privacy | Open) -> Self:
+        """This as a promise wants it: in units of its clip, and with public intervals."""
+        self.require_everybody(privacy)
+        if isinstance(privacy, Open):
+            return replace(self, known=Terms())
+        if self.grid is None and self.horizon is None:
+            raise Refused(
+                f"{self.kind} needs public intervals: where exits are is not hidden by noise on how many "
+                "there are. Give [task] grid, their ends, or a horizon"
+            )
+        if privacy.clip_quantile is not None:
+            raise Refused(
+                f"clip_quantile does not go with {self.kind}: counts are sent once, and there is nothing for "
+                "bounds to follow. Use a clip that stays"
+            )
+        known = Terms(
+            unit=privacy.unit, law=privacy.mechanism, clip=privacy.clip, rehearsal=privacy.rehearsal
+        )
+        return replace(self, known=known)
+
+    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+        """This with its intervals, once the data are found valid.
+
+        Raises:
+            InvalidValue: Times, events or entries of some site are not valid.
+            Refused: Every exit time would have to be known where it cannot be, or records have weights.
+        """
+        if self.known.unit == "record":
+            refuse_weights(federation)
+        for name in () if federation.distant else federation:
+            require_exits(federation.records_of(name), self._states, f"site {name}")
+        if isinstance(federation.held_out, Table):
+            require_exits(federation.held_out, self._states, "the held-out records")
+        known = replace(
+            self.known,
+            sites=tuple(federation),
+            late="entry" in federation.store.targets,
+            public=federation.public,
+            # Nobody may say beforehand what is found later.
+            noise=0.0,
+        )
+        return replace(self, grid=self._cut(federation, provenance), horizon=None, known=known)
+
+    def _cut(self, federation: Federation, provenance: Provenance) -> tuple[float, ...]:
+        """The ends of the intervals: said, equally far apart, or every exit time."""
+        if self.grid is not None:
+            return tuple(float(end) for end in self.grid)
+        if self.horizon is not None:
+            return tuple(float(end) for end in np.linspace(0, self.horizon, self.cuts + 1)[1:])
+        if federation.distant:
+            raise Refused(
+                f"{self.kind} needs public intervals where the records are at the sites: give [task] grid, "
+                "their ends, or a horizon"
+            )
+        provenance.look("every exit time", instead="give [task] grid, the ends of public intervals")
+        return tuple(float(end) for end in np.unique(federation.store.targets["time"]))
+
+    def informed(self, mechanism: Mechanism) -> Self:
+        """This with what is public about the noise."""
+        sites = len(self.known.sites)
+        noise = sites * mechanism.deviation(sites) / self.known.one
+        return replace(self, known=replace(self.known, noise=noise))
+
+    def of_round(self, number: int, rounds: int) -> Self:
+        """The same; there is one round."""
+        require(rounds == 1, "rounds", rounds, f"1: {self.kind} counts everybody once, and the rest is free")
+        return self
+
+    @property
+    def _states(self) -> int:
+        return 1 + self.causes
+
+    @property
+    def _ends(self) -> Array:
+        assert self.grid is not None, "settle comes first"
+        return np.asarray(self.grid, dtype=np.float64)
+
+    @property
+    def _marks(self) -> int:
+        """How many numbers stand before the counts: whether these have noise, and who came."""
+        return 1 + len(self.known.sites) if self.known.marked else 0
+
+    def start(self, federation: Federation, key: Key) -> "Tensor":
+        """Nobody has been counted."""
+        import torch
+
+        intervals, late = len(self._ends), int(self.known.late)
+        numbers = self._marks + (self._states + late) * intervals + 1 + late
+        return torch.zeros(numbers, dtype=torch.float64)
+
+    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """Who came, and the counts of each site as the mechanism lets them out (sites, marks + cells)."""
+        import torch
+
+        told: list[Array] = []
+        for place, name in enumerate(cohort.names):
+            table = cohort.records_of(place)
+            # Where records are elsewhere, nobody has looked at them before.
+            require_exits(table, self._states, f"site {name}")
+            counted = Counted(table, self._ends, self._states, self.known.one)
+            told.append(mechanism.noisy_sums(counted, [key / name / "noise"], 0)[0])
+        noisy = np.full((len(cohort), 1), float(mechanism.deviation(1) > 0))
+        marked = np.hstack([noisy, marks(cohort.names, self.known.sites)])[:, : self._marks]
+        return Updates(cohort.names, torch.from_numpy(np.hstack([marked, np.stack(told)])))
+
+    def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
+        """The counts, as a mean over the sites that came."""
+        after = state + step
+        if self.known.marked and not self._came(after) and bool(step.any()):
+            raise self.no_mean()
+        return after
+
+    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
+        """The integrated Brier score of the curve on held-out records, which it is the same for."""
+        from tacit.survival.metrics import censoring, integrated_brier
+        from tacit.survival.models.prediction import scored_times
+
+        time, happened = held_out.targets["time"], held_out.targets["event"] > 0
+        times = scored_times(time)
+        curves = np.broadcast_to(self.model(state).at(times), (len(held_out), len(times)))
+        uncensored = censoring(time, happened)
+        return {"ibs": integrated_brier(time, happened, curves, times, censoring=uncensored)}
+
+    def losses(self, state: "Tensor", table: Table) -> Array:
+        """The negative log-likelihood of each record, by the interval it left in."""
+        from tacit.survival.models.losses import HazardLoss
+
+        counted = self.tabulated(state)
+        exits = counted.exits()
+        chances = np.clip(ratio(exits.happened[0], exits.exposed[0]), CERTAIN, 1 - CERTAIN)
+        outputs = np.broadcast_to(np.log(chances / (1 - chances)), (len(table), len(chances)))
+        return HazardLoss(tuple(counted.grid)).values(outputs, table.targets)
+
+    def model(self, state: "Tensor") -> "Tabulated":
+        """The curves of all sites together."""
+        return Tabulated(self.tabulated(state), self.level)
+
+    def findings(self, state: "Tensor") -> list[str]:
+        """The curve in a sentence."""
+        found = self.model(state).survival
+        last = found.table.iloc[-1]
+        return [
+            f"median {found.median:g}; at {float(found.table.index[-1]):g} survival is "
+            f"{last['survival']:.3f}, between {last['lower']:.3f} and {last['upper']:.3f}"
+        ]
+
+    def shortcomings(self, state: "Tensor") -> list[str]:
+        """Who is not in the curve."""
+        missing = [name for name in self.known.sites if name not in self._came(state)]
+        return [f"not counted: {', '.join(missing)}"] if missing else []
+
+    def pictures(
+        self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
+    ) -> "list[Figure]":
+        """The figures of a report: the curve with its band, and incidences."""
+        from tacit.survival.figures.report import pictures
+
+        return pictures(self, state, rounds, read)
+
+    def tabulated(self, state: "Tensor") -> LifeTable:
+        """The exits of all sites that came; with noise, in intervals that stand out of it."""
+        known, came = self.known, self._came(state)
+        counts = state.numpy()[self._marks :] * len(came) / known.one
+        # What a site can do alone, or all in one place, is worked out without noise.
+        noise = known.noise if bool(state[0] > 0) or not known.marked else 0.0
+        variance = noise**2 * len(came) / len(known.sites)
+        if not variance:
+            near = np.rint(counts)
+            counts = np.where(np.abs(counts - near) < WHOLE * np.maximum(near, 1.0), near, counts)
+        whole, told = counts.reshape(1, 1, -1), self._provenance(came)
+        found = LifeTable(self._ends, whole, ("all sites",), None, variance, False, told, known.late)
+        return coarsened(found) if variance else found
+
+    def _came(self, state: "Tensor") -> tuple[str, ...]:
+        """Whose counts are in a state."""
+        sites = tuple(self.known.sites)
+        if not self.known.marked:
+            return sites
+        return self.came(state.numpy()[1 : self._marks], sites)
+
+    def _provenance(self, came: Sequence[str]) -> str:
+        """How the counts left the sites, in words."""
+        known = self.known
+        everybody = len(came) == len(known.sites)
+        whom = from_sites(len(came)) if everybody else f"from {len(came)} of {len(known.sites)} sites"
+        if not known.noise:
+            return PUBLIC if known.public else f"bare: {WHAT}, {whom}"
+        less = f"; sites of longer counts than {known.clip:g} count for less" if known.unit == "site" else ""
+        again = "; REHEARSAL: the noise repeats with the seed and protects nobody" if known.rehearsal else ""
+        return (
+            f"released: {WHAT}, {whom}, with noise of deviation {known.noise:.4g} in each count of all sites "
+            f"together, for any one {known.unit}{less}; the statement of the run has the price{again}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Tabulated:
+    """What counts of exits tell: curves, their bands and restricted means of all sites together.
+
+    Args:
+        table: The counts, which serve every statistic of `tacit.survival.statistics` as well.
+        level: Of the bands.
+    """
+
+    table: LifeTable
+    level: float = 0.95
+
+    @cached_property
+    def survival(self) -> "Estimate":
+        """The probability of no event of any cause, by Kaplan and Meier."""
+        from tacit.survival.statistics.federated import kaplan_meier
+
+        return kaplan_meier(self.table, level=self.level)
+
+    @cached_property
+    def hazard(self) -> "Estimate":
+        """The cumulative hazard, by Nelson and Aalen."""
+        from tacit.survival.statistics.federated import nelson_aalen
+
+        return nelson_aalen(self.table, level=self.level)
+
+    @cached_property
+    def incidence(self) -> "Estimate":
+        """The probability of an event of each cause, by Aalen and Johansen."""
+        from tacit.survival.statistics.federated import aalen_johansen
+
+        return aalen_johansen(self.table)
+
+    def restricted_mean(self, until: float) -> "RestrictedMean":
+        """The mean time without an event up to a horizon."""
+        from tacit.survival.statistics.federated import restricted_mean
+
+        return restricted_mean(self.table, until=until, level=self.level)
+
+    def at(self, times: Array) -> Array:
+        """The survival at these times (times,); beyond what is known it stays where it is."""
+        return self.survival.at(np.minimum(times, self.survival.until))
+
+    def summary(self) -> str:
+        """The survival curve as text."""
+        return self.survival.summary()
+
+    def __str__(self) -> str:
+        return self.summary()

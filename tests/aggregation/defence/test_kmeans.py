@@ -1,0 +1,54 @@
+"""How well groups that were found agree with those that are there, and what a direction is."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import adjusted_rand_score
+
+from tacit.aggregation.defence import clustering, kmeans
+from tacit.aggregation.defence.kmeans import agreement, directed
+from tacit.errors import InvalidValue
+
+SITES = "abcdefghijkl"
+groupings = st.integers(1, 12).flatmap(
+    lambda size: st.tuples(*(st.lists(st.integers(0, 3), min_size=size, max_size=size) for _ in range(2)))
+)
+
+
+@given(groupings)
+def test_the_agreement_of_two_groupings_is_that_of_scikit_learn(both):
+    labels, planets = both
+    found = dict(zip(SITES, labels, strict=False))
+    truth = {
+        name: ("moon", "earth", "mars", "io")[planet] for name, planet in zip(SITES, planets, strict=False)
+    }
+    expected = adjusted_rand_score(planets, labels)
+    assert agreement(found, truth) == pytest.approx(expected, abs=1e-12)
+    assert agreement(dict(reversed(found.items())), truth) == pytest.approx(expected, abs=1e-12)
+
+
+def test_sites_that_have_no_model_do_not_count():
+    truth = {"a": "moon", "b": "moon", "c": "mars", "d": "mars", "e": "moon"}
+    assert agreement({"a": 1, "b": 1, "c": 0, "d": 0}, truth) == 1.0
+    assert agreement({}, truth) == 1.0
+
+
+def test_sites_of_which_nothing_is_known_are_refused_by_name():
+    with pytest.raises(
+        InvalidValue, match=r"found = \['x'\] is not allowed: it must be of the sites \['a'\]"
+    ):
+        agreement({"a": 0, "x": 1}, {"a": "moon"})
+
+
+def test_a_direction_forgives_length_but_what_hardly_moves_has_none():
+    ways = np.array([[3.0, 0.0], [300.0, 0.0], [0.0, 3.0], [0.0, 0.003]])
+    lengths = np.linalg.norm(directed(ways), axis=1)
+    assert (lengths[:3] > 0.7).all()
+    assert lengths[3] < 0.01
+    assert not directed(np.zeros((3, 2))).any()
+
+
+def test_what_others_import_from_clusters_is_still_there():
+    for name in ("adjusted_rand", "agreement", "kmeans", "outvoted"):
+        assert getattr(clustering, name) is getattr(kmeans, name)

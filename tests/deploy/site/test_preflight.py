@@ -1,0 +1,271 @@
+"""What a site's administrator is told: whether all is well, and what an experiment would release."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tomli_w
+
+from tacit.deploy import certificates
+from tacit.deploy.folders import Deployed, write
+from tacit.deploy.site import config
+from tacit.deploy.site.config import LEDGER, Limits
+from tacit.deploy.site.preflight import Finding, check
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.ledger.store import Ledger
+
+RECORDS = 60
+PRIVACY = {"unit": "record", "epsilon": 0.9, "delta": 1e-5, "clip": 1.0}
+EXPERIMENT: dict[str, Any] = {
+    "name": "trial",
+    "rounds": 2,
+    "baselines": False,
+    "data": {"kind": "held-records", "columns": ["age", "grade"], "records": 120},
+    "sites": {"kind": "named", "names": ["oslo", "bergen"]},
+    "task": {"kind": "logistic-hazard", "cuts": [1.0, 2.0, 3.0], "hidden": [4], "steps": 2, "sample": 0.1},
+    "privacy": PRIVACY,
+}
+
+
+def records() -> pd.DataFrame:
+    draw = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "alder": draw.normal(size=RECORDS),
+            "grade": draw.normal(size=RECORDS),
+            "time": 0.1 + draw.exponential(size=RECORDS),
+            "event": draw.integers(0, 2, RECORDS),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def ready(tmp_path_factory: pytest.TempPathFactory) -> Deployed:
+    holding = {"path": "data/records.csv", "columns": {"age": "alder"}}
+    out = tmp_path_factory.mktemp("out")
+    made = write(EXPERIMENT, {"oslo": holding, "bergen": {}}, out, host="127.0.0.1", port=20000)
+    records().to_csv(made.sites["oslo"] / "data" / "records.csv", index=False)
+    return made
+
+
+@pytest.fixture
+def oslo(ready: Deployed, tmp_path: Path) -> Path:
+    """A copy that a test may spoil."""
+    return Path(shutil.copytree(ready.sites["oslo"], tmp_path / "oslo"))
+
+
+def experiment(folder: Path, **changes: Any) -> Path:
+    document = {name: value for name, value in {**EXPERIMENT, **changes}.items() if value is not None}
+    (folder / "experiment.toml").write_text(tomli_w.dumps(document))
+    return folder / "experiment.toml"
+
+
+def limited(place: Path, old: str, new: str) -> None:
+    file = place / "site.toml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+
+
+def wrong(found: list[Finding]) -> list[str]:
+    """What is not as it should be, but for what a test that is one user cannot mend."""
+    assert all(finding.ok or finding.mend or "cannot be read" in finding.what for finding in found)
+    return [finding.what for finding in found if not finding.ok and "the same user" not in finding.what]
+
+
+def test_a_site_that_is_as_it_was_handed_over_is_ready(ready: Deployed) -> None:
+    found = check(ready.sites["oslo"])
+    assert wrong(found) == []
+    told = [finding.what for finding in found]
+    assert "site.toml can be read: this is oslo, one of 2 sites" in told
+    assert f"the records can be read: {RECORDS}, and 20 are asked for" in told
+    assert "nothing was spent yet; at most epsilon 10 may be spent in all" in told
+
+
+def test_looking_changes_nothing(oslo: Path, tmp_path: Path) -> None:
+    before = {file: file.read_bytes() for file in oslo.rglob("*") if file.is_file()}
+    check(oslo, experiment(tmp_path))
+    assert {file: file.read_bytes() for file in oslo.rglob("*") if file.is_file()} == before
+
+
+def test_guard_and_node_must_be_two_users_where_anything_is_promised(oslo: Path) -> None:
+    told = "guard and node are the same user: code that reaches the node could read the records"
+    assert [finding.ok for finding in check(oslo) if finding.what == told] == [False]
+    limited(oslo, "epsilon = 1.0", "epsilon = inf")
+    assert [finding.ok for finding in check(oslo) if finding.what == told] == [True]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to others")
+def test_a_site_whose_users_are_set_up_has_nothing_wrong(oslo: Path) -> None:
+    for name in ("node/home", "node/node.key"):
+        os.chown(oslo / name, 65533, 65533)
+    found = check(oslo)
+    assert all(finding.ok for finding in found)
+    assert "guard and node are different users" in [finding.what for finding in found]
+
+
+@pytest.mark.parametrize("name", ["secret", "secret/identity.key", "state", "data", "node/node.key"])
+def test_what_is_open_to_others_is_found(oslo: Path, name: str) -> None:
+    (oslo / name).chmod(0o755)
+    assert wrong(check(oslo)) == [f"{name} is open to others (mode 755)"]
+
+
+def test_a_site_file_that_others_can_change_is_found(oslo: Path) -> None:
+    (oslo / "site.toml").chmod(0o666)
+    assert wrong(check(oslo)) == ["site.toml can be changed by others than its owner"]
+
+
+def test_a_key_that_is_not_the_one_the_others_know_is_found(oslo: Path, ready: Deployed) -> None:
+    shutil.copy(ready.sites["bergen"] / "secret" / "identity.key", oslo / "secret" / "identity.key")
+    shutil.copy(ready.sites["bergen"] / "node" / "node.key", oslo / "node" / "node.key")
+    assert wrong(check(oslo)) == [
+        "secret/identity.key is not the key by which the others know this site",
+        "node/node.key is a key and not the one that node.key.pub belongs to",
+    ]
+
+
+def test_files_that_are_missing_or_cut_off_are_found(oslo: Path) -> None:
+    (oslo / "secret" / "identity.key").unlink()
+    config.keep_secret(oslo / "secret" / "entropy.key", b"short")
+    (oslo / "node" / "node.key").write_bytes(b"")
+    (oslo / "node" / "ca.crt").unlink()
+    (oslo / "data" / "records.csv").unlink()
+    found = wrong(check(oslo))
+    assert len(found) == 5
+    for part, what in zip(
+        ("identity.key", "entropy.key", "node.key", "ca.crt", "[data] path"), found, strict=True
+    ):
+        assert part in what
+
+
+def test_a_folder_that_lacks_a_part_is_told_of_and_the_rest_looked_at(oslo: Path) -> None:
+    shutil.rmtree(oslo / "state")
+    shutil.rmtree(oslo / "node")
+    found = check(oslo)
+    assert any("state cannot be looked at" in what for what in wrong(found))
+    assert any("node/home cannot be looked at" in what for what in wrong(found))
+    assert found[-1].ok
+
+
+def test_a_certificate_that_ends_soon_is_worth_a_word(oslo: Path) -> None:
+    (oslo / "node" / "ca.crt").write_bytes(certificates.authority(days=20).certificate)
+    (found,) = wrong(check(oslo))
+    assert "node/ca.crt, by which the node knows the coordinator, is valid until" in found
+
+
+def test_a_site_file_that_cannot_be_read_ends_it(oslo: Path) -> None:
+    limited(oslo, "epsilon = 1.0", "epsilon = -1.0")
+    (found,) = check(oslo)
+    assert not found.ok
+    assert "[limits] epsilon = -1.0 is not allowed" in found.what
+
+
+def test_a_path_that_is_too_long_for_a_socket_is_found(ready: Deployed, tmp_path: Path) -> None:
+    place = shutil.copytree(ready.sites["oslo"], tmp_path / ("x" * 100))
+    assert any("the system allows 107" in what for what in wrong(check(place)))
+
+
+def test_a_site_that_has_not_said_where_its_records_are_is_told_so(ready: Deployed) -> None:
+    assert wrong(check(ready.sites["bergen"])) == ["site.toml does not say where the records are"]
+
+
+def test_too_few_records_are_found(oslo: Path, tmp_path: Path) -> None:
+    limited(oslo, "fewest = 20", "fewest = 100")
+    told = f"the site holds {RECORDS} records, and its limits ask for 100"
+    assert wrong(check(oslo)) == [told]
+    assert wrong(check(oslo, experiment(tmp_path))) == [told]
+
+
+def test_records_elsewhere_must_be_closed_to_others(oslo: Path, tmp_path: Path) -> None:
+    shutil.move(oslo / "data" / "records.csv", tmp_path / "records.csv")
+    limited(oslo, "data/records.csv", str(tmp_path / "records.csv"))
+    (tmp_path / "records.csv").chmod(0o644)
+    assert wrong(check(oslo)) == [f"everybody on this machine may read {tmp_path / 'records.csv'}"]
+    (tmp_path / "records.csv").chmod(0o600)
+    assert wrong(check(oslo)) == []
+
+
+def test_what_was_spent_and_what_is_left_is_said(oslo: Path, tmp_path: Path) -> None:
+    spend(oslo, 1.0)
+    told = [finding.what for finding in check(oslo) if "on the ledger" in finding.what]
+    assert len(told) == 1
+    assert "1 release is on the ledger, epsilon 4." in told[0]
+    assert "is left, and at most epsilon 10 may be spent in all" in told[0]
+    limited(oslo, "lifetime = 10.0", "lifetime = 1.0")
+    assert any("0 is left" in what for what in wrong(check(oslo)))
+    refused = wrong(check(oslo, experiment(tmp_path)))
+    assert any("the budget of this site's life does not bear it" in what for what in refused)
+
+
+def spend(place: Path, scale: float) -> None:
+    with Ledger(place / LEDGER) as ledger:
+        ledger.charge([Release(subject="records@oslo", unit="record", scale=scale, sensitivity=1.0)])
+
+
+def test_a_ledger_that_was_changed_is_found(oslo: Path) -> None:
+    spend(oslo, 3.0)
+    file = oslo / LEDGER
+    content = file.read_bytes()
+    assert b"records@oslo" in content
+    file.write_bytes(content.replace(b"records@oslo", b"records@0slo"))
+    assert any("was changed or damaged" in what for what in wrong(check(oslo)))
+
+
+def test_an_experiment_is_told_of_before_it_is_let_in(oslo: Path, tmp_path: Path) -> None:
+    found = check(oslo, experiment(tmp_path))
+    assert wrong(found) == []
+    told = "\n".join(finding.what for finding in found)
+    for part in (
+        "it learns logistic-hazard in 2 rounds, with oslo, bergen",
+        "noise is added here, before anything leaves",
+        "Protected: any one record.",
+        "Price: epsilon 0.",
+        "4 noisy sums about records@oslo",
+        "the limits of this site let it in",
+        "the budget of this site's life bears it",
+        f"the records can be read: {RECORDS}",
+    ):
+        assert part in told
+    assert "records@bergen" not in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"privacy": {**PRIVACY, "epsilon": 2.0}}, "1 is allowed for one experiment at this site"),
+        ({"privacy": {**PRIVACY, "delta": 1e-3}}, "delta = 0.001 is above 1e-05"),
+        ({"privacy": {**PRIVACY, "rehearsal": True}}, "rehearsal"),
+        ({"privacy": None}, "promises nothing"),
+        ({"sites": {"kind": "named", "names": ["bergen"]}}, "it is for bergen, and this is oslo"),
+        ({"task": {"kind": "mine:Task"}}, "would have to be loaded"),
+        ({"data": {"kind": "simulated"}}, "not held by sites"),
+        ({"data": {**EXPERIMENT["data"], "columns": ["age", "height"]}}, "columns is not what this site"),
+    ],
+)
+def test_an_experiment_that_is_not_let_in_is_told_why(
+    oslo: Path, tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    found = wrong(check(oslo, experiment(tmp_path, **changes)))
+    assert any(told in what for what in found), found
+
+
+def test_a_site_whose_limits_are_open_is_told_what_is_bare(tmp_path: Path, oslo: Path) -> None:
+    limited(oslo, "epsilon = 1.0", "epsilon = inf")
+    found = check(oslo, experiment(tmp_path, privacy=None))
+    assert wrong(found) == []
+    told = "\n".join(finding.what for finding in found)
+    assert "what leaves may be bare" in told
+    assert "No promise: this run is open" in told
+
+
+def test_an_experiment_that_is_not_there_is_told_of(oslo: Path, tmp_path: Path) -> None:
+    assert any("absent.toml cannot be read" in what for what in wrong(check(oslo, tmp_path / "absent.toml")))
+
+
+def test_limits_of_any_size_can_be_told(tmp_path: Path) -> None:
+    limits = {"a": Limits(epsilon=float("inf"), lifetime=float("inf"))}
+    made = write(EXPERIMENT, {"a": {}}, tmp_path, host="localhost", port=20000, limits=limits)
+    assert "nothing was spent yet; what may be spent in all has no limit" in str(check(made.sites["a"]))

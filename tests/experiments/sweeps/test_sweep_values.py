@@ -1,0 +1,86 @@
+"""Lists on a command line: what is one value, what is several, and what is refused."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tacit.errors import InvalidFile, InvalidValue
+from tacit.experiments.sweeps.values import apart, in_words, labels, meant, parted, swept_by, value_of
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("0.5,1,3,8,inf", ("0.5", "1", "3", "8", "inf")),
+        (" mean , median ", ("mean", "median")),
+        ('"a,b",c', ('"a,b"', "c")),
+        ("'a,b'", ("'a,b'",)),
+        ("[1,2],[3]", ("[1,2]", "[3]")),
+        ("[1, 2]", ("[1, 2]",)),
+        ('["x,]", "y"]', ('["x,]", "y"]',)),
+        ('{a = 1, b = 2},{a = "2}"}', ("{a = 1, b = 2}", '{a = "2}"}')),
+        (r'"say \"hi, you\"",x', (r'"say \"hi, you\""', "x")),
+        ("O'Brien,O'Neill", ("O'Brien", "O'Neill")),
+        ("true,false", ("true", "false")),
+        ("3", ("3",)),
+        ("", ("",)),
+    ],
+)
+def test_commas_part_values_except_in_quotes_and_brackets(text, values):
+    assert parted(f"task.key={text}") == ("task.key", values)
+
+
+@given(st.lists(st.floats(allow_nan=False), min_size=2, max_size=8))
+def test_numbers_come_back_as_they_went(numbers):
+    _, values = parted("a.b=" + ",".join(map(repr, numbers)))
+    assert [meant(text) for text in values] == numbers
+
+
+@given(st.lists(st.text(alphabet="ab,'[]{} x", max_size=8), min_size=1, max_size=5))
+def test_whatever_is_quoted_is_one_value(words):
+    _, values = parted("a.b=" + ",".join(f'"{word}"' for word in words))
+    assert [value_of(text) for text in values] == words
+
+
+@pytest.mark.parametrize("change", ["privacy.epsilon", "=1,2", "privacy.=1,2", "a..b=1,2"])
+def test_what_is_no_change_is_refused(change):
+    with pytest.raises(InvalidFile, match=r"must be table\.key=value"):
+        parted(change)
+
+
+@pytest.mark.parametrize("text", ["1,", ",1", "1,,2", ","])
+def test_a_value_that_is_missing_is_refused(text):
+    with pytest.raises(InvalidFile, match="a value on both sides of every comma"):
+        parted(f"privacy.epsilon={text}")
+
+
+def test_single_values_are_no_lists():
+    assert apart(["rounds=3", "a.b=1,2", "c=[1,2]"]) == (["rounds=3", "c=[1,2]"], ["a.b=1,2"])
+
+
+def test_a_list_says_each_value_once_and_each_key_has_one_list():
+    assert swept_by(["a.b=1,2", "c=x,y"]) == {"a.b": ("1", "2"), "c": ("x", "y")}
+    with pytest.raises(InvalidValue, match=r"--set a\.b=1,2,1\.0 is not allowed: a value is in it twice"):
+        swept_by(["a.b=1,2,1.0"])
+    with pytest.raises(InvalidFile, match=r"--set a\.b is said twice"):
+        swept_by(["a.b=1,2", "a.b=3,4"])
+    with pytest.raises(InvalidFile, match="there is nothing to sweep: give a key several values"):
+        swept_by([])
+
+
+def test_a_whole_number_is_a_number_and_a_word_stays_one():
+    assert meant("3") == 3.0
+    assert meant("inf") == math.inf
+    assert meant("0x10") == 16.0
+    assert meant("true") == "true"
+    assert meant('"mean"') == meant("mean") == "mean"
+    assert meant("[1, 2]") == "[1, 2]"
+
+
+def test_keys_are_called_by_their_last_part_if_that_tells_them_apart():
+    assert labels(["privacy.epsilon", "task.lr"]) == {"privacy.epsilon": "epsilon", "task.lr": "lr"}
+    assert labels(["task.lr", "server.lr"]) == {"task.lr": "task.lr", "server.lr": "server.lr"}
+    assert labels(["aggregation.kind", "rounds"]) == {"aggregation.kind": "aggregation", "rounds": "rounds"}
+    assert in_words([("privacy.epsilon", "0.5"), ("task.lr", "2")]) == "epsilon 0.5, lr 2"

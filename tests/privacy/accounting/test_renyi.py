@@ -1,0 +1,119 @@
+"""Divergences of single releases against privacy loss distributions and integrals of another kind."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as library
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from tacit.privacy.accounting import renyi
+from tacit.privacy.accounting.events import Kind
+
+ORDERS = (2, 3, 5, 8)
+
+
+def by_integral(kind, order):
+    """The divergence by adaptive quadrature, from the densities themselves, in the worse direction."""
+    noise, rate = kind.multiplier, kind.rate
+    one, other = (0.5, -0.5) if kind.two_sided else (1.0, 0.0)
+
+    def log_density(place, centre):
+        apart = (norm.logpdf(place, 0, noise), norm.logpdf(place, centre, noise))
+        return np.logaddexp(math.log1p(-rate) + apart[0], math.log(rate) + apart[1])
+
+    def moment(first, second):
+        inside = lambda x: math.exp(order * log_density(x, first) + (1 - order) * log_density(x, second))  # noqa: E731
+        ends = (-12 * noise, order + 12 * noise)
+        return quad(inside, *ends, limit=2000, points=list(range(order)), epsabs=1e-13, epsrel=1e-11)[0]
+
+    return math.log(max(moment(one, other), moment(other, one))) / (order - 1)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("two_sided", [False, True])
+@pytest.mark.parametrize(("noise", "rate"), [(0.8, 0.01), (1.5, 0.2), (4.0, 0.05), (10.0, 0.5)])
+def test_a_drawn_gaussian_costs_what_its_integral_says(noise, rate, two_sided, order):
+    kind = Kind("gaussian", noise, rate, two_sided)
+    assert renyi.divergence(kind, order) == pytest.approx(by_integral(kind, order), rel=2e-5, abs=1e-9)
+
+
+kinds = st.one_of(
+    st.builds(Kind, st.just("gaussian"), st.floats(0.7, 30), st.floats(0.001, 1.0), st.booleans()),
+    st.builds(Kind, st.just("laplace"), st.floats(0.3, 200), st.floats(0.001, 1.0), st.booleans()),
+    st.builds(Kind, st.just("selection"), st.floats(0.3, 200), st.floats(0.001, 1.0), st.just(False)),
+)
+
+
+def optimistic(kind):
+    """A privacy loss distribution of the library that is never above the truth, in both directions."""
+    from dp_accounting import NeighboringRelation
+    from dp_accounting.pld import common
+
+    grid = 1e-3 / max(kind.multiplier, 1.0)
+    if kind.law == "gaussian":
+        relation = (
+            NeighboringRelation.REPLACE_ONE if kind.two_sided else NeighboringRelation.ADD_OR_REMOVE_ONE
+        )
+        found = library.from_gaussian_mechanism(
+            kind.multiplier,
+            sensitivity=0.5 if kind.two_sided else 1.0,
+            pessimistic_estimate=False,
+            value_discretization_interval=grid,
+            sampling_prob=kind.rate,
+            neighboring_relation=relation,
+        )
+    elif kind.generic:
+        found = library.from_privacy_parameters(
+            common.DifferentialPrivacyParameters(kind.pure, 0.0), value_discretization_interval=grid
+        )
+    else:
+        found = library.from_laplace_mechanism(
+            kind.multiplier,
+            pessimistic_estimate=False,
+            value_discretization_interval=grid,
+            sampling_prob=kind.rate,
+        )
+    parts = vars(found)
+    return [
+        vars(parts[name].to_dense_pmf()) for name in ("_pmf_remove", "_pmf_add")[: 2 - parts["_symmetric"]]
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(kinds, st.sampled_from(ORDERS))
+def test_no_divergence_is_below_what_an_optimistic_distribution_has(kind, order):
+    if kind.two_sided and kind.rate == 1:
+        kind = kind._replace(two_sided=False)
+    for side in optimistic(kind):
+        chances = np.asarray(side["_probs"])
+        losses = (np.arange(len(chances)) + side["_lower_loss"]) * side["_discretization"]
+        below = math.log(float(chances @ np.exp((order - 1) * losses))) / (order - 1)
+        # Generic distributions of the library are pessimistic by their grid.
+        slack = 1.01 * side["_discretization"] if kind.generic else 0.0
+        assert renyi.divergence(kind, order) >= below - slack - 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(kinds, st.integers(2, 60))
+def test_divergences_grow_with_their_order_and_draws_make_them_smaller(kind, order):
+    here, above = renyi.divergence(kind, order), renyi.divergence(kind, order + 1)
+    assert 0 < here <= above * (1 + 1e-8)
+    assert here <= renyi.divergence(kind._replace(rate=1.0, two_sided=False), order) * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace", "selection"])
+@pytest.mark.parametrize("noise", [1e-160, 1e-9, 1.0, 1e9, 1e160])
+@pytest.mark.parametrize("rate", [1e-300, 1e-9, 0.5, 1.0])
+@pytest.mark.parametrize("order", [2, 100, renyi.HIGHEST])
+def test_extreme_releases_have_a_divergence_that_is_no_claim_of_nothing(law, noise, rate, order):
+    assert renyi.divergence(Kind(law, noise, rate, False), order) >= 0
+    assert not math.isnan(renyi.divergence(Kind(law, noise, rate, rate < 1), order))
+
+
+@pytest.mark.parametrize("order", [-1, 0, 1, renyi.HIGHEST + 1])
+def test_orders_without_a_formula_cost_infinitely_much(order):
+    assert renyi.divergence(Kind("gaussian", 1.0, 0.5, False), order) == math.inf

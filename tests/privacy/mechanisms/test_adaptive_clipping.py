@@ -1,0 +1,98 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tacit.errors import InvalidValue
+from tacit.privacy.mechanisms.adaptive_clipping import COUNTED, SPEED, Packing
+from tacit.privacy.mechanisms.clip import lengths
+
+NUMBERS = st.floats(-1e6, 1e6) | st.just(math.nan) | st.just(math.inf)
+
+
+def packing(blocks=(3, 2), **choices):
+    return Packing(blocks=blocks, quantile=0.5, start=0.1, **choices)
+
+
+@given(
+    st.lists(NUMBERS, min_size=5, max_size=5),
+    st.tuples(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6)),
+    st.sampled_from(["l2", "l1"]),
+    st.sampled_from([(), (3.0, 1.0)]),
+)
+@settings(max_examples=300)
+def test_what_a_site_sends_is_never_longer_than_one_whatever_its_update_is(update, bounds, norm, weights):
+    row = torch.tensor([update], dtype=torch.float64)
+    sent = packing(norm=norm, weights=weights).packed(row, torch.tensor(bounds, dtype=torch.float64))
+    assert sent.shape == (1, 7)
+    assert bool(sent.isfinite().all())
+    assert float(lengths(sent, norm=norm)) <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_the_longest_of_all_is_as_long_as_one(norm):
+    made = packing(norm=norm)
+    row = torch.tensor([[5.0, 0, 0, 7.0, 0]], dtype=torch.float64)
+    sent = made.packed(row, torch.tensor([0.1, 0.2], dtype=torch.float64))
+    assert float(lengths(sent, norm=norm)) == pytest.approx(1.0, abs=1e-9)
+
+
+def test_short_updates_come_back_as_their_mean():
+    made, chance = packing(), np.random.default_rng(0)
+    rows = torch.from_numpy(chance.normal(size=(50, 5)) * 0.01)
+    bounds = made.begun()
+    mean, _ = made.unpacked(made.packed(rows, bounds).mean(dim=0), bounds)
+    assert torch.allclose(mean, rows.mean(dim=0), atol=1e-12)
+
+
+def test_bounds_find_the_quantile_of_lengths_that_differ_by_block():
+    made, chance = Packing(blocks=(3, 2), quantile=0.7, start=1e-3), np.random.default_rng(1)
+    rows = torch.from_numpy(
+        np.concatenate([chance.normal(size=(400, 3)), 50 * chance.normal(size=(400, 2))], 1)
+    )
+    bounds = made.begun()
+    for _ in range(120):
+        _, bounds = made.unpacked(made.packed(rows, bounds).mean(dim=0), bounds)
+    shares = [
+        float((rows[:, part].norm(dim=1) <= bound).double().mean())
+        for part, bound in zip((slice(0, 3), slice(3, 5)), bounds, strict=True)
+    ]
+    assert shares == pytest.approx([0.7, 0.7], abs=0.03)
+
+
+def test_a_bound_moves_by_a_bounded_factor_however_large_the_noise():
+    made = packing()
+    sent = torch.tensor([0.0] * 5 + [1e9, -1e9], dtype=torch.float64)
+    _, bounds = made.unpacked(sent, made.begun())
+    assert float(bounds[0]) == pytest.approx(0.1 * math.exp(-SPEED * 0.5))
+    assert float(bounds[1]) == pytest.approx(0.1 * math.exp(SPEED * 0.5))
+
+
+def test_parts_that_count_for_more_get_more_of_the_whole():
+    actor, critic = packing(weights=(2.0, 1.0)).shares
+    assert actor == pytest.approx(2 * critic)
+    assert actor**2 + critic**2 + 2 * COUNTED**2 == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("choices", "named"),
+    [
+        ({"blocks": ()}, "blocks"),
+        ({"blocks": (0,)}, "blocks"),
+        ({"quantile": 1.0}, "clip_quantile"),
+        ({"start": 0.0}, "clip"),
+        ({"weights": (1.0,)}, "weights"),
+        ({"blocks": (1,) * 6, "norm": "l1"}, "at most 5"),
+        ({"blocks": (1,) * 51}, "at most 50"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(choices, named):
+    with pytest.raises(InvalidValue, match=named):
+        Packing(**{"blocks": (3, 2), "quantile": 0.5, "start": 0.1, **choices})
+
+
+def test_an_update_and_a_count_for_each_block_are_sent():
+    assert packing(blocks=(5, 2, 9)).width == 19

@@ -1,0 +1,62 @@
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+from tacit.runtime.jit import compiled, compiled_sums, plain
+
+
+@compiled_sums
+def total(values):
+    added = 0.0
+    for place in range(len(values)):
+        added += values[place]
+    return added
+
+
+@compiled
+def ratio(one, other):
+    return one / other
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_sums_in_any_order_keep_what_is_not_finite(bad):
+    values = np.arange(100.0)
+    values[57] = bad
+    np.testing.assert_array_equal(total(values), bad)
+
+
+def test_divisions_are_those_of_numpy():
+    assert ratio(1.0, 0.0) == np.inf
+    assert np.isnan(ratio(0.0, 0.0))
+
+
+def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(monkeypatch):
+    """A guard may write nowhere: its unit protects the system and all homes."""
+    caching = import_module("numba.core.caching")
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    doubled = compiled(_doubled)
+    assert type(doubled._cache).__name__ == "NullCache"
+    assert doubled(21.0) == 42.0
+
+
+def _doubled(value):
+    return 2 * value
+
+
+def test_values_in_order_are_taken_as_they_are():
+    values = np.arange(12.0).reshape(3, 4)
+    assert plain(values) is values
+    assert plain(values[1:]).base is not None
+
+
+@pytest.mark.parametrize("change", ["turned", "locked", "spread"])
+def test_others_are_copied(change):
+    values = np.arange(12.0).reshape(3, 4)
+    given = {"turned": values.T, "locked": values.copy(), "spread": np.broadcast_to(values[0], (3, 4))}[
+        change
+    ]
+    given.flags.writeable = False
+    found = plain(given)
+    assert found.flags.carray
+    assert (found == given).all()
