@@ -28,12 +28,12 @@ def moments(predictors, size):
 
 
 def walk(predictors, size):
-    from tacit.functional.boosting.moments import Evidence, Moments
-    from tacit.functional.boosting.path import Penalty, ground, walk
+    from tacit.functional.boosting.moments import DebiasedMoments, Moments
+    from tacit.functional.boosting.path import Penalty, boost_path, design
 
     xx, xy, yy, rough = moments(predictors, size)
     whole = Moments(xx=xx, xy=xy, yy=yy, count=40 * size)
-    evidence = Evidence(
+    evidence = DebiasedMoments(
         whole=whole,
         raw=whole,
         splits=[],
@@ -44,8 +44,8 @@ def walk(predictors, size):
     )
 
     def run():
-        place = ground(evidence, [(whole,)], Penalty(s=PRICES[0], t=PRICES[1], st=PRICES[2]))
-        return walk(place, steps=STEPS, rate=RATE, weights=np.ones(1)).coefficients(STEPS)[0]
+        place = design(evidence, [(whole,)], Penalty(s=PRICES[0], t=PRICES[1], st=PRICES[2]))
+        return boost_path(place, steps=STEPS, rate=RATE, weights=np.ones(1)).coefficients(STEPS)[0]
 
     return Work(run)
 

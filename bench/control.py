@@ -48,20 +48,22 @@ def rollout(env):
 
 
 def ours(env, physics):
-    from tacit.control.envs.vector import open_stage
-    from tacit.control.kernels import one_pass
-    from tacit.control.networks import Shape
-    from tacit.control.ppo.ppo import Recipe, _terms, learn, remembered
+    from tacit.control.envs.vector import make_vector_env
+    from tacit.control.kernels import train_epoch
+    from tacit.control.networks import NetworkShape
+    from tacit.control.ppo.ppo import PPOConfig, _coefficients, build_buffer, learn
     from tacit.control.rollout import Rollout
     from tacit.sites.environments import World
 
     envs, steps, inputs, actions, choices = SETTINGS[env]
-    recipe = Recipe(**{OURS.get(name, name): value for name, value in choices.items()})
-    shape, draws = Shape(inputs, WIDTHS, actions), np.random.default_rng(0)
+    recipe = PPOConfig(**{OURS.get(name, name): value for name, value in choices.items()})
+    shape, draws = NetworkShape(inputs, WIDTHS, actions), np.random.default_rng(0)
     lens = {"center": np.zeros(inputs), "scale": np.ones(inputs)}
 
     def run():
-        with open_stage([World(env, physics=physics)], envs, generator=draws, place="bench", **lens) as stage:
+        with make_vector_env(
+            [World(env, physics=physics)], envs, generator=draws, place="bench", **lens
+        ) as stage:
             sizes = {"steps": envs * steps, "rollout": envs * steps}
             learn(shape.start(draws), shape, stage, recipe, generator=draws, **sizes)
 
@@ -69,10 +71,12 @@ def ours(env, physics):
         weights, lived = rollout(env)
         none = {name: np.zeros(0) for name in ("returns", "lengths", "steps")}
         memory, adam = (
-            remembered(Rollout(**lived, **none), recipe),
+            build_buffer(Rollout(**lived, **none), recipe),
             np.zeros((2, shape.size), dtype=np.float32),
         )
-        one_pass(weights, shape.sizes, memory, np.arange(MADE_UP), MADE_UP, _terms(recipe, None), adam, 0)
+        train_epoch(
+            weights, shape.sizes, memory, np.arange(MADE_UP), MADE_UP, _coefficients(recipe, None), adam, 0
+        )
         # What is compiled, or imported on the way, is not compared.
         run()
         return weights

@@ -18,10 +18,10 @@ from pathlib import Path
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 from tacit.deploy import folders
-from tacit.deploy.coordinator.launch import started
-from tacit.deploy.coordinator.run import own_place
-from tacit.deploy.processes import LINK, flwr, free_port, running
-from tacit.deploy.rehearsal import ANYTHING, HERE, charged, laid_out
+from tacit.deploy.coordinator.launch import launch
+from tacit.deploy.coordinator.run import default_place
+from tacit.deploy.processes import LINK, flwr, free_port, start_processes
+from tacit.deploy.rehearsal import ANYTHING, HERE, charges, lay_out
 from tacit.experiments import experiment
 
 ROOT = Path(__file__).parents[1]
@@ -113,26 +113,26 @@ def timed(coordinator: Path, server: str, client: str | None, out: Path) -> list
 def measured(place: Path) -> dict[str, object]:
     """Everything, on one federation."""
     chosen = experiment.read(ROOT / "examples" / "survival.toml", CHANGES)
-    federation = chosen.opened()
+    federation = chosen.open_federation()
     out = place / "town"
-    document, tables = laid_out(chosen, federation, out)
+    document, tables = lay_out(chosen, federation, out)
     port = free_port()
     made = folders.write(document, tables, out, host=HERE, port=port, limits=dict.fromkeys(tables, ANYTHING))
     began = time.perf_counter()
-    with running(made.coordinator, made.sites, port) as _:
+    with start_processes(made.coordinator, made.sites, port) as _:
         up = time.perf_counter() - began
         server = PLAIN_SERVER.format(exchanges=EXCHANGES, out=place / "plain.json")
         plain = timed(made.coordinator, server, PLAIN_CLIENT, place / "plain.json")
         server = OUR_SERVER.format(exchanges=EXCHANGES, out=place / "ours.json", folder=made.coordinator)
         ours = timed(made.coordinator, server, None, place / "ours.json")
         began = time.perf_counter()
-        run = started(made.coordinator, own_place(made.coordinator))
+        run = launch(made.coordinator, default_place(made.coordinator))
         whole = time.perf_counter() - began
     began = time.perf_counter()
-    alone = chosen.trained(federation, place / "alone")
+    alone = chosen.run_on(federation, place / "alone")
     inside = time.perf_counter() - began
     assert float((run.state - alone.state).abs().max()) <= 1e-6
-    assert charged(run.path) == charged(alone.path)
+    assert charges(run.path) == charges(alone.path)
     rounds = [entry.seconds for entry in run.record.rounds if entry.seconds is not None]
     return {"up": up, "plain": plain, "ours": ours, "rounds": rounds, "whole": whole, "inside": inside}
 

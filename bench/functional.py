@@ -30,7 +30,7 @@ from tacit.functional import Boosting, FunctionalRegressor
 from tacit.functional.curves import Curves, curves
 from tacit.functional.curves.basis import BSplines
 from tacit.functional.data import simulate
-from tacit.functional.data.sources import SimulatedCurves, parted
+from tacit.functional.data.sources import SimulatedCurves, vertical_federation
 from tacit.functional.metrics import ril2
 from tacit.runtime.threads import one_thread
 from tacit.sites.vertical import ByParty, Columns
@@ -204,7 +204,7 @@ def electricity(path: Path) -> None:
             for seed in range(5):
                 order = np.random.default_rng(seed).permutation(rows)
                 apart, learnt = np.split(order, [len(order) // 5])
-                data = parted(columns, "demand", split, learnt, apart, origin={}, public=True)
+                data = vertical_federation(columns, "demand", split, learnt, apart, origin={}, public=True)
                 runs.append(scored(task, data, promised(epsilon, "server", 2.0), seed))
             found, seconds = [scores["r2"] for scores, _ in runs], [spent for _, spent in runs]
             print(

@@ -21,16 +21,16 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
-from tacit.control.envs.vector import open_stage
-from tacit.control.networks import Shape
-from tacit.control.ppo.ppo import Recipe, learn
+from tacit.control.envs.vector import make_vector_env
+from tacit.control.networks import NetworkShape
+from tacit.control.ppo.ppo import PPOConfig, learn
 from tacit.control.rollout import Episodes
 from tacit.sites.environments import World
 
 SEEDS = (0, 1, 2)
 ZOO = {"n_epochs": 4, "gamma": 0.999, "gae_lambda": 0.98, "ent_coef": 0.01}
 LANDER, CART = "LunarLander-v3", "CartPole-v1"
-SHAPES = {LANDER: Shape(8, (64, 64), 4), CART: Shape(4, (64, 64), 2)}
+SHAPES = {LANDER: NetworkShape(8, (64, 64), 4), CART: NetworkShape(4, (64, 64), 2)}
 # Environments, steps of each before it is learnt from, and the peer's names for what is not its default.
 SETTINGS: dict[str, tuple[int, int, dict[str, Any]]] = {LANDER: (16, 1024, ZOO), CART: (4, 512, {})}
 OURS = {"n_epochs": "epochs", "ent_coef": "entropy"}
@@ -47,11 +47,13 @@ def peer(env: str, seed: int) -> stable_baselines3.PPO:
 
 def ours(env: str, physics: Any, seed: int, rollouts: int) -> Episodes:
     envs, steps, choices = SETTINGS[env]
-    recipe = Recipe(**{OURS.get(name, name): value for name, value in choices.items()})
+    recipe = PPOConfig(**{OURS.get(name, name): value for name, value in choices.items()})
     shape, draws = SHAPES[env], np.random.default_rng(seed)
     lens = {"center": np.zeros(shape.inputs), "scale": np.ones(shape.inputs)}
     rollout = envs * steps
-    with open_stage([World(env, physics=physics)], envs, generator=draws, place="bench", **lens) as stage:
+    with make_vector_env(
+        [World(env, physics=physics)], envs, generator=draws, place="bench", **lens
+    ) as stage:
         start = shape.start(draws)
         sizes = {"steps": rollouts * rollout, "rollout": rollout}
         return learn(start, shape, stage, recipe, generator=draws, **sizes)[1]

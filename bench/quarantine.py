@@ -119,19 +119,19 @@ def watched(world, attack, lying, seed, names, most):
     for number in range(1, ROUNDS + 1):
         updates = Updates(names, torch.from_numpy(world.updates().copy()), number)
         if attack is not None:
-            updates = attack.sent(updates, lying, rule, Key(seed))
-        standings, _ = watch.judged(updates, standings, most)
+            updates = attack.poison_updates(updates, lying, rule, Key(seed))
+        standings, _ = watch.judge(updates, standings, most)
         for name, standing in standings.items():
             if standing.status == "quarantined":
                 first.setdefault(name, number)
-        world.advance(rule(watch.admitted(updates, standings)).numpy())
+        world.advance(rule(watch.admit(updates, standings)).numpy())
     return first
 
 
 def row(attack, make, sites=SITES, most=LIARS, seeds=SEEDS):
     names, accused, found = named(sites), [], []
     for seed in seeds:
-        lying = () if attack is None else attack.names(names, Key(seed))
+        lying = () if attack is None else attack.draw_liars(names, Key(seed))
         world = make(seed, [names.index(name) for name in lying])
         first = watched(world, attack, lying, seed, names, most)
         honest = [name for name in names if name not in lying]

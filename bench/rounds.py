@@ -54,7 +54,7 @@ OBJECTS = 80_000_000
 
 def ours(sites, guard):
     from tacit import Federation, Key, Local, Mean, Supervised
-    from tacit.privacy.mechanisms.base import Unprotected
+    from tacit.privacy.mechanisms.base import NoPrivacy
     from tacit.sites.table import from_arrays
 
     tables = zip(*records(sites, RECORDS), strict=True)
@@ -69,19 +69,19 @@ def ours(sites, guard):
     clipped, noisy = protected()
     if guard == "private":
         return Work(run=partial(a_round, noisy, Key(0)), check=partial(a_round, clipped, rehearsed))
-    return Work(partial(a_round, Unprotected() if guard == "open" else clipped, rehearsed))
+    return Work(partial(a_round, NoPrivacy() if guard == "open" else clipped, rehearsed))
 
 
 def protected():
     """Our protection of records without its noise, and as it is."""
-    from tacit.privacy.mechanisms.base import ProtectedRecords, clip_factors
+    from tacit.privacy.mechanisms.base import RecordLevel, clip_factors
 
-    class ClippedOnly(ProtectedRecords):
+    class ClippedOnly(RecordLevel):
         def noisy_sums(self, contributions, keys, step):
             return contributions.total(clip_factors(contributions.lengths("l2"), self.clip))
 
     choices = {"law": "gaussian", "clip": CLIP, "multiplier": MULTIPLIER, "steps": 1, "rate": 1.0}
-    return ClippedOnly(**choices), ProtectedRecords(**choices)
+    return ClippedOnly(**choices), RecordLevel(**choices)
 
 
 def name(site):

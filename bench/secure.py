@@ -88,14 +88,14 @@ def summed_by_us(sites, dropouts, repetition):
 
     def mask(name):
         steps = np.rint((np.clip(given[name], -CLIP, CLIP) + CLIP) * ((STEPS - 1) / (2 * CLIP)))
-        return members[name].masked(steps.astype(np.uint32), answers[name])
+        return members[name].mask(steps.astype(np.uint32), answers[name])
 
     steps = {
-        "offer": (offer, server.offered),
-        "share": (lambda name: members[name].shared(answers[name]), server.shared),
-        "mask": (mask, server.masked),
-        "agree": (lambda name: members[name].agreed(answers[name]), server.agreed),
-        "reveal": (lambda name: members[name].revealed(answers[name]), server.revealed),
+        "offer": (offer, server.collect_offers),
+        "share": (lambda name: members[name].share(answers[name]), server.collect_shares),
+        "mask": (mask, server.collect_vectors),
+        "agree": (lambda name: members[name].agree(answers[name]), server.collect_signatures),
+        "reveal": (lambda name: members[name].reveal(answers[name]), server.unmask),
     }
     answers, uploaded = dict.fromkeys(names, b""), 0
     for stage in STAGES:

@@ -57,7 +57,7 @@ def flat(parameters):
 
 def ours(batch):
     from tacit import Federation, Key, Local, Supervised
-    from tacit.privacy.mechanisms.base import ProtectedRecords
+    from tacit.privacy.mechanisms.base import RecordLevel
     from tacit.sites.table import from_arrays
 
     features, targets = records(batch)
@@ -66,7 +66,7 @@ def ours(batch):
     state, key = task.start(site, Key(0)), Key(0)
 
     def steps(multiplier):
-        guard = ProtectedRecords(law="gaussian", clip=CLIP, multiplier=multiplier, steps=STEPS, rate=1.0)
+        guard = RecordLevel(law="gaussian", clip=CLIP, multiplier=multiplier, steps=STEPS, rate=1.0)
         return task.advance(state, Local().train(task, site, state, ["site"], guard, key).matrix[0]).numpy()
 
     return Work(run=lambda: steps(MULTIPLIER), check=lambda: steps(HARDLY))

@@ -134,7 +134,9 @@ def _ours_checked(model, sites, private):
     with ExitStack() as bent:
         start = torch.from_numpy(begun(width).astype(np.float64))
         bent.enter_context(patch.object(type(task), "start", lambda *_: start))
-        bent.enter_context(patch.object(Batch, "luck", property(lambda batch: np.zeros(batch.present.shape))))
+        bent.enter_context(
+            patch.object(Batch, "uniforms", property(lambda batch: np.zeros(batch.present.shape)))
+        )
         bent.enter_context(patch("tacit.privacy.mechanisms.noise.gaussian", lambda values, *_: values))
         promise = _promise(sites, private, CHECKED_CLIP)
         run = tacit.fit(task, federation, rounds=2, seed=SEED, privacy=promise)
@@ -157,14 +159,14 @@ def _snapped(parts, ends):
 
 def _curves(task, weights, federation, ends):
     """Survival of the test records at the ends; Cox models ask for the shared hazard, whoever may know it."""
-    from tacit.privacy.mechanisms.base import Unprotected
+    from tacit.privacy.mechanisms.base import NoPrivacy
     from tacit.runtime.keys import Key
 
-    question, state = task.closing, weights
+    question, state = task.final_query, weights
     if question is not None:
         cohort = federation.cohort(list(federation))
-        answers = question.train(weights, cohort, Unprotected(), Key(SEED)).matrix
-        state = question.close(weights, answers.mean(dim=0))
+        answers = question.train(weights, cohort, NoPrivacy(), Key(SEED)).matrix
+        state = question.apply(weights, answers.mean(dim=0))
     return task.model(state).survival(federation.held_out.features, ends)
 
 

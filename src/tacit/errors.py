@@ -180,12 +180,12 @@ def hint(given: object, words: Iterable[str]) -> str:
 
 def require_positive(field: str, given: object) -> None:
     """Refuse what is not a positive, finite number."""
-    require(between(given, 0, math.inf), field, given, "a finite number above 0")
+    require(is_between(given, 0, math.inf), field, given, "a finite number above 0")
 
 
 def require_rate(field: str, given: object, least: float = 0.0) -> None:
     """Refuse what is not a probability above 0; options also refuse one that is as good as 0."""
-    fits = between(given, math.nextafter(least, 0) if least else 0, math.nextafter(1, 2))
+    fits = is_between(given, math.nextafter(least, 0) if least else 0, math.nextafter(1, 2))
     require(fits, field, given, f"above 0{f' (at least {least:g})' if least else ''} and at most 1")
 
 
@@ -227,7 +227,7 @@ def require_extra(package: str, extra: str, what: str) -> None:
         raise InvalidValue(f"{what} needs {package}, which is not installed: pip install 'tacit[{extra}]'")
 
 
-def between(given: object, low: float, high: float) -> bool:
+def is_between(given: object, low: float, high: float) -> bool:
     """Whether it is a number strictly inside; a whole number too large for a float is not."""
     if not isinstance(given, int | float) or isinstance(given, bool):
         return False

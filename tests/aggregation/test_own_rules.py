@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tacit import Open
-from tacit.aggregation.base import Own, adopted, own_or_ours
+from tacit.aggregation.base import CustomAggregator, as_aggregator, user_choice
 from tacit.aggregation.join import Join
 from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue
@@ -25,45 +25,45 @@ class Halved:
 
 
 def test_what_it_returns_is_one_vector_as_long_as_an_update():
-    own = adopted(Halved())
-    assert isinstance(own, Own)
+    own = as_aggregator(Halved())
+    assert isinstance(own, CustomAggregator)
     assert own(ROWS).tolist() == (ROWS.mean(axis=0) / 2).tolist()
     for wrong in (lambda updates: torch.zeros(4), lambda updates: torch.zeros(1, 3), lambda updates: 0.0):
         with pytest.raises(InvalidValue, match="one vector of 3"):
-            adopted(wrong)(ROWS)
+            as_aggregator(wrong)(ROWS)
 
 
 def test_what_it_raises_is_told_with_its_name():
     with pytest.raises(InvalidValue, match="failed: ZeroDivisionError"):
-        adopted(lambda updates: 1 / 0)(ROWS)
+        as_aggregator(lambda updates: 1 / 0)(ROWS)
 
 
 def test_its_bound_is_believed_in_the_norm_that_it_is_of():
-    own = adopted(Halved())
+    own = as_aggregator(Halved())
     assert own.sensitivity(3.0, 2) == own.sensitivity(3.0, 2, "l2") == 0.75
     assert own.sensitivity(3.0, 2, "l1") is None
-    assert adopted(lambda updates: updates.mean(dim=0)).sensitivity(3.0, 2) is None
+    assert as_aggregator(lambda updates: updates.mean(dim=0)).sensitivity(3.0, 2) is None
 
 
 def test_nothing_is_claimed_for_it():
-    own = adopted(Halved())
-    assert own.standing(10) == 0
-    assert own.settled(10, Open()) is own
+    own = as_aggregator(Halved())
+    assert own.tolerates(10) == 0
+    assert own.resolve(10, Open()) is own
     assert own.shares(ROWS) is None
     assert own.parties(["a", "b"], 1) is None
 
 
 def test_the_user_is_given_back_what_the_user_gave():
     halved, join = Halved(), Join(lambda updates: updates.matrix, lambda updates: updates.matrix)
-    assert own_or_ours(adopted(halved)) is halved
-    assert own_or_ours(Mean()) == Mean()
-    assert own_or_ours(join) is None
-    assert join.standing(7) == 0
+    assert user_choice(as_aggregator(halved)) is halved
+    assert user_choice(Mean()) == Mean()
+    assert user_choice(join) is None
+    assert join.tolerates(7) == 0
 
 
 def test_a_mean_stands_no_liar_and_shares_by_its_weights():
     named = Updates(("a", "b", "c", "d"), torch.from_numpy(ROWS))
-    assert Mean().standing(9) == 0
+    assert Mean().tolerates(9) == 0
     assert Mean().shares(named).tolist() == [0.25] * 4
     weighted = Mean(weights={"a": 1.0, "b": 2.0, "c": 1.0, "d": 4.0})
     assert weighted.shares(named).tolist() == [0.125, 0.25, 0.125, 0.5]

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue, Refused
-from tacit.learning.supervised import LocalWork
+from tacit.learning.supervised import LocalTraining
 from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.clip import clip_rows
 from tacit.privacy.policy import Privacy
@@ -150,7 +150,7 @@ def test_weights_over_those_who_came_would_break_the_sensitivity():
 # The promise
 
 
-class Task(LocalWork):
+class Task(LocalTraining):
     kind, separable, groups = "own", True, "none"
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tacit.aggregation.screening import ABSURD, Reply, Screen, unnamed
+from tacit.aggregation.screening import ABSURD, Reply, Screen, anonymize
 from tacit.errors import InvalidValue
 from tacit.learning.record import Fault
 from tacit.learning.task import Updates
@@ -179,7 +179,7 @@ def test_what_came_is_left_as_it_was_and_not_shared():
 
 def test_faults_lose_their_names_where_who_took_part_is_a_secret():
     faults = (Fault(site="oslo", reason="late", detail="x"),)
-    assert unnamed(faults) == (Fault(site="", reason="late", detail="x"),)
+    assert anonymize(faults) == (Fault(site="", reason="late", detail="x"),)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_a_sum_of_some_rows_is_that_of_numpy_to_the_bit(count, columns, precisio
 @pytest.mark.parametrize("precision", [np.float32, np.float64])
 def test_a_scaled_row_and_its_square_are_in_double_precision(precision):
     row, total = rows(1, 5000, precision)[0], np.ones(5000)
-    kernels.add_scaled(row, 0.3, total)
+    kernels.add_multiple(row, 0.3, total)
     assert (total == 1 + row.astype(float) * 0.3).all()
     assert kernels.square_of(row) == pytest.approx(float((row.astype(float) ** 2).sum()), rel=1e-13)
 

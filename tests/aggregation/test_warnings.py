@@ -3,13 +3,13 @@
 import pytest
 
 from tacit import Open, Privacy
-from tacit.aggregation.defence.quarantine import Quarantine, unjudged
+from tacit.aggregation.defence.quarantine import Quarantine, too_few_warning
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.robust.coordinatewise import Median, TrimmedMean
 from tacit.aggregation.robust.krum import Krum
 from tacit.aggregation.robust.mixing import Bucketing
 from tacit.aggregation.robust.reweighted import CovarianceFilter
-from tacit.aggregation.warnings import cautions, fewest_for
+from tacit.aggregation.warnings import aggregation_warnings, min_sites_for
 from tacit.errors import Refused
 from tacit.privacy.mechanisms.secure_sum import honest
 
@@ -19,7 +19,7 @@ def promise(noise: str, **given: object) -> Privacy:
 
 
 def told(rule, sites: int | None, privacy: Privacy | Open = Open(), **given) -> list[str]:  # noqa: B008
-    return cautions(rule, sites, privacy, **given)
+    return aggregation_warnings(rule, sites, privacy, **given)
 
 
 @pytest.mark.parametrize("sites", [2, 3])
@@ -61,30 +61,30 @@ def test_where_nobody_sees_single_updates_that_is_said():
 
 
 def test_a_quarantine_among_too_few_to_judge_is_told():
-    assert told(Mean(), 2, quarantine=Quarantine()) == [unjudged(2)]
+    assert told(Mean(), 2, quarantine=Quarantine()) == [too_few_warning(2)]
     assert told(Mean(), 40, quarantine=Quarantine()) == []
     assert told(Mean(), None, quarantine=Quarantine()) == []
 
 
 def test_the_fewest_sites_are_those_that_a_rule_can_serve():
     for rule in (Mean(), TrimmedMean(f=2), Krum(f=2), Median(f=1)):
-        fewest = fewest_for(rule, Open())
-        rule.settled(fewest, Open())
+        fewest = min_sites_for(rule, Open())
+        rule.resolve(fewest, Open())
         if fewest > 1:
             with pytest.raises(Exception, match="sites"):
-                rule.settled(fewest - 1, Open())
-    assert fewest_for(Mean(), Open()) == 1
-    assert fewest_for(TrimmedMean(f=2), Open()) == 5
+                rule.resolve(fewest - 1, Open())
+    assert min_sites_for(Mean(), Open()) == 1
+    assert min_sites_for(TrimmedMean(f=2), Open()) == 5
 
 
 def test_in_secret_there_are_as_many_more_as_hide_everybody():
-    assert fewest_for(Mean(), promise("site")) == 1
+    assert min_sites_for(Mean(), promise("site")) == 1
     for colluders in (1, 2, 3):
-        fewest = fewest_for(Mean(), promise("secure", colluders=colluders))
+        fewest = min_sites_for(Mean(), promise("secure", colluders=colluders))
         assert honest(fewest, colluders) >= 2
         if fewest > 3:
             with pytest.raises(Refused, match="unmask"):
                 honest(fewest - 1, colluders)
-    assert fewest_for(TrimmedMean(f=2), promise("secure")) == 5
+    assert min_sites_for(TrimmedMean(f=2), promise("secure")) == 5
     # More colluders than any federation hides: the rule's own number is told, and the promise is refused.
-    assert fewest_for(Mean(), promise("secure", colluders=90)) == 3
+    assert min_sites_for(Mean(), promise("secure", colluders=90)) == 3

@@ -64,7 +64,7 @@ def test_in_the_directory_of_a_run_it_is_a_part_of_its_report(read, done, tmp_pa
     before = reporting.page([tmp_path / "run"])
     assert "tacit audit" in words(before)
     done.write(tmp_path / "run")
-    assert isinstance(reporting.loaded(tmp_path / "run"), Run)
+    assert isinstance(reporting.load_directory(tmp_path / "run"), Run)
     after = reporting.page([tmp_path / "run"])
     assert after.document["audit"]["run"] == done.found["run"]
     assert "As far as attacks can tell" in words(after)
@@ -100,7 +100,7 @@ def test_a_run_that_is_not_over_shows_its_audit(read, done, tmp_path):
     read.run(tmp_path / "run")
     done.write(tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
-    page = reporting.under_way(read, tmp_path / "run")
+    page = reporting.unfinished_page(read, tmp_path / "run")
     assert HEADING in [section.title for section in page.sections]
 
 
@@ -108,10 +108,10 @@ def test_why_a_training_on_private_records_failed_is_not_told(read, monkeypatch)
     def failed(self, *given, **more):
         raise InvalidValue("training diverged in round 2")
 
-    monkeypatch.setattr(type(read), "trained", failed)
+    monkeypatch.setattr(type(read), "run_on", failed)
     with pytest.raises(InvalidValue, match="diverged"):
         audit_run(read)
-    private, secret = replace(read, privacy=replace(read.privacy, rehearsal=False)), read.opened()
+    private, secret = replace(read, privacy=replace(read.privacy, rehearsal=False)), read.open_federation()
     secret.public = False
     with pytest.raises(InvalidValue, match="why is not said") as caught:
         audit_run(private, federation=secret)
@@ -128,7 +128,7 @@ def test_by_itself_it_is_loaded_and_has_a_page(done, tmp_path):
 
 def test_records_that_are_promised_protection_are_not_attacked_and_nothing_is_charged(read, tmp_path):
     private = replace(read, privacy=replace(read.privacy, rehearsal=False))
-    federation = private.opened()
+    federation = private.open_federation()
     secret = Federation({name: federation[name].table for name in federation}, public=False, records=200)
     kept = replace(private, data=Held(secret), task=replace(private.task, cuts=(0.5, 1.0, 2.0)))
     found = audit(kept, federation=secret, canaries=1000, skip=["mechanisms"])

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tacit import Key, Open
-from tacit.audits.inversion import demonstrate, inverted
+from tacit.audits.inversion import demonstrate, invert
 from tacit.engines.local import Local
 from tacit.errors import InvalidValue, Refused
 from tacit.experiments.experiment import construct_experiment
-from tacit.learning.perceptron import layered
-from tacit.privacy.mechanisms.base import Unprotected
+from tacit.learning.perceptron import build_layers
+from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
 from tacit.sites.federation import Federation
 from tacit.sites.splits import Iid
@@ -81,7 +81,7 @@ def test_the_clip_of_the_experiment_is_taken_if_it_protects_records():
 
 def test_patients_who_teach_nothing_are_left_out():
     # Censored within the first of few intervals, a patient adds nothing to the loss, and sends zeros.
-    settled = experiment({"kind": "logistic-hazard", "cuts": 3}).task.settle(
+    settled = experiment({"kind": "logistic-hazard", "cuts": 3}).task.bind(
         DATA, Provenance(Open(), public=True)
     )
     time, event = DATA.store.targets["time"], DATA.store.targets["event"]
@@ -102,12 +102,12 @@ def test_it_repeats_by_its_seed():
 def test_a_site_of_a_federation_that_draws_one_record_gives_it_away():
     # No site has a single record, but the step of a small draw may.
     task = experiment().task
-    task = replace(task, steps=1, sample=0.01, lr=0.7).settle(DATA, Provenance(Open(), public=True))
+    task = replace(task, steps=1, sample=0.01, lr=0.7).bind(DATA, Provenance(Open(), public=True))
     state, layers = task.start(DATA, Key(0)), task.program(5).layers
     for number in range(20):
         key = Key(number, rehearsal=True)
-        updates = Local().train(task, DATA, state, list(DATA), Unprotected(), key).matrix.numpy()
-        read = np.stack([inverted(update, layers) for update in updates])
+        updates = Local().train(task, DATA, state, list(DATA), NoPrivacy(), key).matrix.numpy()
+        read = np.stack([invert(update, layers) for update in updates])
         known = [np.isclose(DATA.store.features, row, atol=1e-8).all(axis=1).any() for row in read]
         if any(known):
             return
@@ -115,14 +115,14 @@ def test_a_site_of_a_federation_that_draws_one_record_gives_it_away():
 
 
 def test_where_nothing_came_back_nothing_is_told():
-    layers = layered([3, 4, 2], "relu", bias=True)
-    np.testing.assert_array_equal(inverted(np.zeros(layers[-1].end), layers), np.zeros(3))
+    layers = build_layers([3, 4, 2], "relu", bias=True)
+    np.testing.assert_array_equal(invert(np.zeros(layers[-1].end), layers), np.zeros(3))
 
 
 def test_layers_without_biases_cannot_be_inverted():
-    layers = layered([3, 2], "relu", bias=False)
+    layers = build_layers([3, 2], "relu", bias=False)
     with pytest.raises(InvalidValue, match="a first layer with biases"):
-        inverted(np.ones(layers[-1].end), layers)
+        invert(np.ones(layers[-1].end), layers)
 
 
 def test_the_result_is_plain_data_and_a_sentence():

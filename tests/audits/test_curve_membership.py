@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from tacit.audits.curve_membership import attack, judge, membership
+from tacit.audits.curve_membership import attack, membership, membership_scores
 from tacit.errors import InvalidValue
 
 # Few values, so that ties are common.
@@ -42,12 +42,12 @@ def test_a_threshold_may_take_exactly_the_share_of_others_that_is_allowed():
 def test_subjects_are_scored_by_the_length_of_residuals_and_of_predictions():
     times = np.linspace(0, 4, 401)
     true, predicted = np.vstack([0 * times, 0 * times + 1]), np.vstack([0 * times + 2, 0 * times + 1])
-    found = judge(true, predicted, times)
+    found = membership_scores(true, predicted, times)
     np.testing.assert_allclose(found["loss"], [-16, 0])
     np.testing.assert_allclose(found["confidence"], [16, 4])
     holes = true.copy()
     holes[:, 100:200] = np.nan
-    np.testing.assert_allclose(judge(holes, predicted, times)["loss"], [-16, 0])
+    np.testing.assert_allclose(membership_scores(holes, predicted, times)["loss"], [-16, 0])
 
 
 def test_a_model_that_has_learnt_by_heart_is_found_out_by_loss():
@@ -57,8 +57,11 @@ def test_a_model_that_has_learnt_by_heart_is_found_out_by_loss():
     fresh_x, fresh_y = draws.normal(size=(200, 30)), draws.normal(size=(200, 5))
     found = membership((y, x @ weights), (fresh_y, fresh_x @ weights))
     assert found.loss.auc > 0.9
-    assert 0.3 < attack(judge(fresh_y[:100], fresh_x[:100] @ weights)["loss"],
-                        judge(fresh_y[100:], fresh_x[100:] @ weights)["loss"]).auc < 0.7  # fmt: skip
+    halves = [
+        membership_scores(fresh_y[part], fresh_x[part] @ weights)["loss"]
+        for part in (slice(100), slice(100, None))
+    ]
+    assert 0.3 < attack(*halves).auc < 0.7
     assert json.loads(json.dumps(found.as_dict()))["loss"]["auc"] == found.loss.auc
     assert set(found.as_dict()) == {"loss", "confidence"}
 
@@ -69,10 +72,10 @@ def test_a_model_that_has_learnt_by_heart_is_found_out_by_loss():
         (lambda: attack([], [1.0]), "members = 'shape"),
         (lambda: attack([1.0], [np.nan]), "others = 'NaN"),
         (lambda: attack([1.0], [1.0], alarms=1.5), "alarms = 1.5"),
-        (lambda: judge([[1.0]], [[1.0, 2.0]]), "curves = 'shapes"),
-        (lambda: judge([[1.0, 2.0]], [[1.0, np.nan]]), "predicted = 'NaN"),
-        (lambda: judge([[1.0, 2.0]], [[1.0, 2.0]], [0.0, 1.0, 2.0]), "times = '3 of them'"),
-        (lambda: judge([[np.nan, np.nan]], [[1.0, 2.0]]), "without a value"),
+        (lambda: membership_scores([[1.0]], [[1.0, 2.0]]), "curves = 'shapes"),
+        (lambda: membership_scores([[1.0, 2.0]], [[1.0, np.nan]]), "predicted = 'NaN"),
+        (lambda: membership_scores([[1.0, 2.0]], [[1.0, 2.0]], [0.0, 1.0, 2.0]), "times = '3 of them'"),
+        (lambda: membership_scores([[np.nan, np.nan]], [[1.0, 2.0]]), "without a value"),
     ],
 )
 def test_what_cannot_be_attacked_is_told_in_one_sentence(call, words):

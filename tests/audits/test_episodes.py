@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tacit import Key, Open, Worlds
-from tacit.audits.episodes import Again, episodes, played
+from tacit.audits.episodes import ReplayVectorEnv, collect_episodes, episodes
 from tacit.control.ppo.ppo import learn
 from tacit.errors import InvalidValue, Refused
 from tacit.experiments.experiment import construct_experiment
@@ -29,8 +29,8 @@ def experiment(data=LANDER, task=TASK, copies=2, **tables):
 
 def opened(given):
     """The sites of an experiment, its task settled, its first policy."""
-    federation = given.opened()
-    task = given.task.settle(federation, Provenance(Open(), public=True))
+    federation = given.open_federation()
+    task = given.task.bind(federation, Provenance(Open(), public=True))
     return federation, task, task.model(task.start(federation, Key(0)))
 
 
@@ -44,7 +44,7 @@ def short(monkeypatch):
 @pytest.mark.slow
 def test_the_open_model_gives_episodes_away_and_the_private_one_does_not(short):
     given = experiment(privacy=PROMISE)
-    found = episodes(given, given.opened(), shadows=8)
+    found = episodes(given, given.open_federation(), shadows=8)
     assert (found.unit, found.models, found.records) == ("episode", 9, 20)
     assert found.members == found.others == 90
     bare, kept = found.settings
@@ -65,7 +65,7 @@ def test_noise_too_small_to_hide_anybody_is_found_out(short):
     # The same attack on the same models: the noise is what protects, not something on the way.
     weak = {"unit": "site", "noise_multiplier": 1e-6, "delta": 1e-5, "clip": 100.0, "rehearsal": True}
     given = experiment(privacy=weak)
-    bare, kept = episodes(given, given.opened(), shadows=4).settings
+    bare, kept = episodes(given, given.open_federation(), shadows=4).settings
     assert kept["attacks"]["lira"]["auc"] == pytest.approx(bare["attacks"]["lira"]["auc"], abs=0.02)
 
 
@@ -74,7 +74,7 @@ def test_noise_that_others_add_is_noise_on_one_update(short, noise):
     wide = {**PROMISE, "noise": noise, "participation": 0.5 if noise == "server" else 1.0}
     given = experiment(privacy=wide, copies=4)
     # Nobody counts on a draw: the site is there for certain, and others tell what they sent.
-    kept = episodes(given, given.opened(), shadows=2).settings[1]
+    kept = episodes(given, given.open_federation(), shadows=2).settings[1]
     assert 0.3 < kept["attacks"]["lira"]["auc"] < 0.7
     # One site more or less is what was promised; another in its place is twice as far.
     assert kept["ceiling"]["named"] == 4
@@ -84,7 +84,7 @@ def test_noise_that_others_add_is_noise_on_one_update(short, noise):
 def test_a_pool_holds_whole_episodes_as_they_were_played():
     federation, task, policy = opened(experiment())
     name = next(iter(federation))
-    pool = played(federation.holdings[name], policy, task, Key(1), name)
+    pool = collect_episodes(federation.holdings[name], policy, task, Key(1), name)
     ends = np.flatnonzero(pool.rollout.ended[:, 0])
     assert len(pool) == len(ends) == 20
     # Each step belongs to the episode that ends next.
@@ -96,7 +96,7 @@ def test_a_pool_holds_whole_episodes_as_they_were_played():
 def test_a_part_of_a_pool_has_the_steps_of_its_episodes_alone():
     federation, task, policy = opened(experiment())
     name = next(iter(federation))
-    pool = played(federation.holdings[name], policy, task, Key(1), name)
+    pool = collect_episodes(federation.holdings[name], policy, task, Key(1), name)
     marks = np.arange(len(pool)) % 2 == 0
     part, other = pool.part(marks), pool.part(~marks)
     assert len(part.rewards) + len(other.rewards) == len(pool.owner)
@@ -105,7 +105,9 @@ def test_a_part_of_a_pool_has_the_steps_of_its_episodes_alone():
     # An episode that was left out has no influence on what is learnt.
     options = {"steps": len(part.rewards), "rollout": len(part.rewards)}
     one, again = (
-        learn(policy.weights, policy.shape, Again(each), task, generator=Key(2).generator(), **options)[0]
+        learn(
+            policy.weights, policy.shape, ReplayVectorEnv(each), task, generator=Key(2).generator(), **options
+        )[0]
         for each in (part, pool.part(marks))
     )
     np.testing.assert_array_equal(one, again)
@@ -114,7 +116,7 @@ def test_a_part_of_a_pool_has_the_steps_of_its_episodes_alone():
 
 def test_it_repeats_by_its_seed(short):
     given = experiment(privacy=PROMISE)
-    federation = given.opened()
+    federation = given.open_federation()
     one, again, other = (episodes(given, federation, shadows=2, seed=seed) for seed in (1, 1, 2))
     assert one.as_dict() == again.as_dict()
     assert one.as_dict() != other.as_dict()
@@ -122,7 +124,7 @@ def test_it_repeats_by_its_seed(short):
 
 def test_a_site_that_shares_its_actor_alone_is_attacked_by_it(short):
     given = experiment(task={**TASK, "share": "actor"})
-    (bare,) = episodes(given, given.opened(), shadows=4).settings
+    (bare,) = episodes(given, given.open_federation(), shadows=4).settings
     assert bare["by"] == "how much likelier its better actions became"
 
 
@@ -135,7 +137,7 @@ def test_worlds_that_are_promised_protection_are_not_attacked():
 
 def test_what_cannot_be_attacked_is_told_in_one_sentence(monkeypatch):
     given = experiment()
-    federation = given.opened()
+    federation = given.open_federation()
     with pytest.raises(InvalidValue, match="shadows = 1 "):
         episodes(given, federation, shadows=1)
     survival = construct_experiment({"task": {"kind": "poisson-ph"}}, Path())

@@ -111,7 +111,7 @@ def test_a_bound_is_above_the_claim_or_below_it_and_never_the_claim_itself():
 
 @given(st.floats(0.3, 3.0), st.floats(-1.0, 1.0))
 def test_of_noise_of_unknown_size_the_least_that_is_refuted_is_found(truth, offset):
-    found = Family((steps(1.0),)).least(lambda factor: factor >= truth)
+    found = Family((steps(1.0),)).smallest_refuted_noise(lambda factor: factor >= truth)
     assert truth <= found < truth * 2 ** (1 / 32) * (1 + 1e-12)
 
 
@@ -163,7 +163,7 @@ def test_what_is_never_twice_as_loud_is_no_more_private():
     family = Family((steps(1.0),))
     assert family.epsilon(2.0, DELTA) < 1.0 < family.epsilon(0.5, DELTA)
     assert family.epsilon(math.inf, DELTA) == 0.0
-    assert family.louder(2.0) == (replace(steps(1.0), scale=2 * steps(1.0).scale),)
+    assert family.with_noise_factor(2.0) == (replace(steps(1.0), scale=2 * steps(1.0).scale),)
 
 
 def test_the_area_below_a_density_that_scores_use_is_one():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from tacit.audits.membership import membership, most_named, sentence, setting
+from tacit.audits.membership import best_hit_count, membership, sentence, setting
 from tacit.errors import InvalidValue, Refused
 from tacit.experiments import experiment
 from tacit.privacy.accounting.release import Release
@@ -42,7 +42,7 @@ rehearsal = true
 
 def attacked(changes=(), shadows=2, **options):
     asked = experiment.read(EXAMPLE, [*QUICK, *changes])
-    return membership(asked, asked.opened(), shadows=shadows, **options)
+    return membership(asked, asked.open_federation(), shadows=shadows, **options)
 
 
 def gaussian(**fields):
@@ -57,7 +57,7 @@ def toy(releases=(), name="private"):
 
 def test_an_open_model_that_learnt_by_heart_names_its_patients_and_a_private_one_does_not():
     asked = experiment.read(EXAMPLE)
-    found = membership(asked, asked.opened(), shadows=8)
+    found = membership(asked, asked.open_federation(), shadows=8)
     bare, kept = found.settings
     assert (bare["name"], bare["epsilon"], bare["ceiling"]) == ("open", None, None)
     assert bare["attacks"]["lira"]["auc"] > 0.85
@@ -66,12 +66,12 @@ def test_an_open_model_that_learnt_by_heart_names_its_patients_and_a_private_one
     assert bare["attacks"]["lira"]["low"] >= 5
     assert kept["epsilon"] == pytest.approx(1, abs=1e-3)
     assert kept["ceiling"]["named"] == 2
-    assert most_named(kept) <= kept["ceiling"]["named"]
+    assert best_hit_count(kept) <= kept["ceiling"]["named"]
     assert 0.45 < kept["attacks"]["lira"]["auc"] < 0.55
     # It has learnt something about others too: it is not the attack that fails on bad models alone.
     assert bare["score"][0] == "c_index"
     assert bare["score"][1] > 0.55
-    assert f"would name {most_named(bare)} from the open model" in found.sentence
+    assert f"would name {best_hit_count(bare)} from the open model" in found.sentence
 
 
 def test_what_is_found_is_plain_data_with_a_sentence_for_anybody():
@@ -91,7 +91,7 @@ def test_what_is_found_is_plain_data_with_a_sentence_for_anybody():
 
 def test_without_a_promise_only_the_open_model_is_attacked():
     asked = replace(experiment.read(EXAMPLE, QUICK), privacy=Open())
-    found = membership(asked, asked.opened(), shadows=2)
+    found = membership(asked, asked.open_federation(), shadows=2)
     assert [each["name"] for each in found.settings] == ["open"]
     assert found.sentence.endswith("nothing is promised, so a better attacker may name more.")
 
@@ -112,7 +112,7 @@ def test_whoever_waits_is_told_how_far_it_is():
 def test_curves_are_attacked_by_their_residuals_half_of_the_subjects_at_a_time(tmp_path):
     (tmp_path / "curves.toml").write_text(CURVES)
     asked = experiment.read(tmp_path / "curves.toml")
-    found = membership(asked, asked.opened(), shadows=4)
+    found = membership(asked, asked.open_federation(), shadows=4)
     assert (found.models, found.records, found.members) == (5, 60, 5 * 30)
     bare, kept = found.settings
     assert bare["score"][0] == "r2"
@@ -161,7 +161,7 @@ def test_an_attack_that_is_better_than_is_possible_is_called_so():
 
 def test_records_that_are_promised_protection_are_not_looked_at():
     asked = experiment.read(EXAMPLE, [*QUICK, "privacy.rehearsal=false"])
-    federation = copy.copy(asked.opened())
+    federation = copy.copy(asked.open_federation())
     # Simulated patients may be looked at, and then the noise is a secret one.
     assert not membership(asked, federation, shadows=2).settings[1]["ceiling"]["rehearsal"]
     federation.public = False
@@ -182,13 +182,13 @@ def test_records_that_are_promised_protection_are_not_looked_at():
 def test_what_cannot_be_attacked_is_refused_in_words(changes, error, words):
     asked = experiment.read(EXAMPLE, [*QUICK, *changes])
     with pytest.raises(error, match=words):
-        membership(asked, asked.opened(), shadows=2)
+        membership(asked, asked.open_federation(), shadows=2)
 
 
 def test_agents_have_no_records_to_attack():
     asked = experiment.read(EXAMPLE.parent / "control-cartpole.toml")
     with pytest.raises(Refused, match="ppo learns from episodes, not from records"):
-        membership(asked, asked.opened(), shadows=2)
+        membership(asked, asked.open_federation(), shadows=2)
 
 
 def test_too_few_shadows_are_refused():

@@ -7,7 +7,16 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.metrics import roc_curve
 
-from tacit.audits.membership_statistics import FEW_ALARMS, POINTS, Named, _found, attack, lira, named, roc
+from tacit.audits.membership_statistics import (
+    FEW_ALARMS,
+    POINTS,
+    TprAtFpr,
+    _tpr,
+    attack,
+    lira,
+    roc,
+    tpr_at_fpr,
+)
 from tacit.errors import InvalidValue
 
 SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=30)
@@ -101,17 +110,17 @@ def test_records_that_all_shadows_saw_or_none_and_scores_that_never_change_have_
 
 def test_as_many_are_named_as_the_best_threshold_finds():
     scores, present = drawn(spread=0.0)
-    found = named(scores, present)
+    found = tpr_at_fpr(scores, present)
     exact = attack(scores[present], scores[~present], alarms=FEW_ALARMS)
     assert found.found == pytest.approx(exact.found)
     assert found.low < found.found < found.high
     told = found.as_dict()
     assert (told["named"], told["alarms"]) == (round(100 * exact.found), 0.01)
-    assert named(scores, present) == found
+    assert tpr_at_fpr(scores, present) == found
 
 
 def test_who_guesses_names_as_many_members_as_others():
-    held = [named(*drawn(shift=0.0, spread=1.0, seed=seed)) for seed in range(20)]
+    held = [tpr_at_fpr(*drawn(shift=0.0, spread=1.0, seed=seed)) for seed in range(20)]
     assert np.mean([found.found for found in held]) == pytest.approx(FEW_ALARMS, abs=0.004)
     assert sum(found.low <= FEW_ALARMS <= found.high for found in held) >= 17
 
@@ -119,7 +128,7 @@ def test_who_guesses_names_as_many_members_as_others():
 def test_models_that_differ_make_the_interval_longer():
     scores, present = drawn(spread=0.0)
     shifted = scores + 2 * np.random.default_rng(1).normal(size=(len(scores), 1))
-    apart, alike = named(shifted, present), named(scores, present)
+    apart, alike = tpr_at_fpr(shifted, present), tpr_at_fpr(scores, present)
     binomial = 2 * 1.96 * np.sqrt(apart.found * (1 - apart.found) / present.sum())
     assert apart.high - apart.low > 3 * binomial
     assert (apart.high - apart.low) / apart.found > (alike.high - alike.low) / alike.found
@@ -132,8 +141,8 @@ def test_models_that_differ_make_the_interval_longer():
         (lambda: lira(np.ones((3, 3)), np.eye(3, 4, dtype=bool)), "scores and present = 'shapes"),
         (lambda: lira(np.ones((3, 3)), np.eye(3)), "of float64"),
         (lambda: lira(np.full((3, 3), np.nan), np.eye(3, dtype=bool)), "scores = 'NaN or infinity'"),
-        (lambda: named(np.ones((3, 3)), np.ones((3, 3), dtype=bool)), "present = '9 of 9'"),
-        (lambda: named(np.ones((3, 3)), np.eye(3, dtype=bool), alarms=2), "alarms = 2"),
+        (lambda: tpr_at_fpr(np.ones((3, 3)), np.ones((3, 3), dtype=bool)), "present = '9 of 9'"),
+        (lambda: tpr_at_fpr(np.ones((3, 3)), np.eye(3, dtype=bool), alarms=2), "alarms = 2"),
         (lambda: roc([], [1.0]), "members = 'shape"),
     ],
 )
@@ -143,7 +152,7 @@ def test_what_cannot_be_judged_is_told_in_one_sentence(call, words):
 
 
 def test_who_is_named_is_told_in_people_of_a_hundred():
-    told = Named(found=0.123, low=0.04, high=0.305, alarms=0.01).as_dict()
+    told = TprAtFpr(found=0.123, low=0.04, high=0.305, alarms=0.01).as_dict()
     assert told == {"found": 0.123, "alarms": 0.01, "named": 12, "low": 4, "high": 30}
 
 
@@ -162,4 +171,4 @@ def test_a_record_that_every_shadow_saw_gains_as_much_as_others_do():
 def test_a_weighting_without_members_or_without_others_finds_no_share():
     given, inside = np.array([[3.0, 2.0, 1.0]]), np.array([[True, True, False]])
     weights = [np.array([[1, 1, 1]]), np.array([[0, 0, 2]]), np.array([[1, 2, 0]])]
-    assert _found(given, inside, weights, 0.5).tolist() == pytest.approx([1.0, np.nan, np.nan], nan_ok=True)
+    assert _tpr(given, inside, weights, 0.5).tolist() == pytest.approx([1.0, np.nan, np.nan], nan_ok=True)

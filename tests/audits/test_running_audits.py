@@ -13,7 +13,7 @@ from tacit.errors import Refused
 from tacit.experiments import experiment
 from tacit.learning import optimizers
 from tacit.privacy.mechanisms import base, discrete, secure_gram, secure_sum, site_level, vertical
-from tacit.privacy.mechanisms.base import noised
+from tacit.privacy.mechanisms.base import add_noise
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.keys import Key
 
@@ -92,10 +92,10 @@ def halve(monkeypatch):
     """Half the noise in everything, behind the back of whoever names the price."""
 
     def quieter(values, law, scale, key, rehearsal):
-        return noised(values, law, scale / 2, key, rehearsal)
+        return add_noise(values, law, scale / 2, key, rehearsal)
 
     for module in (base, site_level, vertical):
-        monkeypatch.setattr(module, "noised", quieter)
+        monkeypatch.setattr(module, "add_noise", quieter)
     for module in (secure_sum, secure_gram):
         monkeypatch.setattr(
             module, "discrete_gaussian", lambda spread, *rest: discrete.discrete_gaussian(spread / 2, *rest)
@@ -130,13 +130,13 @@ def test_of_a_full_batch_the_audit_reaches_most_of_the_truth(asked, epsilon):
 
 
 def test_a_step_more_than_was_paid_for_is_found_out(asked, monkeypatch):
-    once = base.ProtectedRecords.release
+    once = base.RecordLevel.release
 
     def cheaper(self, number, names):
         return tuple(replace(part, count=1) for part in once(self, number, names))
 
     read = asked(SURVIVAL, ["task.steps=5"])
-    monkeypatch.setattr(base.ProtectedRecords, "release", cheaper)
+    monkeypatch.setattr(base.RecordLevel, "release", cheaper)
     # What is solved for is five steps, so one is cheap; but five were taken.
     assert not audit_run(read, canaries=3000).kept
 
@@ -150,11 +150,11 @@ def test_canaries_leave_the_training_alone(asked, monkeypatch):
     # So little noise that what is learnt shows.
     promise = Privacy(unit="record", delta=1e-5, clip=1.0, noise_multiplier=1e-7, rehearsal=True)
     read, runs = replace(asked(SURVIVAL), privacy=promise), []
-    plain = read.trained(read.opened(), None).state.numpy()
-    trained = type(read).trained
+    plain = read.run_on(read.open_federation(), None).state.numpy()
+    trained = type(read).run_on
     monkeypatch.setattr(
         type(read),
-        "trained",
+        "run_on",
         lambda self, *given, **more: runs.append(trained(self, *given, **more)) or runs[-1],
     )
     audit_run(read, canaries=400)
@@ -163,12 +163,12 @@ def test_canaries_leave_the_training_alone(asked, monkeypatch):
 
 def walking(monkeypatch, change):
     """Another mechanism for each step of local work."""
-    honest = optimizers._walk
+    honest = optimizers._run_steps
 
     def walk(work, program, start, cohort, guard, keys):
         return honest(work, program, start, cohort, change(guard), keys)
 
-    monkeypatch.setattr(optimizers, "_walk", walk)
+    monkeypatch.setattr(optimizers, "_run_steps", walk)
 
 
 @dataclass(frozen=True)
@@ -220,9 +220,9 @@ def test_noise_that_is_used_again_in_every_round_is_found_out(asked, monkeypatch
 def test_noise_that_is_the_same_at_all_sites_is_found_out(asked, monkeypatch):
     def alike(values, law, scale, keys, rehearsal):
         same = [Key(0, rehearsal=True) / key.path[0] / "noise" for key in keys]
-        return noised(values, law, scale, same, rehearsal)
+        return add_noise(values, law, scale, same, rehearsal)
 
-    monkeypatch.setattr(base, "noised", alike)
+    monkeypatch.setattr(base, "add_noise", alike)
     assert not audit_run(asked(SURVIVAL), canaries=1000).fresh
 
 
@@ -261,15 +261,15 @@ def test_what_rounds_come_to_is_told_to_nobody(asked):
 
 
 def test_every_mechanism_of_a_promise_has_canaries():
-    from tacit.privacy.mechanisms.base import Unprotected
+    from tacit.privacy.mechanisms.base import NoPrivacy
 
-    made = {kind for kind in all_kinds(Unprotected) if kind.__module__.startswith("tacit.privacy")}
+    made = {kind for kind in all_kinds(NoPrivacy) if kind.__module__.startswith("tacit.privacy")}
     # Those that stand for no promise of their own.
-    assert made - set(CANARIED) == {vertical.Bounded, secure_gram.BlindProducts}
+    assert made - set(CANARIED) == {vertical.ColumnMechanism, secure_gram.SecureGram}
 
 
 def all_kinds(kind):
-    return {kind}.union(*(all_kinds(one) for one in kind.__subclasses__())) - {base.Unprotected}
+    return {kind}.union(*(all_kinds(one) for one in kind.__subclasses__())) - {base.NoPrivacy}
 
 
 def test_sums_in_secret_have_as_many_canaries_as_there_is_time_for(asked):

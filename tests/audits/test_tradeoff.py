@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tacit.audits.tradeoff import missed, power, shift
+from tacit.audits.tradeoff import min_false_negative_rate, power, shift
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release
 
@@ -15,7 +15,7 @@ def test_gaussians_move_by_their_deviations():
     releases = [Release(scale=2.0, sensitivity=1.0, count=4), Release(scale=1.0, sensitivity=1.0)]
     assert shift(releases) == pytest.approx(np.sqrt(4 / 4 + 1))
     exact = stats.norm.cdf(stats.norm.isf(ALARMS) - shift(releases))
-    assert missed(releases, ALARMS) == pytest.approx(exact)
+    assert min_false_negative_rate(releases, ALARMS) == pytest.approx(exact)
 
 
 def test_a_drawn_gaussian_has_the_curve_of_its_likelihood_ratio():
@@ -29,7 +29,7 @@ def test_a_drawn_gaussian_has_the_curve_of_its_likelihood_ratio():
     one = np.interp(ALARMS, absent[::-1], 1 - present[::-1])
     other = np.interp(ALARMS, 1 - present, absent)
     exact = np.minimum(one, other)
-    found = missed(releases, ALARMS)
+    found = min_false_negative_rate(releases, ALARMS)
     assert (found <= exact + 1e-9).all()
     assert found == pytest.approx(exact, abs=0.02)
 
@@ -37,7 +37,7 @@ def test_a_drawn_gaussian_has_the_curve_of_its_likelihood_ratio():
 def test_laplace_has_the_curve_of_its_likelihood_ratio():
     releases = [Release(law="laplace", scale=1.0, sensitivity=1.0)]
     exact = stats.laplace.cdf(stats.laplace.isf(ALARMS) - 1)
-    found = missed(releases, ALARMS)
+    found = min_false_negative_rate(releases, ALARMS)
     assert (found <= exact + 1e-9).all()
     assert found == pytest.approx(exact, abs=0.01)
 
@@ -65,7 +65,7 @@ def test_a_curve_falls_and_lies_below_guessing():
         [Release(law="selection", scale=0.5, sensitivity=1.0), Release(scale=1.0, sensitivity=1.0)],
     ):
         alarms = np.linspace(0.001, 0.999, 101)
-        found = missed(releases, alarms)
+        found = min_false_negative_rate(releases, alarms)
         assert (np.diff(found) <= 1e-12).all()
         assert (found <= 1 - alarms + 1e-9).all()
         assert (found >= 0).all()

@@ -11,7 +11,7 @@ from tacit import Federation, Privacy, fit
 from tacit.audits.mechanisms import suite
 from tacit.cli.app import app
 from tacit.privacy.mechanisms import base
-from tacit.privacy.mechanisms.base import noised
+from tacit.privacy.mechanisms.base import add_noise
 from tacit.sites.table import from_arrays
 from tacit.survival import PoissonPH
 
@@ -34,9 +34,9 @@ def run(*words):
 
 def halve(monkeypatch):
     def quieter(values, law, scale, key, rehearsal):
-        return noised(values, law, scale / 2, key, rehearsal)
+        return add_noise(values, law, scale / 2, key, rehearsal)
 
-    monkeypatch.setattr(base, "noised", quieter)
+    monkeypatch.setattr(base, "add_noise", quieter)
 
 
 def test_a_file_is_audited_into_a_directory_of_its_own(folder):

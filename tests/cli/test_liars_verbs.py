@@ -77,7 +77,7 @@ class Brittle:
 
 @dataclass(frozen=True, kw_only=True)
 class Silence(Attack):
-    def lies(self, own, honest, outcome, key):
+    def craft(self, own, honest, outcome, key):
         return 0 * own
 
 

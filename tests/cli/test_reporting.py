@@ -99,8 +99,8 @@ def test_a_run_that_was_cut_off_is_told_as_far_as_it_came(folder):
 
 def test_a_live_page_goes_from_nothing_to_the_report(folder):
     asked = experiment.read(folder / "tiny.toml")
-    assert "0 rounds are over" in reporting.now(asked, folder / "never").lead
-    assert reporting.now(asked, folder / "one").document["under_way"] is False
+    assert "0 rounds are over" in reporting.current_page(asked, folder / "never").lead
+    assert reporting.current_page(asked, folder / "one").document["under_way"] is False
 
 
 def test_a_data_protection_summary_is_about_one_run(folder):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import tacit
 from tacit.aggregation.mean import Mean
-from tacit.engines.base import work
+from tacit.engines.base import run_at_site
 from tacit.engines.local import Local
 from tacit.learning.supervised import Supervised
 from tacit.learning.task import Updates
@@ -39,7 +39,7 @@ class OneByOne:
     kind: ClassVar[str] = "local"
 
     def train(self, task, federation, state, names, mechanism, key) -> Updates:
-        rows = [work(task, state, federation.cohort([name]), mechanism, key).matrix for name in names]
+        rows = [run_at_site(task, state, federation.cohort([name]), mechanism, key).matrix for name in names]
         return Updates(tuple(names), torch.cat(rows) if rows else state.new_zeros((0, len(state))))
 
 
@@ -55,8 +55,10 @@ class Apart:
         for name in names:
             alone = Federation({name: federation[name].table})
             cohort = alone.cohort([name])
-            own = type(cohort)(cohort.names, cohort.store, cohort.starts, cohort.sizes, federation.typical)
-            rows.append(work(task, state, own, mechanism, key).matrix)
+            own = type(cohort)(
+                cohort.names, cohort.store, cohort.starts, cohort.sizes, federation.mean_site_size
+            )
+            rows.append(run_at_site(task, state, own, mechanism, key).matrix)
         return Updates(tuple(names), torch.cat(rows) if rows else state.new_zeros((0, len(state))))
 
 
@@ -134,7 +136,7 @@ PROMISES = {
 
 def trained(task, whole: Federation, promise: Privacy | Open, engine) -> Tensor:
     """Three rounds, as `fit` makes them."""
-    task = task.settle(whole, Provenance(promise, public=False))
+    task = task.bind(whole, Provenance(promise, public=False))
     key, names = Key(3, rehearsal=True), list(whole)
     mechanism = promise.solve(task, names, Mean(), ROUNDS, records=whole.records)
     state = task.start(whole, key / "start")
@@ -178,7 +180,7 @@ CASES = [
 def test_a_cohort_gives_what_its_sites_give_one_by_one(sites, promise, task, work):
     whole, made_task = federation(sites), TASKS[task](WORKS[work])
     states = [trained(made_task, whole, PROMISES[promise], engine) for engine in (Local(), OneByOne())]
-    start = made_task.settle(whole, Provenance(Open(), public=False)).start(whole, Key(3) / "start")
+    start = made_task.bind(whole, Provenance(Open(), public=False)).start(whole, Key(3) / "start")
     agree(states[0], states[1], start)
 
 
@@ -187,7 +189,7 @@ def test_a_cohort_gives_what_its_sites_give_one_by_one(sites, promise, task, wor
 def test_it_gives_what_sites_give_that_cannot_reach_each_others_records(promise, task):
     whole, made_task = federation(5), TASKS[task](STEPS)
     states = [trained(made_task, whole, PROMISES[promise], engine) for engine in (Local(), Apart())]
-    start = made_task.settle(whole, Provenance(Open(), public=False)).start(whole, Key(3) / "start")
+    start = made_task.bind(whole, Provenance(Open(), public=False)).start(whole, Key(3) / "start")
     agree(states[0], states[1], start)
 
 
@@ -235,7 +237,7 @@ def test_a_run_gives_the_same_model_by_either_engine(promise, task):
 )
 def test_the_order_in_which_sites_are_asked_does_not_matter(promise, work, task):
     whole = federation(5)
-    made_task = TASKS[task](WORKS[work]).settle(whole, Provenance(Open(), public=False))
+    made_task = TASKS[task](WORKS[work]).bind(whole, Provenance(Open(), public=False))
     mechanism = PROMISES[promise].solve(made_task, list(whole), Mean(), 1, records=whole.records)
     state, key = made_task.start(whole, Key(3)), Key(3, rehearsal=True) / 1
     order = np.random.default_rng(0).permutation(list(whole)).tolist()

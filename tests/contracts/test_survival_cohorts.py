@@ -13,14 +13,14 @@ import torch
 
 from tacit import Federation, Key, Open, Privacy
 from tacit.aggregation.mean import Mean
-from tacit.engines.base import work
+from tacit.engines.base import run_at_site
 from tacit.learning import optimizers
 from tacit.learning.perceptron import Perceptron
 from tacit.learning.task import Updates
-from tacit.privacy.mechanisms.base import Unprotected
+from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
 from tacit.sites.table import Table, from_arrays
-from tacit.survival.models.time_grid import TimeGrid
+from tacit.survival.models.time_grid import TimeGridQuery
 from tacit.survival.tasks import LEARNERS
 
 AGREEMENT = 1e-12
@@ -68,7 +68,7 @@ def made(kind: str, work_on: str, data: Federation, causes: int = 1):
     more = {"causes": causes} if causes > 1 else {}
     hidden = () if kind in ("cox-ph", "poisson-ph") else (4,)
     task = LEARNERS[kind](hidden=hidden, cuts=4, horizon=2.0, lr=0.05, **WORKS[work_on], **more)
-    return task.settle(data, Provenance(Open(), public=False))
+    return task.bind(data, Provenance(Open(), public=False))
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,12 @@ class Ways:
     key: Key
 
     def together(self, part, state) -> Updates:
-        return work(part, state, self.data.cohort(list(self.data)), self.mechanism, self.key)
+        return run_at_site(part, state, self.data.cohort(list(self.data)), self.mechanism, self.key)
 
     def one_by_one(self, part, state) -> Updates:
         rows = [
-            work(part, state, self.data.cohort([name]), self.mechanism, self.key).matrix for name in self.data
+            run_at_site(part, state, self.data.cohort([name]), self.mechanism, self.key).matrix
+            for name in self.data
         ]
         return Updates(tuple(self.data), torch.cat(rows))
 
@@ -92,8 +93,8 @@ class Ways:
         rows = []
         for name in self.data:
             own = Federation({name: self.data[name].table}).cohort([name])
-            cohort = replace(own, typical=self.data.typical)
-            rows.append(work(part, state, cohort, self.mechanism, self.key).matrix)
+            cohort = replace(own, mean_site_size=self.data.mean_site_size)
+            rows.append(run_at_site(part, state, cohort, self.mechanism, self.key).matrix)
         return Updates(tuple(self.data), torch.cat(rows))
 
 
@@ -151,7 +152,7 @@ def test_the_order_of_the_sites_does_not_matter(kind):
     names, state = list(data), task.start(data, Key(3))
     other = names[::-1]
     found = {
-        order: task.train(state, data.cohort(list(order)), Unprotected(), Key(3, rehearsal=True)).matrix
+        order: task.train(state, data.cohort(list(order)), NoPrivacy(), Key(3, rehearsal=True)).matrix
         for order in (tuple(names), tuple(other))
     }
     torch.testing.assert_close(found[tuple(other)].flip(0), found[tuple(names)], rtol=0, atol=AGREEMENT)
@@ -183,19 +184,19 @@ def test_batches_that_are_taken_in_pieces_and_buckets_give_the_same(kind, work_o
 def test_the_closing_question_is_answered_alike(kind, targets, promise):
     data = federation(targets)
     task = made(kind, "groups", data)
-    rounds = PROMISES[promise].solve(task, list(data), Mean(), 2, questions=[task.closing])
-    mechanism = PROMISES[promise].asking(task.closing, rounds)
+    rounds = PROMISES[promise].solve(task, list(data), Mean(), 2, questions=[task.final_query])
+    mechanism = PROMISES[promise].solve_query(task.final_query, rounds)
     state = task.start(data, Key(3))
-    told = agree(Ways(data, mechanism, Key(3, rehearsal=True) / "closing"), task.closing, state)
+    told = agree(Ways(data, mechanism, Key(3, rehearsal=True) / "closing"), task.final_query, state)
     assert told.shape == (len(SIZES), 8)
 
 
 @pytest.mark.parametrize("promise", PROMISES)
 def test_the_opening_question_is_answered_alike(promise):
-    data, question = federation("late and weighed"), TimeGrid(6)
+    data, question = federation("late and weighed"), TimeGridQuery(6)
     task = made("logistic-hazard", "steps", data)
     rounds = PROMISES[promise].solve(task, list(data), Mean(), 2, questions=[question])
-    mechanism = PROMISES[promise].asking(question, rounds)
+    mechanism = PROMISES[promise].solve_query(question, rounds)
     told = agree(
         Ways(data, mechanism, Key(3, rehearsal=True) / "time grid"),
         question,

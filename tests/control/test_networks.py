@@ -6,10 +6,10 @@ import pytest
 import torch
 from stable_baselines3 import PPO
 
-from tacit.control.networks import Shape
+from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidValue
 
-LANDER = Shape(8, (64, 64), 4)
+LANDER = NetworkShape(8, (64, 64), 4)
 
 
 def start(shape, seed=0):
@@ -36,7 +36,7 @@ def test_layers_are_views_of_the_vector():
 
 @pytest.mark.parametrize("hidden", [(), (5,), (64, 64), (7, 3, 9)])
 def test_weights_begin_orthogonal_with_the_gains_of_their_layers(hidden):
-    shape = Shape(6, hidden, 3)
+    shape = NetworkShape(6, hidden, 3)
     for layers, head in zip(shape.layers(start(shape)), (0.01, 1.0), strict=True):
         gains = [2**0.5] * len(hidden) + [head]
         for (matrix, intercepts), gain in zip(layers, gains, strict=True):
@@ -57,7 +57,7 @@ def test_logits_and_values_are_those_of_stable_baselines(hidden):
     env.observation_space, env.action_space = space, gymnasium.spaces.Discrete(4)
     net = {"net_arch": list(hidden)}
     theirs = PPO("MlpPolicy", env, n_steps=2, batch_size=2, policy_kwargs=net, device="cpu", seed=0).policy
-    shape = Shape(8, hidden, 4)
+    shape = NetworkShape(8, hidden, 4)
     weights = start(shape, 3)
     load(theirs, shape, weights)
     observations = np.random.default_rng(1).normal(size=(9, 8))
@@ -91,7 +91,7 @@ def load(policy, shape, weights):
 )
 def test_a_shape_without_numbers_is_refused_by_name(given, field):
     with pytest.raises(InvalidValue, match=f"{field} = 0 is not allowed"):
-        Shape(*given)
+        NetworkShape(*given)
 
 
 def test_a_vector_of_another_length_is_refused():

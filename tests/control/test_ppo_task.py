@@ -71,7 +71,7 @@ def test_steps_are_counted_exactly_and_kept_as_plain_arrays(tmp_path):
         assert (kept.ep_rewards[own] == kept.ep_lengths[own]).all()
     assert sorted(set(kept.weight_labels.tolist())) == ["global", "site-1", "site-2"]
     assert kept.weight_rounds.tolist() == [2, 2, 2, 4, 4, 4]
-    assert kept.weights.shape == (6, task.sized(4, 2).width)
+    assert kept.weights.shape == (6, task.with_spaces(4, 2).width)
 
 
 def test_nothing_is_told_of_episodes_where_who_took_part_is_a_secret_or_worlds_are_private(tmp_path):
@@ -95,7 +95,7 @@ def test_each_site_alone_is_the_same_loop_with_a_model_for_each():
 
 
 def test_actors_can_be_shared_without_their_critics():
-    full, half = (PPO(**SMALL, share=share).sized(4, 2) for share in ("all", "actor"))
+    full, half = (PPO(**SMALL, share=share).with_spaces(4, 2) for share in ("all", "actor"))
     assert half.width == full.shape.actor < full.width
     run = tacit.fit(PPO(**SMALL, share="actor"), carts(), rounds=2)
     assert run.state.shape == (half.width,)
@@ -144,8 +144,8 @@ def test_observations_are_scaled_by_what_sites_say_and_that_is_charged():
 
 def test_a_pace_that_falls_ends_near_nothing():
     task = PPO(**SMALL, anneal=True)
-    assert [task.of_round(number, 4).lr for number in (1, 2, 4)] == pytest.approx([1e-3, 7.5e-4, 2.5e-4])
-    assert PPO(**SMALL).of_round(3, 4).lr == 1e-3
+    assert [task.at_round(number, 4).lr for number in (1, 2, 4)] == pytest.approx([1e-3, 7.5e-4, 2.5e-4])
+    assert PPO(**SMALL).at_round(3, 4).lr == 1e-3
 
 
 def test_worlds_that_differ_in_kind_are_refused_by_site():
@@ -205,7 +205,7 @@ def test_a_task_of_ones_own_cannot_tell_a_diary_of_private_worlds():
     class Telling(PPO):
         def train(self, state, cohort, mechanism, key):
             found = super().train(state, cohort, mechanism, key)
-            return replace(found, diary={name: {"secret": [1.0]} for name in cohort.names})
+            return replace(found, metrics={name: {"secret": [1.0]} for name in cohort.names})
 
     own = Worlds({f"site-{number}": World("CartPole-v1") for number in range(3)})
     run = tacit.fit(Telling(**SMALL), own, privacy=private(rehearsal=False), rounds=1)

@@ -5,26 +5,26 @@ from pathlib import Path
 import pytest
 
 from tacit.control import PPO
-from tacit.control.remote import HeldWorlds
+from tacit.control.remote import RemoteWorlds
 from tacit.errors import InvalidFile, InvalidValue
 from tacit.experiments.experiment import read
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.sites.environments import Scenes, Variants, World
-from tacit.sites.splits import Named
+from tacit.sites.splits import NamedSites
 
-AGREED = HeldWorlds(
+AGREED = RemoteWorlds(
     env="CartPole-v1",
     options={"sutton_barto_reward": False},
     scenes={"one": {"options": {"sutton_barto_reward": True}, "label": "harsh"}},
     unseen={"mild": {}},
     episodes=4,
 )
-SITES = Named(names=["one", "two"])
+SITES = NamedSites(names=["one", "two"])
 HERE = Path()
 
 
-def at_one(*worlds, agreed: HeldWorlds = AGREED, **holding):
+def at_one(*worlds, agreed: RemoteWorlds = AGREED, **holding):
     return agreed.at_site("one", {"worlds": list(worlds), **holding}, HERE, sites=SITES)
 
 
@@ -66,7 +66,7 @@ def test_settings_that_nobody_understands_are_refused_by_name():
 @pytest.mark.parametrize("env", ["os:CartPole-v1", ""])
 def test_an_environment_is_an_id_and_loads_no_module(env):
     with pytest.raises(InvalidValue, match="env"):
-        _ = HeldWorlds(env=env)
+        _ = RemoteWorlds(env=env)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_an_environment_is_an_id_and_loads_no_module(env):
 )
 def test_agreements_that_cannot_be_kept_are_refused(changes, words):
     with pytest.raises((InvalidFile, InvalidValue), match=words):
-        _ = HeldWorlds(**{"env": "CartPole-v1", "scenes": AGREED.scenes, **changes})
+        _ = RemoteWorlds(**{"env": "CartPole-v1", "scenes": AGREED.scenes, **changes})
 
 
 def test_agents_are_judged_where_everybody_may_look():
@@ -93,7 +93,7 @@ def test_agents_are_judged_where_everybody_may_look():
         3,
     )
     assert [world.label for world in found.held_out.worlds] == ["harsh", "mild"]
-    assert HeldWorlds(env="CartPole-v1").open(SITES, 3).held_out is None
+    assert RemoteWorlds(env="CartPole-v1").open(SITES, 3).held_out is None
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_agents_are_judged_where_everybody_may_look():
 )
 def test_a_task_is_settled_by_the_public_environment(privacy):
     provenance = Provenance(privacy, public=False, what="worlds")
-    settled = PPO().settle(AGREED.open(SITES, 0), provenance)
+    settled = PPO().bind(AGREED.open(SITES, 0), provenance)
     assert (settled.inputs, settled.actions, settled.env, settled.repeats) == (4, 2, "CartPole-v1", True)
     assert settled.tells is isinstance(privacy, Open)
 
@@ -126,7 +126,7 @@ def written(folder: Path, sites: str, env: str = "CartPole-v1"):
 def test_a_plan_touches_no_world_of_a_site(tmp_path):
     asked = written(tmp_path, 'kind = "named"\nnames = ["one", "two"]')
     assert asked.plan().statement.epsilon is None
-    assert list(asked.opened()) == ["one", "two"]
+    assert list(asked.open_federation()) == ["one", "two"]
 
 
 def test_what_does_not_go_together_is_refused(tmp_path):
@@ -135,6 +135,6 @@ def test_what_does_not_go_together_is_refused(tmp_path):
     with pytest.raises(InvalidValue, match="CartPool-v1"):
         written(tmp_path, 'kind = "named"\nnames = ["one"]', "CartPool-v1").check()
     with pytest.raises(InvalidValue, match="scenes"):
-        AGREED.check(Named(names=["two"]))
+        AGREED.check(NamedSites(names=["two"]))
     with pytest.raises(InvalidValue, match="named"):
         AGREED.check(Variants())

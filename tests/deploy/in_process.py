@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from tacit.deploy import folders
-from tacit.deploy.coordinator.run import conducted
-from tacit.deploy.rehearsal import laid_out
-from tacit.deploy.site.config import Limits
+from tacit.deploy.coordinator.run import run_federation
+from tacit.deploy.rehearsal import lay_out
+from tacit.deploy.site.config import SiteLimits
 from tacit.deploy.site.guard import Guard
-from tacit.engines.messages import Silence
+from tacit.engines.messages import NoReply
 from tacit.experiments import experiment
 
-OPEN = Limits(epsilon=float("inf"), lifetime=float("inf"), fewest=2, trusted=True)
-Spoil = Callable[[str, bytes, bytes], "bytes | Silence"]
+OPEN = SiteLimits(epsilon=float("inf"), lifetime=float("inf"), fewest=2, trusted=True)
+Spoil = Callable[[str, bytes, bytes], "bytes | NoReply"]
 
 
 @dataclass
@@ -25,18 +25,18 @@ class Neighbours:
     spoil: Spoil | None = None
     asked: list[str] = field(default_factory=list)
 
-    def __call__(self, sent: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Silence]:
-        found: dict[str, bytes | Silence] = {}
+    def __call__(self, sent: Mapping[str, bytes], seconds: float) -> dict[str, bytes | NoReply]:
+        found: dict[str, bytes | NoReply] = {}
         for name, content in sent.items():
             self.asked.append(name)
             if name not in self.guards:
-                found[name] = Silence("absent", "no node that leads to it is connected")
+                found[name] = NoReply("absent", "no node that leads to it is connected")
                 continue
             answer = self.guards[name].answer(content)
             found[name] = answer if self.spoil is None else self.spoil(name, content, answer)
         return found
 
-    def met(self, names, seconds: float) -> frozenset[str]:
+    def wait_for_sites(self, names, seconds: float) -> frozenset[str]:
         return frozenset(names) & set(self.guards)
 
 
@@ -51,7 +51,7 @@ class Town:
     heard: dict[str, list[str]] = field(default_factory=dict)
 
     def run(self, out: Path, *, resume: bool = False, shown=None):
-        return conducted(
+        return run_federation(
             lambda greet, recognise: self._met(greet, recognise), self.coordinator, out, resume=resume,
             told=self.said.append, shown=shown,
         )  # fmt: skip
@@ -69,7 +69,7 @@ class Town:
 
 
 def town(
-    document: dict[str, Any], tables: Mapping[str, dict[str, Any]], out: Path, limits: Limits = OPEN
+    document: dict[str, Any], tables: Mapping[str, dict[str, Any]], out: Path, limits: SiteLimits = OPEN
 ) -> Town:
     made = folders.write(
         document, tables, out, host="127.0.0.1", port=9999, limits=dict.fromkeys(tables, limits)
@@ -80,11 +80,11 @@ def town(
     return found
 
 
-def handed(file: str | Path, changes: list[str], out: Path, limits: Limits = OPEN, edit=None):
+def handed(file: str | Path, changes: list[str], out: Path, limits: SiteLimits = OPEN, edit=None):
     """A town for an experiment whose data are in one place, that experiment, and its federation."""
     chosen = experiment.read(file, changes)
-    federation = chosen.opened()
-    document, tables = laid_out(chosen, federation, out)
+    federation = chosen.open_federation()
+    document, tables = lay_out(chosen, federation, out)
     if edit is not None:
         edit(document)
     return town(document, tables, out, limits), replace(chosen, baselines=False), federation

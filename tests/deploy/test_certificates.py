@@ -84,8 +84,8 @@ def test_who_has_vouched_for_a_certificate_can_be_told(
 ) -> None:
     for name, content in (("a", above), ("b", authority()), ("s", served)):
         (tmp_path / name).write_bytes(content.certificate)
-    assert certificates.vouched_for(tmp_path / "s", tmp_path / "a")
-    assert not certificates.vouched_for(tmp_path / "s", tmp_path / "b")
+    assert certificates.is_issued_by(tmp_path / "s", tmp_path / "a")
+    assert not certificates.is_issued_by(tmp_path / "s", tmp_path / "b")
 
 
 def test_a_node_key_is_what_flower_asks_for(tmp_path: Path) -> None:
@@ -118,5 +118,5 @@ def test_a_host_is_a_name_or_an_address(host: str) -> None:
 
 
 def test_this_machine_is_known_by_its_addresses() -> None:
-    assert all(map(certificates.is_here, ("localhost", "127.0.0.1", "127.1.2.3", "::1")))
-    assert not any(map(certificates.is_here, (HOST, "192.0.2.7", "0.0.0.0")))
+    assert all(map(certificates.is_this_machine, ("localhost", "127.0.0.1", "127.1.2.3", "::1")))
+    assert not any(map(certificates.is_this_machine, (HOST, "192.0.2.7", "0.0.0.0")))

@@ -15,7 +15,7 @@ import pytest
 from tacit.deploy import certificates
 from tacit.deploy.coordinator.run import FOLDER, OUT, RESUME
 from tacit.deploy.folders import (
-    Deployed,
+    DeployedFolders,
     commands,
     coordinator_folder,
     renew_certificate,
@@ -25,7 +25,7 @@ from tacit.deploy.folders import (
     write,
 )
 from tacit.deploy.site import config as sitefile
-from tacit.deploy.site.config import CoordinatorFile, Limits, SiteFile
+from tacit.deploy.site.config import CoordinatorFile, SiteFile, SiteLimits
 from tacit.errors import InvalidFile, InvalidValue, Refused
 
 HOST, OLAV = "fed.example.org", "Sankt Olav's"
@@ -41,17 +41,17 @@ SAYS = '#!/bin/bash\necho "$(basename "$0")" "$@"\nenv | grep -E "^(FLWR|OMP|NUM
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Deployed:
-    limits = {OLAV: Limits(epsilon=float("inf"), tasks=("cox-ph",))}
+def made(tmp_path_factory: pytest.TempPathFactory) -> DeployedFolders:
+    limits = {OLAV: SiteLimits(epsilon=float("inf"), tasks=("cox-ph",))}
     return write(EXPERIMENT, SITES, tmp_path_factory.mktemp("out"), host=HOST, port=8443, limits=limits)
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Deployed:
+def here(tmp_path: Path) -> DeployedFolders:
     return write(EXPERIMENT, SITES, tmp_path / "out", host="127.0.0.1", port=20000)
 
 
-def files(made: Deployed) -> list[Path]:
+def files(made: DeployedFolders) -> list[Path]:
     return [file for file in made.authority.parent.rglob("*") if file.is_file()]
 
 
@@ -73,7 +73,9 @@ def said(script: Path, folder: Path, *words: str, programs: dict[str, str] | Non
     return found.stdout + found.stderr
 
 
-def test_everybody_knows_the_keys_of_the_others_and_has_no_secret_but_their_own(made: Deployed) -> None:
+def test_everybody_knows_the_keys_of_the_others_and_has_no_secret_but_their_own(
+    made: DeployedFolders,
+) -> None:
     known = CoordinatorFile.read(made.coordinator)
     assert (known.host, known.port) == (HOST, 8443)
     assert sitefile.identity(made.coordinator).public.hex() == known.key
@@ -90,11 +92,11 @@ def test_everybody_knows_the_keys_of_the_others_and_has_no_secret_but_their_own(
         assert contents.count(file.read_bytes()) == 1
 
 
-def test_what_noise_is_drawn_from_is_not_made_here(made: Deployed) -> None:
+def test_what_noise_is_drawn_from_is_not_made_here(made: DeployedFolders) -> None:
     assert not [file for file in files(made) if "entropy" in file.name]
 
 
-def test_secrets_are_closed_to_others(made: Deployed) -> None:
+def test_secrets_are_closed_to_others(made: DeployedFolders) -> None:
     for file in files(made):
         secret = file.suffix in (".key", ".secret")
         mode = stat.S_IMODE(file.stat().st_mode)
@@ -105,18 +107,18 @@ def test_secrets_are_closed_to_others(made: Deployed) -> None:
     assert stat.S_IMODE(made.authority.parent.stat().st_mode) == 0o700
 
 
-def test_the_authority_is_in_nobodys_folder(made: Deployed) -> None:
+def test_the_authority_is_in_nobodys_folder(made: DeployedFolders) -> None:
     key = (made.authority / "ca.key").read_bytes()
     assert [file for file in files(made) if key in file.read_bytes()] == [made.authority / "ca.key"]
     tls = made.coordinator / "tls"
-    assert certificates.vouched_for(tls / "server.pem", made.sites["oslo"] / "node" / "ca.crt")
+    assert certificates.is_issued_by(tls / "server.pem", made.sites["oslo"] / "node" / "ca.crt")
 
 
-def test_a_site_file_says_what_was_decided_and_is_an_example_of_what_was_not(made: Deployed) -> None:
+def test_a_site_file_says_what_was_decided_and_is_an_example_of_what_was_not(made: DeployedFolders) -> None:
     oslo, olav = (SiteFile.read(place) for place in made.sites.values())
     assert oslo.data == SITES["oslo"]
-    assert oslo.limits == Limits()
-    assert olav.limits == Limits(epsilon=float("inf"), tasks=("cox-ph",))
+    assert oslo.limits == SiteLimits()
+    assert olav.limits == SiteLimits(epsilon=float("inf"), tasks=("cox-ph",))
     text = (made.sites[OLAV] / "site.toml").read_text()
     filled = re.sub(r"^# (?=\[data|path|\S+ = |\".*\" = )", "", text, flags=re.M)
     columns = {"days": "days", "event": "event", "age": "age", "stage of disease": "stage of disease"}
@@ -131,11 +133,11 @@ def test_the_example_fits_the_kind_of_data(kind: str, tmp_path: Path) -> None:
     assert ("files" if kind == "held-curves" else "worlds") in tomllib.loads(filled)["data"]
 
 
-def test_the_experiment_is_written_as_it_was_given(made: Deployed) -> None:
+def test_the_experiment_is_written_as_it_was_given(made: DeployedFolders) -> None:
     assert tomllib.loads((made.coordinator / "experiment.toml").read_text()) == EXPERIMENT
 
 
-def test_nothing_is_overwritten(here: Deployed) -> None:
+def test_nothing_is_overwritten(here: DeployedFolders) -> None:
     out = here.authority.parent
     before = {file: file.read_bytes() for file in files(here)}
     with pytest.raises(Refused, match="is there already"):
@@ -172,7 +174,7 @@ def test_what_cannot_be_deployed_is_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_every_script_is_one_that_bash_can_read(made: Deployed) -> None:
+def test_every_script_is_one_that_bash_can_read(made: DeployedFolders) -> None:
     scripts = [str(file) for file in files(made) if file.suffix == ".sh"]
     assert len(scripts) == 2 * 3 + 7
     for script in scripts:
@@ -180,7 +182,7 @@ def test_every_script_is_one_that_bash_can_read(made: Deployed) -> None:
         assert os.access(script, os.X_OK)
 
 
-def test_scripts_work_wherever_their_folder_is_put(here: Deployed, tmp_path: Path) -> None:
+def test_scripts_work_wherever_their_folder_is_put(here: DeployedFolders, tmp_path: Path) -> None:
     place = tmp_path / "else where"
     shutil.move(here.sites["oslo"], place)
     node = said(place / "start-node.sh", tmp_path / "bin")
@@ -199,7 +201,7 @@ def test_scripts_work_wherever_their_folder_is_put(here: Deployed, tmp_path: Pat
 
 
 def test_the_superlink_listens_on_its_own_machine_alone_with_everything_on(
-    made: Deployed, tmp_path: Path
+    made: DeployedFolders, tmp_path: Path
 ) -> None:
     found = said(made.coordinator / "start-superlink.sh", tmp_path / "bin")
     assert "flower-superlink --host 127.0.0.1 --port 9091 --isolation process" in found
@@ -216,7 +218,7 @@ def test_the_superlink_listens_on_its_own_machine_alone_with_everything_on(
     assert "proxy_pass https://127.0.0.1:9091/v1/fleet/;" in front
 
 
-def test_on_one_machine_nodes_have_ports_of_their_own_and_no_door_is_opened(here: Deployed) -> None:
+def test_on_one_machine_nodes_have_ports_of_their_own_and_no_door_is_opened(here: DeployedFolders) -> None:
     ports = {
         re.findall(r"TACIT_NODE_PORT:-(\d+)", (place / "start-node.sh").read_text())[0]
         for place in here.sites.values()
@@ -225,7 +227,9 @@ def test_on_one_machine_nodes_have_ports_of_their_own_and_no_door_is_opened(here
     assert not (here.coordinator / "nginx.conf").exists()
 
 
-def test_a_run_is_started_by_our_own_verb_and_finds_its_superlink(here: Deployed, tmp_path: Path) -> None:
+def test_a_run_is_started_by_our_own_verb_and_finds_its_superlink(
+    here: DeployedFolders, tmp_path: Path
+) -> None:
     assert "tacit run . --resume\n" in said(here.coordinator / "run.sh", tmp_path / "bin", "--resume")
     place = here.coordinator.resolve()
     link = {"address": "127.0.0.1:20000", "root-certificates": f"{place}/tls/ca.crt"}
@@ -237,7 +241,7 @@ def test_a_run_is_started_by_our_own_verb_and_finds_its_superlink(here: Deployed
     assert found["root-certificates"] == f"{moved}/tls/ca.crt"
 
 
-def test_flower_takes_every_setting_that_a_run_is_given(made: Deployed) -> None:
+def test_flower_takes_every_setting_that_a_run_is_given(made: DeployedFolders) -> None:
     known = tomllib.loads((made.coordinator / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert set(known["config"]) == {FOLDER, OUT, RESUME}
     for part in known["components"].values():
@@ -246,7 +250,7 @@ def test_flower_takes_every_setting_that_a_run_is_given(made: Deployed) -> None:
         assert f"{name} = " in text
 
 
-def test_nodes_are_registered_once_and_what_goes_wrong_is_said(here: Deployed, tmp_path: Path) -> None:
+def test_nodes_are_registered_once_and_what_goes_wrong_is_said(here: DeployedFolders, tmp_path: Path) -> None:
     register = here.coordinator / "register.sh"
     good = '#!/bin/bash\necho "SuperNode 8696141870729494665 registered successfully."\n'
     found = said(register, tmp_path / "bin", programs={"flwr": good})
@@ -265,7 +269,7 @@ def unit(file: Path) -> dict[str, list[str]]:
     return {key: value.split() for key, value in parser["Service"].items()}
 
 
-def test_the_guard_has_no_network_and_the_node_no_records(made: Deployed) -> None:
+def test_the_guard_has_no_network_and_the_node_no_records(made: DeployedFolders) -> None:
     guard, node = (
         unit(made.sites["oslo"] / "units" / f"tacit-{name}-oslo.service") for name in ("guard", "node")
     )
@@ -283,7 +287,7 @@ def test_the_guard_has_no_network_and_the_node_no_records(made: Deployed) -> Non
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not on this machine")
-def test_systemd_finds_nothing_wrong_with_the_units(made: Deployed, tmp_path: Path) -> None:
+def test_systemd_finds_nothing_wrong_with_the_units(made: DeployedFolders, tmp_path: Path) -> None:
     placed: list[str] = []
     for place in (made.coordinator, *made.sites.values()):
         for file in (place / "units").iterdir():
@@ -298,7 +302,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(made: Deployed, tmp_path: Pa
     assert not ours
 
 
-def test_installing_gives_each_user_what_is_theirs(here: Deployed, tmp_path: Path) -> None:
+def test_installing_gives_each_user_what_is_theirs(here: DeployedFolders, tmp_path: Path) -> None:
     place = here.sites["oslo"]
     refused = said(place / "install.sh", tmp_path / "bin", programs={"id": "#!/bin/bash\necho 0\n"})
     assert "services cannot see" in refused or not str(place).startswith("/tmp/")
@@ -326,7 +330,7 @@ def test_installing_gives_each_user_what_is_theirs(here: Deployed, tmp_path: Pat
     assert sitefile.entropy(place) == entropy
 
 
-def test_the_pages_say_what_to_open_how_to_stop_and_what_leaves(made: Deployed) -> None:
+def test_the_pages_say_what_to_open_how_to_stop_and_what_leaves(made: DeployedFolders) -> None:
     page = (made.sites["oslo"] / "README.md").read_text()
     words = " ".join(page.split())
     for part in (
@@ -347,7 +351,7 @@ def test_the_pages_say_what_to_open_how_to_stop_and_what_leaves(made: Deployed) 
         assert all(line.count("`") % 2 == 0 for line in text.splitlines())
 
 
-def test_files_that_the_pages_name_are_there(made: Deployed) -> None:
+def test_files_that_the_pages_name_are_there(made: DeployedFolders) -> None:
     later = {"venv", "experiment.toml", "state/ledger.db", "secret/entropy.key", "state/nodes.txt"}
     for place in (made.coordinator, made.sites["oslo"]):
         named = re.findall(
@@ -359,7 +363,7 @@ def test_files_that_the_pages_name_are_there(made: Deployed) -> None:
             assert (place / name).exists(), name
 
 
-def test_commands_are_the_scripts_of_the_folder(here: Deployed, tmp_path: Path) -> None:
+def test_commands_are_the_scripts_of_the_folder(here: DeployedFolders, tmp_path: Path) -> None:
     assert set(commands(here.coordinator)) == {"superlink", "superexec", "register", "nodes", "run"}
     found = commands(here.sites["oslo"])
     assert set(found) == {"guard", "node"}
@@ -369,16 +373,16 @@ def test_commands_are_the_scripts_of_the_folder(here: Deployed, tmp_path: Path) 
         commands(tmp_path)
 
 
-def test_a_certificate_is_renewed_and_sites_still_believe_it(here: Deployed) -> None:
+def test_a_certificate_is_renewed_and_sites_still_believe_it(here: DeployedFolders) -> None:
     tls, old = here.coordinator / "tls", (here.coordinator / "tls" / "server.pem").read_bytes()
     day = renew_certificate(here.coordinator, here.authority, days=500)
     assert (tls / "server.pem").read_bytes() != old
     assert certificates.valid_until(tls / "server.pem").date().isoformat() == day
-    assert certificates.vouched_for(tls / "server.pem", here.sites["oslo"] / "node" / "ca.crt")
+    assert certificates.is_issued_by(tls / "server.pem", here.sites["oslo"] / "node" / "ca.crt")
     assert stat.S_IMODE((tls / "server.key").stat().st_mode) == 0o600
 
 
-def test_a_site_can_make_its_own_keys_before_it_is_used_and_not_after(here: Deployed) -> None:
+def test_a_site_can_make_its_own_keys_before_it_is_used_and_not_after(here: DeployedFolders) -> None:
     place = here.sites[OLAV]
     before, node = SiteFile.read(place), (place / "node" / "node.key").read_bytes()
     line = renew_keys(place)

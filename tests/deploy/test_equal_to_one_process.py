@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from in_process import handed
 
-from tacit.deploy.rehearsal import charged
+from tacit.deploy.rehearsal import charges
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SURVIVAL, FUNCTIONAL = EXAMPLES / "survival.toml", EXAMPLES / "functional.toml"
@@ -56,11 +56,11 @@ def opened(path: Path, *lines: str) -> Path:
 def test_weights_charges_and_scores_are_those_of_one_process(case: str, tmp_path: Path):
     town, chosen, federation = handed(*CASES[case], tmp_path / "town")
     run = town.run(tmp_path / "over-letters")
-    alone = chosen.trained(federation, tmp_path / "alone")
+    alone = chosen.run_on(federation, tmp_path / "alone")
     assert float((run.state - alone.state).abs().max()) <= 1e-6
-    assert charged(run.path) == charged(alone.path) != []
+    assert charges(run.path) == charges(alone.path) != []
     assert run.scores == pytest.approx(alone.scores, abs=1e-9)
-    assert not run.record.trouble()
+    assert not run.record.warnings()
 
 
 @pytest.mark.parametrize("task", ["cox-ph", "logistic-hazard"])
@@ -71,7 +71,7 @@ def test_open_runs_are_equal_too_with_whatever_is_asked_before_and_after(task: s
     ]  # fmt: skip
     town, chosen, federation = handed(file, changes, tmp_path / "town")
     run = town.run(tmp_path / "over-letters")
-    alone = chosen.trained(federation, tmp_path / "alone")
+    alone = chosen.run_on(federation, tmp_path / "alone")
     assert float((run.state - alone.state).abs().max()) <= 1e-6
     assert run.scores == pytest.approx(alone.scores, abs=1e-9)
 
@@ -80,7 +80,7 @@ def test_several_models_are_told_apart_alike(tmp_path: Path):
     file = opened(tmp_path / "open.toml", "[clusters]", 'by = "loss"', "count = 2")
     town, chosen, federation = handed(file, [*SMALL, "sites.count=4"], tmp_path / "town")
     run = town.run(tmp_path / "over-letters")
-    alone = chosen.trained(federation, tmp_path / "alone")
+    alone = chosen.run_on(federation, tmp_path / "alone")
     assert float((run.state - alone.state).abs().max()) <= 1e-6
     assert run.clusters == alone.clusters
 
@@ -95,7 +95,7 @@ def test_agents_are_equal_too(promise: str, tmp_path: Path):
     file.write_text(CART + promise)
     town, chosen, federation = handed(file, [], tmp_path / "town")
     run = town.run(tmp_path / "over-letters")
-    alone = chosen.trained(federation, tmp_path / "alone")
+    alone = chosen.run_on(federation, tmp_path / "alone")
     assert float((run.state - alone.state).abs().max()) <= 1e-6
     assert run.scores == alone.scores
     assert [entry.diary for entry in run.record.rounds] == [entry.diary for entry in alone.record.rounds]

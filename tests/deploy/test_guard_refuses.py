@@ -10,17 +10,17 @@ from in_process import handed
 
 from tacit.aggregation.secure import Identity
 from tacit.deploy.site.accept import accept
-from tacit.deploy.site.config import Limits, identity
+from tacit.deploy.site.config import SiteLimits, identity
 from tacit.deploy.site.guard import Guard
 from tacit.deploy.site.preflight import check
-from tacit.engines.messages import COORDINATOR, Letter, Signed, packed, sealed
+from tacit.engines.messages import COORDINATOR, Envelope, SignedMessage, encode_arrays, sign_message
 from tacit.errors import BudgetExhausted, LedgerTampered, Refused, SitesUnreachable
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.keys import Key
 
 SURVIVAL = Path(__file__).parents[2] / "examples" / "survival.toml"
 SMALL = ["sites.count=3", "rounds=2", "data.records=300", "task.cuts=5", "task.hidden=[4]"]
-STRICT = Limits(epsilon=4.0, lifetime=10.0, delta=1e-5, fewest=20)
+STRICT = SiteLimits(epsilon=4.0, lifetime=10.0, delta=1e-5, fewest=20)
 
 
 def private(document):
@@ -31,7 +31,7 @@ def private(document):
     document["privacy"]["rehearsal"] = False
 
 
-def strict_town(tmp_path: Path, limits: Limits = STRICT, changes=(), edit=None):
+def strict_town(tmp_path: Path, limits: SiteLimits = STRICT, changes=(), edit=None):
     def edited(document):
         private(document)
         if edit is not None:
@@ -99,7 +99,7 @@ def test_what_a_sites_limits_forbid_is_refused_with_the_reason_on_both_sides(wha
 
 
 def test_a_lifetime_bears_as_many_experiments_as_fit_and_then_no_more(tmp_path: Path):
-    town = strict_town(tmp_path, Limits(epsilon=4.0, lifetime=3.5, delta=1e-5, fewest=20))
+    town = strict_town(tmp_path, SiteLimits(epsilon=4.0, lifetime=3.5, delta=1e-5, fewest=20))
     town.run(tmp_path / "first")
     before = spent(town)
     with pytest.raises(BudgetExhausted, match=r"site-1 refuses: .*exhausted"):
@@ -110,7 +110,7 @@ def test_a_lifetime_bears_as_many_experiments_as_fit_and_then_no_more(tmp_path: 
 
 def test_a_lifetime_binds_single_records_in_experiments_that_protect_whole_sites(tmp_path: Path):
     changes = ["privacy.unit=site", "privacy.noise=server", "task.sample=1.0", "privacy.epsilon=3"]
-    limits = Limits(epsilon=4.0, lifetime=5.0, delta=1e-5, fewest=20, trusted=True)
+    limits = SiteLimits(epsilon=4.0, lifetime=5.0, delta=1e-5, fewest=20, trusted=True)
     town = strict_town(tmp_path / "a", limits, changes)
     with pytest.raises(BudgetExhausted, match=r"budget of records exhausted: epsilon would be 6\.7"):
         town.run(tmp_path / "a" / "run")
@@ -123,10 +123,10 @@ def test_a_lifetime_binds_single_records_in_experiments_that_protect_whole_sites
 
 
 def test_tasks_that_are_not_listed_and_too_few_records_are_refused(tmp_path: Path):
-    town = strict_town(tmp_path / "a", Limits(epsilon=4.0, tasks=("cox-ph",)))
+    town = strict_town(tmp_path / "a", SiteLimits(epsilon=4.0, tasks=("cox-ph",)))
     with pytest.raises(Refused, match="logistic-hazard is not allowed at this site"):
         town.run(tmp_path / "a" / "run")
-    town = strict_town(tmp_path / "b", Limits(epsilon=4.0, fewest=10_000))
+    town = strict_town(tmp_path / "b", SiteLimits(epsilon=4.0, fewest=10_000))
     with pytest.raises(Refused, match="its own log says why"):
         town.run(tmp_path / "b" / "run")
     assert any("must hold 10000 records at least" in line for line in town.heard["site-1"])
@@ -161,40 +161,42 @@ def test_code_is_never_loaded_whatever_table_names_it(tmp_path: Path):
             .read_text()
             .replace(f"[{table}]", f'[{table}]\nkind = "os:system"\n[{table}.old]', 1)
         )
-        letter = Letter(
+        letter = SignedMessage(
             writer=COORDINATOR, reader="site-1", about="agree", content={"experiment": text, "run": "ab"}
         )
-        answer = read(guard.answer(sealed(letter, identity(town.coordinator))))
+        answer = read(guard.answer(sign_message(letter, identity(town.coordinator))))
         assert answer.about == "refused"
         assert "would have to be loaded" in answer.content["why"]
 
 
-def read(sent: bytes) -> Letter:
-    return msgspec.msgpack.decode(msgspec.msgpack.decode(sent, type=Signed).letter, type=Letter)
+def read(sent: bytes) -> SignedMessage:
+    return msgspec.msgpack.decode(msgspec.msgpack.decode(sent, type=Envelope).letter, type=SignedMessage)
 
 
 def test_who_is_not_the_coordinator_is_not_answered(tmp_path: Path):
     town = strict_town(tmp_path)
     guard = town.neighbours.guards["site-1"]
-    letter = Letter(writer=COORDINATOR, reader="site-1", about="hello")
-    answer = read(guard.answer(sealed(letter, Identity.fresh())))
+    letter = SignedMessage(writer=COORDINATOR, reader="site-1", about="hello")
+    answer = read(guard.answer(sign_message(letter, Identity.fresh())))
     assert (answer.about, "not signed by" in answer.content["why"]) == ("refused", True)
-    other = Letter(writer=COORDINATOR, reader="site-2", about="hello")
-    answer = read(guard.answer(sealed(other, identity(town.coordinator))))
+    other = SignedMessage(writer=COORDINATOR, reader="site-2", about="hello")
+    answer = read(guard.answer(sign_message(other, identity(town.coordinator))))
     assert "for 'site-2'" in answer.content["why"]
     for nonsense in (b"", b"\xff" * 40, b"\x81" * 5000):
         assert read(guard.answer(nonsense)).about == "refused"
 
 
-def asked(town, what: dict, numbers: bytes, guard=None) -> Letter:
-    letter = Letter(
+def asked(town, what: dict, numbers: bytes, guard=None) -> SignedMessage:
+    letter = SignedMessage(
         writer=COORDINATOR,
         reader="site-1",
         about="work",
         content={"run": what.pop("run"), **what},
         numbers=numbers,
     )
-    found = (guard or town.neighbours.guards["site-1"]).answer(sealed(letter, identity(town.coordinator)))
+    found = (guard or town.neighbours.guards["site-1"]).answer(
+        sign_message(letter, identity(town.coordinator))
+    )
     return read(found)
 
 
@@ -207,7 +209,7 @@ def work(town, **changes):
     width = setting.task.start(setting.federation, Key(0)).shape[0]
     state = changes.pop("state", torch.zeros(width, dtype=torch.float64))
     content = {"asking": "round", "path": [1, "x"], "found": {}, "typical": 80.0, "run": run, **changes}
-    return content, packed({"state": state})
+    return content, encode_arrays({"state": state})
 
 
 def test_a_round_is_answered_once_and_the_same_question_gets_the_same_answer(tmp_path: Path):
@@ -226,7 +228,7 @@ def test_a_round_is_answered_once_and_the_same_question_gets_the_same_answer(tmp
     town.restart("site-1")
     second = asked(town, dict(content), numbers)
     assert torch.equal(first.arrays["row"], second.arrays["row"])
-    other = packed({"state": torch.ones_like(first.arrays["row"])})
+    other = encode_arrays({"state": torch.ones_like(first.arrays["row"])})
     assert "was answered before" in asked(town, dict(content), other).content["why"]
 
 
@@ -254,7 +256,7 @@ def test_what_no_honest_coordinator_asks_is_refused(what: str, tmp_path: Path):
 
 def test_updates_that_are_to_be_added_up_in_secret_do_not_leave_by_themselves(tmp_path: Path):
     changes = ["sites.count=4", "privacy.unit=site", "privacy.noise=secure", "task.sample=1.0"]
-    town = strict_town(tmp_path, Limits(epsilon=50.0, lifetime=200.0), [*changes, "privacy.epsilon=40"])
+    town = strict_town(tmp_path, SiteLimits(epsilon=50.0, lifetime=200.0), [*changes, "privacy.epsilon=40"])
     assert agreeing(town).about == "agree"
     content, numbers = work(town)
     assert "none leaves by itself" in asked(town, content, numbers).content["why"]
@@ -266,8 +268,9 @@ def test_an_experiment_that_was_not_agreed_to_is_not_worked_on(tmp_path: Path):
     assert "has not agreed" in asked(town, {**letter, "run": "abcd"}, b"").content["why"]
     assert "hexadecimal" in asked(town, {**letter, "run": "../../etc"}, b"").content["why"]
     agree = {"experiment": "", "run": "../../etc"}
-    sent = sealed(
-        Letter(writer=COORDINATOR, reader="site-1", about="agree", content=agree), identity(town.coordinator)
+    sent = sign_message(
+        SignedMessage(writer=COORDINATOR, reader="site-1", about="agree", content=agree),
+        identity(town.coordinator),
     )
     assert "hexadecimal" in read(town.neighbours.guards["site-1"].answer(sent)).content["why"]
 
@@ -290,13 +293,15 @@ def test_a_run_does_not_begin_without_everybody(tmp_path: Path):
 
 
 def test_an_open_site_may_have_any_limit_as_infinity():
-    assert Limits(epsilon=math.inf).open
+    assert SiteLimits(epsilon=math.inf).open
 
 
-def agreeing(town, site: str = "site-1", text: str | None = None, run: str = "abcd") -> Letter:
+def agreeing(town, site: str = "site-1", text: str | None = None, run: str = "abcd") -> SignedMessage:
     said = (town.coordinator / "experiment.toml").read_text() if text is None else text
-    letter = Letter(writer=COORDINATOR, reader=site, about="agree", content={"experiment": said, "run": run})
-    return read(town.neighbours.guards[site].answer(sealed(letter, identity(town.coordinator))))
+    letter = SignedMessage(
+        writer=COORDINATOR, reader=site, about="agree", content={"experiment": said, "run": run}
+    )
+    return read(town.neighbours.guards[site].answer(sign_message(letter, identity(town.coordinator))))
 
 
 def test_what_a_task_does_not_protect_is_not_let_in(tmp_path: Path):
@@ -385,7 +390,7 @@ def test_a_folder_has_one_guard_and_does_not_go_on_without_its_books(tmp_path: P
 
 def test_sites_that_were_told_different_experiments_are_not_added_up(tmp_path: Path):
     changes = ["sites.count=4", "privacy.unit=site", "privacy.noise=secure", "task.sample=1.0"]
-    limits = Limits(epsilon=3000.0, lifetime=4000.0)
+    limits = SiteLimits(epsilon=3000.0, lifetime=4000.0)
     town = strict_town(tmp_path, limits, [*changes, "privacy.epsilon=40", "rounds=1"])
     guards = town.neighbours.guards
     honest = guards["site-1"].answer
@@ -395,18 +400,18 @@ def test_sites_that_were_told_different_experiments_are_not_added_up(tmp_path: P
         if letter.about in ("consider", "agree"):
             other = letter.content["experiment"].replace("epsilon = 40.0", "epsilon = 4.0")
             assert other != letter.content["experiment"]
-            again = Letter(
+            again = SignedMessage(
                 writer=COORDINATOR, reader="site-1", about=letter.about,
                 content={**letter.content, "experiment": other},
             )  # fmt: skip
-            answer = read(honest(sealed(again, identity(town.coordinator))))
+            answer = read(honest(sign_message(again, identity(town.coordinator))))
             from tacit.engines.messages import digest
 
-            mine = Letter(
+            mine = SignedMessage(
                 writer="site-1", reader=COORDINATOR, about=answer.about, content=answer.content,
                 answers=digest(content),
             )  # fmt: skip
-            return sealed(mine, identity(town.sites["site-1"]))
+            return sign_message(mine, identity(town.sites["site-1"]))
         return honest(content)
 
     guards["site-1"].answer = told_otherwise
@@ -418,6 +423,6 @@ def test_sites_that_were_told_different_experiments_are_not_added_up(tmp_path: P
 
 def test_sums_in_secret_must_stand_as_many_colluders_as_the_site_asks_for(tmp_path: Path):
     changes = ["sites.count=4", "privacy.unit=site", "privacy.noise=secure", "task.sample=1.0"]
-    town = strict_town(tmp_path, Limits(epsilon=50.0, colluders=2), [*changes, "privacy.epsilon=40"])
+    town = strict_town(tmp_path, SiteLimits(epsilon=50.0, colluders=2), [*changes, "privacy.epsilon=40"])
     with pytest.raises(Refused, match="colluders = 1 is below 2"):
         town.run(tmp_path / "run")

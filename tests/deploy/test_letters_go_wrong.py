@@ -7,7 +7,7 @@ import torch
 from in_process import handed
 
 from tacit.deploy.site.config import identity
-from tacit.engines.messages import COORDINATOR, Letter, Silence, digest, packed, sealed
+from tacit.engines.messages import COORDINATOR, NoReply, SignedMessage, digest, encode_arrays, sign_message
 from tacit.errors import Refused, SecureAggregationFailed, SitesUnreachable
 from tacit.privacy.ledger.store import Ledger
 
@@ -44,22 +44,25 @@ def only(site: str, what):
 
 
 def signed(town, site: str, numbers: bytes, asked: bytes, content=None) -> bytes:
-    letter = Letter(
+    letter = SignedMessage(
         writer=site, reader=COORDINATOR, about="work", content=content or {}, numbers=numbers,
         answers=digest(asked),
     )  # fmt: skip
-    return sealed(letter, identity(town.sites[site]))
+    return sign_message(letter, identity(town.sites[site]))
 
 
 def spoils(town):
-    wide = packed({"row": torch.zeros(3, dtype=torch.float64)})
+    wide = encode_arrays({"row": torch.zeros(3, dtype=torch.float64)})
     return {
         "replay": lambda asked, answer, seen: seen[0],
-        "late": lambda asked, answer, seen: Silence("late", "no answer within 600 seconds"),
+        "late": lambda asked, answer, seen: NoReply("late", "no answer within 600 seconds"),
         "schema": lambda asked, answer, seen: signed(town, "site-2", wide, asked),
         "unknown": lambda asked, answer, seen: signed(town, "site-3", wide, asked),
         "not-finite": lambda asked, answer, seen: signed(
-            town, "site-2", packed({"row": torch.full(width(town), torch.nan, dtype=torch.float64)}), asked
+            town,
+            "site-2",
+            encode_arrays({"row": torch.full(width(town), torch.nan, dtype=torch.float64)}),
+            asked,
         ),
     }
 
@@ -99,7 +102,7 @@ def test_a_site_that_is_gone_is_missing_from_the_rounds_and_the_price_stays(tmp_
 
     run = town.run(tmp_path / "run", shown=shown)
     assert [len(entry.faults) for entry in run.record.rounds] == [0, 1, 1]
-    alone = chosen.trained(federation, tmp_path / "alone")
+    alone = chosen.run_on(federation, tmp_path / "alone")
     assert run.privacy.epsilon == alone.privacy.epsilon
 
 
@@ -110,7 +113,7 @@ def test_a_coordinator_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(tm
     for name in town.sites:
         town.restart(name)
     run = town.run(tmp_path / "run", resume=True)
-    alone = chosen.trained(federation, tmp_path / "alone")
+    alone = chosen.run_on(federation, tmp_path / "alone")
     assert torch.equal(run.state, alone.state)
     # Everybody has paid once.
     for name in town.sites:
@@ -134,7 +137,7 @@ def test_a_round_whose_answers_were_lost_is_asked_again_and_gives_the_same(tmp_p
     with pytest.raises(Stopped):
         town.run(tmp_path / "run")
     run = town.run(tmp_path / "run", resume=True)
-    assert torch.equal(run.state, chosen.trained(federation, tmp_path / "alone").state)
+    assert torch.equal(run.state, chosen.run_on(federation, tmp_path / "alone").state)
 
 
 def test_when_nobody_answers_the_run_stops_and_can_be_resumed(tmp_path: Path):
@@ -144,7 +147,7 @@ def test_when_nobody_answers_the_run_stops_and_can_be_resumed(tmp_path: Path):
         town.run(tmp_path / "run", shown=lambda entry: town.neighbours.guards.clear())
     town.neighbours.guards.update(kept)
     run = town.run(tmp_path / "run", resume=True)
-    assert torch.equal(run.state, chosen.trained(federation, tmp_path / "alone").state)
+    assert torch.equal(run.state, chosen.run_on(federation, tmp_path / "alone").state)
 
 
 def test_a_resumed_run_goes_on_without_a_site_that_does_not_come_back(tmp_path: Path):
@@ -166,7 +169,7 @@ def test_a_vertical_run_refuses_to_go_on_without_a_party(noise: str, tmp_path: P
         town.run(tmp_path / "a")
     town.restart("party-2")
     town.neighbours.spoil = lambda name, asked, answer: (
-        Silence("late", "no answer within 600 seconds")
+        NoReply("late", "no answer within 600 seconds")
         if name == "party-2" and b"experiment" not in asked
         else answer
     )
@@ -176,7 +179,7 @@ def test_a_vertical_run_refuses_to_go_on_without_a_party(noise: str, tmp_path: P
     # Nobody's columns have left masked: once the party is back, the same run goes on at no new price.
     town.neighbours.spoil = None
     run = town.run(tmp_path / "b", resume=True)
-    assert torch.equal(run.state, chosen.trained(federation, tmp_path / "alone").state)
+    assert torch.equal(run.state, chosen.run_on(federation, tmp_path / "alone").state)
 
 
 def secret_town(tmp_path: Path, sites: int = 4):
@@ -192,7 +195,7 @@ def test_a_sum_in_secret_bears_a_site_that_falls_silent_and_tells_of_it(tmp_path
         nonlocal masks
         masks += name == "site-4" and b"mask" in asked
         return (
-            Silence("late", "no answer")
+            NoReply("late", "no answer")
             if name == "site-4" and b"experiment" not in asked and masks
             else answer
         )

@@ -14,8 +14,8 @@ import pytest
 
 from tacit.deploy import processes
 from tacit.deploy.folders import Command
-from tacit.deploy.processes import NotRunning, Running, flwr, free_port, running
-from tacit.engines.flower.socket import knock
+from tacit.deploy.processes import NotRunning, ProcessGroup, flwr, free_port, start_processes
+from tacit.engines.flower.socket import request
 from tacit.errors import InvalidValue
 
 # A bound for what hangs: a slow machine needs seconds.
@@ -62,8 +62,8 @@ class Federation:
     def children(self) -> list[int]:
         return [int((folder / "child.pid").read_text()) for folder in self.sites.values()]
 
-    def running(self, seconds: float = SOON) -> AbstractContextManager[Running]:
-        return running(self.coordinator, self.sites, self.port, seconds=seconds)
+    def running(self, seconds: float = SOON) -> AbstractContextManager[ProcessGroup]:
+        return start_processes(self.coordinator, self.sites, self.port, seconds=seconds)
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Clock:
 def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Federation:
     made = Federation(tmp_path)
     monkeypatch.setattr(processes, "commands", made.commands)
-    monkeypatch.setattr(processes, "online", made.online)
+    monkeypatch.setattr(processes, "online_nodes", made.online)
     monkeypatch.setattr(processes, "GRACE", 0.3)
     monkeypatch.setattr(processes, "_LOOK", 0.05)
     monkeypatch.setattr(processes, "_GLANCE", 0.02)
@@ -111,13 +111,13 @@ def soon(happens: Callable[[], bool]) -> bool:
 def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """Whatever a test started through the module is gone when it is over."""
     begun: list[int] = []
-    start = Running.start
+    start = ProcessGroup.start
 
-    def noted(self: Running, role: str) -> int:
+    def noted(self: ProcessGroup, role: str) -> int:
         begun.append(start(self, role))
         return begun[-1]
 
-    monkeypatch.setattr(Running, "start", noted)
+    monkeypatch.setattr(ProcessGroup, "start", noted)
     yield
     assert all(soon(lambda pid=pid: not lives(pid)) for pid in begun)
 
@@ -128,7 +128,7 @@ def test_everything_is_up_inside_and_gone_outside(federation: Federation) -> Non
             "superlink", "superexec", "guard:oslo", "guard:bergen", "node:oslo", "node:bergen"
         }  # fmt: skip
         assert all(map(lives, up.pids.values()))
-        assert knock(str(federation.sites["oslo"] / "run" / "door.sock"), b"abc", SOON) == b"abc"
+        assert request(str(federation.sites["oslo"] / "run" / "door.sock"), b"abc", SOON) == b"abc"
         started = [*up.pids.values(), *federation.children()]
     assert all(soon(lambda pid=pid: not lives(pid)) for pid in started)
 
@@ -181,7 +181,7 @@ def test_nodes_that_do_not_connect_in_time_end_the_attempt(
         return []
 
     monkeypatch.setattr(processes, "time", clock)
-    monkeypatch.setattr(processes, "online", online)
+    monkeypatch.setattr(processes, "online_nodes", online)
     with pytest.raises(NotRunning, match="did not all connect in time"), federation.running():
         pytest.fail("it is not up")
 

@@ -12,11 +12,11 @@ import pytest
 from in_process import OPEN
 
 from tacit.deploy import certificates, folders
-from tacit.deploy.coordinator.launch import started
-from tacit.deploy.coordinator.run import own_place
+from tacit.deploy.coordinator.launch import launch
+from tacit.deploy.coordinator.run import default_place
 from tacit.deploy.folders import commands
-from tacit.deploy.processes import free_port, running
-from tacit.deploy.rehearsal import charged, laid_out
+from tacit.deploy.processes import free_port, start_processes
+from tacit.deploy.rehearsal import charges, lay_out
 from tacit.errors import BudgetExhausted
 from tacit.experiments import experiment
 
@@ -66,14 +66,14 @@ def end(program: "subprocess.Popen[bytes]") -> None:
 def standing(tmp_path: Path):
     """A federation of two sites that is up, and gone afterwards."""
     chosen = experiment.read(SURVIVAL, SMALL)
-    federation = chosen.opened()
+    federation = chosen.open_federation()
     out = tmp_path / "town"
-    document, tables = laid_out(chosen, federation, out)
+    document, tables = lay_out(chosen, federation, out)
     port = free_port()
     made = folders.write(
         document, tables, out, host="127.0.0.1", port=port, limits=dict.fromkeys(tables, OPEN)
     )
-    with running(made.coordinator, made.sites, port, logs=tmp_path / "logs") as up:
+    with start_processes(made.coordinator, made.sites, port, logs=tmp_path / "logs") as up:
         yield made, up, chosen, federation
         pids = dict(up.pids)
     for role, pid in pids.items():
@@ -82,19 +82,19 @@ def standing(tmp_path: Path):
 
 def test_two_sites_come_to_what_one_process_does_and_strangers_are_turned_away(tmp_path: Path):
     with standing(tmp_path) as (made, up, chosen, federation):
-        run = started(made.coordinator, own_place(made.coordinator))
-        alone = chosen.trained(federation, tmp_path / "alone")
+        run = launch(made.coordinator, default_place(made.coordinator))
+        alone = chosen.run_on(federation, tmp_path / "alone")
         assert float((run.state - alone.state).abs().max()) <= 1e-6
-        assert charged(run.path) == charged(alone.path) != []
+        assert charges(run.path) == charges(alone.path) != []
         assert run.scores == pytest.approx(alone.scores, abs=1e-9)
-        assert not run.record.trouble()
+        assert not run.record.warnings()
         strangers(made.sites["site-1"], tmp_path, up.log("superlink"))
 
 
 @pytest.mark.slow
 def test_a_site_whose_life_has_no_room_left_refuses_with_the_reason_in_both_logs(tmp_path: Path):
     with standing(tmp_path) as (made, up, _, _):
-        started(made.coordinator, own_place(made.coordinator))
+        launch(made.coordinator, default_place(made.coordinator))
         over_budget(made, up)
 
 
@@ -125,8 +125,8 @@ def over_budget(made, up) -> None:
     assert file.read_text() != text
     up.start("guard:site-2")
     assert patiently(lambda: "is guarded" in up.log("guard:site-2").read_text().splitlines()[-1])
-    place = own_place(made.coordinator)
+    place = default_place(made.coordinator)
     with pytest.raises(BudgetExhausted, match="site-2 refuses: budget of records@site-2 exhausted"):
-        started(made.coordinator, place)
+        launch(made.coordinator, place)
     assert "refused: budget of records@site-2 exhausted" in up.log("guard:site-2").read_text()
     assert "site-2 refuses: budget of records@site-2 exhausted" in (place / "log.txt").read_text()

@@ -12,7 +12,7 @@ import tomli_w
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
-from tacit.deploy.folders import Deployed, write
+from tacit.deploy.folders import DeployedFolders, write
 from tacit.deploy.site import config
 from tacit.deploy.site.accept import accept
 from tacit.deploy.site.guard import Guard
@@ -31,7 +31,7 @@ EXPERIMENT: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def ready(tmp_path_factory: pytest.TempPathFactory) -> Deployed:
+def ready(tmp_path_factory: pytest.TempPathFactory) -> DeployedFolders:
     out = tmp_path_factory.mktemp("out")
     holding = {"path": "data/records.csv"}
     made = write(EXPERIMENT, {"oslo": holding, "bergen": {}}, out, host="127.0.0.1", port=20000)
@@ -42,7 +42,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Deployed:
 
 
 @pytest.fixture
-def oslo(ready: Deployed, tmp_path: Path) -> Path:
+def oslo(ready: DeployedFolders, tmp_path: Path) -> Path:
     """A copy that a test may spoil."""
     return Path(shutil.copytree(ready.sites["oslo"], tmp_path / "oslo"))
 

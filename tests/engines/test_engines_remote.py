@@ -8,48 +8,56 @@ import pytest
 import torch
 
 from tacit.aggregation.secure import Identity, Roster
-from tacit.engines.messages import COORDINATOR, Letter, Silence, digest, opened, packed, sealed
-from tacit.engines.record_count import NumberOfRecords
+from tacit.engines.messages import (
+    COORDINATOR,
+    NoReply,
+    SignedMessage,
+    digest,
+    encode_arrays,
+    open_message,
+    sign_message,
+)
+from tacit.engines.record_count import RecordCountQuery
 from tacit.engines.remote import Remote, width_of
 from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
-from tacit.privacy.mechanisms.base import Unprotected
+from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.runtime.keys import Key
 
 OURS = Identity.fresh()
 THEIRS = {name: Identity.fresh() for name in ("oslo", "bergen", "tromso")}
 NAMES = tuple(THEIRS)
 STATE = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
-Answer = Callable[[str, bytes], "bytes | Silence | None"]
+Answer = Callable[[str, bytes], "bytes | NoReply | None"]
 
 
 def says(about: str = "work", *, writer: str | None = None, **said: Any) -> Answer:
     """A site that answers what it is asked, under its own name unless told otherwise."""
 
     def answer(name: str, sent: bytes) -> bytes:
-        letter = Letter(
+        letter = SignedMessage(
             writer=writer or name, reader=COORDINATOR, about=about, answers=digest(sent),
             content=said.get("content", {}), numbers=said.get("numbers", b""),
         )  # fmt: skip
-        return sealed(letter, THEIRS[writer or name])
+        return sign_message(letter, THEIRS[writer or name])
 
     return answer
 
 
 def row(*values: float, dtype: torch.dtype = torch.float64) -> bytes:
-    return packed({"row": torch.tensor(values, dtype=dtype)})
+    return encode_arrays({"row": torch.tensor(values, dtype=dtype)})
 
 
 class Line:
     """Sites that answer by what was written down for them; it keeps what they were sent."""
 
     def __init__(self, answers: dict[str, Answer]) -> None:
-        self.answers, self.sent = answers, list[tuple[str, Letter]]()
+        self.answers, self.sent = answers, list[tuple[str, SignedMessage]]()
 
-    def __call__(self, sent: dict[str, bytes], seconds: float) -> dict[str, bytes | Silence]:
+    def __call__(self, sent: dict[str, bytes], seconds: float) -> dict[str, bytes | NoReply]:
         found = {}
         for name, content in sent.items():
             roster = Roster.of({COORDINATOR: OURS})
-            self.sent.append((name, opened(content, roster, reader=name)))
+            self.sent.append((name, open_message(content, roster, reader=name)))
             answer = self.answers[name](name, content) if name in self.answers else None
             if answer is not None:
                 found[name] = answer
@@ -59,13 +67,13 @@ class Line:
 def coordinator(**answers: Answer) -> tuple[Remote, Line, list[str]]:
     line, told = Line(answers), list[str]()
     remote = Remote(
-        exchange=line, identity=OURS, roster=Roster.of(THEIRS), run=b"\x07" * 4, told=told.append, wait=3.0
+        exchange=line, identity=OURS, roster=Roster.of(THEIRS), run=b"\x07" * 4, log=told.append, wait=3.0
     )
     return remote, line, told
 
 
 def train(remote: Remote, state: torch.Tensor = STATE, names=NAMES, task: object = SimpleNamespace()):
-    return remote.train(task, SimpleNamespace(typical=5.0), state, names, Unprotected(), Key(1) / 4)
+    return remote.train(task, SimpleNamespace(mean_site_size=5.0), state, names, NoPrivacy(), Key(1) / 4)
 
 
 def test_the_rows_of_those_who_answer_come_back_in_the_order_asked_for():
@@ -143,9 +151,9 @@ def test_a_round_that_nobody_answers_ends_the_run_and_says_how_to_go_on():
 def test_a_site_sends_as_many_numbers_as_the_work_says():
     assert width_of(SimpleNamespace(), STATE) == 3
     assert width_of(SimpleNamespace(sent=8), STATE) == 8
-    assert width_of(NumberOfRecords(), STATE) == 1
-    assert width_of(SimpleNamespace(answered=None, width=5), STATE) == 5
-    assert width_of(SimpleNamespace(close=None, width=6), STATE) == 6
+    assert width_of(RecordCountQuery(), STATE) == 1
+    assert width_of(SimpleNamespace(decode=None, width=5), STATE) == 5
+    assert width_of(SimpleNamespace(apply=None, width=6), STATE) == 6
     assert width_of(SimpleNamespace(), torch.zeros(4, 3)) == 3
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from tacit import Federation
-from tacit.engines.base import work
+from tacit.engines.base import run_at_site
 from tacit.engines.local import Local
-from tacit.engines.record_count import NumberOfRecords
+from tacit.engines.record_count import RecordCountQuery
 from tacit.learning.task import Updates
-from tacit.privacy.mechanisms.base import Counting, ProtectedRecords, Unprotected
-from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.privacy.mechanisms.base import CountNoise, NoPrivacy, RecordLevel
+from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.runtime.keys import Key
 from tacit.sites.table import from_arrays
 
@@ -30,30 +30,30 @@ class Still:
 
 
 def test_each_update_has_noise_of_its_own_key():
-    mechanism = ProtectedSites(
-        law="gaussian", clip=1.0, multiplier=1.0, where="site", reach=1.0, rehearsal=True
-    )
+    mechanism = SiteLevel(law="gaussian", clip=1.0, multiplier=1.0, where="site", reach=1.0, rehearsal=True)
     together = Local().train(Still(), FEDERATION, STATE, list(SIZES), mechanism, KEY)
     assert together.names == tuple(SIZES)
     for name, row in zip(together.names, together.matrix, strict=True):
         assert torch.equal(row, mechanism.at_site(STATE, KEY / name / "update"))
-        assert torch.equal(row, work(Still(), STATE, FEDERATION.cohort([name]), mechanism, KEY).matrix[0])
+        assert torch.equal(
+            row, run_at_site(Still(), STATE, FEDERATION.cohort([name]), mechanism, KEY).matrix[0]
+        )
 
 
 def test_a_round_without_sites_is_as_wide_as_ever():
-    assert Local().train(Still(), FEDERATION, STATE, [], Unprotected(), KEY).matrix.shape == (0, 4)
+    assert Local().train(Still(), FEDERATION, STATE, [], NoPrivacy(), KEY).matrix.shape == (0, 4)
     wide = SimpleNamespace(sent=7)
-    assert Local().train(wide, FEDERATION, STATE, [], Unprotected(), KEY).matrix.shape == (0, 7)
+    assert Local().train(wide, FEDERATION, STATE, [], NoPrivacy(), KEY).matrix.shape == (0, 7)
 
 
 def test_each_site_tells_one_number_about_how_many_records_it_holds():
-    found = Local().train(NumberOfRecords(), FEDERATION, STATE, list(SIZES), Unprotected(), KEY)
+    found = Local().train(RecordCountQuery(), FEDERATION, STATE, list(SIZES), NoPrivacy(), KEY)
     assert found.matrix.tolist() == [[5.0], [9.0], [7.0]]
-    counts = Counting(law="laplace", scale=2.0)
-    noisy = ProtectedRecords(
+    counts = CountNoise(law="laplace", scale=2.0)
+    noisy = RecordLevel(
         law="gaussian", clip=1.0, multiplier=1.0, steps=1, rate=1.0, rehearsal=True, counts=counts
     )
-    told = Local().train(NumberOfRecords(), FEDERATION, STATE, list(SIZES), noisy, KEY).matrix
+    told = Local().train(RecordCountQuery(), FEDERATION, STATE, list(SIZES), noisy, KEY).matrix
     assert told.shape == (3, 1)
-    assert told[:, 0].tolist() == [noisy.counted(size, KEY / name) for name, size in SIZES.items()]
+    assert told[:, 0].tolist() == [noisy.noisy_count(size, KEY / name) for name, size in SIZES.items()]
     assert len({value - size for value, size in zip(told[:, 0].tolist(), SIZES.values(), strict=True)}) == 3

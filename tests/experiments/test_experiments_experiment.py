@@ -51,10 +51,10 @@ def test_a_minimal_file_is_enough(tmp_path: Path):
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
 def test_every_example_reads(path: Path):
-    if studies.asked_for(path):
+    if studies.has_study_table(path):
         read = studies.read(path).experiment
     else:
-        read = attacks.read(path).experiment if attacks.asked_for(path) else experiment.read(path)
+        read = attacks.read(path).experiment if attacks.has_attack_table(path) else experiment.read(path)
     assert read.rounds >= 1
 
 

@@ -19,14 +19,14 @@ from typing import Any
 import tomli_w
 
 from tacit.deploy import folders
-from tacit.deploy.coordinator.launch import started
-from tacit.deploy.coordinator.run import own_place
-from tacit.deploy.coordinator.split import handed_over
+from tacit.deploy.coordinator.launch import launch
+from tacit.deploy.coordinator.run import default_place
+from tacit.deploy.coordinator.split import split_data
 from tacit.deploy.folders import commands
-from tacit.deploy.processes import Running, free_port, online, running
-from tacit.deploy.rehearsal import ANYTHING, charged
+from tacit.deploy.processes import ProcessGroup, free_port, online_nodes, start_processes
+from tacit.deploy.rehearsal import ANYTHING, charges
 from tacit.deploy.site.config import DOOR, LEDGER
-from tacit.engines.flower.socket import listening
+from tacit.engines.flower.socket import is_listening
 from tacit.experiments import experiment
 from tacit.learning.record import Round
 from tacit.privacy.ledger.store import Ledger
@@ -64,7 +64,7 @@ class Watched:
 
     def _follow(self, folder: Path, resume: bool) -> None:
         try:
-            self._run = started(
+            self._run = launch(
                 folder, self.out, resume=resume, callbacks=[self.rounds.append], told=self.remarks.append
             )
         except Exception as error:
@@ -99,8 +99,8 @@ class Watched:
 class Town:
     """A federation, and what its experiment comes to in one process."""
 
-    made: folders.Deployed
-    up: Running
+    made: folders.DeployedFolders
+    up: ProcessGroup
     chosen: experiment.Experiment
     federation: Any
     place: Path
@@ -108,10 +108,10 @@ class Town:
 
     @cached_property
     def alone(self) -> Run:
-        return self.chosen.trained(self.federation, self.place / "alone")
+        return self.chosen.run_on(self.federation, self.place / "alone")
 
     def begun(self) -> Watched:
-        return Watched(self.made.coordinator, own_place(self.made.coordinator))
+        return Watched(self.made.coordinator, default_place(self.made.coordinator))
 
     def resumed(self, out: Path) -> Watched:
         return Watched(self.made.coordinator, out, resume=True)
@@ -142,7 +142,7 @@ class Town:
 
     def guarded(self, name: str) -> float:
         """Wait until the guard of a site is there."""
-        return patiently(lambda: listening(str(self.made.sites[name] / DOOR)), what=f"the guard of {name}")
+        return patiently(lambda: is_listening(str(self.made.sites[name] / DOOR)), what=f"the guard of {name}")
 
     def mend(self) -> None:
         """Start what a test has left dead or stopped, as systemd would."""
@@ -161,7 +161,7 @@ class Town:
                 os.killpg(self.up.pids[f"node:{name}"], signal.SIGCONT)
             self.seen.update(self.up.pids.values())
             with suppress(Exception):
-                if len(online(self.made.coordinator, until)) == len(self.made.sites):
+                if len(online_nodes(self.made.coordinator, until)) == len(self.made.sites):
                     return
             assert time.monotonic() < until, "the federation could not be mended"
             time.sleep(2)
@@ -171,8 +171,8 @@ class Town:
 def standing(place: Path) -> Generator[Town]:
     """A town that is up; afterwards nothing of it runs any more."""
     chosen = replace(experiment.read(SURVIVAL, SMALL), baselines=False)
-    federation, out = chosen.opened(), place / "town"
-    document, tables = handed_over(
+    federation, out = chosen.open_federation(), place / "town"
+    document, tables = split_data(
         chosen,
         federation,
         lambda name: (
@@ -184,7 +184,7 @@ def standing(place: Path) -> Generator[Town]:
     made = folders.write(
         document, tables, out, host="127.0.0.1", port=port, limits=dict.fromkeys(tables, ANYTHING)
     )
-    with running(made.coordinator, made.sites, port, logs=place / "logs") as up:
+    with start_processes(made.coordinator, made.sites, port, logs=place / "logs") as up:
         town = Town(made, up, chosen, federation, place)
         yield town
         town.seen.update(up.pids.values())
@@ -233,9 +233,9 @@ def descendants(pid: int, word: str) -> list[int]:
 def same(run: Run, alone: Run) -> None:
     """The federation came to what one process comes to, and paid for the same."""
     assert float((run.state - alone.state).abs().max()) <= 1e-6
-    assert charged(run.path) == charged(alone.path) != []
+    assert charges(run.path) == charges(alone.path) != []
     assert [entry.number for entry in run.record.rounds] == [entry.number for entry in alone.record.rounds]
-    assert not run.record.trouble()
+    assert not run.record.warnings()
     assert run.privacy.epsilon == alone.privacy.epsilon
 
 

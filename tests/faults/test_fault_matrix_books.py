@@ -17,12 +17,12 @@ from tacit.aggregation.robust.coordinatewise import TrimmedMean
 from tacit.aggregation.robust.reweighted import CenteredClip
 from tacit.engines.local import Local
 from tacit.errors import BudgetExhausted, LedgerError, Refused
-from tacit.learning.supervised import LocalWork
+from tacit.learning.supervised import LocalTraining
 from tacit.privacy import policy
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.ledger import chain
 from tacit.privacy.ledger.store import Ledger, verify
-from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.runs.directory import LEDGER, SECRET, Directory
 from tacit.runtime.keys import Key
 
@@ -136,7 +136,7 @@ BOUNDED = {"mean", "trimmed-mean", "robust", "mixing"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work(LocalWork):
+class Work(LocalTraining):
     """The least that a promise needs to know."""
 
     separable = True
@@ -146,7 +146,7 @@ class Work(LocalWork):
 
 @pytest.mark.parametrize("kind", sorted(AGGREGATORS))
 def test_row_47_noise_at_the_server_with_a_rule_that_has_no_bound_is_refused(kind):
-    rule = AGGREGATORS[kind](**FIELDS.get(kind, {"f": 2})).settled(len(NAMES), SERVER)
+    rule = AGGREGATORS[kind](**FIELDS.get(kind, {"f": 2})).resolve(len(NAMES), SERVER)
     if kind in BOUNDED:
         reach = SERVER.solve(Work(), NAMES, rule, 3).reach
         # Noise is scaled by the bound of the rule itself, which is never below that of the mean.
@@ -160,7 +160,7 @@ def test_row_47_noise_at_the_server_with_a_rule_that_has_no_bound_is_refused(kin
 
 
 def test_row_47_a_centred_clip_with_a_public_centre_has_a_bound():
-    rule = CenteredClip(f=2, radius=0.5).settled(len(NAMES), SERVER)
+    rule = CenteredClip(f=2, radius=0.5).resolve(len(NAMES), SERVER)
     assert SERVER.solve(Work(), NAMES, rule, 3).reach == pytest.approx(0.5 / 12)
 
 
@@ -204,16 +204,16 @@ def audit(mechanism):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HalfTheNoise(ProtectedSites):
+class HalfTheNoise(SiteLevel):
     """It charges for its noise, and adds half of it."""
 
     def at_site(self, update, key):
-        quiet = ProtectedSites(**{**vars(self), "multiplier": self.multiplier / 2})
+        quiet = SiteLevel(**{**vars(self), "multiplier": self.multiplier / 2})
         return quiet.at_site(update, key)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoClipping(ProtectedSites):
+class NoClipping(SiteLevel):
     """It adds its noise to whatever comes."""
 
     def at_site(self, update, key):
@@ -221,7 +221,7 @@ class NoClipping(ProtectedSites):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneNoiseForAll(ProtectedSites):
+class OneNoiseForAll(SiteLevel):
     """It draws the same noise in every round, so that a difference of two rounds has none."""
 
     def at_site(self, update, key):
@@ -231,7 +231,7 @@ class OneNoiseForAll(ProtectedSites):
 @pytest.mark.parametrize(
     ("build", "found"),
     [
-        (ProtectedSites, []),
+        (SiteLevel, []),
         (HalfTheNoise, ["the noise is not the one that is charged"]),
         (NoClipping, ["one site moves more than what is charged"]),
         (OneNoiseForAll, ["the noise of one round is that of another"]),

@@ -31,7 +31,7 @@ from test_run_kill import (
 
 from tacit import Open, fit
 from tacit.aggregation.mean import Mean
-from tacit.cli.output import INTERRUPTED, guarded
+from tacit.cli.output import INTERRUPTED, handle_errors
 from tacit.engines.local import Local
 from tacit.errors import LedgerTampered, LedgerUnusable, RunUnusable
 from tacit.privacy import policy
@@ -303,7 +303,7 @@ def test_row_13_a_run_told_to_stop_in_a_round_can_be_resumed(made, how, capfd):
     def work():
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            with guarded(json=False, debug=False):
+            with handle_errors(json=False, debug=False):
                 trial.go(lambda: os.write(tell, b".") and signal.pause())
         except SystemExit as left:
             os._exit(left.code)

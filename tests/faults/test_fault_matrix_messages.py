@@ -22,8 +22,8 @@ from tacit import Privacy, fit
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.secure import Coordinator, Identity, Member, Roster, Session, secure_sum
 from tacit.aggregation.secure.messages import (
-    Agreement,
-    Agreements,
+    Confirmation,
+    Confirmations,
     Envelopes,
     Masked,
     Offer,
@@ -31,21 +31,21 @@ from tacit.aggregation.secure.messages import (
     Revealed,
     Shares,
     Survivors,
-    opened,
+    decode_message,
     room,
 )
-from tacit.aggregation.secure.sealing import Exchange
+from tacit.aggregation.secure.sealing import KeyExchange
 from tacit.aggregation.secure.session import STAGES
 from tacit.engines.secure import local_sum
 from tacit.errors import InvalidValue, RunUnusable, SecureAggregationFailed
 from tacit.privacy.mechanisms.lattice import DEVIATIONS, HALF, Lattice
-from tacit.privacy.mechanisms.secure_sum import BlindSites
+from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.runs.directory import STATE, Checkpoint, Directory
 from tacit.runtime.keys import Key
 
 NAMES = ("alta", "bergen", "oslo", "tromso", "voss")
 SESSION = Session(run="trial", round=1, names=NAMES, width=6)
-KINDS = (Offer, Offers, Shares, Envelopes, Masked, Survivors, Agreement, Agreements, Revealed)
+KINDS = (Offer, Offers, Shares, Envelopes, Masked, Survivors, Confirmation, Confirmations, Revealed)
 
 
 def vectors(session=SESSION):
@@ -68,12 +68,17 @@ class Play:
         given = vectors()
         answers = {
             "offer": lambda member, message: member.offer(),
-            "share": lambda member, message: member.shared(message),
-            "mask": lambda member, message: member.masked(given[member.name], message),
-            "agree": lambda member, message: member.agreed(message),
-            "reveal": lambda member, message: member.revealed(message),
+            "share": lambda member, message: member.share(message),
+            "mask": lambda member, message: member.mask(given[member.name], message),
+            "agree": lambda member, message: member.agree(message),
+            "reveal": lambda member, message: member.reveal(message),
         }
-        collect = [self.server.offered, self.server.shared, self.server.masked, self.server.agreed]
+        collect = [
+            self.server.collect_offers,
+            self.server.collect_shares,
+            self.server.collect_vectors,
+            self.server.collect_signatures,
+        ]
         sent = dict.fromkeys(NAMES, b"")
         for earlier, collected in zip(STAGES, collect, strict=False):
             if earlier == stage:
@@ -84,7 +89,7 @@ class Play:
 
 
 def changed(message, kind, **fields):
-    return msgspec.structs.replace(msgspec.msgpack.decode(message, type=kind), **fields).packed()
+    return msgspec.structs.replace(msgspec.msgpack.decode(message, type=kind), **fields).encode()
 
 
 def refuses(reason):
@@ -98,12 +103,12 @@ def test_row_25_a_message_signed_by_another_or_in_its_name_is_rejected():
     play = Play()
     offers = {name: play.members[name].offer() for name in NAMES}
     stolen = {**offers, "oslo": offers["voss"]}
-    play.server.offered(stolen)
+    play.server.collect_offers(stolen)
     assert [(fault.site, fault.reason) for fault in play.server.faults] == [("oslo", "unknown")]
     other = Play()
     signature = msgspec.msgpack.decode(offers["voss"], type=Offer).signature
     forged = {name: other.members[name].offer() for name in NAMES}
-    other.server.offered({**forged, "oslo": changed(forged["oslo"], Offer, signature=signature)})
+    other.server.collect_offers({**forged, "oslo": changed(forged["oslo"], Offer, signature=signature)})
     assert [fault.detail for fault in other.server.faults] == ["its offer is not signed by it"]
     assert screened(reply("somebody")) == ({}, [("somebody", "unknown")])
 
@@ -121,7 +126,7 @@ def test_row_30_what_is_too_large_or_lies_about_its_size_is_rejected_before_it_t
     try:
         for message, kind in cases:
             with pytest.raises(SecureAggregationFailed, match=r"has at most|cannot be read"):
-                opened(message, kind, SESSION)
+                decode_message(message, kind, SESSION)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -144,7 +149,7 @@ def test_row_31_code_in_a_payload_is_rejected_and_does_not_run(tmp_path):
     for payload in (pickle.dumps(Malicious(marker)), stream.getvalue()):
         for kind in KINDS:
             with pytest.raises(SecureAggregationFailed):
-                opened(payload, kind, replace(SESSION, width=10_000))
+                decode_message(payload, kind, replace(SESSION, width=10_000))
         (tmp_path / STATE).write_bytes(payload)
         with pytest.raises(RunUnusable, match=f"{STATE} is damaged"):
             Directory(tmp_path).checkpoint()
@@ -167,13 +172,13 @@ def fuzzed(folder, times):
         spoilt = [flipped(message, draws), draws.bytes(int(draws.integers(0, 300)))]
         for given in spoilt:
             with suppress(SecureAggregationFailed):
-                assert isinstance(opened(given, kind, SESSION), kind)
+                assert isinstance(decode_message(given, kind, SESSION), kind)
         (folder / STATE).write_bytes(flipped(kept, draws) if number % 2 else spoilt[1])
         with suppress(RunUnusable):
             assert torch.equal(directory.checkpoint().state, state)
 
 
-SENT = (Offer, Shares, Masked, Agreement)
+SENT = (Offer, Shares, Masked, Confirmation)
 
 
 def flipped(message, draws):
@@ -231,25 +236,25 @@ def test_row_43_a_server_that_asks_for_both_shares_or_twice_or_names_two_sets_ge
     play = Play()
     survivors = play.until("agree")["oslo"]
     oslo, fewer = play.members["oslo"], [name for name in NAMES if name != "bergen"]
-    agreed = oslo.agreed(survivors)
+    agreed = oslo.agree(survivors)
     with refuses("it was asked to agree and is to reveal next"):
-        oslo.agreed(changed(survivors, Survivors, names=fewer))
+        oslo.agree(changed(survivors, Survivors, names=fewer))
     twice = Play()
     agreements = twice.until("reveal")["oslo"]
-    twice.members["oslo"].revealed(agreements)
+    twice.members["oslo"].reveal(agreements)
     with refuses("it was asked to reveal and has answered all there is to ask"):
-        twice.members["oslo"].revealed(agreements)
+        twice.members["oslo"].reveal(agreements)
     # One set for oslo, another for everybody else: neither has enough signatures.
     apart = Play()
     told = apart.until("agree")
     told["oslo"] = changed(told["oslo"], Survivors, names=fewer)
     signatures = {
-        name: msgspec.msgpack.decode(apart.members[name].agreed(message), type=Agreement).signature
+        name: msgspec.msgpack.decode(apart.members[name].agree(message), type=Confirmation).signature
         for name, message in told.items()
     }
-    mixed = Agreements(session=SESSION.digest, signatures=signatures).packed()
+    mixed = Confirmations(session=SESSION.digest, signatures=signatures).encode()
     with pytest.raises(SecureAggregationFailed, match="voss refuses: oslo has not signed the same set"):
-        apart.members["voss"].revealed(mixed)
+        apart.members["voss"].reveal(mixed)
     assert isinstance(agreed, bytes)
 
 
@@ -257,23 +262,25 @@ def test_row_44_swapped_keys_tampered_envelopes_and_bad_shares_are_noticed():
     play = Play()
     offers = play.until("share")["oslo"]
     swapped = [
-        msgspec.structs.replace(offer, mask=Exchange(b"\x07" * 32).public) if offer.site == "voss" else offer
+        msgspec.structs.replace(offer, mask=KeyExchange(b"\x07" * 32).public)
+        if offer.site == "voss"
+        else offer
         for offer in msgspec.msgpack.decode(offers, type=Offers).offers
     ]
     with refuses("the offer of voss is not signed by voss"):
-        play.members["oslo"].shared(changed(offers, Offers, offers=swapped))
+        play.members["oslo"].share(changed(offers, Offers, offers=swapped))
     tampered = Play()
     envelopes = tampered.until("mask")["oslo"]
     sealed = msgspec.msgpack.decode(envelopes, type=Envelopes).sealed
     sealed["voss"] = bytes([sealed["voss"][0] ^ 1]) + sealed["voss"][1:]
     with refuses("voss: "):
-        tampered.members["oslo"].masked(vectors()["oslo"], changed(envelopes, Envelopes, sealed=sealed))
+        tampered.members["oslo"].mask(vectors()["oslo"], changed(envelopes, Envelopes, sealed=sealed))
     lying = Play()
     agreements = lying.until("reveal")
-    revealed = {name: lying.members[name].revealed(agreements[name]) for name in NAMES}
+    revealed = {name: lying.members[name].reveal(agreements[name]) for name in NAMES}
     shares = msgspec.msgpack.decode(revealed["alta"], type=Revealed).shares
     wrong = {owner: bytes(reversed(share)) for owner, share in shares.items()}
-    summed = lying.server.revealed({**revealed, "alta": changed(revealed["alta"], Revealed, shares=wrong)})
+    summed = lying.server.unmask({**revealed, "alta": changed(revealed["alta"], Revealed, shares=wrong)})
     assert (summed.total == np.add.reduce(list(vectors().values()), dtype=np.uint32)).all()
     assert {fault.site for fault in summed.faults} == {"alta"}
 
@@ -281,25 +288,25 @@ def test_row_44_swapped_keys_tampered_envelopes_and_bad_shares_are_noticed():
 @pytest.mark.parametrize(("sites", "multiplier"), [(3, 0.3), (10, 1.0), (100, 5.0)])
 @pytest.mark.parametrize("width", [1, 1000])
 def test_row_45_no_sum_leaves_the_ring(sites, multiplier, width):
-    lattice = Lattice.fitted(clip=2.5, width=width, sites=sites, multiplier=multiplier, honest=sites // 2 + 1)
+    lattice = Lattice.fit(clip=2.5, width=width, sites=sites, multiplier=multiplier, honest=sites // 2 + 1)
     share = lattice.share(multiplier, sites // 2 + 1)
-    assert sites * lattice.reach + DEVIATIONS * share * np.sqrt(sites) < HALF
+    assert sites * lattice.sensitivity + DEVIATIONS * share * np.sqrt(sites) < HALF
     for sign in (1, -1):
         longest = np.zeros(width, dtype=np.int64)
-        longest[0] = sign * int(lattice.reach)
-        total = np.add.reduce([lattice.encoded(longest)] * sites, dtype=np.uint32)
-        assert (lattice.decoded(total) * lattice.scale == sites * longest).all()
+        longest[0] = sign * int(lattice.sensitivity)
+        total = np.add.reduce([lattice.encode(longest)] * sites, dtype=np.uint32)
+        assert (lattice.decode(total) * lattice.scale == sites * longest).all()
     with pytest.raises(InvalidValue, match="scale lower"):
         replace(lattice, scale=lattice.scale * 2.0**8)
 
 
 def test_row_46_noise_suffices_without_those_who_dropped_out_or_collude():
-    mechanism = BlindSites(clip=1.0, multiplier=1.5, colluders=2, sites=10, rehearsal=True)
+    mechanism = SecureSum(clip=1.0, multiplier=1.5, colluders=2, sites=10, rehearsal=True)
     width, key = 4000, Key(46, rehearsal=True)
     silent = torch.zeros(width, dtype=torch.float64)
     # As many as must stay, without the two that tell the server their shares.
     steps = sum(mechanism.at_site(silent, key / name).numpy() for name in range(mechanism.shares))
-    promised = mechanism.multiplier * mechanism.lattice(width).reach
+    promised = mechanism.multiplier * mechanism.lattice(width).sensitivity
     chance = stats.chi2.cdf(float((steps**2).sum()) / promised**2, width)
     assert 1e-5 < chance < 1 - 1e-5
     assert mechanism.shares == 5

@@ -283,7 +283,7 @@ def judged(quarantine, rounds, *, extreme, seed=0):
     for number in range(1, rounds + 1):
         rows = np.ones((10, 30)) + draws.normal(scale=0.5, size=(10, 30))
         rows[0] = extreme(number, rows[0], draws)
-        past, decisions = quarantine.judged(Updates(SITES[:10], torch.from_numpy(rows)), past, 3)
+        past, decisions = quarantine.judge(Updates(SITES[:10], torch.from_numpy(rows)), past, 3)
         told += decisions
     return past, told
 
@@ -299,7 +299,7 @@ def test_row_37_an_honest_but_extreme_site_is_not_left_out_for_good():
     assert Quarantine().mode == "observe"
     updates = Updates(SITES[:1], torch.ones(1, 2))
     left_out = {SITES[0]: Standing(status="quarantined", suspicion=12.0)}
-    assert Quarantine().admitted(updates, left_out) is updates
+    assert Quarantine().admit(updates, left_out) is updates
 
 
 # What every rule does with ordinary updates.

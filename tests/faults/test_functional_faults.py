@@ -262,7 +262,7 @@ def test_a_study_that_is_interrupted_goes_on_to_the_same_table(tmp_path):
     pd.testing.assert_frame_equal(scored(again), scored(whole))
 
 
-def scored(studied: studies.Studied) -> pd.DataFrame:
+def scored(studied: studies.StudyResult) -> pd.DataFrame:
     """What does not depend on the clock, in an order of its own."""
     names = ["replicate", "fold", "parties", "r2", "ril2", "steps", "bytes"]
     return studied.frame.sort_values(names[:3])[names].reset_index(drop=True)

@@ -11,7 +11,7 @@ from processes import forked
 from tacit.errors import BudgetExhausted
 from tacit.privacy import accounting
 from tacit.privacy.accounting import filters
-from tacit.privacy.accounting.events import counted
+from tacit.privacy.accounting.events import group_events
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.ledger import store as module
 from tacit.privacy.ledger.store import Ledger, verify
@@ -27,7 +27,9 @@ def spent(times, rows=1):
     """What so many charges of so many releases each cost, told without the ledger."""
     if times == 1:
         return accounting.epsilon([release(count=rows)], DELTA)
-    return filters.epsilon(counted([release(count=times * rows)]), counted([release(count=rows)]), DELTA)
+    return filters.epsilon(
+        group_events([release(count=times * rows)]), group_events([release(count=rows)]), DELTA
+    )
 
 
 def admitted(epsilon, rows=1):

@@ -210,7 +210,7 @@ def test_an_interrupted_charge_changes_nothing_and_frees_the_file(path, monkeypa
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(Plans, "bears", interrupted)
+            patch.setattr(Plans, "can_afford", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 ledger.charge([release(count=1000)])
         assert (path.read_bytes(), ledger.head) == before

@@ -29,14 +29,14 @@ from real_town import (
 )
 
 from tacit.deploy.coordinator.launch import ASK
-from tacit.deploy.coordinator.run import own_place
+from tacit.deploy.coordinator.run import default_place
 from tacit.deploy.folders import commands
 from tacit.deploy.processes import NotRunning
 from tacit.deploy.site.config import DOOR, identity
 from tacit.deploy.site.guard import Guard
 from tacit.deploy.units import BACK_OFF
 from tacit.engines.flower.socket import serve
-from tacit.engines.messages import COORDINATOR, Letter, Signed, digest, packed, sealed
+from tacit.engines.messages import COORDINATOR, Envelope, SignedMessage, digest, encode_arrays, sign_message
 from tacit.experiments.experiment import load
 from tacit.runs.directory import Directory
 
@@ -109,7 +109,7 @@ def test_a_serverapp_that_is_killed_is_reported_and_resumed_to_the_same_weights(
 
 
 def test_a_coordinator_whose_machine_dies_is_resumed_to_the_same_weights(town: Town):
-    before, out = town.tickets(), own_place(town.made.coordinator)
+    before, out = town.tickets(), default_place(town.made.coordinator)
     command = commands(town.made.coordinator)["run"]
     with (town.place / "tacit-run.log").open("wb") as said:
         shown = subprocess.Popen(
@@ -224,7 +224,9 @@ class Liar:
         self.folder, self.guard, self.old = folder, Guard(folder, lambda line: None), b""
 
     def __call__(self, content: bytes) -> bytes:
-        letter = msgspec.msgpack.decode(msgspec.msgpack.decode(content, type=Signed).letter, type=Letter)
+        letter = msgspec.msgpack.decode(
+            msgspec.msgpack.decode(content, type=Envelope).letter, type=SignedMessage
+        )
         answer = self.guard.answer(content)
         if letter.about != "work" or letter.content["asking"] != "round":
             return answer
@@ -239,11 +241,11 @@ class Liar:
         }.get(number, lambda: answer)()
 
     def signed(self, asked: bytes, row: torch.Tensor) -> bytes:
-        letter = Letter(
-            writer=self.guard.file.name, reader=COORDINATOR, about="work", numbers=packed({"row": row}),
-            answers=digest(asked),
+        letter = SignedMessage(
+            writer=self.guard.file.name, reader=COORDINATOR, about="work",
+            numbers=encode_arrays({"row": row}), answers=digest(asked),
         )  # fmt: skip
-        return sealed(letter, identity(self.folder))
+        return sign_message(letter, identity(self.folder))
 
 
 def test_malformed_and_replayed_replies_are_refused_with_the_reason_and_the_run_goes_on(town: Town):

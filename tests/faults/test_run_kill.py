@@ -67,7 +67,7 @@ class Witness(Local):
         _, _, _, names, mechanism, key = given
         number = key.path[0]
         counting = number == "count"
-        prices = mechanism.counting(names) if counting else mechanism.release(number, names)
+        prices = mechanism.count_releases(names) if counting else mechanism.release(number, names)
         note(self.book, "owed", *((price.purpose, price.party) for price in prices))
         # Whoever listens counts rounds.
         _ = None if counting else self.tell()

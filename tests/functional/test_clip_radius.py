@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import InvalidValue
-from tacit.functional.clip_radius import EDGES, SENSITIVITY, histogram, radius, shares, stretch
+from tacit.functional.clip_radius import EDGES, SENSITIVITY, clip_correction, histogram, radius, shares
 
 BINS = len(EDGES) - 1
 STEP = EDGES[1] / EDGES[0]
@@ -99,16 +99,16 @@ def test_stretch_is_what_clipping_does_to_coefficients(quantile):
     clipped = curves * np.minimum(1, bound / lengths)[:, None]
     too_large = np.linalg.lstsq(clipped, response, rcond=None)[0]
     right = np.linalg.lstsq(curves, response, rcond=None)[0]
-    exact = stretch(histogram(lengths), bound, deviation=0.0, count=20_000)
-    noisy = stretch(noisy_counts(lengths, 50.0, 1), bound, deviation=50.0, count=20_000)
+    exact = clip_correction(histogram(lengths), bound, deviation=0.0, count=20_000)
+    noisy = clip_correction(noisy_counts(lengths, 50.0, 1), bound, deviation=50.0, count=20_000)
     assert np.linalg.norm(too_large) / np.linalg.norm(right) == pytest.approx(exact, rel=0.02)
     assert noisy == pytest.approx(exact, rel=0.05)
 
 
 def test_a_radius_beyond_all_curves_stretches_nothing():
     counts = histogram(normal_lengths(0, 300))
-    assert stretch(counts, 1e3, deviation=0.0, count=300) == pytest.approx(1)
-    assert 1 <= stretch(counts, 1e-2, deviation=0.0, count=300) <= 3
+    assert clip_correction(counts, 1e3, deviation=0.0, count=300) == pytest.approx(1)
+    assert 1 <= clip_correction(counts, 1e-2, deviation=0.0, count=300) <= 3
 
 
 def test_what_makes_no_sense_is_refused():
@@ -124,4 +124,4 @@ def test_what_makes_no_sense_is_refused():
     with pytest.raises(InvalidValue, match="count"):
         shares(counts, deviation=1.0, count=0)
     with pytest.raises(InvalidValue, match="bound"):
-        stretch(counts, 0.0, deviation=1.0, count=10)
+        clip_correction(counts, 0.0, deviation=1.0, count=10)

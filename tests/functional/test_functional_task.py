@@ -13,9 +13,9 @@ from tacit.functional import Boosting
 from tacit.functional.curves import curves
 from tacit.functional.curves.blocks import Blocks, products
 from tacit.functional.data import simulate
-from tacit.functional.data.sources import CurveFiles, SimulatedCurves, parted
-from tacit.privacy.mechanisms.base import Unprotected
-from tacit.privacy.mechanisms.secure_gram import unfolded
+from tacit.functional.data.sources import CurveFiles, SimulatedCurves, vertical_federation
+from tacit.privacy.mechanisms.base import NoPrivacy
+from tacit.privacy.mechanisms.secure_gram import from_upper_triangle
 from tacit.privacy.policy import Open
 from tacit.privacy.provenance import Provenance
 from tacit.runs.trainer import fit
@@ -208,7 +208,7 @@ def test_predictions_are_sums_of_what_each_party_works_out():
 def test_a_surface_says_what_a_change_of_a_predictor_does_in_the_units_of_the_curves():
     made = simulate("smooth", records=300, seed=4, points=101, domain=(0.0, 5.0))
     rows, columns = np.arange(300), {**made.predictors, "y": made.response}
-    plain = parted(columns, "y", ByParty(count=2), rows, rows[:0], origin={}, public=True)
+    plain = vertical_federation(columns, "y", ByParty(count=2), rows, rows[:0], origin={}, public=True)
     task = Boosting(**QUICK | {"size": 20, "components": 5}, scale={"x1": 3.0, "y": 0.5}, center={"x1": 1.0})
     model = fit(task, plain, seed=1).model
     grid = np.linspace(0, 5, 101)
@@ -301,10 +301,10 @@ def test_a_task_for_columns_and_a_federation_of_rows_do_not_go_together():
 
 
 def test_a_party_that_sends_nothing_ends_the_round_and_says_who():
-    task = Boosting(**QUICK).promised(Open()).settle(federation(), Provenance(Open(), public=True))
-    sent = task.train(torch.zeros(1), federation().cohort(["party-1"]), Unprotected(), Key(1))
+    task = Boosting(**QUICK).with_privacy(Open()).bind(federation(), Provenance(Open(), public=True))
+    sent = task.train(torch.zeros(1), federation().cohort(["party-1"]), NoPrivacy(), Key(1))
     with pytest.raises(TacitError, match="party-2 sent nothing that can be used"):
-        task.joined(sent)
+        task.join_columns(sent)
 
 
 def test_blocks_put_columns_where_they_belong():
@@ -317,12 +317,12 @@ def test_blocks_put_columns_where_they_belong():
         records=2,
     )
     rows = {"a": np.array([1.0, 2, 3, 4, 5, 6]), "b": np.array([7.0, 8, 9, 10, 0, 0])}
-    whole = blocks.arranged(rows)
+    whole = blocks.assemble(rows)
     assert whole.tolist() == [[7, 8, 1, 2, 3], [9, 10, 4, 5, 6]]
     order = blocks.by_party()
     beside = np.array([[1.0, 2, 3, 7, 8], [4, 5, 6, 9, 10]])
     assert beside[:, order].tolist() == whole.tolist()
-    square = unfolded(products(whole))
+    square = from_upper_triangle(products(whole))
     assert square[0, 0] == 2
     assert square[1:, 1:] == pytest.approx(whole.T @ whole)
 

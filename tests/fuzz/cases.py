@@ -12,10 +12,10 @@ import pandas as pd
 from answers import Answer, Hanging, bounded, tacit
 from hostile import KEYS, WORDS, damage, damaged_bytes, damaged_text, literal, quoted, replace_oddly
 
-from tacit.deploy.coordinator.run import conducted
+from tacit.deploy.coordinator.run import run_federation
 from tacit.deploy.folders import write
-from tacit.deploy.rehearsal import laid_out
-from tacit.deploy.site.config import Limits
+from tacit.deploy.rehearsal import lay_out
+from tacit.deploy.site.config import SiteLimits
 from tacit.deploy.site.guard import Guard
 from tacit.experiments import experiment
 from tacit.survival.data import simulate
@@ -293,8 +293,8 @@ def _talked(place: Path) -> tuple[dict[str, Path], tuple[bytes, ...]]:
         "baselines=false",
     ]
     chosen = experiment.read(EXAMPLES / "survival.toml", small)
-    document, held = laid_out(chosen, chosen.opened(), place)
-    trusting = Limits(epsilon=float("inf"), lifetime=float("inf"), fewest=2, trusted=True)
+    document, held = lay_out(chosen, chosen.open_federation(), place)
+    trusting = SiteLimits(epsilon=float("inf"), lifetime=float("inf"), fewest=2, trusted=True)
     made = write(document, held, place, host="127.0.0.1", port=9999, limits=dict.fromkeys(held, trusting))
     before = {
         name: Path(shutil.copytree(folder, place / f"{name} before")) for name, folder in made.sites.items()
@@ -309,7 +309,7 @@ def _talked(place: Path) -> tuple[dict[str, Path], tuple[bytes, ...]]:
             sent.extend(asked.values())
             return {name: guards[name].answer(content) for name, content in asked.items()}
 
-        def met(self, names: list[str], seconds: float) -> frozenset[str]:
+        def wait_for_sites(self, names: list[str], seconds: float) -> frozenset[str]:
             return frozenset(names)
 
     def met(greet: bytes, recognise: Callable[[bytes], str | None]) -> Neighbours:
@@ -318,7 +318,7 @@ def _talked(place: Path) -> tuple[dict[str, Path], tuple[bytes, ...]]:
             recognise(guard.answer(greet))
         return Neighbours()
 
-    conducted(met, made.coordinator, place / "run")
+    run_federation(met, made.coordinator, place / "run")
     for guard in guards.values():
         guard.close()
     return before, tuple(sent)

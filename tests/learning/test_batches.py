@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tacit.learning.batches import Batch, grouped, poisson, shuffled
+from tacit.learning.batches import Batch, poisson, poisson_groups, shuffle
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
 from tacit.sites.table import from_arrays
@@ -195,7 +195,7 @@ def test_a_resumed_run_repeats_its_draws():
 def test_every_record_comes_exactly_once_in_each_epoch(sizes, size, epochs, seed):
     whole = cohort(sorted(sizes, reverse=True))
     seen: list[list[list[int]]] = [[] for _ in sizes]
-    for batch in shuffled(whole, epochs, size, keys(whole, Key(seed, rehearsal=True)), coupled=False):
+    for batch in shuffle(whole, epochs, size, keys(whole, Key(seed, rehearsal=True)), coupled=False):
         # As wide as the site that has the most, and no wider.
         assert batch.rows.shape[1] == batch.present.sum(axis=(1, 2)).max() <= size
         for site in range(len(batch.rows)):
@@ -214,26 +214,26 @@ def test_every_record_comes_exactly_once_in_each_epoch(sizes, size, epochs, seed
 def test_a_site_is_dealt_the_same_whoever_else_is_there():
     # Sites of one size are dealt together, and must not see each other.
     whole = cohort([70, 70, 64, 33, 33])
-    together = list(shuffled(whole, 2, 32, keys(whole), coupled=False))
+    together = list(shuffle(whole, 2, 32, keys(whole), coupled=False))
     for site in range(len(whole)):
         own = whole.part(np.array([site]))
         order = keys(own)[0] / "batches"
         draws = order.secret().uniform((2, int(own.sizes[0])))
         dealt = [positions(batch, site) for batch in together if site < len(batch.rows)]
-        assert dealt == [positions(batch, 0) for batch in shuffled(own, 2, 32, keys(own), coupled=False)]
+        assert dealt == [positions(batch, 0) for batch in shuffle(own, 2, 32, keys(own), coupled=False)]
         assert np.concatenate(dealt).tolist() == (np.argsort(draws, axis=1).ravel() + own.starts[0]).tolist()
 
 
 def test_sites_that_are_done_wait_and_come_last():
     whole = cohort([20, 8, 3])
-    working = [len(batch.rows) for batch in shuffled(whole, 1, 4, keys(whole), coupled=False)]
+    working = [len(batch.rows) for batch in shuffle(whole, 1, 4, keys(whole), coupled=False)]
     assert working == [3, 2, 1, 1, 1]
 
 
 def test_every_order_of_a_shuffle_is_equally_likely():
     whole = cohort([3])
     seen: dict[tuple[int, ...], int] = {}
-    for batch in shuffled(whole, 6000, 3, keys(whole), coupled=False):
+    for batch in shuffle(whole, 6000, 3, keys(whole), coupled=False):
         order = tuple(positions(batch, 0))
         seen[order] = seen.get(order, 0) + 1
     assert len(seen) == 6
@@ -242,7 +242,7 @@ def test_every_order_of_a_shuffle_is_equally_likely():
 
 def test_the_mean_of_a_short_batch_is_over_those_who_are_there():
     whole = cohort([5])
-    counts = [batch.counts.tolist() for batch in shuffled(whole, 1, 3, keys(whole), coupled=False)]
+    counts = [batch.counts.tolist() for batch in shuffle(whole, 1, 3, keys(whole), coupled=False)]
     assert counts == [[3], [2]]
 
 
@@ -252,7 +252,7 @@ def test_the_mean_of_a_short_batch_is_over_those_who_are_there():
 def members(size: int, groups: int, key: Key = REHEARSAL, *, offset: float = 0.0) -> list[list[int]]:
     """The records of each group of a single site."""
     whole = cohort([size], offset=offset)
-    (batch,) = grouped(whole, 1, 1.0, groups, keys(whole, key))
+    (batch,) = poisson_groups(whole, 1, 1.0, groups, keys(whole, key))
     return [batch.rows[0, unit][batch.present[0, unit]].tolist() for unit in range(groups)]
 
 
@@ -287,7 +287,7 @@ def test_one_record_more_changes_one_group_alone():
 def test_groups_stay_together_through_all_steps_of_a_round():
     whole = cohort([40])
     fixed = {tuple(group) for group in members(40, 6)}
-    for batch in grouped(whole, 30, 0.5, 6, keys(whole)):
+    for batch in poisson_groups(whole, 30, 0.5, 6, keys(whole)):
         for unit in range(batch.rows.shape[1]):
             there = tuple(batch.rows[0, unit][batch.present[0, unit]].tolist())
             assert there in fixed or there == ()
@@ -297,7 +297,7 @@ def test_whole_groups_are_drawn_at_the_rate_and_independently():
     whole = cohort([400, 400])
     fixed = [{row: label for label, group in enumerate(part) for row in group} for part in _labels(whole, 4)]
     drawn = np.zeros((2, 4000, 4), dtype=bool)
-    for step, batch in enumerate(grouped(whole, 4000, 0.3, 4, keys(whole))):
+    for step, batch in enumerate(poisson_groups(whole, 4000, 0.3, 4, keys(whole))):
         for site in (0, 1):
             drawn[site, step, [fixed[site][row] for row in positions(batch, site)]] = True
     assert stats.binomtest(int(drawn.sum()), drawn.size, 0.3).pvalue > FALSE_ALARM
@@ -307,7 +307,7 @@ def test_whole_groups_are_drawn_at_the_rate_and_independently():
 
 
 def _labels(whole: Cohort, groups: int) -> list[list[list[int]]]:
-    (batch,) = grouped(whole, 1, 1.0, groups, keys(whole))
+    (batch,) = poisson_groups(whole, 1, 1.0, groups, keys(whole))
     return [
         [batch.rows[site, unit][batch.present[site, unit]].tolist() for unit in range(groups)]
         for site in range(len(whole))
@@ -316,12 +316,12 @@ def _labels(whole: Cohort, groups: int) -> list[list[list[int]]]:
 
 def test_there_are_as_many_groups_as_were_agreed_even_if_some_are_empty():
     whole = cohort([2])
-    (batch,) = grouped(whole, 1, 1.0, 9, keys(whole))
+    (batch,) = poisson_groups(whole, 1, 1.0, 9, keys(whole))
     assert batch.rows.shape[1] == 9
     assert batch.present.any(axis=2).sum() <= 2
 
 
 def test_no_group_at_all_may_be_drawn():
     whole = cohort([20, 30])
-    (batch,) = grouped(whole, 1, 1e-12, 4, keys(whole))
+    (batch,) = poisson_groups(whole, 1, 1e-12, 4, keys(whole))
     assert not batch.present.any()

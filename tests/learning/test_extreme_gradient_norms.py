@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tacit.learning.gradient_norms import FARTHEST
 from tacit.learning.gradient_sums import HIDDEN as ROUNDING
-from tacit.learning.perceptron import Layer, Products
+from tacit.learning.perceptron import Layer, OuterProducts
 from tacit.privacy.mechanisms.base import clip_factors
 from tacit.privacy.policy import LONGEST
 
@@ -85,7 +85,7 @@ def broken(inputs: list[np.ndarray], records: range, norm: str) -> bool:
 @given(seeds, norms)
 def test_lengths_of_records_are_exact_whatever_the_numbers(seed, norm):
     inputs, signals = arrays(seed, 3)
-    found = Products(LAYERS, inputs, signals, 3).lengths(norm)[0]
+    found = OuterProducts(LAYERS, inputs, signals, 3).lengths(norm)[0]
     for unit, told in enumerate(found):
         true = length(gradient(inputs, signals, range(unit, unit + 1)), norm)
         if math.isinf(told):
@@ -98,7 +98,7 @@ def test_lengths_of_records_are_exact_whatever_the_numbers(seed, norm):
 @given(seeds, norms)
 def test_lengths_of_groups_are_never_too_small_whatever_the_numbers(seed, norm):
     inputs, signals = arrays(seed, 6)
-    found = Products(LAYERS, inputs, signals, 2).lengths(norm)[0]
+    found = OuterProducts(LAYERS, inputs, signals, 2).lengths(norm)[0]
     for unit, told in enumerate(found):
         records = range(3 * unit, 3 * unit + 3)
         true = length(gradient(inputs, signals, records), norm)
@@ -117,7 +117,7 @@ def test_lengths_of_groups_are_never_too_small_whatever_the_numbers(seed, norm):
 @given(seeds, bounds, norms, st.sampled_from([1, 2]))
 def test_what_is_clipped_is_never_longer_than_the_bound(seed, bound, norm, members):
     inputs, signals = arrays(seed, members)
-    products = Products(LAYERS, inputs, signals, 1)
+    products = OuterProducts(LAYERS, inputs, signals, 1)
     factors = clip_factors(products.lengths(norm), bound)
     total = products.total(factors)[0]
     assert np.isfinite(total).all()
@@ -139,7 +139,7 @@ def test_a_tiny_slope_under_a_large_activation_is_clipped(members):
     inputs = [np.full((1, members, 2), 1e150), np.zeros((1, members, 2))]
     signals = [np.zeros((1, members, 2)), np.zeros((1, members, 1))]
     signals[0][0, :, 0] = 1e-165 / members
-    products = Products(LAYERS, inputs, signals, 1)
+    products = OuterProducts(LAYERS, inputs, signals, 1)
     (found,) = products.lengths("l2")[0]
     assert found == pytest.approx(math.sqrt(2) * 1e-15, rel=1e-9, abs=0)
     clipped = products.total(clip_factors(products.lengths("l2"), 1e-30))[0]
@@ -153,16 +153,16 @@ def test_members_of_opposite_scales_count_alike():
     inputs[0][0, 1, 0], signals[0][0, 1, 1] = 1e180, 4e-180
     signals[0][0, 1, 0] = 0.0
     # The bias of the first member alone is longer than all the rest.
-    assert Products(LAYERS, inputs, signals, 1).lengths("l2")[0, 0] == pytest.approx(3e180, rel=1e-9)
+    assert OuterProducts(LAYERS, inputs, signals, 1).lengths("l2")[0, 0] == pytest.approx(3e180, rel=1e-9)
     bare = (Layer(2, 2, False, "tanh", 0), Layer(2, 1, False, "identity", 4))
-    assert Products(bare, inputs, signals, 1).lengths("l2")[0, 0] == pytest.approx(5.0, rel=1e-9)
+    assert OuterProducts(bare, inputs, signals, 1).lengths("l2")[0, 0] == pytest.approx(5.0, rel=1e-9)
 
 
 def test_a_clipped_signal_is_not_rounded_up_under_a_huge_activation():
     # 5e-324 times 0.6 is 5e-324 again: the record has to be left out.
     inputs = [np.array([[[3.3e307, 0.0]]]), np.zeros((1, 1, 2))]
     signals = [np.array([[[5e-324, 0.0]]]), np.zeros((1, 1, 1))]
-    products = Products(LAYERS, inputs, signals, 1)
+    products = OuterProducts(LAYERS, inputs, signals, 1)
     for norm in ("l2", "l1"):
         total = products.total(clip_factors(products.lengths(norm), 1e-16))[0]
         assert np.abs(total).sum() <= 1e-16
@@ -172,11 +172,11 @@ def test_one_wild_record_leaves_the_lengths_of_others_as_they_are():
     draws = np.random.default_rng(5)
     inputs = [draws.normal(size=(2, 6, 2)), draws.normal(size=(2, 6, 2))]
     signals = [draws.normal(size=(2, 6, 2)), draws.normal(size=(2, 6, 1))]
-    calm = Products(LAYERS, inputs, signals, 3).lengths("l2")
+    calm = OuterProducts(LAYERS, inputs, signals, 3).lengths("l2")
     for value in (1e170, 1e250, math.inf, math.nan):
         wild = [inputs[0].copy(), inputs[1]]
         wild[0][1, 4] = value
-        found = Products(LAYERS, wild, signals, 3).lengths("l2")
+        found = OuterProducts(LAYERS, wild, signals, 3).lengths("l2")
         others = np.ones(found.shape, dtype=bool)
         others[1, 2] = False
         assert np.array_equal(found[others], calm[others])
@@ -194,7 +194,7 @@ def test_a_group_of_one_is_as_long_whether_or_not_another_group_has_two(norm):
     layer = (Layer(2, 1, True, "identity", 0),)
 
     def lengths(entering, back, units):
-        return Products(layer, [entering], [back], units).lengths(norm)[0]
+        return OuterProducts(layer, [entering], [back], units).lengths(norm)[0]
 
     alone = lengths(inputs[:, :2], signals[:, :2], 2)
     # The second group gets a member; the first one is padded, as a batch has it.

@@ -34,7 +34,7 @@ def matrices(weights, before, inputs, outputs):
 def test_a_layer_spreads_its_inputs(shape, before, bias, rectified, blocks):
     _, records, inputs, outputs = shape
     entered, weights, made = layer(*shape, before=before, bias=bias)
-    kernels.spread(entered, weights, before, bias, rectified, blocks, made)
+    kernels.layer_forward(entered, weights, before, bias, rectified, blocks, made)
     matrix, biases = matrices(weights, before, inputs, outputs)
     expected = entered @ matrix.swapaxes(1, 2) + (biases[:, None] if bias else 0.0)
     np.testing.assert_allclose(made, np.maximum(expected, 0.0) if rectified else expected, atol=1e-13)
@@ -46,7 +46,7 @@ def test_a_layer_spreads_its_inputs(shape, before, bias, rectified, blocks):
 def test_a_layer_gathers_what_comes_back(shape, before, rectified, blocks):
     entered, weights, back = layer(*shape, before=before)
     under = np.empty_like(entered)
-    kernels.gather(back, weights, before, entered, rectified, blocks, under)
+    kernels.layer_backward(back, weights, before, entered, rectified, blocks, under)
     expected = back @ matrices(weights, before, *shape[2:])[0]
     np.testing.assert_allclose(under, expected * (entered > 0) if rectified else expected, atol=1e-13)
 
@@ -92,7 +92,7 @@ def test_what_squares_do_not_measure_is_marked(bad, which):
 def test_what_is_no_number_does_not_vanish_in_a_rectifier():
     entered, weights, made = layer(1, 2, 3, 4)
     entered[0, 1, 0] = np.nan
-    kernels.spread(entered, weights, 0, True, True, True, made)
+    kernels.layer_forward(entered, weights, 0, True, True, True, made)
     assert np.isfinite(made[0, 0]).all()
     assert np.isnan(made[0, 1]).all()
 
@@ -100,14 +100,14 @@ def test_what_is_no_number_does_not_vanish_in_a_rectifier():
 def test_a_site_computes_the_same_bits_whoever_works_beside_it():
     entered, weights, back = layer(5, 32, 10, 7)
     factors, sums, made, under = np.ones((5, 32)), weights.copy(), back.copy(), entered.copy()
-    kernels.spread(entered, weights, 0, True, True, True, made)
-    kernels.gather(back, weights, 0, entered, True, True, under)
+    kernels.layer_forward(entered, weights, 0, True, True, True, made)
+    kernels.layer_backward(back, weights, 0, entered, True, True, under)
     gradient_sums.add_up(entered, back, factors, everybody(back), 0, True, sums)
     for site in range(5):
         part = slice(site, site + 1)
         one, other, third = np.empty_like(made[part]), np.empty_like(under[part]), weights[part].copy()
-        kernels.spread(entered[part], weights[part], 0, True, True, True, one)
-        kernels.gather(back[part], weights[part], 0, entered[part], True, True, other)
+        kernels.layer_forward(entered[part], weights[part], 0, True, True, True, one)
+        kernels.layer_backward(back[part], weights[part], 0, entered[part], True, True, other)
         gradient_sums.add_up(entered[part], back[part], factors[part], everybody(back[part]), 0, True, third)
         assert (one == made[part]).all()
         assert (other == under[part]).all()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tacit.errors import InvalidValue
-from tacit.learning.vector import Layout
+from tacit.learning.vector import ParameterLayout
 
 
 def network() -> nn.Sequential:
@@ -17,7 +17,7 @@ def network() -> nn.Sequential:
 
 
 def flattened(module: nn.Module) -> torch.Tensor:
-    return Layout.of(module).flatten(dict(module.named_parameters()))
+    return ParameterLayout.of(module).flatten(dict(module.named_parameters()))
 
 
 def test_the_order_is_that_of_torch():
@@ -27,7 +27,7 @@ def test_the_order_is_that_of_torch():
 
 
 def test_names_and_shapes_are_those_of_the_module():
-    layout = Layout.of(network())
+    layout = ParameterLayout.of(network())
     assert layout.names == ("0.weight", "0.bias", "2.weight", "3.weight", "3.bias")
     assert layout.shapes == ((2, 1, 3), (2,), (3, 4), (3,), (3,))
     assert layout.size == 6 + 2 + 12 + 3 + 3
@@ -35,7 +35,7 @@ def test_names_and_shapes_are_those_of_the_module():
 
 def test_there_and_back_is_where_one_was():
     module = network()
-    parts = Layout.of(module).unflatten(flattened(module))
+    parts = ParameterLayout.of(module).unflatten(flattened(module))
     assert list(parts) == [name for name, _ in module.named_parameters()]
     for name, values in module.named_parameters():
         assert torch.equal(parts[name], values.double())
@@ -49,7 +49,7 @@ def test_back_and_there_is_where_one_was(shapes, seed):
     module = nn.Module()
     for number, shape in enumerate(shapes):
         module.register_parameter(f"part{number}", nn.Parameter(torch.zeros(shape)))
-    layout = Layout.of(module)
+    layout = ParameterLayout.of(module)
     vector = torch.randn(layout.size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     assert torch.equal(layout.flatten(layout.unflatten(vector)), vector)
 
@@ -67,7 +67,7 @@ def test_a_vector_is_a_copy_and_parts_are_views():
     vector = flattened(module)
     vector += 1
     assert not torch.equal(flattened(module), vector)
-    parts = Layout.of(module).unflatten(vector)
+    parts = ParameterLayout.of(module).unflatten(vector)
     parts["0.bias"].zero_()
     assert vector[6:8].tolist() == [0, 0]
 
@@ -79,7 +79,7 @@ def test_a_vector_carries_no_gradients():
 def test_what_is_frozen_has_no_place():
     module = network()
     module[0].requires_grad_(False)
-    layout = Layout.of(module)
+    layout = ParameterLayout.of(module)
     assert layout.names == ("2.weight", "3.weight", "3.bias")
     assert layout.size == 18
     assert len(layout.flatten(dict(module.named_parameters()))) == 18
@@ -87,10 +87,10 @@ def test_what_is_frozen_has_no_place():
 
 def test_what_is_shared_has_one_place():
     layer = nn.Linear(2, 2)
-    assert Layout.of(nn.Sequential(layer, nn.Tanh(), layer)).size == 6
+    assert ParameterLayout.of(nn.Sequential(layer, nn.Tanh(), layer)).size == 6
     first, second = nn.Linear(2, 2), nn.Linear(2, 2)
     second.weight = first.weight
-    assert Layout.of(nn.Sequential(first, second)).names == ("0.weight", "0.bias", "1.bias")
+    assert ParameterLayout.of(nn.Sequential(first, second)).names == ("0.weight", "0.bias", "1.bias")
 
 
 @pytest.mark.parametrize(
@@ -98,15 +98,15 @@ def test_what_is_shared_has_one_place():
 )
 def test_a_module_without_anything_to_train_is_refused(module):
     with pytest.raises(InvalidValue, match="no parameters to train: give it at least one layer"):
-        Layout.of(module)
+        ParameterLayout.of(module)
 
 
 @pytest.mark.parametrize("shape", [(25,), (27,), (1, 26), ()])
 def test_a_vector_of_another_length_is_refused(shape):
     with pytest.raises(InvalidValue, match=r"\(26,\)"):
-        Layout.of(network()).unflatten(torch.zeros(shape))
+        ParameterLayout.of(network()).unflatten(torch.zeros(shape))
 
 
 def test_layouts_of_modules_alike_are_equal():
-    assert Layout.of(network()) == Layout.of(network())
-    assert Layout.of(network()) != Layout.of(nn.Linear(2, 1))
+    assert ParameterLayout.of(network()) == ParameterLayout.of(network())
+    assert ParameterLayout.of(network()) != ParameterLayout.of(nn.Linear(2, 1))

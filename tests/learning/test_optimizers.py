@@ -13,8 +13,8 @@ from tacit.learning import optimizers
 from tacit.learning.batches import poisson
 from tacit.learning.optimizers import descend
 from tacit.learning.supervised import Supervised
-from tacit.learning.vector import Layout
-from tacit.privacy.mechanisms.base import ProtectedRecords, Unprotected
+from tacit.learning.vector import ParameterLayout
+from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import from_arrays
@@ -46,14 +46,14 @@ def moved(task: Supervised, cohort: Cohort, mechanism=None, key: Key = KEY) -> n
     start = task.start(None, key).numpy()  # type: ignore[arg-type]
     starts = np.broadcast_to(start, (len(cohort), len(start)))
     keys = [key / name for name in cohort.names]
-    return descend(task, task.program(COLUMNS), starts, cohort, mechanism or Unprotected(), keys)
+    return descend(task, task.program(COLUMNS), starts, cohort, mechanism or NoPrivacy(), keys)
 
 
 def by_torch(
     module: nn.Module, optimizer: str, lr: float, steps: int, site, proximal: float = 0.0
 ) -> np.ndarray:
     """The same steps on the mean loss of a site, by torch's own optimisers."""
-    layout = Layout.of(module)
+    layout = ParameterLayout.of(module)
     start = layout.flatten(dict(module.named_parameters()))
     kinds = {
         "sgd": lambda given: torch.optim.SGD(given, lr=lr),
@@ -144,7 +144,7 @@ def test_the_start_is_left_as_it_was():
     task = Supervised(module=network(), loss="squared", steps=5, sample=0.5)
     starts = np.stack([task.start(whole, KEY).numpy()] * 2)
     before = starts.copy()
-    descend(task, task.program(COLUMNS), starts, everybody(whole), Unprotected(), [KEY / 0, KEY / 1])
+    descend(task, task.program(COLUMNS), starts, everybody(whole), NoPrivacy(), [KEY / 0, KEY / 1])
     assert np.array_equal(starts, before)
 
 
@@ -154,10 +154,8 @@ def test_each_site_may_start_from_a_state_of_its_own():
     start = task.start(whole, KEY).numpy()
     starts = np.stack([start, start + 0.1])
     keys = [KEY / name for name in whole]
-    together = descend(task, task.program(COLUMNS), starts, everybody(whole), Unprotected(), keys)
-    alone = descend(
-        task, task.program(COLUMNS), starts[1:], whole.cohort(["site-1"]), Unprotected(), keys[1:]
-    )
+    together = descend(task, task.program(COLUMNS), starts, everybody(whole), NoPrivacy(), keys)
+    alone = descend(task, task.program(COLUMNS), starts[1:], whole.cohort(["site-1"]), NoPrivacy(), keys[1:])
     np.testing.assert_allclose(together[1], alone[0], rtol=0, atol=1e-13)
     assert not np.allclose(together[0], together[1])
 
@@ -255,7 +253,7 @@ WORKS = {"steps": {"steps": 4, "sample": 0.4}, "epochs": {"epochs": 2, "batch": 
 def in_pieces(monkeypatch):
     """Make batches too large for memory; gives how many were."""
     cut: list[int] = []
-    made = optimizers.Pieces.__init__
+    made = optimizers.ChunkedContributions.__init__
 
     def noted(self, pieces, units) -> None:
         cut.append(len(pieces))
@@ -263,7 +261,7 @@ def in_pieces(monkeypatch):
 
     def shrink(room: int) -> list[int]:
         monkeypatch.setattr(optimizers, "LARGEST_STEP", room)
-        monkeypatch.setattr(optimizers.Pieces, "__init__", noted)
+        monkeypatch.setattr(optimizers.ChunkedContributions, "__init__", noted)
         return cut
 
     return shrink
@@ -287,7 +285,7 @@ def test_batches_that_are_taken_in_pieces_give_the_same(make, room, work, in_pie
 def test_pieces_are_clipped_record_by_record_too(make, room, law, in_pieces):
     whole = federation([60, 3, 25, 40, 2], records=130)
     task = Supervised(module=make(), loss="squared", steps=3, sample=0.4)
-    guard = ProtectedRecords(law=law, clip=0.1, multiplier=0.5, steps=3, rate=0.4, rehearsal=True)
+    guard = RecordLevel(law=law, clip=0.1, multiplier=0.5, steps=3, rate=0.4, rehearsal=True)
     at_once, cut = moved(task, everybody(whole), guard), in_pieces(room)
     np.testing.assert_allclose(moved(task, everybody(whole), guard), at_once, rtol=0, atol=1e-9)
     assert max(cut) > 2
@@ -299,7 +297,7 @@ def test_how_sites_are_put_into_buckets_does_not_matter(work, monkeypatch):
     task = Supervised(module=network(), loss="squared", optimizer="adam", **WORKS[work])
     found = {}
     for most in (1, 2, 100):
-        monkeypatch.setattr(optimizers, "_most", lambda *_, most=most: most)
+        monkeypatch.setattr(optimizers, "_bucket_size", lambda *_, most=most: most)
         found[most] = moved(task, everybody(whole))
     np.testing.assert_allclose(found[1], found[100], rtol=0, atol=1e-12)
     np.testing.assert_allclose(found[2], found[100], rtol=0, atol=1e-12)

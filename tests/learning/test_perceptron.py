@@ -20,9 +20,17 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from tacit.learning.batches import Batch
-from tacit.learning.losses import NAMED, by_torch
-from tacit.learning.perceptron import ACTIVATIONS, KNOWN, Layer, Perceptron, Products, recognised, stacked
-from tacit.learning.vector import Layout
+from tacit.learning.losses import NAMED, torch_loss
+from tacit.learning.perceptron import (
+    ACTIVATIONS,
+    KNOWN,
+    Layer,
+    OuterProducts,
+    Perceptron,
+    build_perceptron,
+    from_module,
+)
+from tacit.learning.vector import ParameterLayout
 from tacit.sites.table import Table, from_arrays
 
 with warnings.catch_warnings():
@@ -83,17 +91,17 @@ def network(activation: str, hidden: int, bias: bool, *, last: str | None = None
 
 
 def weights_of_two_sites(module: nn.Module) -> np.ndarray:
-    first = Layout.of(module).flatten(dict(module.named_parameters()))
+    first = ParameterLayout.of(module).flatten(dict(module.named_parameters()))
     return torch.stack([first, 0.7 * first + 0.1]).numpy()
 
 
 def closed(module: nn.Module, loss: str) -> Perceptron:
-    found = recognised(module, NAMED[loss] if loss in NAMED else by_torch(own, coupled=False))
+    found = from_module(module, NAMED[loss] if loss in NAMED else torch_loss(own, coupled=False))
     assert found is not None
     return found
 
 
-def written(contributions: Products, units: int) -> Tensor:
+def written(contributions: OuterProducts, units: int) -> Tensor:
     """The gradient of every unit (sites, units, coordinates)."""
     sites = len(contributions.inputs[0])
     chosen = [np.tile(row, (sites, 1)) for row in np.eye(units)]
@@ -105,13 +113,13 @@ def clipping(lengths: np.ndarray, clip: float) -> np.ndarray:
     return clip / np.maximum(lengths, clip)
 
 
-def flat(parts: dict[str, Tensor], layout: Layout) -> Tensor:
+def flat(parts: dict[str, Tensor], layout: ParameterLayout) -> Tensor:
     return torch.cat([parts[name].reshape(-1) for name in layout.names])
 
 
 def by_func(module: nn.Module, weights: np.ndarray, batch: Batch, loss: Callable[..., Tensor]) -> Tensor:
     """The same by `torch.func`, for batches of single records; zero where nobody is."""
-    data, layout = table(), Layout.of(module)
+    data, layout = table(), ParameterLayout.of(module)
 
     def of_record(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return loss(functional_call(module, parameters, (x.unsqueeze(0),))[0], y).sum()
@@ -128,7 +136,7 @@ def by_func(module: nn.Module, weights: np.ndarray, batch: Batch, loss: Callable
 
 def by_opacus(module: nn.Module, weights: np.ndarray, batch: Batch, loss: Callable[..., Tensor]) -> Tensor:
     """The same by Opacus, from hooks."""
-    data, layout, rows = table(), Layout.of(module), []
+    data, layout, rows = table(), ParameterLayout.of(module), []
     for vector, places, there in zip(weights, batch.rows[:, :, 0], batch.present[:, :, 0], strict=True):
         with torch.no_grad():
             for name, values in layout.unflatten(torch.from_numpy(vector)).items():
@@ -299,7 +307,7 @@ def test_lengths_of_any_outer_products_are_those_written_out(data):
     numbers = st.floats(-100, 100, allow_subnormal=False)
     entering = data.draw(arrays.arrays(np.float64, (sites, units * members, 3), elements=numbers))
     back = data.draw(arrays.arrays(np.float64, (sites, units * members, 2), elements=numbers))
-    products = Products([Layer(3, 2, bias, "identity", 0)], [entering], [back], units)
+    products = OuterProducts([Layer(3, 2, bias, "identity", 0)], [entering], [back], units)
     each = written(products, units)
     for norm, order in (("l2", 2), ("l1", 1)):
         # Products of numbers up to 100, three members: what cancels leaves roundings of that size.
@@ -321,7 +329,7 @@ GROUPS = Batch(MEMBERS, THERE)
 
 def of_groups(module: nn.Module, weights: np.ndarray) -> Tensor:
     """The gradient of each group by `torch.func`, formed from its members alone."""
-    data, layout, found = table(), Layout.of(module), []
+    data, layout, found = table(), ParameterLayout.of(module), []
 
     def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return coupled(functional_call(module, parameters, (x,)), torch.ones(len(x), dtype=torch.bool), y)
@@ -347,7 +355,7 @@ GROUP_NETWORKS = [("tanh", 0, True), ("tanh", 1, True), ("silu", 2, False), ("so
 def test_the_gradient_of_a_group_is_that_of_its_members_alone(activation, hidden, bias):
     module = network(activation, hidden, bias)
     weights = weights_of_two_sites(module)
-    program = recognised(module, by_torch(coupled, coupled=True))
+    program = from_module(module, torch_loss(coupled, coupled=True))
     assert program is not None
     found = written(program.contributions(weights, GROUPS, table()), 3)
     torch.testing.assert_close(found, of_groups(module, weights), **TOLERANCE)
@@ -358,7 +366,7 @@ def test_the_gradient_of_a_group_is_that_of_its_members_alone(activation, hidden
 def test_the_length_of_a_group_is_that_of_its_sum(activation, hidden, bias, norm):
     module = network(activation, hidden, bias)
     weights = weights_of_two_sites(module)
-    program = recognised(module, by_torch(coupled, coupled=True))
+    program = from_module(module, torch_loss(coupled, coupled=True))
     assert program is not None
     found = program.contributions(weights, GROUPS, table()).lengths(norm)
     expected = of_groups(module, weights).norm(p=2 if norm == "l2" else 1, dim=-1)
@@ -374,7 +382,7 @@ def test_members_that_cancel_are_clipped_as_well(scale, norm):
     entering = scale * (1 + 1e-8 * draw.normal(size=(1, 4, 3)))
     back = draw.normal(size=(1, 4, 2))
     back -= back.mean(axis=1, keepdims=True)
-    products = Products([Layer(3, 2, True, "identity", 0)], [entering], [back], 1)
+    products = OuterProducts([Layer(3, 2, True, "identity", 0)], [entering], [back], 1)
     clipped = products.total(clipping(products.lengths(norm), 1.0))[0]
     exact = [sum(Fraction(b) * Fraction(a) for b, a in zip(back[0, :, o], entering[0, :, i], strict=True))
              for o in range(2) for i in range(3)]  # fmt: skip
@@ -389,7 +397,7 @@ def test_members_that_cancel_are_clipped_as_well(scale, norm):
 def test_no_clipped_group_is_longer_than_the_bound(clip, seed):
     draw = np.random.default_rng(seed)
     entering, back = draw.normal(size=(1, 12, 4)) * 10, draw.normal(size=(1, 12, 3)) * 10
-    products = Products([Layer(4, 3, True, "identity", 0)], [entering], [back], 4)
+    products = OuterProducts([Layer(4, 3, True, "identity", 0)], [entering], [back], 4)
     for norm, order in (("l2", 2), ("l1", 1)):
         factors = clipping(products.lengths(norm), clip)
         clipped = np.stack([products.total(factors * np.eye(4)[i])[0] for i in range(4)])
@@ -413,8 +421,10 @@ def test_a_broken_record_has_infinite_length_and_vanishes(broken, norm, members,
     parts[other][1, 3] = 1e200 if broken == 1e200 else parts[other][1, 3]
     units, unit = 6 // members, 3 // members
 
-    def products(values: dict[str, np.ndarray]) -> Products:
-        return Products([Layer(3, 2, True, "identity", 0)], [values["inputs"]], [values["signals"]], units)
+    def products(values: dict[str, np.ndarray]) -> OuterProducts:
+        return OuterProducts(
+            [Layer(3, 2, True, "identity", 0)], [values["inputs"]], [values["signals"]], units
+        )
 
     lengths = products(parts).lengths(norm)
     assert np.argwhere(np.isinf(lengths)).tolist() == [[1, unit]]
@@ -512,7 +522,7 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_a_plain_stack_is_not_taken_for_one(name):
-    assert recognised(OTHERS[name](), NAMED["squared"]) is None
+    assert from_module(OTHERS[name](), NAMED["squared"]) is None
 
 
 PLAIN: dict[str, tuple[nn.Module, list[str]]] = {
@@ -532,7 +542,7 @@ PLAIN: dict[str, tuple[nn.Module, list[str]]] = {
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_plain_stack_has_a_closed_form_of_as_many_numbers(name):
     module, activations = PLAIN[name]
-    found = recognised(module, NAMED["squared"])
+    found = from_module(module, NAMED["squared"])
     assert found is not None
     assert [layer.activation for layer in found.layers] == activations
     assert found.size == sum(values.numel() for values in module.parameters())
@@ -540,10 +550,10 @@ def test_a_plain_stack_has_a_closed_form_of_as_many_numbers(name):
 
 def test_a_stack_by_its_widths_is_the_module_of_these_widths():
     module = network("elu", 3, True)
-    made = stacked([COLUMNS, 5, 4, 6, CLASSES], "elu", NAMED["squared"])
+    made = build_perceptron([COLUMNS, 5, 4, 6, CLASSES], "elu", NAMED["squared"])
     found = closed(module, "squared")
     assert made.layers == found.layers
-    assert made.size == found.size == Layout.of(module).size
+    assert made.size == found.size == ParameterLayout.of(module).size
 
 
 def test_a_module_in_single_precision_is_computed_in_double():
@@ -557,7 +567,7 @@ def test_a_module_in_single_precision_is_computed_in_double():
 @pytest.mark.parametrize("columns", [2, 4])
 def test_features_that_do_not_fit_the_first_layer_are_refused(columns):
     # Compiled code looks at no shapes by itself.
-    layer = stacked([3, 5, 1], "relu", NAMED["squared"]).layers[0]
+    layer = build_perceptron([3, 5, 1], "relu", NAMED["squared"]).layers[0]
     with pytest.raises(ValueError, match="do not fit a layer of 3 inputs and 5 outputs"):
         layer.forward(np.zeros((2, 26)), np.zeros((2, 4, columns)))
     with pytest.raises(ValueError, match="for 3 sites do not fit"):
@@ -565,4 +575,4 @@ def test_features_that_do_not_fit_the_first_layer_are_refused(columns):
     with pytest.raises(ValueError, match="19 weights of 2"):
         layer.forward(np.zeros((2, 19)), np.zeros((2, 4, 3)))
     with pytest.raises(ValueError, match="6 out"):
-        layer.gather(np.zeros((2, 26)), np.zeros((2, 4, 6)), np.zeros((2, 4, 3)), rectified=False)
+        layer.backward(np.zeros((2, 26)), np.zeros((2, 4, 6)), np.zeros((2, 4, 3)), rectified=False)

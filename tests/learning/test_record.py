@@ -13,7 +13,7 @@ from tacit import Privacy, Stopping
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Adam
 from tacit.engines.local import Local
-from tacit.learning.record import Record, Round, described
+from tacit.learning.record import Record, Round, describe
 from tacit.sites.sampling import Fixed
 from tacit.survival import LogisticHazard
 
@@ -64,21 +64,21 @@ def test_records_do_not_share_what_they_hold():
 
 
 def test_a_choice_is_described_by_its_kind_and_its_fields():
-    assert described(Fixed(count=2)) == {"kind": "fixed", "count": 2}
-    assert described(Stopping(patience=3)) == {"kind": "patience", "patience": 3, "apart": 0.2, "bound": 5.0}
-    assert described(Local()) == {"kind": "local"}
-    assert described(Mean(weights={"oslo": 2.0})) == {"kind": "mean", "weights": {"oslo": 2.0}}
+    assert describe(Fixed(count=2)) == {"kind": "fixed", "count": 2}
+    assert describe(Stopping(patience=3)) == {"kind": "patience", "patience": 3, "apart": 0.2, "bound": 5.0}
+    assert describe(Local()) == {"kind": "local"}
+    assert describe(Mean(weights={"oslo": 2.0})) == {"kind": "mean", "weights": {"oslo": 2.0}}
 
 
 def test_what_is_not_set_is_left_out_of_a_description():
-    found = described(Privacy(unit="record", epsilon=3.0, delta=1e-5, clip=1.0))
+    found = describe(Privacy(unit="record", epsilon=3.0, delta=1e-5, clip=1.0))
     assert found["epsilon"] == 3.0
     assert "noise_multiplier" not in found
 
 
 @pytest.mark.parametrize("part", [LogisticHazard(cuts=(1.0, 2.5), hidden=(4, 4)), Adam(lr=0.3), Mean()])
 def test_a_description_can_be_written_as_toml(part):
-    table = tomllib.loads(tomli_w.dumps({"part": described(part)}))["part"]
+    table = tomllib.loads(tomli_w.dumps({"part": describe(part)}))["part"]
     assert table.pop("kind") == part.kind
     for name, value in table.items():
         held = getattr(part, name)
@@ -94,11 +94,11 @@ class Own:
 
 
 def test_what_no_file_can_hold_is_left_out_of_a_description():
-    assert set(described(Own(0.5, print))) == {"kind", "rate", "nested"}
-    assert set(described(Own(0.5, print, (1, [2.0, "three"], {"four": True})))) == {"kind", "rate", "nested"}
-    assert set(described(Own(0.5, print, (1, object())))) == {"kind", "rate"}
-    assert set(described(Own(0.5, print, ({"five": b"bytes"},)))) == {"kind", "rate"}
+    assert set(describe(Own(0.5, print))) == {"kind", "rate", "nested"}
+    assert set(describe(Own(0.5, print, (1, [2.0, "three"], {"four": True})))) == {"kind", "rate", "nested"}
+    assert set(describe(Own(0.5, print, (1, object())))) == {"kind", "rate"}
+    assert set(describe(Own(0.5, print, ({"five": b"bytes"},)))) == {"kind", "rate"}
 
 
 def test_a_class_of_ones_own_is_described_by_where_it_is_found():
-    assert described(Own(0.5, print))["kind"] == f"{__name__}:Own"
+    assert describe(Own(0.5, print))["kind"] == f"{__name__}:Own"

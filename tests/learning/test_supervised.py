@@ -13,10 +13,10 @@ from tacit import Federation, Key, Open, Privacy, Supervised
 from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue, NotSeparable, Refused
 from tacit.learning.perceptron import Perceptron
-from tacit.learning.torch_modules import Functional
-from tacit.learning.vector import Layout
-from tacit.privacy.mechanisms.base import ProtectedRecords, Unprotected
-from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.learning.torch_modules import TorchProgram
+from tacit.learning.vector import ParameterLayout
+from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
+from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.privacy.provenance import Provenance
 from tacit.sites.table import Table, from_arrays
 
@@ -98,14 +98,14 @@ def solved(task: Supervised, privacy: Privacy | Open):
 
 def test_records_are_protected_where_the_loss_is_a_sum_over_them():
     mechanism = solved(Supervised(module=linear(), loss="squared", steps=4, sample=0.2), promise())
-    assert isinstance(mechanism, ProtectedRecords)
+    assert isinstance(mechanism, RecordLevel)
     assert (mechanism.steps, mechanism.rate, mechanism.grouped, mechanism.sampled) == (4, 0.2, False, "unit")
 
 
 def test_records_of_a_coupled_loss_are_protected_in_groups():
     task = Supervised(module=linear(), loss=coupled, coupled=True, groups_per_site=6, steps=4, sample=0.2)
     mechanism = solved(task, promise())
-    assert isinstance(mechanism, ProtectedRecords)
+    assert isinstance(mechanism, RecordLevel)
     assert (mechanism.grouped, mechanism.sampled, mechanism.counts) == (True, "group", None)
 
 
@@ -128,8 +128,8 @@ def test_records_cannot_be_protected_in_shuffled_batches():
     ids=["coupled", "epochs"],
 )
 def test_whole_sites_are_protected_whatever_the_loss(task):
-    assert isinstance(solved(task, promise(unit="site")), ProtectedSites)
-    assert isinstance(solved(task, Open()), Unprotected)
+    assert isinstance(solved(task, promise(unit="site")), SiteLevel)
+    assert isinstance(solved(task, Open()), NoPrivacy)
 
 
 # What it refuses
@@ -214,14 +214,14 @@ def test_a_step_moves_the_state():
 def test_nothing_depends_on_the_federation():
     task = Supervised(module=linear(), loss="squared")
     provenance = Provenance(promise(), public=False)
-    assert task.settle(federation(), provenance) is task
+    assert task.bind(federation(), provenance) is task
     assert provenance.bare == []
 
 
 def test_plain_stacks_take_the_closed_form_and_others_do_not():
     assert isinstance(Supervised(module=perceptron(), loss="squared").program(3), Perceptron)
     assert isinstance(Supervised(module=perceptron(), loss=own).program(3), Perceptron)
-    assert isinstance(Supervised(module=custom(), loss="squared").program(3), Functional)
+    assert isinstance(Supervised(module=custom(), loss="squared").program(3), TorchProgram)
 
 
 # Work
@@ -230,10 +230,10 @@ def test_plain_stacks_take_the_closed_form_and_others_do_not():
 def test_updates_come_in_the_order_of_the_cohort_one_row_for_each():
     task, whole = Supervised(module=perceptron(), loss="squared"), federation()
     state = task.start(whole, Key(0))
-    updates = task.train(state, whole.cohort(["bergen", "oslo"]), Unprotected(), Key(1, rehearsal=True))
+    updates = task.train(state, whole.cohort(["bergen", "oslo"]), NoPrivacy(), Key(1, rehearsal=True))
     assert updates.names == ("bergen", "oslo")
     assert updates.matrix.shape == (2, len(state))
-    other = task.train(state, whole.cohort(["oslo"]), Unprotected(), Key(1, rehearsal=True))
+    other = task.train(state, whole.cohort(["oslo"]), NoPrivacy(), Key(1, rehearsal=True))
     torch.testing.assert_close(updates.matrix[1], other.matrix[0], rtol=0, atol=1e-13)
 
 
@@ -241,8 +241,8 @@ def test_each_site_may_have_a_state_of_its_own():
     task, whole, key = Supervised(module=perceptron(), loss="squared"), federation(), Key(1, rehearsal=True)
     state = task.start(whole, key)
     states = torch.stack([state, state + 0.5])
-    together = task.train(states, whole.cohort(["oslo", "bergen"]), Unprotected(), key).matrix
-    apart = task.train(states[1], whole.cohort(["bergen"]), Unprotected(), key).matrix
+    together = task.train(states, whole.cohort(["oslo", "bergen"]), NoPrivacy(), key).matrix
+    apart = task.train(states[1], whole.cohort(["bergen"]), NoPrivacy(), key).matrix
     torch.testing.assert_close(together[1], apart[0], rtol=0, atol=1e-13)
 
 
@@ -250,7 +250,7 @@ def test_training_leaves_the_state_alone():
     task, whole = Supervised(module=perceptron(), loss="squared"), federation()
     state = task.start(whole, Key(0))
     before = state.clone()
-    task.train(state, whole.cohort(list(whole)), Unprotected(), Key(1, rehearsal=True))
+    task.train(state, whole.cohort(list(whole)), NoPrivacy(), Key(1, rehearsal=True))
     assert torch.equal(state, before)
 
 
@@ -345,7 +345,7 @@ def test_metrics_see_outputs_and_targets_and_stand_beside_the_loss():
 def test_the_score_of_a_state_is_that_of_its_layout():
     module = perceptron()
     task = Supervised(module=module, loss="squared")
-    layout = Layout.of(module)
+    layout = ParameterLayout.of(module)
     state = task.start(federation(), Key(0))
     parts = layout.unflatten(state)
     with torch.no_grad():

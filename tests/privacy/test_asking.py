@@ -11,8 +11,8 @@ from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue
 from tacit.privacy.accounting import calibrate, epsilon
 from tacit.privacy.accounting.release import Release, clipped_release
-from tacit.privacy.mechanisms.base import NORMS, ProtectedRecords, Unprotected
-from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.privacy.mechanisms.base import NORMS, NoPrivacy, RecordLevel
+from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.privacy.policy import Open, Privacy
 
 DELTA = 1e-5
@@ -103,7 +103,7 @@ class Asks:
     kind: str = "how many"
     share: float = 0.15
 
-    def reach(self, norm: str) -> float:
+    def record_bound(self, norm: str) -> float:
         return 2.0 if norm == "l2" else 5.0
 
 
@@ -129,8 +129,8 @@ def spent(promise: Privacy, task: Task, rounds: int, records: int | None = None)
     mechanism = promise.solve(task, ["oslo", "bergen"], Mean(), rounds, records=records, questions=QUESTIONS)
     told = [release for number in range(rounds) for release in mechanism.release(number, ["oslo"])]
     for question in QUESTIONS:
-        told += promise.asking(question, mechanism).release(0, ["oslo"])
-    return epsilon([*told, *mechanism.counting(["oslo"])], promise.delta)
+        told += promise.solve_query(question, mechanism).release(0, ["oslo"])
+    return epsilon([*told, *mechanism.count_releases(["oslo"])], promise.delta)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -150,9 +150,9 @@ def test_to_whole_sites_a_question_is_a_round(law, noise, participation):
     )
     sites = [f"site-{number}" for number in range(9)]
     mechanism = promise.solve(Task(), sites, Mean(), 5, questions=QUESTIONS)
-    assert isinstance(mechanism, ProtectedSites)
+    assert isinstance(mechanism, SiteLevel)
     assert mechanism == promise.solve(Task(), sites, Mean(), 7)
-    assert all(promise.asking(question, mechanism) is mechanism for question in QUESTIONS)
+    assert all(promise.solve_query(question, mechanism) is mechanism for question in QUESTIONS)
     told = [release for number in range(7) for release in mechanism.release(number, sites)]
     assert 0.97 * promise.epsilon < epsilon(told, promise.delta) <= promise.epsilon
 
@@ -160,29 +160,33 @@ def test_to_whole_sites_a_question_is_a_round(law, noise, participation):
 @pytest.mark.parametrize("law", LAWS)
 def test_a_question_is_answered_by_everybody_within_its_own_reach(law):
     promise = replace(RECORD, mechanism=law)
-    mechanism = promise.asking(QUESTIONS[0], Unprotected())
-    assert isinstance(mechanism, ProtectedRecords)
-    assert (mechanism.clip, mechanism.rate, mechanism.steps) == (QUESTIONS[0].reach(NORMS[law]), 1.0, 1)
+    mechanism = promise.solve_query(QUESTIONS[0], NoPrivacy())
+    assert isinstance(mechanism, RecordLevel)
+    assert (mechanism.clip, mechanism.rate, mechanism.steps) == (
+        QUESTIONS[0].record_bound(NORMS[law]),
+        1.0,
+        1,
+    )
     assert not mechanism.grouped
     assert mechanism.counts is None
     price = epsilon(mechanism.release(0, ["oslo"]), promise.delta)
     assert 0.97 * 0.15 * 2.0 < price <= 0.15 * 2.0
     # The clip of the rounds has nothing to do with it.
-    assert promise.asking(QUESTIONS[0], Unprotected()) == replace(promise, clip=9.0).asking(
-        QUESTIONS[0], Unprotected()
+    assert promise.solve_query(QUESTIONS[0], NoPrivacy()) == replace(promise, clip=9.0).solve_query(
+        QUESTIONS[0], NoPrivacy()
     )
 
 
 def test_a_rehearsal_stays_one_and_open_questions_cost_nothing():
     promise = replace(RECORD, rehearsal=True)
-    assert promise.asking(QUESTIONS[0], Unprotected()).release(0, ["oslo"])[0].rehearsal
+    assert promise.solve_query(QUESTIONS[0], NoPrivacy()).release(0, ["oslo"])[0].rehearsal
     mechanism = Open().solve(Task(), ["oslo"], Mean(), 3, questions=QUESTIONS)
-    assert Open().asking(QUESTIONS[0], mechanism).release(0, ["oslo"]) == ()
+    assert Open().solve_query(QUESTIONS[0], mechanism).release(0, ["oslo"]) == ()
 
 
 def test_with_noise_that_is_given_a_question_has_that_noise():
     promise = Privacy(unit="record", noise_multiplier=1.3, delta=DELTA, clip=0.5)
-    (price,) = promise.asking(QUESTIONS[0], Unprotected()).release(0, ["oslo"])
+    (price,) = promise.solve_query(QUESTIONS[0], NoPrivacy()).release(0, ["oslo"])
     assert price.multiplier == pytest.approx(1.3)
     assert price.scale == pytest.approx(1.3 * 2.0)
 

@@ -58,7 +58,7 @@ def test_charges_within_a_plan_compose_nothing(monkeypatch):
         ledger.allow(epsilon=3.0, delta=DELTA)
         plan = [clipped_release(2.0 + number, rate=0.1, count=3) for number in range(5)]
         ledger.register(plan, plan="run")
-        monkeypatch.setattr("tacit.privacy.accounting.fits", None)
+        monkeypatch.setattr("tacit.privacy.accounting.is_within_budget", None)
         for release in plan * 3:
             ledger.charge([clipped_release(release.multiplier, rate=0.1)], plan="run")
 

@@ -7,8 +7,8 @@ import pytest
 from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue, NotSeparable, Refused, TacitError
 from tacit.privacy import accounting
-from tacit.privacy.mechanisms.base import ProtectedRecords, Unprotected
-from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
+from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.privacy.policy import Open, Privacy
 
 SITES = ["oslo", "bergen", "tromso", "bodo"]
@@ -204,7 +204,7 @@ def test_a_given_noise_multiplier_at_the_server_is_in_units_of_the_reach_of_one_
 
 def test_records_become_protected_records():
     mechanism = promise().solve(Task(steps=7, sample=0.2), SITES, Mean(), 3)
-    assert isinstance(mechanism, ProtectedRecords)
+    assert isinstance(mechanism, RecordLevel)
     (release, *_) = mechanism.release(1, SITES)
     assert (release.count, release.rate, release.sampled, release.sensitivity) == (7, 0.2, "unit", 1.0)
 
@@ -251,7 +251,7 @@ def test_records_do_not_count_on_the_draw_of_sites():
 def test_noise_at_the_server_counts_on_the_secret_draw():
     privacy = promise(unit="site", noise="server", participation=0.25)
     mechanism = privacy.solve(Task(), SITES, Mean(), 10)
-    assert isinstance(mechanism, ProtectedSites)
+    assert isinstance(mechanism, SiteLevel)
     (release,) = mechanism.release(1, SITES)
     assert (release.rate, release.sensitivity, release.relation) == (0.25, 1.0, "add-remove")
     everybody = promise(unit="site", noise="server").solve(Task(), SITES, Mean(), 10)
@@ -377,7 +377,7 @@ def test_a_task_that_cannot_be_priced_is_refused_before_data_is_touched(task, gi
 @pytest.mark.parametrize("aggregation", [Mean(), Median(), Weighted(weights="records")])
 def test_an_open_run_is_unprotected_and_free(aggregation):
     mechanism = Open().solve(COX, SITES, aggregation, 10)
-    assert mechanism == Unprotected()
+    assert mechanism == NoPrivacy()
     assert planned(mechanism, 10) == []
 
 

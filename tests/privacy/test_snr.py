@@ -7,7 +7,7 @@ from tacit.privacy.policy import Privacy
 
 
 def planned(sites, rounds, **promise):
-    task = PPO(hidden=(16, 16)).sized(8, 4)
+    task = PPO(hidden=(16, 16)).with_spaces(8, 4)
     names = [f"site-{number}" for number in range(sites)]
     return plan(Privacy(unit="site", **promise), task, names, Mean(), rounds)
 

@@ -8,7 +8,7 @@ import pytest
 from tacit.aggregation.mean import Mean
 from tacit.privacy import accounting
 from tacit.privacy.policy import Privacy
-from tacit.privacy.solve_site_level import protect
+from tacit.privacy.solve_site_level import solve
 
 SITES = [f"site-{number}" for number in range(1, 9)]
 NOISES = ["site", "server", "secure"]
@@ -39,14 +39,14 @@ def spent(mechanism, rounds: int) -> float:
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("asked", [0, 1, 3])
 def test_rounds_and_questions_together_cost_the_promise_and_hardly_less(noise, asked):
-    mechanism = protect(promise(noise), SITES, Mean(), 6, "poisson", asked)
+    mechanism = solve(promise(noise), SITES, Mean(), 6, "poisson", asked)
     assert 0.99 * 2.0 <= spent(mechanism, 6 + asked) <= 2.0
     assert spent(mechanism, 7 + asked) > 2.0
 
 
 def test_a_secret_draw_of_sites_is_counted_on_by_questions_as_by_rounds():
     drawn = promise("server", participation=0.5)
-    mechanism = protect(drawn, SITES, Mean(), 6, "poisson", 2)
+    mechanism = solve(drawn, SITES, Mean(), 6, "poisson", 2)
     assert 0.99 * 2.0 <= spent(mechanism, 8) <= 2.0
     assert {release.rate for release in mechanism.release(1, SITES)} == {0.5}
 
@@ -54,6 +54,6 @@ def test_a_secret_draw_of_sites_is_counted_on_by_questions_as_by_rounds():
 @pytest.mark.parametrize("noise", NOISES)
 def test_what_a_promise_solves_for_is_what_protects_its_sites(noise):
     mechanism = promise(noise).solve(Task(), SITES, Mean(), 6)
-    assert mechanism.release(1, SITES) == protect(promise(noise), SITES, Mean(), 6, "poisson", 0).release(
+    assert mechanism.release(1, SITES) == solve(promise(noise), SITES, Mean(), 6, "poisson", 0).release(
         1, SITES
     )

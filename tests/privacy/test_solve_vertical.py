@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from tacit.errors import Refused
 from tacit.privacy.accounting import epsilon, gaussian
 from tacit.privacy.mechanisms.vertical import (
-    ColumnsApart,
-    ColumnsTogether,
-    Counted,
-    clipped,
-    shortened,
-    split,
+    GramMatrix,
+    LocalColumns,
+    NoisyHistograms,
+    allocate_noise,
+    clip_to_bound,
+    clip_to_radius,
 )
 from tacit.privacy.plan import plan
 from tacit.privacy.policy import Privacy
-from tacit.privacy.solve_vertical import asking, protect
+from tacit.privacy.solve_vertical import solve, solve_query
 from tacit.runtime.keys import Key
 
 KEY = Key(1, rehearsal=True)
@@ -31,7 +31,7 @@ KEY = Key(1, rehearsal=True)
 class Work:
     """Columns to be protected."""
 
-    together: bool = False
+    release_moments: bool = False
     holdings: dict = field(default_factory=lambda: {"a": ("x1", "y"), "b": ("x2",)})
     protected: tuple = ("x1", "x2", "y")
     lengths: dict | None = None
@@ -69,7 +69,7 @@ def promise(**changes):
 
 def test_all_columns_together_cost_what_was_promised_however_they_are_divided():
     for holdings in ({"a": ("x1", "y"), "b": ("x2",)}, {"a": ("x1",), "b": ("x2",), "c": ("y",)}):
-        found = protect(promise(), Work(holdings=holdings), list(holdings), 1, [])
+        found = solve(promise(), Work(holdings=holdings), list(holdings), 1, [])
         price = epsilon(found.release(1, list(holdings)), 1e-5)
         assert price == pytest.approx(2.0, rel=1e-3)
         assert price <= 2.0
@@ -78,7 +78,7 @@ def test_all_columns_together_cost_what_was_promised_however_they_are_divided():
 
 
 def test_moments_cost_what_was_promised():
-    found = protect(promise(noise="server"), Work(together=True), ["a", "b"], 1, [])
+    found = solve(promise(noise="server"), Work(release_moments=True), ["a", "b"], 1, [])
     (release,) = found.release(1, ["a", "b"])
     assert release.sensitivity == pytest.approx(math.sqrt(2) * 4)
     assert 1.99 < gaussian.epsilon_of(release.scale / release.sensitivity, 1e-5) <= 2.0
@@ -86,8 +86,8 @@ def test_moments_cost_what_was_promised():
 
 def test_a_question_is_paid_from_the_same_promise():
     asked = Ask()
-    found = protect(promise(noise="server"), Work(together=True), ["a", "b"], 1, [asked])
-    both = [*found.release(1, ["a", "b"]), *asking(promise(), asked).release(0, ["a", "b"])]
+    found = solve(promise(noise="server"), Work(release_moments=True), ["a", "b"], 1, [asked])
+    both = [*found.release(1, ["a", "b"]), *solve_query(promise(), asked).release(0, ["a", "b"])]
     assert len(both) == 4
     assert 1.99 < epsilon(both, 1e-5) <= 2.0
     assert epsilon(both[1:], 1e-5) <= 0.05 * 2.0 + 1e-9
@@ -101,7 +101,7 @@ def test_a_question_is_paid_from_the_same_promise():
 def test_the_split_keeps_the_price_and_no_other_split_has_less_noise(radii, widths, other):
     names = [str(place) for place in range(len(radii))]
     sizes, bounds = dict(zip(names, widths, strict=False)), dict(zip(names, radii, strict=True))
-    found = split(bounds, {name: sizes[name] for name in names}, 2.0)
+    found = allocate_noise(bounds, {name: sizes[name] for name in names}, 2.0)
     price = sum((bounds[name] / found[name]) ** 2 for name in names)
     assert price == pytest.approx(1 / 4)
     stretched = {name: found[name] * factor for name, factor in zip(names, other, strict=False)}
@@ -111,7 +111,7 @@ def test_the_split_keeps_the_price_and_no_other_split_has_less_noise(radii, widt
 
 
 def test_rows_are_clipped_and_noised_and_what_is_exempt_stays():
-    found = ColumnsApart(
+    found = LocalColumns(
         multiplier=1.0, radii={"x": 2.0}, widths={"x": 2, "y": 1}, holders={"x": "a"}, rehearsal=True
     )
     rows = np.array([[3.0, 4.0], [0.3, 0.4], [np.nan, 1.0], [np.inf, 0.0]])
@@ -127,13 +127,13 @@ def test_rows_are_clipped_and_noised_and_what_is_exempt_stays():
 @given(st.lists(st.lists(st.floats(-1e300, 1e300), min_size=3, max_size=3), min_size=1, max_size=5))
 def test_no_row_is_ever_longer_than_its_bound(rows):
     given_rows = np.array(rows)
-    assert np.linalg.norm(clipped(given_rows, 0.7), axis=1).max() <= 0.7
-    assert np.linalg.norm(shortened(given_rows, 3.0), axis=1).max() <= 1.0
+    assert np.linalg.norm(clip_to_bound(given_rows, 0.7), axis=1).max() <= 0.7
+    assert np.linalg.norm(clip_to_radius(given_rows, 3.0), axis=1).max() <= 1.0
 
 
 def test_no_exchange_moves_products_farther_than_their_sensitivity():
     generator = np.random.default_rng(0)
-    found = ColumnsTogether(multiplier=1.0, radii={"x": 2.0, "z": 0.5, "y": 1.0}, holders={}, rehearsal=True)
+    found = GramMatrix(multiplier=1.0, radii={"x": 2.0, "z": 0.5, "y": 1.0}, holders={}, rehearsal=True)
     worst = 0.0
     for _ in range(3000):
         pair = []
@@ -148,7 +148,7 @@ def test_no_exchange_moves_products_farther_than_their_sensitivity():
 
 
 def test_noise_on_products_is_that_of_a_symmetric_matrix_and_their_number_is_exact():
-    found = ColumnsTogether(multiplier=2.0, radii={"x": 1.0}, holders={"x": "a"}, rehearsal=True)
+    found = GramMatrix(multiplier=2.0, radii={"x": 1.0}, holders={"x": "a"}, rehearsal=True)
     draws = torch.stack(
         [found.at_server(torch.full((6,), 7.0, dtype=torch.float64), KEY / n) for n in range(4000)]
     )
@@ -161,7 +161,7 @@ def test_noise_on_products_is_that_of_a_symmetric_matrix_and_their_number_is_exa
 
 
 def test_counts_move_by_no_more_than_was_charged():
-    found = Counted(multiplier=1.0, holders={"x": "a"}, purpose="clip radii", rehearsal=True)
+    found = NoisyHistograms(multiplier=1.0, holders={"x": "a"}, purpose="clip radii", rehearsal=True)
     (release,) = found.release(0, ["a"])
     assert release.sensitivity == pytest.approx(math.sqrt(2))
     assert release.scale == pytest.approx(found.deviation(1))
@@ -178,14 +178,14 @@ def test_counts_move_by_no_more_than_was_charged():
         ({"mechanism": "laplace"}, {}, 1, 'mechanism = "laplace" is not priced for columns'),
         ({"participation": 0.5}, {}, 1, "participation = 0.5 does not go with columns"),
         ({}, {}, 2, "rounds = 2 is not allowed"),
-        ({}, {"together": True}, 1, 'release = "moments" does not go with noise = "site"'),
+        ({}, {"release_moments": True}, 1, 'release = "moments" does not go with noise = "site"'),
         ({"noise": "server"}, {}, 1, 'release = "local" does not go with noise = "server"'),
-        ({"noise": "secure"}, {"together": True}, 1, "2 parties cannot multiply in secret"),
+        ({"noise": "secure"}, {"release_moments": True}, 1, "2 parties cannot multiply in secret"),
     ],
 )
 def test_what_nobody_has_priced_is_refused(changes, work, rounds, message):
     with pytest.raises(Refused, match=message):
-        protect(promise(**changes), Work(**work), ["a", "b"], rounds, [])
+        solve(promise(**changes), Work(**work), ["a", "b"], rounds, [])
 
 
 def test_a_plan_needs_no_columns():
@@ -193,7 +193,7 @@ def test_a_plan_needs_no_columns():
         kind, weights, under_noise = "mean", "uniform", "stands"
 
     for noise, parties in (("site", 2), ("server", 2), ("secure", 3)):
-        work = Work(together=noise != "site", holdings={}, records=None)
+        work = Work(release_moments=noise != "site", holdings={}, records=None)
         names = [f"party-{n}" for n in range(parties)]
         made = plan(promise(noise=noise), work, names, Mean(), 1, questions=[])
         assert 1.98 < made.statement.epsilon <= 2.0

@@ -19,15 +19,15 @@ from tacit.aggregation import (
 )
 from tacit.aggregation.screening import Reply, Screen
 from tacit.aggregation.secure import Session, secure_sum
-from tacit.engines.base import work
+from tacit.engines.base import run_at_site
 from tacit.engines.local import Local
 from tacit.engines.secure import local_sum
 from tacit.errors import InvalidValue, TacitError
 from tacit.learning.task import Updates
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms import base as mechanisms
-from tacit.privacy.mechanisms.secure_sum import BlindSites
-from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.privacy.mechanisms.secure_sum import SecureSum
+from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.runs.trainer import fit
 from tacit.sites.sampling import Fixed, Poisson
 from tacit.sites.splits import Iid
@@ -70,12 +70,12 @@ def test_every_sum_taken_in_secret_holds_as_many_honest_shares_as_were_counted_o
         held.append(session.honest)
         return real(vectors, session=session)
 
-    def noised(self, update, key, kept=BlindSites.at_site):
+    def noised(self, update, key, kept=SecureSum.at_site):
         counted.append(self.shares)
         return kept(self, update, key)
 
     monkeypatch.setattr(local_sum, "secure_sum", overheard)
-    monkeypatch.setattr(BlindSites, "at_site", noised)
+    monkeypatch.setattr(SecureSum, "at_site", noised)
     try:
         fit(TASK, simulated(10), privacy=SECRET, aggregation=rule, sampling=sampling)
     except TacitError:
@@ -86,7 +86,7 @@ def test_every_sum_taken_in_secret_holds_as_many_honest_shares_as_were_counted_o
 
 
 def test_fewer_sites_than_the_noise_was_shared_among_are_no_group():
-    mechanism = BlindSites(clip=1.0, multiplier=1.0, colluders=1, sites=10)
+    mechanism = SecureSum(clip=1.0, multiplier=1.0, colluders=1, sites=10)
     with pytest.raises(TacitError):
         mechanism.groups(["a", "b", "c", "d"])
 
@@ -119,16 +119,16 @@ def test_noise_at_the_server_is_the_multiple_of_the_sensitivity_that_was_charged
 ):
     scales = []
 
-    def overheard(values, law, scale, key, rehearsal, kept=mechanisms.noised):
+    def overheard(values, law, scale, key, rehearsal, kept=mechanisms.add_noise):
         scales.append(scale)
         return kept(values, law, scale, key, rehearsal)
 
-    monkeypatch.setattr("tacit.privacy.mechanisms.site_level.noised", overheard)
+    monkeypatch.setattr("tacit.privacy.mechanisms.site_level.add_noise", overheard)
     promise = replace(TRUSTED, mechanism=law, participation=participation)
     task = CoxPH(hidden=[], steps=1, sample=1.0, lr=0.1)
     fit(task, simulated(8), privacy=promise, aggregation=rule, rounds=2, out=tmp_path / "run")
     norm = mechanisms.NORMS[law]
-    reach = rule.settled(8, promise).sensitivity(1.0, 8 * participation, norm)
+    reach = rule.resolve(8, promise).sensitivity(1.0, 8 * participation, norm)
     # Two rounds and what is asked once; all of it is on the books.
     with Ledger(tmp_path / "run" / "ledger.db", mode="read") as ledger:
         releases = ledger.releases()
@@ -155,13 +155,13 @@ class Signed:
 
 
 def test_an_aggregator_that_cannot_be_written_down_is_paid_again_after_a_cut(tmp_path, monkeypatch):
-    heard, real = [], ProtectedSites.at_server
+    heard, real = [], SiteLevel.at_server
 
     def overheard(self, combined, key):
         heard.append(real(self, combined, key))
         raise Cut
 
-    monkeypatch.setattr(ProtectedSites, "at_server", overheard)
+    monkeypatch.setattr(SiteLevel, "at_server", overheard)
 
     def paid(sign, *, resume):
         options = {"privacy": TRUSTED, "rounds": 3, "out": tmp_path / "run", "resume": resume}
@@ -185,7 +185,7 @@ class Dropping:
         self.gone = gone
 
     def train(self, task, federation, state, names, mechanism, key):
-        guarded = work(task, state, federation.cohort(names), mechanism, key)
+        guarded = run_at_site(task, state, federation.cohort(names), mechanism, key)
         session = Session(run="run", round=1, names=guarded.names, width=guarded.matrix.shape[1])
         steps = {
             name: mechanism.on_ring(row) for name, row in zip(guarded.names, guarded.matrix, strict=True)
@@ -229,7 +229,7 @@ def test_a_liar_cannot_make_an_honest_site_move_a_mix_further_under_laplace_nois
         combined.append(values)
         return values
 
-    monkeypatch.setattr(ProtectedSites, "at_server", overheard)
+    monkeypatch.setattr(SiteLevel, "at_server", overheard)
     rows = np.zeros((5, width))
     rows[4] = 1 / np.sqrt(width)
     rows[range(4), [0, 0, 0, 1]] = [0.9, -0.9, -0.6, -0.5]

@@ -6,20 +6,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.compat.functional_regressor import FunctionalRegressor
-from tacit.functional.clip_radius_query import Lengths
+from tacit.functional.clip_radius_query import ClipRadiusQuery
 from tacit.functional.curves import Curves, curves
 from tacit.functional.curves.basis import BSplines, Fourier, frame
 from tacit.functional.curves.blocks import products
-from tacit.functional.curves.smoothing import smoothed
+from tacit.functional.curves.smoothing import smooth_curves
 from tacit.functional.tasks import Boosting
 from tacit.privacy.mechanisms import noise
 from tacit.privacy.mechanisms.vertical import (
     MOST_ADDED,
     ROUNDED,
     SLACK,
-    ColumnsApart,
-    ColumnsTogether,
-    shortened,
+    GramMatrix,
+    LocalColumns,
+    clip_to_radius,
 )
 from tacit.privacy.policy import Privacy
 from tacit.runtime.keys import Key
@@ -98,17 +98,17 @@ def test_no_number_of_curves_with_holes_changes_a_bit_of_the_first(basis):
     times = np.linspace(0, 1, 73)
     rows = np.array([orthogonal(basis, times, seed, 5) for seed in range(8)]) * 1e30
     values = np.vstack([rows] * (MOST // len(rows) + 1))
-    alone = smoothed(times, values[:1], None, frame(basis), 0.0)[0]
+    alone = smooth_curves(times, values[:1], None, frame(basis), 0.0)[0]
     for many in range(1, MOST + 1):
-        assert np.array_equal(smoothed(times, values[:many], None, frame(basis), 0.0)[0], alone)
+        assert np.array_equal(smooth_curves(times, values[:many], None, frame(basis), 0.0)[0], alone)
 
 
 def test_curves_without_holes_keep_their_bits_when_another_gets_one():
     times, values = np.linspace(0, 1, 73), np.random.default_rng(0).standard_normal((MOST, 73)) * 1e30
     whole = frame(BASES[0])
-    before = smoothed(times, values, None, whole, 0.0)
+    before = smooth_curves(times, values, None, whole, 0.0)
     values[7, 3:60] = np.nan
-    after = smoothed(times, values, None, whole, 0.0)
+    after = smooth_curves(times, values, None, whole, 0.0)
     assert np.array_equal(np.delete(before, 7, axis=0), np.delete(after, 7, axis=0))
 
 
@@ -188,7 +188,9 @@ def test_curves_chosen_so_that_rounding_decides_where_they_point_stay_as_well(re
     task = Boosting(response="y", components=6, domains={"x": (0.0, 1.0)})
 
     def coordinates(values: np.ndarray) -> np.ndarray:
-        return shortened(task.prepared("x", curves(values, name="x", times=times, domain=(0.0, 1.0))), 1.0)
+        return clip_to_radius(
+            task.coordinates_of("x", curves(values, name="x", times=times, domain=(0.0, 1.0))), 1.0
+        )
 
     for many in sorted({3, 37, 136, 149, *rounded_by_rows(crafted, frame(basis).design(times))[1:]}):
         assert np.array_equal(coordinates(crafted[: many - 1]), coordinates(crafted[:many])[: many - 1])
@@ -231,10 +233,10 @@ def test_no_row_is_longer_than_its_radius_in_exact_arithmetic(seed, width, radiu
 
     row = np.random.default_rng(seed).standard_normal(width)
     rows = (row / np.linalg.norm(row) * radius * size)[None]
-    apart = ColumnsApart(multiplier=1.0, radii={"x": radius}, holders={"x": "p"}, widths={"x": width})
-    kept = shortened(rows, radius, unit=radius)[0]
+    apart = LocalColumns(multiplier=1.0, radii={"x": radius}, holders={"x": "p"}, widths={"x": width})
+    kept = clip_to_radius(rows, radius, unit=radius)[0]
     assert sum(Fraction(value) ** 2 for value in kept) <= Fraction(radius) ** 2
-    assert sum(Fraction(value) ** 2 for value in shortened(rows, radius)[0]) <= 1
+    assert sum(Fraction(value) ** 2 for value in clip_to_radius(rows, radius)[0]) <= 1
     assert np.linalg.norm(kept) >= min(size, 1.0) * radius * (1 - 3 * SLACK)
     if size < 1 - SLACK:
         assert np.array_equal(kept, rows[0])
@@ -260,7 +262,7 @@ def test_products_are_off_by_no_more_than_their_noise_covers(many):
 
 
 def test_the_noise_on_products_covers_their_rounding():
-    guard = ColumnsTogether(multiplier=2.0, radii={"x": 1.0, "y": 1.0}, holders={"x": "a", "y": "b"})
+    guard = GramMatrix(multiplier=2.0, radii={"x": 1.0, "y": 1.0}, holders={"x": "a", "y": "b"})
     blocks = 1 + len(guard.radii)
     assert 2 * 260 * 2.0**-53 * MOST_ADDED * blocks <= ROUNDED * guard.sensitivity
     assert guard.release(1, ["a"])[0].scale == guard.sigma
@@ -276,7 +278,7 @@ def test_more_noise_than_is_charged_is_on_products(monkeypatch):
         return values
 
     monkeypatch.setattr(noise, "gaussian", spy)
-    guard = ColumnsTogether(multiplier=2.0, radii={"x": 1.0}, holders={"x": "a"}, rehearsal=True)
+    guard = GramMatrix(multiplier=2.0, radii={"x": 1.0}, holders={"x": "a"}, rehearsal=True)
     guard.at_server(torch.arange(3, dtype=torch.float64), Key(0))
     assert scales == [guard.sigma * (1 + ROUNDED), guard.sigma / np.sqrt(2) * (1 + ROUNDED)]
 
@@ -284,8 +286,12 @@ def test_more_noise_than_is_charged_is_on_products(monkeypatch):
 def test_lengths_that_are_counted_hang_on_their_own_curve_alone():
     times, values = with_holes(5, BASES[0], 60, 40)
     found = curves(values, name="x", times=times, domain=(0.0, 1.0))
-    question = Lengths(coordinates=lambda name, given: given.coordinates(frame(BASES[0])), quantile=0.5,
-                       records=60, parties=1)  # fmt: skip
+    question = ClipRadiusQuery(
+        coordinates=lambda name, given: given.coordinates(frame(BASES[0])),
+        quantile=0.5,
+        records=60,
+        parties=1,
+    )
     lengths = np.linalg.norm(question.coordinates("x", found), axis=1)
     alone = [np.linalg.norm(question.coordinates("x", found.take([row])), axis=1)[0] for row in range(60)]
     assert np.array_equal(lengths, alone)

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from tacit import Federation, Key, Supervised
 from tacit.learning import elementwise, kernels, torch_chunks
 from tacit.learning.batches import Batch
-from tacit.learning.optimizers import Pieces
+from tacit.learning.optimizers import ChunkedContributions
 from tacit.learning.perceptron import ACTIVATIONS
-from tacit.privacy.mechanisms.base import ProtectedRecords, Unprotected
+from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
 from tacit.sites.table import Table
 from tacit.survival.augment.mvae import Autoencoder
-from tacit.survival.models.breslow import Breslow
+from tacit.survival.models.breslow import BreslowQuery
 from tacit.survival.statistics import private_cox
-from tacit.survival.statistics.piecewise_exponential import follow, parts
+from tacit.survival.statistics.piecewise_exponential import follow_up, record_vectors
 from tacit.survival.tasks import CoxCC, CoxPH, CoxTime, DeepHit, DeepSurv, LogisticHazard, PCHazard, PoissonPH
 
 COLUMNS, ENDS, RECORDS = 10, (0.5, 1.0, 2.0, 4.0), 300
@@ -107,9 +107,9 @@ def contribution(task, program, weights, table, rows, present) -> tuple[np.ndarr
     """Lengths (units,), and what each unit alone adds to the sum (units, coordinates)."""
     batch = Batch(rows[None], present[None])
     # Whatever a step draws beyond its records is a number of the record.
-    batch.__dict__["luck"] = (rows[None] * 0.6180339887) % 1.0
+    batch.__dict__["uniforms"] = (rows[None] * 0.6180339887) % 1.0
     with np.errstate(all="ignore"):
-        made = Pieces.of(program, weights, batch, table)
+        made = ChunkedContributions.of(program, weights, batch, table)
         lengths = np.stack([made.lengths(norm)[0] for norm in ("l2", "l1")], axis=1)
         alone = [made.total(np.eye(len(rows))[None, unit])[0] for unit in range(len(rows))]
     return lengths, np.stack(alone)
@@ -137,7 +137,7 @@ def test_records_contribute_the_same_bits_in_batches_of_any_size_and_order(name,
     places = [int(np.flatnonzero(order == probe)[0]) for probe in probes]
     batch = order[:, None], np.ones((size, 1), dtype=bool)
     with np.errstate(all="ignore"):
-        made = Pieces.of(program, weights, Batch(batch[0][None], batch[1][None]), table)
+        made = ChunkedContributions.of(program, weights, Batch(batch[0][None], batch[1][None]), table)
         lengths = np.stack([made.lengths(norm)[0] for norm in ("l2", "l1")], axis=1)
     for probe, place in zip(probes, places, strict=True):
         one = contribution(task, program, weights, table, np.array([[probe]]), np.ones((1, 1), dtype=bool))
@@ -181,13 +181,13 @@ def test_a_cohort_moves_each_site_as_it_would_move_alone(name):
     federation = Federation({place: records(k, n) for k, (place, n) in enumerate(sizes.items())}, records=200)
     state = task.start(federation, Key(0)) if isinstance(task, Supervised) else task.start(federation, Key(3))
     mechanisms = [
-        ProtectedRecords(
+        RecordLevel(
             law="gaussian", clip=1.0, multiplier=1.0, steps=3, rate=0.5, grouped=bool(groups),
             sampled="group" if groups else "unit", rehearsal=True,
         )
     ]  # fmt: skip
     if not any(word in name for word in ("module", "own")):
-        mechanisms.append(Unprotected())
+        mechanisms.append(NoPrivacy())
     for mechanism in mechanisms:
         together = task.train(state, federation.cohort(list(sizes)), mechanism, Key(1, True)).matrix
         for place, row in zip(sizes, together, strict=True):
@@ -199,7 +199,7 @@ def test_a_cohort_moves_each_site_as_it_would_move_alone(name):
 def test_the_closing_question_sees_each_record_alone(kind):
     task, table = ready(kind()), records(1)
     state = torch.from_numpy(start(task, task.program(COLUMNS), 1)[0])
-    question = Breslow(task)
+    question = BreslowQuery(task)
     with np.errstate(all="ignore"):
         together = question.contributions(state, table, 3.0)
         for count in (1, 2, 3, 15, 16, 17, 37, 38, 200):
@@ -228,12 +228,12 @@ def test_losses_and_curves_of_records_are_their_own():
 
 def test_vectors_of_a_private_cox_regression_are_their_own():
     table, grid = records(3), np.array(ENDS)
-    limit = private_cox.limits({"a": table}, 3.0, None)
+    limit = private_cox.feature_bounds({"a": table}, 3.0, None)
     draws = np.random.default_rng(0)
     slopes, trend, level = draws.normal(size=COLUMNS) * 30, draws.uniform(-1, 1, 4), draws.normal(size=4)
 
     def vectors(some: Table) -> np.ndarray:
-        return parts(follow(some, grid, limit.unit(some.features)), level, trend, slopes)
+        return record_vectors(follow_up(some, grid, limit.scale_to_unit(some.features)), level, trend, slopes)
 
     with np.errstate(all="ignore"):
         together = vectors(table)
@@ -263,7 +263,7 @@ def test_where_blocks_would_depend_on_places_rows_are_multiplied_one_by_one(monk
         made[:] = np.arange(made.shape[1])[None, :, None] * 1e-16
 
     kernels.position_independent.cache_clear()
-    monkeypatch.setattr(kernels, "spread", uneven)
+    monkeypatch.setattr(kernels, "layer_forward", uneven)
     assert not kernels.position_independent(3, 4)
     monkeypatch.undo()
     kernels.position_independent.cache_clear()

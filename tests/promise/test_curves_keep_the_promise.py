@@ -10,7 +10,7 @@ import pytest
 
 from tacit.functional.curves.basis import BSplines, whitening
 from tacit.privacy.accounting import calibrate
-from tacit.privacy.mechanisms.vertical import ColumnsApart, ColumnsTogether
+from tacit.privacy.mechanisms.vertical import GramMatrix, LocalColumns
 from tacit.runtime.keys import Key
 
 EPSILON, DELTA, ALARMS, DRAWS = 1.0, 1e-5, 1e-3, 400_000
@@ -30,7 +30,7 @@ def bound():
 
 def test_an_attack_on_released_coordinates_stays_within_its_bound():
     multiplier = calibrate(epsilon=EPSILON, delta=DELTA, steps=1, relation="replace")
-    mechanism = ColumnsApart(
+    mechanism = LocalColumns(
         multiplier=multiplier, radii={"x": RADIUS}, widths={"x": 4}, holders={"x": "a"}, rehearsal=True
     )
     direction = np.array([1.0, -1.0, 1.0, 1.0]) / 2
@@ -48,7 +48,7 @@ def test_an_attack_on_released_coordinates_stays_within_its_bound():
 
 def test_an_attack_on_released_moments_stays_within_its_bound():
     multiplier = calibrate(epsilon=EPSILON, delta=DELTA, steps=1, relation="replace")
-    mechanism = ColumnsTogether(
+    mechanism = GramMatrix(
         multiplier=multiplier, radii={"x": 1.0, "y": 1.0}, holders={"x": "a", "y": "a"}, rehearsal=True
     )
     one, other = np.array([1.0, 1.0, 1.0]), np.array([1.0, -1.0, 0.0])

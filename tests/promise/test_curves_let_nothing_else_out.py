@@ -10,7 +10,7 @@ from tacit.errors import InvalidValue, Refused
 from tacit.functional import Boosting
 from tacit.functional.curves import curves, long
 from tacit.functional.data.sources import CurveFiles
-from tacit.privacy.mechanisms.vertical import ColumnsApart, clipped, require_radius
+from tacit.privacy.mechanisms.vertical import LocalColumns, clip_to_bound, require_radius
 from tacit.privacy.policy import Open
 from tacit.runs.trainer import fit
 from tacit.sites.vertical import ByParty, Columns
@@ -58,7 +58,7 @@ def test_a_state_holds_sums_and_no_subject():
     values = columns()
     for privacy in (Open(), promise(), promise(noise="server")):
         run = fit(Boosting(**QUICK), parties(values), privacy=privacy)
-        y = run.task.prepared("y", curves((GRID, values["y"]), name="y"))
+        y = run.task.coordinates_of("y", curves((GRID, values["y"]), name="y"))
         state = run.state.numpy()
         assert not np.isclose(y[:, :1], state[None], rtol=1e-12, atol=0).any()
 
@@ -138,12 +138,12 @@ def test_a_radius_that_has_no_square_is_none(radius):
     with pytest.raises(InvalidValue, match="radius"):
         require_radius("radius", radius)
     with pytest.raises(InvalidValue):
-        ColumnsApart(multiplier=1.0, radii={"x": radius}, widths={"x": 1}, holders={"x": "a"})
+        LocalColumns(multiplier=1.0, radii={"x": radius}, widths={"x": 1}, holders={"x": "a"})
 
 
 def test_a_short_radius_still_holds():
     rows = np.array([[1.0, 1.0], [1e-48, 0.0]])
-    assert np.linalg.norm(clipped(rows, 1e-49), axis=1).max() <= 1e-49
+    assert np.linalg.norm(clip_to_bound(rows, 1e-49), axis=1).max() <= 1e-49
 
 
 def test_choosing_among_candidates_is_left_to_the_fit(tmp_path):

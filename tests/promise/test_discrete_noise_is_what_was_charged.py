@@ -27,18 +27,18 @@ CASES = [(3, 3, 0), (3, 2, 1), (10, 7, 2), (20, 14, 6), (50, 34, 16)]
 
 
 def charged(lattice: Lattice) -> Release:
-    return clipped_release(MULTIPLIER, clip=lattice.reach, law="discrete", unit="site", subject="sites")
+    return clipped_release(MULTIPLIER, clip=lattice.sensitivity, law="discrete", unit="site", subject="sites")
 
 
 def fitted(sites: int, honest: int, width: int = WIDTH) -> Lattice:
-    return Lattice.fitted(clip=CLIP, width=width, sites=sites, multiplier=MULTIPLIER, honest=honest)
+    return Lattice.fit(clip=CLIP, width=width, sites=sites, multiplier=MULTIPLIER, honest=honest)
 
 
 def messages(lattice: Lattice, values: np.ndarray, share: float, sites: int, key: Key) -> list[np.ndarray]:
     """What each site adds to the sum, modulo 2^32."""
     return [
-        lattice.encoded(
-            lattice.rounded(values, (key / site / "rounding").secret())
+        lattice.encode(
+            lattice.stochastic_round(values, (key / site / "rounding").secret())
             + discrete_gaussian(share, values.size, (key / site / "noise").secret())
         )
         for site in range(sites)
@@ -59,12 +59,12 @@ def test_the_noise_that_is_left_varies_by_what_was_charged(sites, survivors, col
     total = np.add.reduce(sent, dtype=np.uint32)
     # Colluders know what they added, and take it out again.
     hidden = total - np.add.reduce(sent[:colluders], dtype=np.uint32, initial=np.uint32(0))
-    noise, deviation = lattice.decoded(hidden) * lattice.scale, charged(lattice).scale
+    noise, deviation = lattice.decode(hidden) * lattice.scale, charged(lattice).scale
     assert not too_little(noise, deviation)
     # Nor is it more than was asked for: the shares of the missing are not made up for twice.
     assert (noise**2).mean() < 1.06 * deviation**2
     if honest > 1:
-        fewer = lattice.decoded(hidden - sent[-1]) * lattice.scale
+        fewer = lattice.decode(hidden - sent[-1]) * lattice.scale
         assert too_little(fewer, deviation) or honest > 15
 
 
@@ -97,7 +97,7 @@ def test_the_decoded_sum_is_the_sum_of_the_vectors_and_the_noise_of_all_who_came
     values *= CLIP / np.linalg.norm(values)
     share = lattice.share(MULTIPLIER, honest)
     sent = messages(lattice, values, share, sites, REHEARSAL / "sum")
-    errors = lattice.decoded(np.add.reduce(sent, dtype=np.uint32)) - sites * values
+    errors = lattice.decode(np.add.reduce(sent, dtype=np.uint32)) - sites * values
     deviation = share * math.sqrt(sites) / lattice.scale
     assert stats.kstest(errors / deviation, "norm").pvalue > FALSE_ALARM
 
@@ -122,7 +122,9 @@ def test_an_adversary_learns_no_more_than_the_claim_and_more_from_half_the_noise
             discrete_gaussian(share, runs, (REHEARSAL / "told" / site / str(there)).secret())
             for site in range(honest)
         )
-        counts.append(int((np.asarray(noise) + there * math.floor(lattice.reach) > lattice.reach).sum()))
+        counts.append(
+            int((np.asarray(noise) + there * math.floor(lattice.sensitivity) > lattice.sensitivity).sum())
+        )
     found = epsilon_at_least(counts[0], counts[1], runs, delta)
     assert (found > claim) if halved else (found <= claim)
 
@@ -140,6 +142,6 @@ def test_no_vector_moves_the_sum_by_more_than_was_charged():
             if number % 3 == 1:
                 values = (np.rint(values * 3) + 0.5 + generator.choice([-1e-9, 1e-9])) / scale
             values = values * (CLIP / np.linalg.norm(values)) if number % 2 else values
-            steps = lattice.rounded(values, (REHEARSAL / "worst" / width / number).secret())
+            steps = lattice.stochastic_round(values, (REHEARSAL / "worst" / width / number).secret())
             worst = max(worst, int(steps @ steps))
-        assert worst <= lattice.reach**2
+        assert worst <= lattice.sensitivity**2

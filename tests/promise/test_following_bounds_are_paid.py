@@ -8,7 +8,7 @@ import tacit
 from tacit.errors import InvalidValue, Refused
 from tacit.learning.supervised import Supervised
 from tacit.privacy.accounting import calibrate
-from tacit.privacy.mechanisms.adaptive_clipping import Packing
+from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.sites.table import from_arrays
 
 
@@ -141,9 +141,9 @@ def test_the_statement_says_that_counts_leave_too():
 
 
 def test_bounds_neither_vanish_nor_overflow_over_thousands_of_rounds():
-    packing = Packing(blocks=(2,), quantile=0.5, start=0.1)
-    bounds = packing.begun()
+    packing = AdaptiveClipping(blocks=(2,), quantile=0.5, start=0.1)
+    bounds = packing.initial()
     for sent in (1.0, -1.0):
         for _ in range(4000):
-            _, bounds = packing.unpacked(torch.tensor([0.0, 0.0, sent], dtype=torch.float64), bounds)
+            _, bounds = packing.decode(torch.tensor([0.0, 0.0, sent], dtype=torch.float64), bounds)
         assert 1e-8 < float(bounds[0]) < 1e6

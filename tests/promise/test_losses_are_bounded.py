@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from tacit import Federation, Key, Open, Privacy
 from tacit.aggregation.mean import Mean
-from tacit.audits.sensitivity.steps import Listening, distance
-from tacit.learning.batches import Batch, Chance
+from tacit.audits.sensitivity.steps import NoiselessMechanism, distance
+from tacit.learning.batches import Batch, SiteStreams
 from tacit.learning.optimizers import descend
-from tacit.privacy.mechanisms.base import NORMS, ProtectedRecords
+from tacit.privacy.mechanisms.base import NORMS, RecordLevel
 from tacit.privacy.provenance import Provenance
-from tacit.sites.table import Table, from_arrays, joined
-from tacit.survival.models.time_grid import EDGES, TimeGrid
+from tacit.sites.table import Table, concatenate, from_arrays
+from tacit.survival.models.time_grid import EDGES, TimeGridQuery
 from tacit.survival.tasks import TASKS
 
 ENDS = (0.5, 1.0, 2.5, 4.0)
@@ -33,14 +33,14 @@ LAWS = ("gaussian", "laplace")
 SLACK = 1 + 1e-8
 
 
-def _before_noise(mechanism: ProtectedRecords, contributions) -> np.ndarray:
+def _before_noise(mechanism: RecordLevel, contributions) -> np.ndarray:
     """`noisy_sums` up to its noise."""
-    return Listening(**vars(mechanism)).noisy_sums(contributions, [Key(0)], 0)
+    return NoiselessMechanism(**vars(mechanism)).noisy_sums(contributions, [Key(0)], 0)
 
 
 def test_the_sums_compared_here_are_those_that_noise_is_added_to(monkeypatch):
-    monkeypatch.setattr("tacit.privacy.mechanisms.base.noised", lambda values, *_: values.copy())
-    mechanism = ProtectedRecords(law="gaussian", clip=0.3, multiplier=1.0, steps=1, rate=1.0)
+    monkeypatch.setattr("tacit.privacy.mechanisms.base.add_noise", lambda values, *_: values.copy())
+    mechanism = RecordLevel(law="gaussian", clip=0.3, multiplier=1.0, steps=1, rate=1.0)
     task, data = made("pc-hazard", False), Federation({"oslo": plain(9)})
     contributions = contributed(task, data.store, [[place] for place in range(9)], start(task))
     assert np.array_equal(
@@ -107,7 +107,7 @@ class Destined(Batch):
     owners: np.ndarray
 
     @property
-    def luck(self) -> np.ndarray:
+    def uniforms(self) -> np.ndarray:
         return LUCK[self.owners[self.rows]]
 
 
@@ -130,7 +130,7 @@ def contributed(
 
 
 @cache
-def promised(kind: str, grouped: bool, law: str, clip: float) -> tuple[ProtectedRecords, float]:
+def promised(kind: str, grouped: bool, law: str, clip: float) -> tuple[RecordLevel, float]:
     """The mechanism of a promise, and how far it says that one record moves a sum."""
     promise = Privacy(unit="record", noise_multiplier=1.0, delta=1e-5, clip=clip, mechanism=law)
     mechanism = promise.solve(made(kind, grouped), ["oslo"], Mean(), 3, records=100)
@@ -249,7 +249,8 @@ def test_what_a_step_draws_beyond_its_records_is_secret():
     """Otherwise it would not go with the records: one that left would change what all after it draw."""
     batch = Batch(np.arange(5)[None, None], np.ones((1, 1, 5), dtype=np.bool_))
     one, other = (
-        replace(batch, chance=Chance([Key(1, entropy=bytes([number] * 32))])).luck for number in (1, 2)
+        replace(batch, chance=SiteStreams([Key(1, entropy=bytes([number] * 32))])).uniforms
+        for number in (1, 2)
     )
     assert not np.isclose(one, other).any()
 
@@ -263,7 +264,7 @@ def test_what_a_step_draws_beyond_its_records_is_secret():
 )
 def test_the_step_that_a_site_takes_is_bounded_by_its_release(kind, grouped, law, monkeypatch):
     """From drawing to clipping, as a round does it: a record at the end leaves all other draws alone."""
-    monkeypatch.setattr(Batch, "luck", property(lambda batch: LUCK[batch.rows]))
+    monkeypatch.setattr(Batch, "uniforms", property(lambda batch: LUCK[batch.rows]))
     task = replace(made(kind, grouped), sample=0.8, batch=7 if not grouped else None)
     mechanism, bound = promised(kind, grouped, law, 0.2)
     worst = 0.0
@@ -272,10 +273,10 @@ def test_the_step_that_a_site_takes_is_bounded_by_its_release(kind, grouped, law
         other = from_arrays(
             draw.choice(HUGE[:6], (1, 2)), time=draw.choice(TIMES[:-1], 1), event=[draw.integers(0, 2)]
         )
-        tables = [joined([plain(20, seed), other]), plain(20, seed)]
+        tables = [concatenate([plain(20, seed), other]), plain(20, seed)]
         sums = []
         for table in tables:
-            told, key = Listening(**vars(mechanism)), Key(seed, rehearsal=True)
+            told, key = NoiselessMechanism(**vars(mechanism)), Key(seed, rehearsal=True)
             cohort = Federation({"oslo": table}).cohort(["oslo"])
             descend(task, task.program(2), start(task)[None], cohort, told, [key / "oslo"])
             sums.append(told.heard[0])
@@ -291,12 +292,12 @@ def test_the_step_that_a_site_takes_is_bounded_by_its_release(kind, grouped, law
 def asked(question, state: torch.Tensor, table: Table, law: str) -> tuple[np.ndarray, float]:
     """The clipped sums of one site, and how far one record may move them."""
     promise = Privacy(unit="record", epsilon=3.0, delta=1e-5, clip=7.0, mechanism=law)
-    mechanism = promise.asking(question, promise.solve(made("cox-ph", True), ["oslo"], Mean(), 3))
+    mechanism = promise.solve_query(question, promise.solve(made("cox-ph", True), ["oslo"], Mean(), 3))
     (price,) = mechanism.release(0, ["oslo"])
     assert price.rate == 1
     assert price.scale == pytest.approx(mechanism.multiplier * mechanism.clip)
-    assert price.sensitivity == mechanism.clip == question.reach(NORMS[law])
-    told = Listening(**vars(mechanism))
+    assert price.sensitivity == mechanism.clip == question.record_bound(NORMS[law])
+    told = NoiselessMechanism(**vars(mechanism))
     with np.errstate(all="ignore"):
         question.train(state, Federation({"oslo": table}).cohort(["oslo"]), told, Key(0, rehearsal=True))
     return told.heard[0], price.sensitivity
@@ -306,11 +307,11 @@ def asked(question, state: torch.Tensor, table: Table, law: str) -> tuple[np.nda
 @settings(max_examples=40)
 @given(neighbours)
 def test_a_record_more_moves_the_sums_of_the_shared_hazard_by_their_reach_at_most(kind, case):
-    task = made(kind, True).settle(Federation({"oslo": plain(9)}), Provenance(Open(), public=False))
+    task = made(kind, True).bind(Federation({"oslo": plain(9)}), Provenance(Open(), public=False))
     state, store = torch.from_numpy(start(task, case.size)), case.store
     sums, bounds = zip(
         *(
-            asked(task.closing, state, table, case.law)
+            asked(task.final_query, state, table, case.law)
             for table in (store, store.take(slice(0, len(store) - 1)))
         ),
         strict=True,
@@ -321,8 +322,8 @@ def test_a_record_more_moves_the_sums_of_the_shared_hazard_by_their_reach_at_mos
 @settings(max_examples=60)
 @given(neighbours)
 def test_a_record_more_moves_the_counts_of_the_time_grid_by_one_at_most(case):
-    question, store = TimeGrid(5), case.store
-    assert question.reach("l2") == question.reach("l1") == 1
+    question, store = TimeGridQuery(5), case.store
+    assert question.record_bound("l2") == question.record_bound("l1") == 1
     sums, bounds = zip(
         *(
             asked(question, torch.zeros(0, dtype=torch.float64), table, case.law)

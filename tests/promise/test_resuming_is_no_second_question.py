@@ -149,10 +149,10 @@ def test_one_broken_record_spoils_no_other_site():
     task = tacit.Supervised(module=nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), loss="squared",
                             epochs=1, batch=4)  # fmt: skip
     state, key = task.start(data, tacit.Key(0)), tacit.Key(1, rehearsal=True)
-    from tacit.privacy.mechanisms.base import Unprotected
+    from tacit.privacy.mechanisms.base import NoPrivacy
 
-    both = tacit.Local().train(task, data, state, ["a", "b"], Unprotected(), key).matrix
-    alone = tacit.Local().train(task, data, state, ["b"], Unprotected(), key).matrix
+    both = tacit.Local().train(task, data, state, ["a", "b"], NoPrivacy(), key).matrix
+    alone = tacit.Local().train(task, data, state, ["b"], NoPrivacy(), key).matrix
     assert bool(alone.isfinite().all())
     torch.testing.assert_close(both[1], alone[0], rtol=0, atol=1e-12)
 

@@ -24,11 +24,11 @@ from torch import Tensor, nn
 import tacit
 from tacit import Federation, Ledger, Open, Privacy, Supervised
 from tacit.aggregation.mean import Mean
-from tacit.engines.base import work
+from tacit.engines.base import run_at_site
 from tacit.engines.local import Local
 from tacit.errors import BudgetExhausted
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.mechanisms.base import ProtectedRecords
+from tacit.privacy.mechanisms.base import RecordLevel
 from tacit.privacy.mechanisms.clip import clip_rows
 from tacit.privacy.mechanisms.noise import GRID_BITS
 from tacit.runtime.keys import Key
@@ -239,7 +239,7 @@ class Counting:
     keys: list[tuple[Any, ...]] = field(default_factory=list)
 
     def train(self, task, federation, state, names, mechanism, key):
-        return work(task, state, federation.cohort(names), Counted(mechanism, self.keys), key)
+        return run_at_site(task, state, federation.cohort(names), Counted(mechanism, self.keys), key)
 
 
 @pytest.mark.parametrize("loss", ["squared", "own", "groups"])
@@ -647,10 +647,10 @@ def test_a_number_that_is_public_is_not_bought(tmp_path, known):
 def test_the_noisy_number_of_records_has_the_charged_law_and_scale(law):
     task = Supervised(module=NETWORKS["linear"], loss="squared", steps=1, sample=0.5)
     mechanism = private(mechanism=law, noise_multiplier=3000.0).solve(task, ["oslo"], Mean(), 1)
-    assert isinstance(mechanism, ProtectedRecords)
-    (release,) = mechanism.counting(["oslo"])
+    assert isinstance(mechanism, RecordLevel)
+    (release,) = mechanism.count_releases(["oslo"])
     assert (release.law, release.scale, release.sensitivity) == (law, 3000.0, 1.0)
-    counts = [round(mechanism.counted(10**6, Key(seed, rehearsal=True) / "oslo")) for seed in range(5000)]
+    counts = [round(mechanism.noisy_count(10**6, Key(seed, rehearsal=True) / "oslo")) for seed in range(5000)]
     draws = np.array(counts, dtype=np.float64) - 10**6
     assert not accused(draws, law, release.scale)
     assert accused(draws, law, 1.35 * release.scale)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.learning.batches import Batch
-from tacit.learning.perceptron import ACTIVATIONS, stacked
+from tacit.learning.perceptron import ACTIVATIONS, build_perceptron
 from tacit.privacy.mechanisms.base import clip_factors
 from tacit.sites.table import from_arrays
 
@@ -42,7 +42,7 @@ def test_a_record_adds_no_more_than_the_bound_whatever_the_weights(seed, clip, n
         return draws.normal(size=shape) * 10 ** draws.uniform(-160, 160, shape[:1] + (1,) * (len(shape) - 1))
 
     table = from_arrays(wild(members, 3), y=wild(members))
-    program = stacked([3, 2, 2], activation, Logistic())
+    program = build_perceptron([3, 2, 2], activation, Logistic())
     # Half of the numbers are ordinary, as they are where only one layer was tampered with.
     weights = np.where(
         draws.random((1, program.size)) < 0.5, draws.normal(size=program.size), wild(program.size)
@@ -62,7 +62,7 @@ def test_a_record_adds_no_more_than_the_bound_whatever_the_weights(seed, clip, n
 def test_a_slope_that_the_weights_made_vanish_is_clipped_under_a_large_feature(norm):
     # The squares of feature and slope are 1e300 and 0; the gradient is 1e-19, and the bound 1e-40.
     table = from_arrays(np.array([[1e150]]), y=np.array([1.0]))
-    program = stacked([1, 1], "identity", Logistic())
+    program = build_perceptron([1, 1], "identity", Logistic())
     batch = Batch(np.zeros((1, 1, 1), dtype=np.int64), np.ones((1, 1, 1), dtype=bool))
     contributions = program.contributions(np.array([[0.0, -390.0]]), batch, table)
     assert contributions.lengths(norm)[0, 0] == pytest.approx(1e150 * np.exp(-390.0), abs=0)

@@ -276,9 +276,9 @@ def test_the_inverse_closed_form_agrees_with_the_library(target, delta):
 def test_a_distribution_built_without_the_loop_is_the_one_of_the_library(multiplier, rate, grid):
     options = {"value_discretization_interval": grid, "log_mass_truncation_bound": distributions.CUT}
     theirs = pld.from_gaussian_mechanism(multiplier, sampling_prob=rate, **options)
-    ours = distributions.single(accounting.Kind("gaussian", multiplier, rate, False), grid)
+    ours = distributions.single(accounting.Event("gaussian", multiplier, rate, False), grid)
     for target in (1e-3, 1e-6, 1e-9):
         exact = theirs.self_compose(100).get_epsilon_for_delta(target)
-        found = max(side.repeated(100).epsilon(target) for side in ours)
+        found = max(side.self_compose(100).epsilon(target) for side in ours)
         # Fourier rounding alone moves the smallest delta by a hundred thousandth, of either.
         assert found == pytest.approx(exact, rel=1e-4, abs=1e-9)

@@ -13,7 +13,7 @@ from tacit import Federation, Open, Privacy, fit
 from tacit.aggregation import Krum, Mean, Median, Robust, TrimmedMean
 from tacit.aggregation.attacks.model import ATTACKS
 from tacit.aggregation.base import Aggregator
-from tacit.sites.table import Table, from_arrays, joined
+from tacit.sites.table import Table, concatenate, from_arrays
 from tacit.survival import CoxPH
 from tacit.survival.metrics import harrell
 
@@ -44,7 +44,7 @@ def hospitals(seed: int) -> tuple[Federation, Table]:
         patients = from_arrays(x + 0.5 * middle, time=time, event=event)
         sites[f"site-{number}"] = patients.take(slice(0, RECORDS))
         apart.append(patients.take(slice(RECORDS, None)))
-    return Federation(sites, public=True, records=SITES * RECORDS), joined(apart)
+    return Federation(sites, public=True, records=SITES * RECORDS), concatenate(apart)
 
 
 @cache

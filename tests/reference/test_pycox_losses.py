@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tacit.learning.batches import Batch
-from tacit.learning.perceptron import layered
+from tacit.learning.perceptron import build_layers
 from tacit.sites.table import from_arrays
 from tacit.survival.models.cox_loss import PartialLikelihood, Ranks
 from tacit.survival.models.deephit import IncidenceLoss
@@ -33,7 +33,7 @@ class Half(Batch):
     """A batch in which everybody's luck is one half."""
 
     @property
-    def luck(self) -> np.ndarray:
+    def uniforms(self) -> np.ndarray:
         return np.full(self.rows.shape, 0.5)
 
 
@@ -114,7 +114,7 @@ def test_the_partial_likelihood_is_that_of_pycox_which_divides_by_events_instead
 def test_the_loss_of_pairs_is_that_of_pycox_which_divides_by_cases_instead_of_members():
     risks = np.concatenate([INPUTS["cases"], INPUTS["controls"]])
     found = np.zeros((2, RECORDS))
-    program, weights = Pairs(layered([1, 1], "relu", bias=False)), np.ones((1, 1))
+    program, weights = Pairs(build_layers([1, 1], "relu", bias=False)), np.ones((1, 1))
     for place in range(RECORDS):
         # A case and its control alone in a unit: nobody else can be drawn.
         table = from_arrays(risks[[place, RECORDS + place]], time=[1.0, 2.0], event=[1.0, 0.0])
@@ -129,7 +129,7 @@ def test_the_loss_of_pairs_is_that_of_pycox_which_divides_by_cases_instead_of_me
 def test_nobody_is_drawn_as_a_control_who_is_gone():
     ranks = Ranks(unit(time=INPUTS["durations"]))
     luck = np.random.default_rng(0).random((1, 1, RECORDS))
-    control, there = ranks.drawn(luck)
+    control, there = ranks.draw_controls(luck)
     later = INPUTS["durations"][control[0, 0]] >= INPUTS["durations"]
     assert later[there[0, 0]].all()
     assert there.sum() == RECORDS - 1

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from tacit.learning.record import Decision, Fault, Record, Round, Standing
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.ledger.view import told
+from tacit.privacy.ledger.view import ledger_summary
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.statement import state
-from tacit.reports.data import Told
+from tacit.reports.data import ReportData
 
 DELTA = 1e-5
 FILE = """name = "made-up"
@@ -63,19 +63,19 @@ def troubled(names=("oslo", "bergen"), rounds: int = 3) -> Record:
     return replace(plain, rounds=(*plain.rounds[:-1], last))
 
 
-def private(made: Record | None = None, **changes) -> Told:
+def private(made: Record | None = None, **changes) -> ReportData:
     """What is known of a run that protects records, in rehearsal."""
     known = made or record()
     promise = Privacy(unit="record", epsilon=3, delta=DELTA, clip=1.0, rehearsal=True)
     charged = releases(known.sites, len(known.rounds))
-    given = Told(
+    given = ReportData(
         name="made-up", task="logistic-hazard", layout="rows", goal=("c_index", "max"), record=known,
-        statement=state(promise, charged), ledger=told(None, charged, DELTA), text=FILE,
+        statement=state(promise, charged), ledger=ledger_summary(None, charged, DELTA), text=FILE,
         environment={"python": "3.11", "tacit": "0.1.0"},
     )  # fmt: skip
     return replace(given, **changes)
 
 
-def bare(**changes) -> Told:
+def bare(**changes) -> ReportData:
     """What is known of an open run."""
-    return private(statement=state(Open(), ()), ledger=told(None, (), None), **changes)
+    return private(statement=state(Open(), ()), ledger=ledger_summary(None, (), None), **changes)

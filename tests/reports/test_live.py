@@ -12,7 +12,7 @@ import pytest
 
 from tacit.errors import InvalidValue, TacitError
 from tacit.reports import live
-from tacit.reports.live import AT_ONCE, HEADERS, LONGEST, serving
+from tacit.reports.live import AT_ONCE, HEADERS, LONGEST, serve_page
 from tacit.reports.page.blocks import Page
 
 REFUSED = [
@@ -58,7 +58,7 @@ def nothing_is_left(monkeypatch):
 
 @pytest.fixture
 def page():
-    with serving(state, render=plain) as shown:
+    with serve_page(state, render=plain) as shown:
         yield urlsplit(shown.url)
 
 
@@ -199,7 +199,7 @@ def test_the_page_is_made_once_for_all_who_ask_within_a_while():
         at_once.pop()
         return state(len(made))
 
-    with serving(slow, refresh=SOON, render=plain) as shown, ThreadPoolExecutor(8) as pool:
+    with serve_page(slow, refresh=SOON, render=plain) as shown, ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: ask(urlsplit(shown.url))[2], range(12)))
     assert set(found) == {"<title>round 1</title><!-- 120.0 -->"}
     assert made == [1]
@@ -207,7 +207,7 @@ def test_the_page_is_made_once_for_all_who_ask_within_a_while():
 
 def test_a_page_grows_old():
     rounds = iter(range(100))
-    with serving(lambda: state(next(rounds)), refresh=0.01, render=plain) as shown:
+    with serve_page(lambda: state(next(rounds)), refresh=0.01, render=plain) as shown:
         first, found = ask(urlsplit(shown.url))[2], ""
         for _ in range(100):
             found = ask(urlsplit(shown.url))[2]
@@ -221,7 +221,7 @@ def test_a_page_that_cannot_be_made_hurts_nobody(capfd):
     def broken():
         raise ValueError("<b>not today</b>")
 
-    with serving(broken, render=plain) as shown:
+    with serve_page(broken, render=plain) as shown:
         status, headers, body = ask(urlsplit(shown.url))
         assert status == 500
         assert headers["Content-Type"] == "text/plain; charset=utf-8"
@@ -241,7 +241,7 @@ def test_nothing_is_said_on_stderr(page, capfd):
 
 def test_slow_clients_are_left_behind(monkeypatch):
     monkeypatch.setattr(live, "PATIENCE", 0.05)
-    with serving(state, render=plain) as shown:
+    with serve_page(state, render=plain) as shown:
         url = urlsplit(shown.url)
         with socket.create_connection((url.hostname, url.port), timeout=SOON) as peer:
             peer.sendall(b"GET / HTTP/1.1\r\n")
@@ -250,7 +250,7 @@ def test_slow_clients_are_left_behind(monkeypatch):
 
 def test_idle_connections_keep_nobody_out_for_long(monkeypatch):
     monkeypatch.setattr(live, "PATIENCE", 0.2)
-    with serving(state, render=plain) as shown:
+    with serve_page(state, render=plain) as shown:
         url = urlsplit(shown.url)
         idle = [socket.create_connection((url.hostname, url.port), timeout=SOON) for _ in range(2 * AT_ONCE)]
         try:
@@ -271,7 +271,7 @@ def test_whoever_watches_is_given_the_last_state(monkeypatch):
         while not answers or "None" not in answers[-1]:
             answers.append(ask(url)[2])
 
-    with serving(lambda: state(number[0]), refresh=SOON, render=plain) as shown:
+    with serve_page(lambda: state(number[0]), refresh=SOON, render=plain) as shown:
         url = urlsplit(shown.url)
         assert ask(url)[2] == "<title>round 1</title><!-- 120.0 -->"
         number[0] = 40
@@ -287,14 +287,14 @@ def test_whoever_watches_is_given_the_last_state(monkeypatch):
 def test_nobody_is_waited_for_who_does_not_watch(monkeypatch):
     monkeypatch.setattr(live, "LINGER", SOON)
     began = time.monotonic()
-    with serving(state, render=plain):
+    with serve_page(state, render=plain):
         pass
     assert time.monotonic() - began < live.LINGER
 
 
 def test_somebody_who_does_not_come_back_is_waited_for_a_little_while(monkeypatch):
     monkeypatch.setattr(live, "LINGER", 0.05)
-    with serving(state, refresh=SOON, render=plain) as shown:
+    with serve_page(state, refresh=SOON, render=plain) as shown:
         ask(urlsplit(shown.url))
         began = time.monotonic()
     assert 0.05 <= time.monotonic() - began < SOON
@@ -304,7 +304,7 @@ def test_an_interrupted_run_ends_at_once_and_the_port_is_free_again(monkeypatch)
     monkeypatch.setattr(live, "LINGER", SOON)
 
     def interrupted():
-        with serving(state, render=plain) as shown:
+        with serve_page(state, render=plain) as shown:
             ask(urlsplit(shown.url))
             ports.append(urlsplit(shown.url).port)
             raise KeyboardInterrupt
@@ -315,14 +315,14 @@ def test_an_interrupted_run_ends_at_once_and_the_port_is_free_again(monkeypatch)
     assert time.monotonic() - began < live.LINGER
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", ports[0]))
-    with serving(state, port=ports[0], render=plain) as shown:
+    with serve_page(state, port=ports[0], render=plain) as shown:
         assert urlsplit(shown.url).port == ports[0]
 
 
 def test_an_open_connection_does_not_keep_the_port_open(monkeypatch):
     monkeypatch.setattr(live, "PATIENCE", SOON)
     began = time.monotonic()
-    with serving(state, render=plain) as shown:
+    with serve_page(state, render=plain) as shown:
         url = urlsplit(shown.url)
         peer = socket.create_connection((url.hostname, url.port), timeout=SOON)
         peer.sendall(b"GET / HT")
@@ -340,14 +340,14 @@ def test_only_this_machine_is_served(page):
 
 
 def test_every_address_is_another():
-    with serving(state, render=plain) as first, serving(state, render=plain) as second:
+    with serve_page(state, render=plain) as first, serve_page(state, render=plain) as second:
         assert urlsplit(first.url).path != urlsplit(second.url).path
         assert ask(urlsplit(second.url), urlsplit(first.url).path)[0] == 404
 
 
 def test_a_port_that_is_taken_is_refused(page):
     with pytest.raises(InvalidValue, match=f"port = {page.port} is not allowed: another program has it"):
-        serving(state, port=page.port).__enter__()
+        serve_page(state, port=page.port).__enter__()
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_a_port_that_is_taken_is_refused(page):
 )
 def test_what_cannot_be_served_is_refused(given, told):
     with pytest.raises(TacitError, match=told):
-        serving(state, **given).__enter__()
+        serve_page(state, **given).__enter__()
 
 
 def test_a_port_of_the_administrator_is_refused(monkeypatch):
@@ -370,4 +370,4 @@ def test_a_port_of_the_administrator_is_refused(monkeypatch):
 
     monkeypatch.setattr(live._Server, "server_bind", lambda self: forbidden(self, None))
     with pytest.raises(InvalidValue, match="port = 80 is not allowed: it is for the administrator"):
-        serving(state, port=80).__enter__()
+        serve_page(state, port=80).__enter__()

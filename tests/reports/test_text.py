@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tacit.learning.record import Round
-from tacit.reports.text import aligned, labelled, line, progress, scores, side_by_side, summary
+from tacit.reports.text import align_table, format_rows, line, progress, scores, side_by_side, summary
 
 PROMISE = {"epsilon": 2.9989, "delta": 1e-4, "unit": "record", "relation": "add-remove", "rehearsal": False}
 RUN = {
@@ -203,12 +203,12 @@ def test_an_interrupted_bar_gives_the_cursor_back(terminal):
 
 
 def test_labels_stand_in_one_column():
-    assert labelled([("a", "one"), ("longer", "two"), ("b", "")]) == "a       one\nlonger  two\nb"
-    assert labelled([]) == ""
+    assert format_rows([("a", "one"), ("longer", "two"), ("b", "")]) == "a       one\nlonger  two\nb"
+    assert format_rows([]) == ""
 
 
 def test_columns_of_numbers_stand_to_the_right():
-    assert aligned(("name", "value"), [("a", "1.5"), ("bbbbbb", "-"), ("c", "1e-05")]).splitlines() == [
+    assert align_table(("name", "value"), [("a", "1.5"), ("bbbbbb", "-"), ("c", "1e-05")]).splitlines() == [
         "name    value",
         "------  -----",
         "a         1.5",
@@ -218,4 +218,4 @@ def test_columns_of_numbers_stand_to_the_right():
 
 
 def test_a_table_without_rows_is_its_header():
-    assert aligned(("name", "value"), []).splitlines() == ["name  value", "----  -----"]
+    assert align_table(("name", "value"), []).splitlines() == ["name  value", "----  -----"]

@@ -11,7 +11,7 @@ import torch
 import tacit
 from tacit import Federation, Open, Privacy, Stopping, fit
 from tacit.aggregation.attacks.model import Scaling
-from tacit.aggregation.defence.clustering import Choosing, Clusters, agreement
+from tacit.aggregation.defence.clustering import ClusterChoice, Clusters, agreement
 from tacit.aggregation.robust.coordinatewise import TrimmedMean
 from tacit.aggregation.robust.krum import Bulyan
 from tacit.aggregation.server import Adam, Momentum
@@ -19,10 +19,10 @@ from tacit.engines.local import Local
 from tacit.errors import InvalidValue, Refused, TooFewSites
 from tacit.experiments import experiment
 from tacit.learning.supervised import Supervised
-from tacit.privacy.mechanisms.base import Unprotected
+from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
-from tacit.runs.baselines import _trained
-from tacit.runs.clusters import over_sites, own_records
+from tacit.runs.baselines import _train
+from tacit.runs.clusters import own_records, score_clusters
 from tacit.runs.directory import Directory
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
@@ -97,10 +97,10 @@ def test_a_model_for_each_site_is_that_of_the_site_alone_to_the_last_bit(task, k
     federation = hospitals(known=known)
     run = fit(task, federation, clusters=ALONE, rounds=4, seed=5)
     assert run.clusters == {name: place for place, name in enumerate(federation)}
-    settled = task.settle(federation, Provenance(Open(), public=True))
+    settled = task.bind(federation, Provenance(Open(), public=True))
     key = Key(5, rehearsal=True)
     start = settled.start(federation, key / "start")
-    alone = _trained(settled, start, federation.cohort(list(federation)), 4, key)
+    alone = _train(settled, start, federation.cohort(list(federation)), 4, key)
     assert torch.equal(run.state, alone)
 
 
@@ -112,9 +112,9 @@ def test_a_network_of_the_users_own_is_trained_alone_as_well():
     task = Supervised(module=torch.nn.Linear(2, 1), loss="squared", steps=6, sample=0.5, lr=0.05)
     federation = Federation(tables, public=True)
     run = fit(task, federation, clusters=ALONE, rounds=3)
-    settled, key = task.settle(federation, Provenance(Open(), public=True)), Key(0, rehearsal=True)
+    settled, key = task.bind(federation, Provenance(Open(), public=True)), Key(0, rehearsal=True)
     start = settled.start(federation, key / "start")
-    assert torch.equal(run.state, _trained(settled, start, federation.cohort(NAMES[:4]), 3, key))
+    assert torch.equal(run.state, _train(settled, start, federation.cohort(NAMES[:4]), 3, key))
 
 
 def test_nobody_learns_from_anybody():
@@ -143,7 +143,7 @@ def test_each_site_is_scored_on_its_own_records_and_predicted_for_by_its_own_mod
 def test_a_site_that_does_not_come_keeps_its_model_and_one_that_never_came_has_the_first():
     federation = hospitals()
     run = fit(HAZARD, federation, clusters=ALONE, sampling=Fixed(count=2), rounds=3, seed=1)
-    settled = HAZARD.settle(federation, Provenance(Open(), public=True))
+    settled = HAZARD.bind(federation, Provenance(Open(), public=True))
     start = settled.start(federation, Key(1, rehearsal=True) / "start")
     untouched = sum(torch.equal(state, start) for state in run.state)
     assert 3 <= untouched < 9
@@ -231,10 +231,10 @@ def test_each_group_goes_on_alone_from_the_common_model():
     federation = hospitals()
     run = fit(HAZARD, federation, clusters=WARM, rounds=4, seed=3)
     common = fit(HAZARD, federation, rounds=3, seed=3).state
-    settled, key = HAZARD.settle(federation, Provenance(Open(), public=True)), Key(3, rehearsal=True)
+    settled, key = HAZARD.bind(federation, Provenance(Open(), public=True)), Key(3, rehearsal=True)
     for model, state in enumerate(run.state):
         names = [name for name in federation if run.clusters[name] == model]
-        updates = settled.train(common, federation.cohort(names), Unprotected(), key / 4)
+        updates = settled.train(common, federation.cohort(names), NoPrivacy(), key / 4)
         assert torch.allclose(state, common + updates.matrix.mean(dim=0), rtol=1e-12, atol=1e-14)
 
 
@@ -291,7 +291,7 @@ def test_where_nobody_came_in_time_whoever_comes_is_told_apart_then(monkeypatch)
 def test_liars_who_are_stood_take_no_model_after_rounds_with_one():
     federation = hospitals(sites=12, number=120)
     attack = Scaling(liars=1, factor=-100.0)
-    liars = attack.names(list(federation), Key(4))
+    liars = attack.draw_liars(list(federation), Key(4))
     choices = {"clusters": WARM, "rounds": 5, "seed": 4, "attack": attack}
     stood = fit(HAZARD, federation, **choices, aggregation=TrimmedMean(f=1))
     honest = {name: model for name, model in stood.clusters.items() if name not in liars}
@@ -420,16 +420,16 @@ def test_a_site_without_records_picks_a_model_by_what_it_holds():
     nothing = np.zeros(3, dtype=np.int64)
     cohort = Cohort(NAMES[:3], from_arrays(np.zeros((0, 0))), nothing, nothing, None, (5.0, 0.0, 4.0))
     task, models = Playing(), torch.tensor([[0.0], [5.0]], dtype=torch.float64)
-    sent = Choosing(task, 2).train(models, cohort, Unprotected(), Key(0))
+    sent = ClusterChoice(task, 2).train(models, cohort, NoPrivacy(), Key(0))
     assert sent.matrix[:, 0].tolist() == [1.0, 0.0, 1.0]
     assert task.asked == [5.0, 5.0, 0.0, 0.0, 4.0, 4.0]
 
 
 def test_a_task_that_scores_several_models_itself_is_asked():
     states, records = torch.ones(2, 3), hospitals().held_out
-    assert over_sites(Playing(), states, {"site a": 1}, records) == {"return": 7.0}
+    assert score_clusters(Playing(), states, {"site a": 1}, records) == {"return": 7.0}
     assert own_records(Playing(), states, {"site a": 1}, records) == []
-    assert over_sites(Playing(), states, {"site a": 1}, None) == {}
+    assert score_clusters(Playing(), states, {"site a": 1}, None) == {}
 
 
 def test_what_is_nobodys_every_model_is_scored_on():
@@ -444,5 +444,5 @@ def test_what_is_nobodys_every_model_is_scored_on():
         (("site b",), ["", "site b"], 40),
     ]
     scores = [run.task.score(run.state[place], table)["c_index"] for place, (_, table) in enumerate(parts)]
-    found = over_sites(run.task, run.state, {"site a": 0, "site b": 1}, records)
+    found = score_clusters(run.task, run.state, {"site a": 0, "site b": 1}, records)
     assert found["c_index"] == pytest.approx(np.mean(scores), rel=1e-12)

@@ -9,7 +9,7 @@ import tacit
 from tacit import Federation, Key, Open, Privacy, Supervised
 from tacit.errors import Refused
 from tacit.privacy.provenance import Provenance
-from tacit.runs.baselines import rivals
+from tacit.runs.baselines import train_baselines
 from tacit.sites.table import Table, from_arrays
 
 ROUNDS, LR, STEPS = 3, 0.1, 4
@@ -43,7 +43,7 @@ def compared(
     given: Supervised, whole: Federation, rounds: int = ROUNDS, provenance: Provenance | None = None
 ):
     allowed = provenance or Provenance(Open(), public=False)
-    found = rivals(given, whole, rounds, whole.held_out, allowed, Key(5, rehearsal=True))
+    found = train_baselines(given, whole, rounds, whole.held_out, allowed, Key(5, rehearsal=True))
     return {name: score(whole.held_out) for name, score in found.items()}
 
 
@@ -108,7 +108,7 @@ def test_baselines_repeat_with_the_key(work):
     first, second = (compared(task(**work), federation()) for _ in range(2))
     assert first == second
     test, allowed = table(40, 2), Provenance(Open(), public=False)
-    others = rivals(task(**work), federation(), ROUNDS, test, allowed, Key(6, rehearsal=True))
+    others = train_baselines(task(**work), federation(), ROUNDS, test, allowed, Key(6, rehearsal=True))
     assert {name: score(test) for name, score in others.items()} != first
 
 

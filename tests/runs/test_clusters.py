@@ -16,7 +16,7 @@ import torch
 import tacit
 from tacit import Federation, Open, Privacy, Stopping, fit
 from tacit.aggregation.attacks.model import Scaling, SignFlip
-from tacit.aggregation.defence.clustering import Clusters, adjusted_rand, kmeans, outvoted
+from tacit.aggregation.defence.clustering import Clusters, adjusted_rand, kmeans, robust_kmeans
 from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.aggregation.robust.coordinatewise import Median, TrimmedMean
 from tacit.aggregation.server import Adam
@@ -26,7 +26,7 @@ from tacit.errors import InvalidFile, InvalidValue, Refused, TooFewSites
 from tacit.experiments import experiment
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.provenance import Provenance
-from tacit.runs.clusters import over_sites, own_records
+from tacit.runs.clusters import own_records, score_clusters
 from tacit.runs.directory import SUMMARY
 from tacit.runtime.keys import Key
 from tacit.sites.sampling import Fixed
@@ -242,12 +242,12 @@ def test_the_baseline_hazard_is_that_of_the_sites_of_each_model():
     federation = hospitals()
     run = fit(COX, federation, clusters=Clusters(count=2, by="weights"), rounds=4)
     assert adjusted_rand(run.clusters, groups(federation, 2)) == 1.0
-    task = COX.settle(federation, Provenance(Open(), public=True))
-    question, trained = task.closing, task.program(3).size
+    task = COX.bind(federation, Provenance(Open(), public=True))
+    question, trained = task.final_query, task.program(3).size
     for model, state in enumerate(run.state):
         names = [name for name in federation if run.clusters[name] == model]
         rows = [question.contributions(state, federation.records_of(name)).sum(axis=0) for name in names]
-        expected = question.close(state[:trained], torch.from_numpy(np.mean(rows, axis=0)))
+        expected = question.apply(state[:trained], torch.from_numpy(np.mean(rows, axis=0)))
         assert torch.allclose(state, expected, rtol=1e-10)
     assert not torch.allclose(run.state[0][trained:], run.state[1][trained:])
 
@@ -289,7 +289,7 @@ def test_a_private_closing_question_is_paid_once_whatever_the_number_of_models(p
 def test_liars_who_agree_take_no_model_from_a_rule_that_stands_them(by):
     federation = hospitals(OTHERS[:2], sites=12)
     attack, true = SignFlip(liars=2, scale=4.0), groups(federation, 2)
-    liars = attack.names(list(federation), Key(4))
+    liars = attack.draw_liars(list(federation), Key(4))
     honest = {name: true[name] for name in federation if name not in liars}
     choices = {"clusters": Clusters(count=2, by=by), "rounds": 5, "seed": 4, "attack": attack}
     stood = fit(HAZARD, federation, **choices, aggregation=TrimmedMean(f=2))
@@ -302,11 +302,11 @@ def test_liars_who_agree_take_no_model_from_a_rule_that_stands_them(by):
 def test_few_points_are_no_group_where_there_are_others():
     points = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2], [60.0], [61.0]])
     assert kmeans(points, 2, Key(0)).tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
-    assert outvoted(points, 2, Key(0), 0).tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
-    assert outvoted(points, 2, Key(0), 1).tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
-    assert outvoted(points, 2, Key(0), 2).tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
+    assert robust_kmeans(points, 2, Key(0), 0).tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
+    assert robust_kmeans(points, 2, Key(0), 1).tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
+    assert robust_kmeans(points, 2, Key(0), 2).tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
     # Of eight points, three in each of three groups cannot be had: they stay as they are found.
-    assert outvoted(points, 3, Key(0), 2).tolist() == kmeans(points, 3, Key(0)).tolist()
+    assert robust_kmeans(points, 3, Key(0), 2).tolist() == kmeans(points, 3, Key(0)).tolist()
 
 
 def test_a_rule_is_settled_for_the_sites_of_one_model():
@@ -335,7 +335,7 @@ def test_a_model_with_too_few_sites_stays_and_is_named_while_the_others_move_on(
     )
     small = run.clusters["site a"]
     assert [name for name in tables if run.clusters[name] == small] == ["site a", "site b"]
-    task = HAZARD.settle(federation, Provenance(Open(), public=True))
+    task = HAZARD.bind(federation, Provenance(Open(), public=True))
     start = task.start(federation, Key(0) / "start")
     assert torch.equal(run.state[small], start)
     assert not torch.allclose(run.state[1 - small], start)
@@ -540,7 +540,7 @@ def test_a_model_whose_own_records_cannot_be_scored_is_left_out():
     names = [name for name, model in run.clusters.items() if model == run.clusters["site b"]]
     parts = own_records(run.task, run.state, run.clusters, records)
     assert [(set(own), len(table)) for own, table in parts] == [(set(names), 80)]
-    scores = over_sites(run.task, run.state, run.clusters, records)
+    scores = score_clusters(run.task, run.state, run.clusters, records)
     expected = run.task.score(run.state[run.clusters["site b"]], federation.held_out.take(theirs))
     assert scores == pytest.approx(expected, rel=1e-12)
 

@@ -29,7 +29,7 @@ EXPERIMENT_TABLES = {"name": "trial", "rounds": 2, "task": {"kind": "logistic-ha
 @pytest.fixture
 def directory(tmp_path):
     directory = Directory(tmp_path / "run")
-    with directory.claimed(EXPERIMENT_TABLES, resume=False):
+    with directory.claim(EXPERIMENT_TABLES, resume=False):
         pass
     return directory
 
@@ -57,7 +57,7 @@ def test_a_claimed_directory_holds_the_experiment_and_what_it_runs_on(directory)
 
 
 def test_folders_above_a_run_are_made(tmp_path):
-    with Directory(tmp_path / "far" / "down" / "run").claimed(EXPERIMENT_TABLES, resume=False):
+    with Directory(tmp_path / "far" / "down" / "run").claim(EXPERIMENT_TABLES, resume=False):
         pass
     assert (tmp_path / "far" / "down" / "run" / EXPERIMENT).is_file()
 
@@ -65,28 +65,28 @@ def test_folders_above_a_run_are_made(tmp_path):
 def test_a_claimed_directory_is_claimed_again_only_to_resume_the_same_experiment(directory):
     with (
         pytest.raises(RunUnusable, match="is there already"),
-        directory.claimed(EXPERIMENT_TABLES, resume=False),
+        directory.claim(EXPERIMENT_TABLES, resume=False),
     ):
         pass
-    with directory.claimed(EXPERIMENT_TABLES, resume=True):
+    with directory.claim(EXPERIMENT_TABLES, resume=True):
         pass
     other = {**EXPERIMENT_TABLES, "task": {"kind": "logistic-hazard", "lr": 0.2}}
     with (
         pytest.raises(RunUnusable, match=r"another experiment.*\(lr = 0\.1 there, lr = 0\.2 now\)"),
-        directory.claimed(other, resume=True),
+        directory.claim(other, resume=True),
     ):
         pass
     longer = {**EXPERIMENT_TABLES, "stop": {"patience": 3}}
     with (
         pytest.raises(RunUnusable, match=r"\(nothing there, .* now\)"),
-        directory.claimed(longer, resume=True),
+        directory.claim(longer, resume=True),
     ):
         pass
 
 
 def test_resuming_where_nothing_was_begun_begins(tmp_path):
     directory = Directory(tmp_path / "run")
-    with directory.claimed(EXPERIMENT_TABLES, resume=True):
+    with directory.claim(EXPERIMENT_TABLES, resume=True):
         pass
     assert directory.checkpoint() is None
     assert directory.rounds() == []
@@ -227,9 +227,9 @@ def test_a_secret_is_drawn_once_kept_for_its_owner_and_forgotten(directory):
 def test_nothing_is_kept_without_a_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     directory = Directory(None)
-    with directory.claimed(EXPERIMENT_TABLES, resume=False):
+    with directory.claim(EXPERIMENT_TABLES, resume=False):
         pass
-    with directory.claimed(EXPERIMENT_TABLES, resume=True):
+    with directory.claim(EXPERIMENT_TABLES, resume=True):
         pass
     directory.write("file", "content")
     directory.write_checkpoint(point())

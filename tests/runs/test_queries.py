@@ -19,7 +19,7 @@ from tacit.privacy.ledger.store import Ledger, verify
 from tacit.privacy.plan import plan
 from tacit.privacy.provenance import Provenance
 from tacit.runs.directory import LEDGER, OPENED, SECRET, STATE, SUMMARY
-from tacit.runs.queries import closing_of, opening_of, questions
+from tacit.runs.queries import final_query_of, initial_query_of, queries_of
 from tacit.sites.table import Table, from_arrays
 from tacit.survival import CoxPH, CoxTime, DeepHit, DeepSurv, LogisticHazard, PoissonPH
 
@@ -75,16 +75,16 @@ def paid(folder: Path) -> Counter:
 
 
 def test_what_a_task_asks_depends_on_what_it_knows():
-    assert {name: {part.kind for part in questions(task)} for name, task in TASKS.items()} == {
+    assert {name: {part.kind for part in queries_of(task)} for name, task in TASKS.items()} == {
         **ASKED,
         "closing": {"time grid", "baseline hazard"},
         "neither": {"time grid"},
     }, "a horizon is turned into ends when a task is settled"
     known = LogisticHazard(cuts=(1.0, 2.0))
-    assert questions(known) == []
-    assert opening_of(replace(known, cuts=3)).kind == "time grid"
-    assert closing_of(known) is None
-    assert questions(object()) == [], "a task of somebody else need not know of questions"
+    assert queries_of(known) == []
+    assert initial_query_of(replace(known, cuts=3)).kind == "time grid"
+    assert final_query_of(known) is None
+    assert queries_of(object()) == [], "a task of somebody else need not know of questions"
 
 
 # What it costs
@@ -129,7 +129,7 @@ def test_with_noise_that_is_given_everything_has_that_noise(tmp_path):
 def test_a_site_pays_for_a_question_as_for_a_round(noise, tmp_path):
     promise = replace(SITE, noise=noise, participation=0.9 if noise == "server" else 1.0)
     fit(TASKS["closing"], DATA, privacy=promise, rounds=3, out=tmp_path / "run")
-    alone = TASKS["closing"].settle(DATA, Provenance(promise, public=False))
+    alone = TASKS["closing"].bind(DATA, Provenance(promise, public=False))
     longer = promise.solve(alone, SITES, tacit.Mean(), 4).release(1, SITES)[0]
     found = releases(tmp_path / "run")
     assert len(found) == 4
@@ -139,7 +139,7 @@ def test_a_site_pays_for_a_question_as_for_a_round(noise, tmp_path):
 
 def test_a_plan_has_the_price_of_the_run(tmp_path):
     task = TASKS["opening and closing"]
-    planned = plan(RECORD, task, SITES, tacit.Mean(), 3, questions=questions(task))
+    planned = plan(RECORD, task, SITES, tacit.Mean(), 3, questions=queries_of(task))
     run = fit(task, DATA, privacy=RECORD, rounds=3, out=tmp_path / "run")
     assert planned.statement.epsilon == pytest.approx(run.privacy.epsilon)
     assert planned.spends[3] == pytest.approx(run.privacy.epsilon)
@@ -212,7 +212,7 @@ def test_a_bought_grid_is_that_of_the_task_from_then_on(tmp_path):
     assert 1 <= len(cuts) <= 4
     assert cuts == sorted(cuts)
     assert run.model.ends.tolist() == cuts
-    assert opening_of(run.task) is None
+    assert initial_query_of(run.task) is None
     # It is nobody's to repeat: another run buys another one.
     assert list(fit(TASKS["opening"], DATA, privacy=RECORD, rounds=2).task.cuts) != cuts
 

@@ -83,7 +83,7 @@ def test_a_round_with_too_few_left_for_f_changes_nothing_and_says_why():
     (only,) = start.record.rounds
     assert only.skipped is not None
     assert "f = 3 is not allowed with 6 sites" in only.skipped
-    untrained = TASK.settle(FEDERATION, Provenance(tacit.Open(), public=True)).start(
+    untrained = TASK.bind(FEDERATION, Provenance(tacit.Open(), public=True)).start(
         FEDERATION, Key(0) / "start"
     )
     assert torch.equal(start.state, untrained)
@@ -123,7 +123,7 @@ def test_the_shares_of_a_geometric_rule_explain_the_round():
     last = run.record.rounds[-1].shares
     assert set(last) == set(FEDERATION)
     assert sum(last.values()) == pytest.approx(1)
-    liars = Scaling(liars=2).names(list(FEDERATION), Key(0))
+    liars = Scaling(liars=2).draw_liars(list(FEDERATION), Key(0))
     assert all(last[name] < 1e-6 for name in liars)
 
 
@@ -195,7 +195,7 @@ def test_quarantine_observes_unless_it_is_told_to_exclude_and_says_why():
     plain = tacit.fit(TASK, FEDERATION, **attacked)
     assert torch.equal(observed.state, plain.state)
     decisions = [decision for entry in observed.record.rounds for decision in entry.decisions]
-    liars = set(GaussianNoise(liars=2).names(list(FEDERATION), Key(0)))
+    liars = set(GaussianNoise(liars=2).draw_liars(list(FEDERATION), Key(0)))
     assert {decision.site for decision in decisions if decision.now == "quarantined"} == liars
     assert all(decision.reason for decision in decisions)
     excluded = tacit.fit(TASK, FEDERATION, quarantine=Quarantine(mode="exclude"), **attacked)

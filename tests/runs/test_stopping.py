@@ -44,7 +44,7 @@ class Scripted:
     def goal(self) -> tuple[str, str]:
         return ("quality", self.direction)
 
-    def settle(self, federation: Federation, provenance: Provenance) -> "Scripted":
+    def bind(self, federation: Federation, provenance: Provenance) -> "Scripted":
         return self
 
     def start(self, federation: Federation, key: Key) -> torch.Tensor:

@@ -17,12 +17,12 @@ from tacit.aggregation.mean import Mean
 from tacit.errors import TacitError
 from tacit.experiments import experiment
 from tacit.experiments.experiment import KINDS, Experiment
-from tacit.learning.record import described, identity_of
+from tacit.learning.record import describe, identity_of
 from tacit.privacy.policy import Open
-from tacit.runs.context import Setting
+from tacit.runs.context import RunContext
 from tacit.runs.directory import EXPERIMENT, Checkpoint, Directory
-from tacit.runs.queries import closing_of, opening_of
-from tacit.runs.setup import readied
+from tacit.runs.queries import final_query_of, initial_query_of
+from tacit.runs.setup import prepare
 from tacit.runs.tickets import choices_of
 from tacit.runtime.canonical import Unwritable, canonical, plain
 from tacit.runtime.keys import Key
@@ -159,21 +159,27 @@ def in_python(document: dict[str, Any]) -> Experiment:
     return Experiment(**head, **made)
 
 
-def prepared(asked: Experiment) -> tuple[Setting, dict[str, Any]]:
+def prepared(asked: Experiment) -> tuple[RunContext, dict[str, Any]]:
     """Everything that a run of it is made of, and what its directory keeps."""
     names = ("privacy", "aggregation", "server", "sampling", "engine", *BESIDE)
     parts = {name: getattr(asked, name) for name in names}
-    setting = readied(asked.task, asked.opened(), rounds=asked.rounds, seed=asked.seed, **parts).setting
+    setting = prepare(
+        asked.task, asked.open_federation(), rounds=asked.rounds, seed=asked.seed, **parts
+    ).setting
     head = {"name": asked.name, "seed": asked.seed, "rounds": asked.rounds, "baselines": asked.baselines}
-    return setting, {**head, **setting.described(asked.stop)}
+    return setting, {**head, **setting.describe(asked.stop)}
 
 
-def tickets(setting: Setting) -> dict[str, str]:
+def tickets(setting: RunContext) -> dict[str, str]:
     """The tickets of a round and of everything that is asked once."""
     state = torch.arange(5, dtype=torch.float64)
     point = Checkpoint(1, state, state[:0], state, 1, "head", "data", kept={"bounds": state[:2]})
     key = Key(setting.rounds, rehearsal=False, entropy=SECRET)
-    asked = [question.kind for question in (opening_of(setting.task), closing_of(setting.task)) if question]
+    asked = [
+        question.kind
+        for question in (initial_query_of(setting.task), final_query_of(setting.task))
+        if question
+    ]
     return {str(name): setting.ticket(point, key / name) for name in (2, "count", "closing", *asked)}
 
 
@@ -209,14 +215,14 @@ def test_python_file_and_directory_of_one_choice_have_the_same_tickets(kind, dat
                 prepared(experiment.read(file))
             assume(False)
         assert setting.nonce not in setting._work, "some of the work could not be written"
-        with kept.claimed(told, resume=False):
+        with kept.claim(told, resume=False):
             text = kept.read(EXPERIMENT)
         read, told_of_file = prepared(experiment.read(file))
         again, told_of_directory = prepared(experiment.read(Path(folder) / "run"))
         assert tickets(setting) == tickets(read)
         assert tickets(setting) == tickets(again)
         for found in (told, told_of_file, told_of_directory):
-            with kept.claimed(found, resume=True):
+            with kept.claim(found, resume=True):
                 assert kept.read(EXPERIMENT) == text
 
 
@@ -290,7 +296,7 @@ def test_a_choice_of_which_some_cannot_be_written_has_no_identity():
 def test_numbers_of_numpy_are_written_down_and_not_left_out():
     task = KINDS["task"]["logistic-hazard"]
     cuts = np.array([1.0, 2.0])
-    assert described(task(cuts=cuts, lr=np.float64(0.1)))["cuts"] == [1.0, 2.0]
+    assert describe(task(cuts=cuts, lr=np.float64(0.1)))["cuts"] == [1.0, 2.0]
     assert task(cuts=cuts).identity == task(cuts=[1, 2]).identity
     assert task(cuts=cuts).identity != task(cuts=cuts + 1).identity
 
@@ -315,6 +321,6 @@ class OwnAugmentation:
 
 
 def test_synthetic_records_of_ones_own_code_are_paid_for_each_time():
-    assert choices_of({"augment": described(OwnAugmentation())}, OwnAugmentation()) is None
+    assert choices_of({"augment": describe(OwnAugmentation())}, OwnAugmentation()) is None
     assert choices_of({"data": {"kind": "csv"}}, None) == '{"data":{"kind":"csv"}}'
     assert choices_of({"data": {"kind": print}}, None) is None

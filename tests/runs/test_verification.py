@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tacit.cli.app import app
 from tacit.experiments import experiment, tuning
 from tacit.privacy.ledger.store import Ledger, verify
-from tacit.runs.verification import judge, run_of
+from tacit.runs.verification import run_of, verify_run
 
 FILE = """name = "patients"
 rounds = 4
@@ -93,12 +93,12 @@ def answered(*words: object) -> tuple[int, str, str]:
 )
 def test_a_run_that_nobody_touched_is_sound(folder, tmp_path, file, changes):
     done = experiment.read(folder / file, changes).run(tmp_path / "run")
-    assert judge(tmp_path / "run").problems == ()
+    assert verify_run(tmp_path / "run").problems == ()
     with Ledger(tmp_path / "run" / "ledger.db") as ledger:
         # A ledger outlives the run: what others are charged on it later is not the run's.
         ledger.allow(epsilon=20.0, delta=1e-5)
         ledger.charge([release for release in ledger.releases() if done.privacy.unit] or [])
-    assert judge(tmp_path / "run").problems == ()
+    assert verify_run(tmp_path / "run").problems == ()
 
 
 def test_a_tail_that_was_cut_off_is_found_however_short(run):
@@ -107,7 +107,7 @@ def test_a_tail_that_was_cut_off_is_found_however_short(run):
     for _ in range(min(4, rows - 1)):
         cut(run / "ledger.db", 1)
         assert verify(run / "ledger.db").valid
-        assert "an older state of it" in judge(run).ledger[0]
+        assert "an older state of it" in verify_run(run).ledger[0]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_what_was_charged_last_of_all_cannot_be_cut_off_either(folder, tmp_path,
     needs = ["task.groups_per_site=5"] if "task.kind=cox-ph" in changes else []
     experiment.read(folder / "patients.toml", [*changes, *needs]).run(tmp_path / "run")
     cut(tmp_path / "run" / "ledger.db", 1)
-    assert judge(tmp_path / "run").ledger
+    assert verify_run(tmp_path / "run").ledger
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_was_charged_last_of_all_cannot_be_cut_off_either(folder, tmp_path,
 )
 def test_a_statement_that_the_ledger_does_not_bear_out_is_found(run, forged):
     forge(run, **forged)
-    found = judge(run)
+    found = verify_run(run)
     assert found.ledger == ()
     assert "by its ledger it is epsilon 3 at delta 1e-05 for any one record" in found.statement[0]
 
@@ -148,19 +148,19 @@ def test_a_statement_or_checkpoint_that_is_gone_or_damaged_is_found(run):
     for name in ("statement.json", "state.safetensors"):
         content = (run / name).read_bytes()
         (run / name).unlink()
-        assert f"{name} is gone" in judge(run).problems[0]
+        assert f"{name} is gone" in verify_run(run).problems[0]
         (run / name).write_bytes(
             content[:100] + b"?" + content[101:] if name.startswith("state.") else content
         )
-    assert "state.safetensors is damaged" in judge(run).problems[0]
+    assert "state.safetensors is damaged" in verify_run(run).problems[0]
 
 
 def test_a_promise_that_was_changed_in_the_experiment_is_found(run):
     text = (run / "experiment.toml").read_text()
     (run / "experiment.toml").write_text(text.replace("delta = 1e-05", "delta = 0.001"))
-    assert "statement.json was changed" in judge(run).statement[0]
+    assert "statement.json was changed" in verify_run(run).statement[0]
     (run / "experiment.toml").write_text(text.replace('unit = "record"', 'unit = "nobody"'))
-    assert "does not say what was promised" in judge(run).statement[0]
+    assert "does not say what was promised" in verify_run(run).statement[0]
 
 
 def test_a_run_that_is_under_way_has_no_statement_to_judge_and_its_tail_is_looked_at(folder, tmp_path):
@@ -170,20 +170,22 @@ def test_a_run_that_is_under_way_has_no_statement_to_judge_and_its_tail_is_looke
 
     with pytest.raises(KeyboardInterrupt):
         experiment.read(folder / "patients.toml").run(tmp_path / "run", callbacks=[stop])
-    assert judge(tmp_path / "run").problems == ()
+    assert verify_run(tmp_path / "run").problems == ()
     cut(tmp_path / "run" / "ledger.db", 4)
     assert answered("ledger", tmp_path / "run", "--verify")[0] == 4
 
 
 def test_every_candidate_of_a_tuning_is_judged_by_their_common_ledger(folder, tmp_path):
     done = tuning.tune(tuning.read(folder / "tune.toml"), tmp_path / "tuned")
-    assert judge(tmp_path / "tuned").problems == ()
-    assert judge(done.run.path).problems == ()
+    assert verify_run(tmp_path / "tuned").problems == ()
+    assert verify_run(done.run.path).problems == ()
     assert answered("ledger", tmp_path / "tuned", "--verify")[0] == 0
     forge(done.run.path, epsilon=0.01)
-    assert judge(tmp_path / "tuned").statement[0].startswith(f"{done.chosen}: statement.json was changed")
+    assert (
+        verify_run(tmp_path / "tuned").statement[0].startswith(f"{done.chosen}: statement.json was changed")
+    )
     cut(tmp_path / "tuned" / "ledger.db", 1)
-    assert judge(done.run.path).ledger
+    assert verify_run(done.run.path).ledger
     assert answered("ledger", tmp_path / "tuned", "--verify")[0] == 4
 
 
@@ -255,7 +257,7 @@ def test_every_word_of_a_statement_is_covered_by_its_digest(run, changes):
     if "all_runs" in changes:
         changes = {"all_runs": {**said["all_runs"], **changes["all_runs"]}}
     forge(run, **changes)
-    assert judge(run).statement == ("statement.json was changed after the run was over",)
+    assert verify_run(run).statement == ("statement.json was changed after the run was over",)
     for verb in (("show", run), ("report", run), ("ledger", run, "--verify")):
         assert answered(*verb)[0] == 4
 
@@ -263,7 +265,7 @@ def test_every_word_of_a_statement_is_covered_by_its_digest(run, changes):
 def test_a_statement_in_another_layout_is_the_same(run):
     said = json.loads((run / "statement.json").read_text())
     (run / "statement.json").write_text(json.dumps(dict(reversed(said.items())), indent=3))
-    assert judge(run).problems == ()
+    assert verify_run(run).problems == ()
 
 
 def test_a_run_that_is_over_is_judged_before_it_is_resumed(folder, run):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.deploy.site.answer_log import Memory
+from tacit.deploy.site.answer_log import AnswerLog
 from tacit.errors import InvalidFile, LedgerUnusable
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime import files
@@ -113,7 +113,7 @@ def test_a_file_is_synced_before_it_is_renamed_and_its_folder_after(tmp_path, mo
 
 
 def test_a_site_syncs_an_answer_and_its_folder_before_it_leaves(tmp_path, monkeypatch):
-    memory = Memory(tmp_path / "answers.jsonl")
+    memory = AnswerLog(tmp_path / "answers.jsonl")
     written = steps_of(monkeypatch, lambda: memory.keep("e", "round 1", "question", b"answer"))
     assert written == ["file", "rename", "folder", "file"]
 

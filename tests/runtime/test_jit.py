@@ -3,7 +3,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from tacit.runtime.jit import compiled, compiled_sums, plain
+from tacit.runtime.jit import compiled, compiled_sums, contiguous
 
 
 @compiled_sums
@@ -46,8 +46,8 @@ def _doubled(value):
 
 def test_values_in_order_are_taken_as_they_are():
     values = np.arange(12.0).reshape(3, 4)
-    assert plain(values) is values
-    assert plain(values[1:]).base is not None
+    assert contiguous(values) is values
+    assert contiguous(values[1:]).base is not None
 
 
 @pytest.mark.parametrize("change", ["turned", "locked", "spread"])
@@ -57,6 +57,6 @@ def test_others_are_copied(change):
         change
     ]
     given.flags.writeable = False
-    found = plain(given)
+    found = contiguous(given)
     assert found.flags.carray
     assert (found == given).all()

@@ -16,7 +16,7 @@ from scipy import stats
 
 from tacit.errors import InvalidValue
 from tacit.runtime import keys
-from tacit.runtime.keys import LONG, ZEROS, Key, Secret, _hashed, bound, flooded, tails
+from tacit.runtime.keys import LONG, ZEROS, Key, Secret, _hmac, bind_rows, random_words, signed_uniform
 
 ENTROPY = bytes(range(32))
 # Statistical tests below are of fixed draws; this is the share of seeds on which each would raise an alarm.
@@ -32,7 +32,7 @@ def hidden(key: Key, *inputs: bytes) -> list[float]:
 
 
 def flood(stream: Secret, length: int) -> bytes:
-    return flooded([stream], length // 8).tobytes()
+    return random_words([stream], length // 8).tobytes()
 
 
 def constant_flood(byte: bytes) -> object:
@@ -202,7 +202,7 @@ def test_what_a_secret_hangs_on_is_its_name_and_the_digests_of_its_inputs(length
 @pytest.mark.parametrize("entropy", [ENTROPY, bytes(64), bytes(range(100))], ids=len)
 def test_the_hash_is_that_of_the_library(entropy):
     for said in (b"", b"rows", bytes(1000)):
-        assert _hashed(entropy)(said) == hmac.digest(entropy, said, "sha256")
+        assert _hmac(entropy)(said) == hmac.digest(entropy, said, "sha256")
 
 
 def test_what_is_too_long_for_a_digest_is_hashed_as_it_is(monkeypatch):
@@ -302,8 +302,8 @@ def test_a_flood_of_many_streams_is_what_each_gives_alone_and_goes_on(count):
     names = [Key(7, entropy=ENTROPY), Key(7, entropy=ENTROPY) / 1, Key(8), Key(7, rehearsal=True)]
     many, alone = ([key.secret(b"rows") for key in names] for _ in range(2))
     for _ in range(2):
-        together = flooded(many, count)
-        assert (together == np.concatenate([flooded([stream], count) for stream in alone])).all()
+        together = random_words(many, count)
+        assert (together == np.concatenate([random_words([stream], count) for stream in alone])).all()
         assert len(np.unique(together)) == together.size
 
 
@@ -312,7 +312,7 @@ def test_a_flood_of_many_streams_is_what_each_gives_alone_and_goes_on(count):
 def test_many_keys_bound_to_rows_are_what_each_is_alone(rehearsal, width):
     root, rows = Key(7, rehearsal=rehearsal), np.arange(4.0 * width).reshape(4, width)
     for names in ([root / site for site in range(4)], [root, root / "a", Key(8), root / 1 / "b"]):
-        together = bound(names, rows, b"law", b"")
+        together = bind_rows(names, rows, b"law", b"")
         alone = [key.secret(row.tobytes(), b"law", b"") for key, row in zip(names, rows, strict=True)]
         assert [flood(one, 64) for one in together] == [flood(one, 64) for one in alone]
 
@@ -343,8 +343,8 @@ def streams(count: int) -> list[Secret]:
 
 
 def test_many_streams_at_once_give_what_each_gives_alone():
-    signs, numbers = tails(streams(5), 12)
-    alone = [tails([stream], 12) for stream in streams(5)]
+    signs, numbers = signed_uniform(streams(5), 12)
+    alone = [signed_uniform([stream], 12) for stream in streams(5)]
     assert np.signbit(signs).tolist() == [np.signbit(sign)[0].tolist() for sign, _ in alone]
     assert numbers.tolist() == [number[0].tolist() for _, number in alone]
 
@@ -356,7 +356,7 @@ class Scripted(Secret):
         super().__init__(b"scripted")
         self.blocks = [np.array(words, dtype="<u8").tobytes() for words in blocks]
 
-    def passed(self, length: int) -> bytes:
+    def skip(self, length: int) -> bytes:
         assert len(self.blocks[0]) == length
         return self.blocks.pop(0)
 
@@ -368,7 +368,7 @@ def copied(places: list[bytes], room: memoryview) -> None:
 def test_a_number_near_zero_is_drawn_finer_from_its_own_stream_alone(monkeypatch):
     monkeypatch.setattr(keys, "_cipher", lambda _run: copied)
     calm, rare = Scripted([2**62, 2**61]), Scripted([2**63 + 5, 2**62], [2**63, 17])
-    signs, numbers = tails([calm, rare], 2)
+    signs, numbers = signed_uniform([calm, rare], 2)
     assert np.signbit(signs).tolist() == [[False, False], [True, False]]
     assert numbers.tolist() == [[0.5, 0.25], [(5 + (2**63 + 0.5) * 2.0**-64) * 2.0**-63, 0.5]]
     assert not calm.blocks
@@ -378,7 +378,7 @@ def test_a_number_near_zero_is_drawn_finer_from_its_own_stream_alone(monkeypatch
 @pytest.mark.parametrize("byte", [b"\x00", b"\x7f", b"\xff"], ids=["zeros", "positive", "ones"])
 def test_a_tail_lies_strictly_inside_even_when_the_stream_is_constant(monkeypatch, byte):
     monkeypatch.setattr(keys, "_cipher", constant_flood(byte))
-    numbers = tails([Secret(b"seed"), Secret(b"seed")], 5)[1]
+    numbers = signed_uniform([Secret(b"seed"), Secret(b"seed")], 5)[1]
     assert (numbers > 0).all()
     assert (numbers < 1).all()
 

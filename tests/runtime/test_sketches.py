@@ -94,7 +94,7 @@ def test_hospitals_alike_are_not_one_and_one_hospital_is_itself_whatever_is_done
     for seed in range(5):
         index = Index()
         features, time, event = hospital(2 * seed, kind)
-        with index.locked():
+        with index.lock():
             entry = index.keep(People((), sketch_table(features, [time, event]), b""))
         other, later, happened = hospital(2 * seed + 1, kind)
         found = index.find(People((), sketch_table(other, [later, happened]), b""))
@@ -129,7 +129,7 @@ def test_folds_of_many_people_with_the_same_days_are_recognised_behind_a_scaler(
         rows = np.flatnonzero(fold != part)
         found = scaled(*table, draws.permutation(rows) if order == "shuffled" else rows)
         assert entry is None or entry in index.find(found).same
-        with index.locked():
+        with index.lock():
             entry = index.keep(found, entry)
     others = clinic(2, count, levels=order == "shuffled")
     for many in (count, 3 * count // 4, count // 3):
@@ -141,7 +141,7 @@ def test_other_people_whose_records_are_sorted_by_time_are_other_people():
     for seed in range(2):
         features, days, _ = clinic(seed, 20_000, levels=False)
         found.append(scaled(features, np.sort(days), np.ones(20_000), np.arange(20_000)))
-    with index.locked():
+    with index.lock():
         index.keep(found[0])
     assert not index.find(found[1]).same
 

@@ -9,7 +9,7 @@ from tacit.errors import InvalidFile
 from tacit.experiments.experiment import load, read
 from tacit.runtime import imports
 from tacit.runtime.limits import LONGEST_FILE, LONGEST_TEXT, MOST_DEPTH
-from tacit.runtime.tables import parse, set_value
+from tacit.runtime.tables import override_value, parse
 
 FILE = """
 [data]
@@ -84,14 +84,14 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path):
 )
 def test_a_change_is_looked_at_like_a_file(change, said):
     with pytest.raises(InvalidFile, match=said) as told:
-        set_value({}, change)
+        override_value({}, change)
     assert len(str(told.value)) < 1_000
 
 
 def test_a_change_may_be_a_word_without_quotes():
     document = {"task": {"kind": "ppo"}}
     for change in ("task.kind=cox-ph", "task.lr=0.5", "name=two words"):
-        set_value(document, change)
+        override_value(document, change)
     assert document == {"task": {"kind": "cox-ph", "lr": 0.5}, "name": "two words"}
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tacit import Federation
 from tacit.errors import InvalidValue
-from tacit.sites.encoding import Encoding, learnt, standardized
+from tacit.sites.encoding import Encoding, infer_encoding, with_scaling
 from tacit.sites.table import from_frame
 
 FRAME = pd.DataFrame(
@@ -238,13 +238,13 @@ def test_learnt_rules_know_all_levels_and_the_usual_values():
             "d": [0, 1, 1, 0],
         }
     )
-    rules = learnt(frame)
+    rules = infer_encoding(frame)
     assert rules == Encoding(levels={"b": ["x", "y"], "c": ["1", "10", "2"]}, fill={"a": 3.0, "b": "y"})
     assert np.isfinite(rules.apply(frame).to_numpy()).all()
 
 
 def test_standardized_numbers_have_mean_zero_and_spread_one():
-    rules = standardized(FRAME, Encoding(levels={"sex": ["f", "m"]}, center={"stage": 1.0}))
+    rules = with_scaling(FRAME, Encoding(levels={"sex": ["f", "m"]}, center={"stage": 1.0}))
     made = rules.apply(FRAME)
     assert made["age"].mean() == pytest.approx(0)
     assert made["age"].std(ddof=0) == pytest.approx(1)
@@ -255,7 +255,7 @@ def test_standardized_numbers_have_mean_zero_and_spread_one():
 
 def test_a_constant_column_is_left_as_it_is():
     frame = pd.DataFrame({"a": [4.0, 4.0, 4.0], "b": [1.0, 2.0, 3.0]})
-    assert standardized(frame, Encoding()).apply(frame)["a"].tolist() == [4, 4, 4]
+    assert with_scaling(frame, Encoding()).apply(frame)["a"].tolist() == [4, 4, 4]
 
 
 # Tables and federations
@@ -273,8 +273,8 @@ def test_a_federation_carries_its_encoding_wherever_it_goes():
     made = Federation.from_frame(frame, site="ward", targets=("time", "event"), encoding=RULES)
     assert made.encoding is RULES
     assert made.store.columns == RULES.names(FRAME.columns)
-    kept, marked = made.parted(np.arange(12) % 2 == 0, 0.5)
-    for other in (made.pooled(), made.knowing(12), kept, marked):
+    kept, marked = made.split(np.arange(12) % 2 == 0, 0.5)
+    for other in (made.pool(), made.with_record_count(12), kept, marked):
         assert other.encoding is RULES
     plain = frame.drop(columns="sex")
     assert Federation.from_frame(plain, site="ward", targets=("time", "event")).encoding == Encoding()

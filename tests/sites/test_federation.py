@@ -80,7 +80,7 @@ def test_a_cohort_may_be_a_few_sites_or_none():
     found = federation({"oslo": 3, "bergen": 2, "aker": 4}, records=9)
     few = found.cohort(["aker", "oslo"])
     assert (len(few), few.starts.tolist(), few.sizes.tolist()) == (2, [5, 0], [4, 3])
-    assert few.typical == 3
+    assert few.mean_site_size == 3
     assert len(found.cohort([])) == 0
 
 
@@ -158,24 +158,24 @@ def test_sites_and_held_out_records_must_be_alike(other: Table):
 
 def test_nothing_is_public_unless_it_is_said():
     found = federation({"oslo": 3})
-    assert (found.public, found.records, found.typical, found.reference) == (False, None, None, None)
+    assert (found.public, found.records, found.mean_site_size, found.reference) == (False, None, None, None)
     assert federation({"oslo": 3}, held_out=table(2)).held_out_public is False
-    assert federation({"oslo": 3, "bergen": 2}, records=8).typical == 4
+    assert federation({"oslo": 3, "bergen": 2}, records=8).mean_site_size == 4
 
 
 def test_to_know_the_number_of_records_leaves_the_federation_as_it_was():
     found = federation({"oslo": 3, "bergen": 3})
-    assert found.knowing(10).typical == 5
-    assert found.knowing(10).fingerprint == found.fingerprint
+    assert found.with_record_count(10).mean_site_size == 5
+    assert found.with_record_count(10).fingerprint == found.fingerprint
     assert found.records is None
 
 
 def test_pooled_records_are_all_records_at_one_site():
-    found = federation({"oslo": 3, "bergen": 2}, public=True).pooled()
+    found = federation({"oslo": 3, "bergen": 2}, public=True).pool()
     assert len(found) == 1
     assert next(iter(found.values())).table.features[:, 0].tolist() == [0, 1, 2, 3, 4]
     assert found.public is True
-    assert federation({"oslo": 3}).pooled().public is False
+    assert federation({"oslo": 3}).pool().public is False
 
 
 def test_a_frame_is_parted_by_the_column_that_names_the_site():

@@ -7,8 +7,13 @@ import pytest
 from tacit.errors import InvalidFile, InvalidValue, Refused
 from tacit.sites.environments import World
 from tacit.sites.federation import Federation
-from tacit.sites.remote import Distant, DistantColumns, DistantWorlds, own_file
-from tacit.sites.splits import Named
+from tacit.sites.remote import (
+    RemoteEnvFederation,
+    RemoteRowFederation,
+    RemoteVerticalFederation,
+    read_site_file,
+)
+from tacit.sites.splits import NamedSites
 from tacit.sites.table import from_arrays
 from tacit.sites.vertical import Subjects
 
@@ -22,22 +27,22 @@ def records(count: int = 5):
     )
 
 
-def distant(**changes) -> Distant:
+def distant(**changes) -> RemoteRowFederation:
     known = {"columns": ["a", "b"], "targets": ["time", "event"], "records": 300}
-    return Distant(["oslo", "bergen", "tromso"], **{**known, **changes})
+    return RemoteRowFederation(["oslo", "bergen", "tromso"], **{**known, **changes})
 
 
 def test_names_columns_and_the_public_number_of_records_are_known_and_no_record_is():
     found = distant()
     assert (found.distant, Federation({"a": records()}).distant) == (True, False)
     assert list(found) == ["oslo", "bergen", "tromso"]
-    assert (len(found), found.typical, found.layout) == (3, 100.0, "rows")
+    assert (len(found), found.mean_site_size, found.layout) == (3, 100.0, "rows")
     assert (found.store.columns, list(found.store.targets), len(found.store)) == (
         ("a", "b"),
         ["time", "event"],
         0,
     )
-    assert found.knowing(30).typical == 10.0
+    assert found.with_record_count(30).mean_site_size == 10.0
 
 
 def test_one_can_ask_who_takes_part_without_asking_for_records():
@@ -62,7 +67,7 @@ def test_whoever_asks_for_records_is_told_where_they_are(asked):
         _ = asked(distant())
 
 
-@pytest.mark.parametrize("asked", [lambda found: found.pooled(), lambda found: found.parted(None, 0.5)])
+@pytest.mark.parametrize("asked", [lambda found: found.pool(), lambda found: found.split(None, 0.5)])
 def test_nobody_has_all_records(asked):
     with pytest.raises(Refused, match="the records of oslo, bergen, tromso are at oslo, bergen, tromso"):
         _ = asked(distant())
@@ -86,9 +91,9 @@ def test_a_fingerprint_tells_agreements_apart():
 
 
 def test_columns_and_worlds_that_are_elsewhere_are_refused_alike():
-    columns = DistantColumns({"one": {"x": records()}, "two": {"y": records()}})
-    worlds = DistantWorlds({"moon": World("CartPole-v1"), "mars": World("CartPole-v1")})
-    assert (columns.layout, columns.distant, list(columns), columns.typical) == (
+    columns = RemoteVerticalFederation({"one": {"x": records()}, "two": {"y": records()}})
+    worlds = RemoteEnvFederation({"moon": World("CartPole-v1"), "mars": World("CartPole-v1")})
+    assert (columns.layout, columns.distant, list(columns), columns.mean_site_size) == (
         "columns",
         True,
         ["one", "two"],
@@ -107,12 +112,12 @@ def test_columns_and_worlds_that_are_elsewhere_are_refused_alike():
 )
 def test_sites_need_names_that_folders_and_letters_can_bear(names):
     with pytest.raises(InvalidValue, match="names"):
-        _ = Named(names=names)
+        _ = NamedSites(names=names)
 
 
 def test_named_sites_are_the_same_from_a_file_and_from_python():
-    assert Named(names=["a", "b"]) == Named(names=("a", "b"))
-    assert Named(names=["a", "b"]).names == ("a", "b")
+    assert NamedSites(names=["a", "b"]) == NamedSites(names=("a", "b"))
+    assert NamedSites(names=["a", "b"]).names == ("a", "b")
 
 
 def test_errors_about_a_sites_own_file_name_the_setting_and_nothing_in_the_file(tmp_path):
@@ -123,8 +128,8 @@ def test_errors_about_a_sites_own_file_name_the_setting_and_nothing_in_the_file(
     (tmp_path / "notes.txt").write_text("secret-17")
     for name in ("broken.parquet", "latin.csv", "ragged.csv", "empty.csv", "notes.txt", "absent.csv"):
         with pytest.raises(InvalidFile, match=rf'\[data\] path = "{name}" cannot be read') as caught:
-            _ = own_file("[data] path", name, tmp_path)
+            _ = read_site_file("[data] path", name, tmp_path)
         assert "secret" not in str(caught.value)
         assert caught.value.__suppress_context__
     pd.DataFrame({"a": ["007"]}).to_csv(tmp_path / "fine.csv", index=False)
-    assert own_file("[data] path", "fine.csv", tmp_path, ["a"])["a"].tolist() == ["007"]
+    assert read_site_file("[data] path", "fine.csv", tmp_path, ["a"])["a"].tolist() == ["007"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tacit.errors import InvalidValue
 from tacit.runtime.keys import Key
 from tacit.sites.federation import FEWEST_RECORDS
-from tacit.sites.splits import SPLITS, ByColumn, Dealt, Dirichlet, Iid, NonIid, TimeNonIid, held_apart
+from tacit.sites.splits import SPLITS, ByColumn, Dirichlet, Iid, NonIid, SplitByCount, TimeNonIid, hold_out
 from tacit.sites.table import Table, from_arrays
 
 DEALT = [
@@ -32,7 +32,7 @@ def patients(records: int = 400, events: float = 0.6, seed: int = 0) -> Table:
     )
 
 
-def dealt(split: Dealt, table: Table, key: Key = Key(3)) -> list[np.ndarray]:  # noqa: B008
+def dealt(split: SplitByCount, table: Table, key: Key = Key(3)) -> list[np.ndarray]:  # noqa: B008
     return list(split(table, key).values())
 
 
@@ -41,7 +41,7 @@ def shares_of_events(table: Table, parts: list[np.ndarray]) -> np.ndarray:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Dealt, Table, Key]:
+def cases(draw: st.DrawFn) -> tuple[SplitByCount, Table, Key]:
     count = draw(st.integers(1, 30))
     kind = draw(st.sampled_from([Iid, NonIid, TimeNonIid, Dirichlet]))
     options = {"alpha": draw(st.sampled_from([0.01, 0.3, 1.0, 100.0]))} if kind is Dirichlet else {}
@@ -53,7 +53,7 @@ def cases(draw: st.DrawFn) -> tuple[Dealt, Table, Key]:
 
 @given(cases())
 @settings(max_examples=200)
-def test_every_record_is_at_one_site_and_every_site_can_take_part(case: tuple[Dealt, Table, Key]):
+def test_every_record_is_at_one_site_and_every_site_can_take_part(case: tuple[SplitByCount, Table, Key]):
     split, table, key = case
     parts = split(table, key)
     assert tuple(parts) == split.names
@@ -146,14 +146,14 @@ def test_dirichlet_bears_features_that_do_not_vary():
 
 
 @every_split
-def test_the_same_key_gives_the_same_split_whatever_the_secrets(split: Dealt):
+def test_the_same_key_gives_the_same_split_whatever_the_secrets(split: SplitByCount):
     table = patients()
     first, again = dealt(split, table, Key(3)), dealt(split, table, Key(3, rehearsal=True))
     assert all(np.array_equal(one, other) for one, other in zip(first, again, strict=True))
 
 
 @pytest.mark.parametrize("split", [split for split in DEALT if not isinstance(split, TimeNonIid)], ids=repr)
-def test_another_key_gives_another_split(split: Dealt):
+def test_another_key_gives_another_split(split: SplitByCount):
     table = patients()
     assert {tuple(part.tolist()) for part in dealt(split, table, Key(3))} != {
         tuple(part.tolist()) for part in dealt(split, table, Key(4))
@@ -161,7 +161,7 @@ def test_another_key_gives_another_split(split: Dealt):
 
 
 @every_split
-def test_the_global_state_of_numpy_is_neither_used_nor_touched(split: Dealt):
+def test_the_global_state_of_numpy_is_neither_used_nor_touched(split: SplitByCount):
     table = patients()
     before = np.random.get_state()
     first = dealt(split, table)
@@ -178,7 +178,7 @@ def test_the_global_state_of_numpy_is_neither_used_nor_touched(split: Dealt):
 
 
 @every_split
-def test_a_split_leaves_the_table_as_it_was(split: Dealt):
+def test_a_split_leaves_the_table_as_it_was(split: SplitByCount):
     table = patients()
     before = table.digest()
     dealt(split, table)
@@ -186,7 +186,7 @@ def test_a_split_leaves_the_table_as_it_was(split: Dealt):
 
 
 @pytest.mark.parametrize("split", [Iid(count=4), NonIid(count=4), Dirichlet(count=4, alpha=0.01)], ids=repr)
-def test_tables_without_events_can_be_dealt_out_too(split: Dealt):
+def test_tables_without_events_can_be_dealt_out_too(split: SplitByCount):
     table = from_arrays(np.random.default_rng(0).standard_normal((30, 2)), y=np.ones(30))
     parts = dealt(split, table)
     assert sorted(np.concatenate(parts).tolist()) == list(range(30))
@@ -194,7 +194,7 @@ def test_tables_without_events_can_be_dealt_out_too(split: Dealt):
 
 
 @every_split
-def test_more_sites_than_pairs_of_records_are_refused(split: Dealt):
+def test_more_sites_than_pairs_of_records_are_refused(split: SplitByCount):
     assert len(dealt(split, patients(12, 1.0))) == 6
     with pytest.raises(InvalidValue, match=r"^count = 6 is not allowed: 11 records are too few"):
         split(patients(11, 1.0), Key(1))
@@ -202,7 +202,7 @@ def test_more_sites_than_pairs_of_records_are_refused(split: Dealt):
 
 @pytest.mark.parametrize("kind", [Iid, NonIid, TimeNonIid, Dirichlet])
 @pytest.mark.parametrize("count", [0, -3, 2.0, True])
-def test_a_number_of_sites_is_a_whole_number_of_at_least_one(kind: type[Dealt], count: object):
+def test_a_number_of_sites_is_a_whole_number_of_at_least_one(kind: type[SplitByCount], count: object):
     with pytest.raises(InvalidValue, match=f"^count = {count} is not allowed"):
         kind(count=count)
 
@@ -227,7 +227,7 @@ def test_held_out_records_are_apart_and_have_their_share_of_events(
     records: int, events: float, share: float, seed: int
 ):
     table = patients(records, events, seed)
-    trained, apart = held_apart(table, share, Key(seed))
+    trained, apart = hold_out(table, share, Key(seed))
     assert sorted([*trained.tolist(), *apart.tolist()]) == list(range(records))
     # Training comes first: a table of two records has none to hold out, whatever the share.
     assert len(trained) >= min(FEWEST_RECORDS, records)
@@ -240,19 +240,19 @@ def test_held_out_records_are_apart_and_have_their_share_of_events(
 
 
 def test_nothing_is_held_out_unless_a_share_is_asked_for():
-    trained, apart = held_apart(patients(10), 0.0, Key(1))
+    trained, apart = hold_out(patients(10), 0.0, Key(1))
     assert (trained.tolist(), apart.tolist()) == (list(range(10)), [])
 
 
 def test_held_out_records_are_drawn_at_random_and_repeat_with_the_seed():
     table = patients(200)
-    first, again, other = (held_apart(table, 0.2, key)[1] for key in (Key(1), Key(1), Key(2)))
+    first, again, other = (hold_out(table, 0.2, key)[1] for key in (Key(1), Key(1), Key(2)))
     assert np.array_equal(first, again)
     assert len(np.intersect1d(first, other)) < 30
 
 
 def test_who_is_held_out_tells_nothing_about_who_is_where():
     table = patients(100, 1.0)
-    apart = held_apart(table, 0.5, Key(1))[1].tolist()
+    apart = hold_out(table, 0.5, Key(1))[1].tolist()
     assert apart != dealt(Iid(count=2), table, Key(1))[0].tolist()
     assert apart != dealt(Iid(count=2), table, Key(1))[1].tolist()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import InvalidFile, InvalidValue
-from tacit.sites.table import Table, from_arrays, from_frame, joined, read, require_column
+from tacit.sites.table import Table, concatenate, from_arrays, from_frame, read, require_column
 
 FRAME = pd.DataFrame({
     "age": [50.0, 61.0, 47.0, 70.0],
@@ -209,7 +209,7 @@ def test_records_are_taken_by_position_slice_or_mask():
 
 def test_joined_tables_follow_one_another():
     table = small()
-    assert same(joined([table.take([0]), table.take([1, 2]), table.take([3])]), table)
+    assert same(concatenate([table.take([0]), table.take([1, 2]), table.take([3])]), table)
 
 
 @given(

@@ -19,7 +19,7 @@ def test_a_federation_of_columns_knows_who_holds_what():
     assert list(made["a"].columns) == ["x1", "y"]
     cohort = made.cohort(["b", "a"])
     assert [list(held) for held in cohort.holdings] == [["x2"], ["x1", "y"]]
-    assert list(made.pooled().holdings["pooled"]) == ["x1", "y", "x2"]
+    assert list(made.pool().holdings["pooled"]) == ["x1", "y", "x2"]
 
 
 def test_an_order_of_its_own_does_not_depend_on_the_parties():
@@ -51,16 +51,16 @@ def test_fingerprints_tell_data_and_holders_apart():
 
 def test_columns_are_dealt_out_in_turn_and_the_first_party_is_active():
     names = [f"x{k}" for k in range(1, 6)]
-    assert ByParty(count=2).dealt(names, "y") == {"party-1": ("x1", "x3", "x5", "y"), "party-2": ("x2", "x4")}
-    assert ByParty(count=2, active="party-2").dealt(names, "y")["party-2"] == ("x2", "x4", "y")
+    assert ByParty(count=2).deal(names, "y") == {"party-1": ("x1", "x3", "x5", "y"), "party-2": ("x2", "x4")}
+    assert ByParty(count=2, active="party-2").deal(names, "y")["party-2"] == ("x2", "x4", "y")
 
 
 def test_named_parties_hold_what_they_are_said_to():
     split = ByParty(parties={"utility": ["demand"], "kent": ["kent"], "airport": ["airport"]})
     assert split.names == ("utility", "kent", "airport")
-    assert split.dealt(["kent", "airport"], "demand")["utility"] == ("demand",)
+    assert split.deal(["kent", "airport"], "demand")["utility"] == ("demand",)
     alone = ByParty(parties={"utility": [], "kent": ["kent"]})
-    assert alone.dealt(["kent"], "demand")["utility"] == ("demand",)
+    assert alone.deal(["kent"], "demand")["utility"] == ("demand",)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_named_parties_hold_what_they_are_said_to():
 )
 def test_a_division_that_leaves_somebody_or_something_out_is_refused(split, message):
     with pytest.raises(InvalidValue, match=message):
-        ByParty(**split).dealt(["x1", "x2", "x3"], "y")
+        ByParty(**split).deal(["x1", "x2", "x3"], "y")
 
 
 @pytest.mark.parametrize(

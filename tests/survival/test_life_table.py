@@ -14,7 +14,7 @@ from tacit.privacy import accounting
 from tacit.privacy.mechanisms import noise
 from tacit.sites.table import Table, from_arrays
 from tacit.survival import life_table as histograms
-from tacit.survival.life_table import Payment, cells, life_table, ratio
+from tacit.survival.life_table import Payment, exit_cells, life_table, ratio
 from tacit.survival.statistics import aalen_johansen, breslow, censoring, kaplan_meier, logrank, nelson_aalen
 
 GRID = np.array([0.5, 1.0, 2.0, 4.0])
@@ -56,8 +56,8 @@ def federation(sites=3, records=40, seed=0, **options) -> Federation:
 @settings(max_examples=300)
 @given(records, record, st.sampled_from([None, "arm"]))
 def test_one_record_more_moves_one_cell_by_one(some, one, by):
-    before = cells(table_of(some), GRID, 4, by)
-    after = cells(table_of([*some, one]), GRID, 4, by)
+    before = exit_cells(table_of(some), GRID, 4, by)
+    after = exit_cells(table_of([*some, one]), GRID, 4, by)
     moved = after - before
     assert np.count_nonzero(moved) == 1
     assert (np.abs(moved).sum(), np.square(moved).sum()) == (1, 1)
@@ -68,7 +68,7 @@ def test_one_record_more_moves_one_cell_by_one(some, one, by):
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=200, unique=True), record)
 def test_that_holds_for_any_grid_however_fine(ends, one):
     grid = np.sort(np.array(ends))
-    assert cells(table_of([one]), grid, 4, None).sum() == 1
+    assert exit_cells(table_of([one]), grid, 4, None).sum() == 1
 
 
 @settings(max_examples=100)
@@ -89,10 +89,10 @@ def test_every_record_is_counted_where_it_is(some):
 @settings(max_examples=60)
 @given(records, record, st.floats(0.1, 5), st.floats(-1e3, 1e3))
 def test_one_record_more_moves_the_risks_by_no_more_than_their_bound(some, one, bound, slope):
-    from tacit.survival.statistics.federated import _masses
+    from tacit.survival.statistics.federated import _risk_sums
 
     def told(found):
-        return _masses(table_of(found), lambda x: slope * x[:, 0], bound, GRID)
+        return _risk_sums(table_of(found), lambda x: slope * x[:, 0], bound, GRID)
 
     moved = told([*some, one]) - told(some)
     assert np.abs(moved).sum() <= math.exp(bound) * (1 + 1e-9)

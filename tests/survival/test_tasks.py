@@ -33,7 +33,7 @@ def settled(
     task: LogisticHazard, data: Federation, privacy: Privacy | Open = OPEN, public: bool = False
 ) -> tuple[LogisticHazard, Provenance]:
     provenance = Provenance(privacy, public=public)
-    return task.settle(data, provenance), provenance
+    return task.bind(data, provenance), provenance
 
 
 def event_times(*tables: Table) -> np.ndarray:
@@ -73,12 +73,12 @@ def test_cuts_that_are_given_stay_as_they_are():
 def test_a_private_run_may_not_take_its_cuts_from_the_records_and_buys_them():
     task, provenance = settled(LogisticHazard(cuts=5), federation(), PRIVATE)
     assert task.cuts == 5
-    assert task.opening is not None
-    assert (task.opening.kind, task.opening.cuts) == ("time grid", 5)
+    assert task.initial_query is not None
+    assert (task.initial_query.kind, task.initial_query.cuts) == ("time grid", 5)
     assert provenance.bare == []
     # What it knows already, it does not ask.
     known = settled(LogisticHazard(cuts=5, horizon=2.0), federation(), PRIVATE)[0]
-    assert known.opening is None
+    assert known.initial_query is None
 
 
 @pytest.mark.parametrize("privacy", [REHEARSAL, OPEN], ids=["rehearsal", "open"])

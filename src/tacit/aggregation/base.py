@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, TacitError, TooFewSites, require
 from tacit.learning.task import Updates
-from tacit.privacy.contracts import Combiner, Fragility, Norm, Parties
+from tacit.privacy.contracts import AggregatorSpec, Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.floating]
 
 
-class Aggregator(Combiner, Protocol):
+class Aggregator(AggregatorSpec, Protocol):
     """From one vector per site to one vector."""
 
     kind: ClassVar[str]
 
-    def settled(self, sites: int, privacy: Privacy | Open) -> "Aggregator":
+    def resolve(self, sites: int, privacy: Privacy | Open) -> "Aggregator":
         """The aggregator with everything decided that depends on federation and promise, for a whole run.
 
         Raises:
@@ -39,7 +39,7 @@ class Aggregator(Combiner, Protocol):
         """
         ...
 
-    def standing(self, sites: int) -> int:
+    def tolerates(self, sites: int) -> int:
         """How many liars it stands among so many sites.
 
         Raises:
@@ -55,7 +55,7 @@ class Aggregator(Combiner, Protocol):
         """How much of each update is in the result, which explains it; None where coordinates differ."""
         ...
 
-    def across(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> "Tensor":
         """Combine the means of its `parties`, where nobody sees more than their sums."""
         ...
 
@@ -88,34 +88,34 @@ class Rule:
         return "stands"
 
     @classmethod
-    def fewest(cls, f: int) -> int:
+    def min_sites(cls, f: int) -> int:
         """The fewest sites among which f liars can be stood."""
         return 2 * f + 1
 
     @classmethod
-    def most(cls, sites: int) -> int:
+    def default_f(cls, sites: int) -> int:
         """The most liars that are stood among so many sites, if nobody says how many: below a third."""
-        return max((f for f in range((sites + 2) // 3) if cls.fewest(f) <= sites), default=0)
+        return max((f for f in range((sites + 2) // 3) if cls.min_sites(f) <= sites), default=0)
 
-    def standing(self, sites: int) -> int:
+    def tolerates(self, sites: int) -> int:
         """How many liars it stands among so many sites."""
-        f = self.most(sites) if self.f is None else self.f
-        if sites < self.fewest(f):
+        f = self.default_f(sites) if self.f is None else self.f
+        if sites < self.min_sites(f):
             raise TooFewSites(
-                f"f = {f} is not allowed with {sites} sites: {self.kind} needs at least {self.fewest(f)} to "
-                "stand so many liars"
+                f"f = {f} is not allowed with {sites} sites: {self.kind} needs at least "
+                f"{self.min_sites(f)} to stand so many liars"
             )
         return f
 
-    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+    def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
         """The rule with f decided for a federation of so many sites."""
-        return replace(self, f=self.standing(sites))
+        return replace(self, f=self.tolerates(sites))
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
         """No bound is known."""
         return None
 
-    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
         """It looks at every single update."""
         return None
 
@@ -127,13 +127,13 @@ class Rule:
     def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
         """Combine the updates (sites, coordinates)."""
 
-    def across(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> "Tensor":
         """The means of groups are combined like updates."""
         return self(means)
 
 
 @dataclass(frozen=True)
-class Own:
+class CustomAggregator:
     """A user's own aggregator, which need not say more than how it combines.
 
     Args:
@@ -159,11 +159,11 @@ class Own:
         """Nobody knows."""
         return "stands"
 
-    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+    def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
         """As it is."""
         return self
 
-    def standing(self, sites: int) -> int:
+    def tolerates(self, sites: int) -> int:
         """Nothing is known, so nothing is claimed."""
         return 0
 
@@ -190,7 +190,7 @@ class Own:
         said = getattr(self.combine, "sensitivity", None)
         return said(clip, sites) if said is not None and norm == "l2" else None
 
-    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
         """It may look at every single update."""
         return None
 
@@ -198,24 +198,24 @@ class Own:
         """It does not say."""
         return None
 
-    def across(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> "Tensor":
         """As it combines."""
         return self(means)
 
 
-def adopted(aggregation: object) -> Aggregator:
+def as_aggregator(aggregation: object) -> Aggregator:
     """An aggregator of ours as it is, and a user's own with all that a run asks of one."""
-    if hasattr(aggregation, "settled"):
+    if hasattr(aggregation, "resolve"):
         return cast(Aggregator, aggregation)
     require(callable(aggregation), "aggregation", aggregation, "callable with the updates of a round")
-    return Own(cast("Callable[..., Tensor]", aggregation))
+    return CustomAggregator(cast("Callable[..., Tensor]", aggregation))
 
 
-def own_or_ours(aggregation: Aggregator) -> object | None:
+def user_choice(aggregation: Aggregator) -> object | None:
     """What the user gave: an aggregator of ours, one of their own, or nothing where the task brings one."""
     if getattr(aggregation, "kind", None) == "join":
         return None
-    return aggregation.combine if isinstance(aggregation, Own) else aggregation
+    return aggregation.combine if isinstance(aggregation, CustomAggregator) else aggregation
 
 
 def rows_of(updates: "Updates | Tensor | ArrayLike") -> tuple[Rows, NDArray[np.intp]]:
@@ -233,7 +233,7 @@ def rows_of(updates: "Updates | Tensor | ArrayLike") -> tuple[Rows, NDArray[np.i
     return matrix if in_order else matrix[order], order
 
 
-def padded(rows: Rows, sites: float | None) -> Rows:
+def pad_rows(rows: Rows, sites: float | None) -> Rows:
     """The rows, and one of zeros for each expected site that did not come.
 
     Where the server adds noise, a site that is not there counts as one that sends nothing: then one site more

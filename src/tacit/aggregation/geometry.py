@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.aggregation.base import Array, Rows, Rule, padded, rows_of, tensor_of
+from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of, tensor_of
 from tacit.aggregation.kernels import sum_rows
 from tacit.aggregation.screening import LONGEST
 from tacit.errors import InvalidValue
 from tacit.learning.task import Updates
-from tacit.runtime.jit import plain
+from tacit.runtime.jit import contiguous
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -37,7 +37,7 @@ FAR = 1e4
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByGeometry(Rule, ABC):
+class WeightedRule(Rule, ABC):
     """A rule that weighs whole updates by how they lie to each other."""
 
     @property
@@ -46,7 +46,7 @@ class ByGeometry(Rule, ABC):
         return "mean"
 
     @abstractmethod
-    def weighed(self, gram: Array, f: int) -> Array:
+    def weigh(self, gram: Array, f: int) -> Array:
         """How much of each update is in the result (sites), from inner products (sites, sites)."""
         ...
 
@@ -73,9 +73,9 @@ class ByGeometry(Rule, ABC):
 
     def _weights(self, rows: Rows, order: NDArray[np.intp], updates: object, sites: float | None) -> Array:
         # Rows of zeros add nothing to the result, but the others are weighed among them.
-        everybody = padded(rows, sites)
-        f = self.standing(len(everybody))
-        return self.weighed(gram_of(everybody, order, updates, self.centre), f)[: len(rows)]
+        everybody = pad_rows(rows, sites)
+        f = self.tolerates(len(everybody))
+        return self.weigh(gram_of(everybody, order, updates, self.centre), f)[: len(rows)]
 
 
 def gram_of(rows: Rows, order: NDArray[np.intp], updates: object, centre: Centre = "mean") -> Array:
@@ -93,14 +93,14 @@ def gram_of(rows: Rows, order: NDArray[np.intp], updates: object, centre: Centre
         require_usable(rows, order, updates)
     if centre == "zero":
         return gram
-    middle = nearer_than_zero(gram, FAR)
+    middle = choose_origin(gram, FAR)
     if middle is not None:
         return inner_products(rows, middle)
     inner = gram.mean(axis=1)
     return gram - inner[:, None] - inner + inner.mean()
 
 
-def nearer_than_zero(gram: Array, times: float) -> int | None:
+def choose_origin(gram: Array, times: float) -> int | None:
     """The row that is nearest to most others, if all are better measured from there than from zero.
 
     That is, if the longest square exceeds the squared distance in the middle by this factor.
@@ -115,7 +115,7 @@ def inner_products(rows: Rows, about: int | None = None) -> Array:
     gram = np.zeros((len(rows), len(rows)))
     # What is not finite is named later, once it has been found.
     with np.errstate(over="ignore", invalid="ignore"):
-        for _, block in doubles(rows, about):
+        for _, block in double_blocks(rows, about):
             gram += block @ block.T
     return gram
 
@@ -160,14 +160,14 @@ def weighted_sum(rows: Rows, weights: Array, over: float = 1.0) -> Array:
     kept = weights[counted]
     if len(counted) and (kept == kept[0]).all():
         # Without a product for each number.
-        sum_rows(plain(rows), counted, kept[0], over, total)
+        sum_rows(contiguous(rows), counted, kept[0], over, total)
         return total
-    for part, block in doubles(rows):
+    for part, block in double_blocks(rows):
         total[part] = weights @ block
     return total if over == 1 else np.divide(total, over, out=total)
 
 
-def doubles(rows: Rows, about: int | None = None) -> Iterator[tuple[slice, Array]]:
+def double_blocks(rows: Rows, about: int | None = None) -> Iterator[tuple[slice, Array]]:
     """The columns, some at a time, in double precision, less one of the rows if that is said.
 
     A block is gone when the next one comes.

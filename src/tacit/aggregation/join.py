@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from tacit.learning.task import Updates
-from tacit.privacy.contracts import Fragility, Norm, Parties
+from tacit.privacy.contracts import Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ class Join:
         """It combines nothing that noise could spoil."""
         return "stands"
 
-    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+    def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
         """As it is."""
         return self
 
-    def standing(self, sites: int) -> int:
+    def tolerates(self, sites: int) -> int:
         """A party that lies spoils its own columns, and nobody can tell."""
         return 0
 
@@ -59,10 +59,10 @@ class Join:
         """A whole party is not protected."""
         return None
 
-    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
         """It looks at what each party sent."""
         return None
 
-    def across(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> "Tensor":
         """What all parties worked out together, in secret."""
         return self.together(means)

@@ -55,7 +55,7 @@ def sum_rows(rows: Rows, some: Places, factor: float, over: float, total: Array)
 
 
 @compiled
-def add_scaled(row: Rows, factor: float, total: Array) -> None:
+def add_multiple(row: Rows, factor: float, total: Array) -> None:
     """Add a row times a factor to a total, in double precision."""
     for place in range(len(total)):
         total[place] += np.float64(row[place]) * factor

@@ -10,7 +10,7 @@ from tacit.aggregation.base import rows_of, tensor_of
 from tacit.aggregation.geometry import weighted_sum
 from tacit.errors import InvalidValue, require, require_positive
 from tacit.learning.task import Updates
-from tacit.privacy.contracts import Fragility, Norm, Parties
+from tacit.privacy.contracts import Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
 
 if TYPE_CHECKING:
@@ -58,28 +58,28 @@ class Mean:
         """
         rows, order = rows_of(updates)
         weights = np.array(self._of(updates, len(rows)))[order]
-        whole = float(weights.sum()) if sites is None else self._expected(sites)
+        whole = float(weights.sum()) if sites is None else self._expected_weight(sites)
         # Of nobody, and over nothing, it is zero.
         return tensor_of(weighted_sum(rows, weights, whole or 1.0))
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
         """How far one update of length `clip` moves the mean over an expected number of sites."""
         heaviest = max(self.weights.values()) if isinstance(self.weights, Mapping) else 1.0
-        return heaviest * clip / self._expected(sites)
+        return heaviest * clip / self._expected_weight(sites)
 
-    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+    def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
         """The mean as it is."""
         return self
 
-    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
         """Everybody together: of a mean one needs to know the sum alone."""
         return (tuple(names),)
 
-    def across(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> "Tensor":
         """The mean of the one group there is."""
         return Mean()(means)
 
-    def standing(self, sites: int) -> int:
+    def tolerates(self, sites: int) -> int:
         """No liar at all: one can move the mean wherever it likes."""
         return 0
 
@@ -89,7 +89,7 @@ class Mean:
         weights = np.array(self._of(updates, len(rows)))
         return weights / weights.sum()
 
-    def _expected(self, sites: float) -> float:
+    def _expected_weight(self, sites: float) -> float:
         """The weight of so many sites; what is expected of each is the average weight."""
         if isinstance(self.weights, Mapping):
             return sites * sum(self.weights.values()) / len(self.weights)

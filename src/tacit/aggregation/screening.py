@@ -109,23 +109,23 @@ class Screen:
     def _fault(self, reply: Reply, kept: Mapping[str, NDArray[np.float64]]) -> Fault | None:
         """What is wrong with a reply by itself, and beside those that came before."""
         if reply.site not in self.names:
-            return _found(reply, "unknown", "it was not asked in this round")
+            return _fault_of(reply, "unknown", "it was not asked in this round")
         if reply.round < self.round:
-            return _found(reply, "late", f"an answer to round {reply.round} came in round {self.round}")
+            return _fault_of(reply, "late", f"an answer to round {reply.round} came in round {self.round}")
         if reply.round != self.round or reply.ticket != self.ticket:
-            return _found(reply, "replay", "it answers another question than the one of this round")
+            return _fault_of(reply, "replay", "it answers another question than the one of this round")
         vector = _plain(reply.vector)
         if isinstance(vector, str):
-            return _found(reply, "schema", f"{vector} came, a vector of reals was expected")
+            return _fault_of(reply, "schema", f"{vector} came, a vector of reals was expected")
         if vector.shape != (self.width,):
-            return _found(reply, "schema", f"shape {vector.shape} came, ({self.width},) was expected")
+            return _fault_of(reply, "schema", f"shape {vector.shape} came, ({self.width},) was expected")
         if not np.isfinite(vector).all():
             bad = int((~np.isfinite(vector)).sum())
-            return _found(reply, "not-finite", f"{bad} of {self.width} numbers are not finite")
+            return _fault_of(reply, "not-finite", f"{bad} of {self.width} numbers are not finite")
         if reply.site in kept:
             same = np.array_equal(kept[reply.site], vector)
             words = ("duplicate", "the same update came twice") if same else TWO_FACES
-            return _found(reply, *cast("tuple[Reason, str]", words))
+            return _fault_of(reply, *cast("tuple[Reason, str]", words))
         return None
 
     def _too_long(self, kept: Mapping[str, NDArray[np.float64]]) -> dict[str, str]:
@@ -155,12 +155,12 @@ class Screen:
 TWO_FACES: tuple[Reason, str] = ("equivocation", "two different updates came; the first one counts")
 
 
-def unnamed(faults: Iterable[Fault]) -> tuple[Fault, ...]:
+def anonymize(faults: Iterable[Fault]) -> tuple[Fault, ...]:
     """The faults without who made them, for rounds in which who took part is a secret."""
     return tuple(replace(fault, site="") for fault in faults)
 
 
-def _found(reply: Reply, reason: Reason, detail: str) -> Fault:
+def _fault_of(reply: Reply, reason: Reason, detail: str) -> Fault:
     return Fault(site=reply.site, reason=reason, detail=detail)
 
 

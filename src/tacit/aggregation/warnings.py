@@ -2,8 +2,8 @@
 
 from bisect import bisect_left
 
-from tacit.aggregation.base import Aggregator, Own, noise_of
-from tacit.aggregation.defence.quarantine import Quarantine, unjudged
+from tacit.aggregation.base import Aggregator, CustomAggregator, noise_of
+from tacit.aggregation.defence.quarantine import Quarantine, too_few_warning
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.robust.mixing import Bucketing
 from tacit.errors import Refused, TooFewSites
@@ -16,7 +16,7 @@ FEWEST_TO_VOTE = 4
 MANY = 100_000
 
 
-def cautions(
+def aggregation_warnings(
     aggregation: Aggregator, sites: int | None, privacy: Privacy | Open, quarantine: Quarantine | None = None
 ) -> list[str]:
     """Warnings, each a sentence.
@@ -28,30 +28,30 @@ def cautions(
         quarantine: Who keeps watch, if anybody does.
     """
     noise, found = noise_of(privacy), list[str]()
-    if sites is not None and not isinstance(aggregation, Mean | Own):
-        found += _outvoted(aggregation, sites)
+    if sites is not None and not isinstance(aggregation, Mean | CustomAggregator):
+        found += _tolerance_warnings(aggregation, sites)
     if noise == "site" and aggregation.under_noise == "suffers":
         found.append(
             f"{aggregation.kind} loses more to noise at the sites than the mean does, the more the longer "
             "the model: covariance-filter and geometric-median lose less"
         )
     if noise == "secure":
-        found.append(_unseen(aggregation, sites))
-    unseen = None if quarantine is None or sites is None else unjudged(sites)
+        found.append(_secure_warnings(aggregation, sites))
+    unseen = None if quarantine is None or sites is None else too_few_warning(sites)
     return found if unseen is None else [*found, unseen]
 
 
-def fewest_for(aggregation: Aggregator, privacy: Privacy | Open) -> int:
+def min_sites_for(aggregation: Aggregator, privacy: Privacy | Open) -> int:
     """The fewest sites that a rule can serve and among which a promise can be kept."""
 
-    def served(sites: int) -> bool:
+    def can_serve(sites: int) -> bool:
         try:
-            _ = aggregation.settled(sites, privacy)
+            _ = aggregation.resolve(sites, privacy)
         except TooFewSites:
             return False
         return True
 
-    fewest = 1 + bisect_left(range(1, MANY), True, key=served)
+    fewest = 1 + bisect_left(range(1, MANY), True, key=can_serve)
     if isinstance(privacy, Open) or privacy.noise != "secure":
         return fewest
     fewest = max(fewest, FEWEST)
@@ -66,9 +66,9 @@ def _hides(sites: int, colluders: int) -> bool:
     return True
 
 
-def _outvoted(aggregation: Aggregator, sites: int) -> list[str]:
+def _tolerance_warnings(aggregation: Aggregator, sites: int) -> list[str]:
     """What to mind about a rule among so many sites."""
-    f = aggregation.standing(sites)
+    f = aggregation.tolerates(sites)
     if sites < FEWEST_TO_VOTE:
         return [f"with {sites} sites nobody can outvote a bad one: updates are only screened"]
     if f == 0:
@@ -78,9 +78,9 @@ def _outvoted(aggregation: Aggregator, sites: int) -> list[str]:
     return []
 
 
-def _unseen(aggregation: Aggregator, sites: int | None) -> str:
+def _secure_warnings(aggregation: Aggregator, sites: int | None) -> str:
     """What liars can do where nobody sees single updates."""
-    f = 1 if sites is None else aggregation.standing(sites)
+    f = 1 if sites is None else aggregation.tolerates(sites)
     if isinstance(aggregation, Bucketing) and f:
         told = "" if sites is None else f"; {f} of {sites // aggregation.size} buckets can be outvoted"
         return f"nobody sees the update of a single site: one that lies spoils the sum of its bucket{told}"

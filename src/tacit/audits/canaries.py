@@ -18,9 +18,9 @@ from tacit.audits.lower_bounds import Evidence, ratios, sides
 from tacit.learning import batches
 from tacit.learning.task import Updates
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.mechanisms.base import Contributions, Norm, ProtectedRecords, Unprotected
-from tacit.privacy.mechanisms.secure_sum import BlindSites
-from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.privacy.mechanisms.base import Contributions, NoPrivacy, Norm, RecordLevel
+from tacit.privacy.mechanisms.secure_sum import SecureSum
+from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
 from tacit.sites.sampling import Poisson
@@ -66,7 +66,7 @@ class Canaries:
         there, gone = sides(release)
         return LONG * np.where(self.present[list(places)], there, gone)
 
-    def heard(
+    def observe(
         self,
         release: Release,
         answers: Array,
@@ -111,7 +111,7 @@ class Canaries:
 
 
 @dataclass(frozen=True)
-class Accompanied:
+class CanariedContributions:
     """Contributions, and those of canaries: each has a coordinate of its own behind all others.
 
     Args:
@@ -134,7 +134,7 @@ class Accompanied:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanariedRecords(ProtectedRecords):
+class CanariedRecordLevel(RecordLevel):
     """Training steps, each with canaries in dummy coordinates; drawn as records are."""
 
     canaries: Canaries
@@ -142,33 +142,33 @@ class CanariedRecords(ProtectedRecords):
     def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
         """The noisy sums of the records; those of the canaries are kept."""
         places, (price,) = self.canaries.places(keys), self.release(0, ["canaries"])
-        drawn = np.stack([_drawn(self.canaries.each, self.rate, key / "canaries" / step) for key in keys])
+        drawn = np.stack([_draw(self.canaries.each, self.rate, key / "canaries" / step) for key in keys])
         gone = LONG * sides(price)[1] if not price.two_sided else 0.0
         own = np.where(drawn, self.canaries.values(price, places), gone)
-        sums = super().noisy_sums(Accompanied(contributions, own), keys, step)
+        sums = super().noisy_sums(CanariedContributions(contributions, own), keys, step)
         occasions: dict[int | None, tuple[object, ...]] = {
             place: (*key.path, step) for place, key in zip(places, keys, strict=True)
         }
-        self.canaries.heard(price, sums[:, -self.canaries.each :], own / LONG, occasions, places)
+        self.canaries.observe(price, sums[:, -self.canaries.each :], own / LONG, occasions, places)
         return sums[:, : -self.canaries.each]
 
 
-def _drawn(count: int, rate: float, key: Key) -> NDArray[np.bool_]:
+def _draw(count: int, rate: float, key: Key) -> NDArray[np.bool_]:
     """Who of so many is drawn, by the very function that draws records."""
-    (batch,) = batches.poisson(crowd(count), 1, rate, [key], coupled=False)
+    (batch,) = batches.poisson(dummy_cohort(count), 1, rate, [key], coupled=False)
     found = np.zeros(count, dtype=np.bool_)
     found[batch.rows[batch.present]] = True
     return found
 
 
-def crowd(count: int) -> Cohort:
+def dummy_cohort(count: int) -> Cohort:
     """A site of so many records, of which nothing is known but how many there are."""
     table = Table(np.zeros((count, 0)), columns=(), targets={})
     return Cohort(("crowd",), table, np.zeros(1, dtype=np.int64), np.array([count], dtype=np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanariedSites(ProtectedSites):
+class CanariedSiteLevel(SiteLevel):
     """Updates of sites, and of canaries that are sites with an update of one number.
 
     Where the server adds the noise, each canary has a federation of its own, of as many sites as there are;
@@ -187,11 +187,11 @@ class CanariedSites(ProtectedSites):
             places, (price,) = self.canaries.places([key]), self.release(0, ())
             rows = torch.from_numpy(self.canaries.values(price, places)).reshape(-1, 1)
             answers = super().at_site(rows, key / "canaries").numpy()
-            self.canaries.heard(price, answers, rows.numpy() / LONG, {None: key.path[:-2]}, places)
+            self.canaries.observe(price, answers, rows.numpy() / LONG, {None: key.path[:-2]}, places)
         return super().at_site(update, key)
 
     # Canaries leave with one site after the other.
-    at_sites = Unprotected.at_sites
+    at_sites = NoPrivacy.at_sites
 
     def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
         """The aggregate as it leaves; so do those of the canaries' federations."""
@@ -205,7 +205,7 @@ class CanariedSites(ProtectedSites):
             joined = np.array([name in come for name in names]) & self.canaries.present.ravel()
             exact = torch.from_numpy(np.where(joined, with_it - without, 0.0))
             answers = super().at_server(exact, key / "canaries").numpy()
-            self.canaries.heard(price, answers, exact.numpy(), {None: key.path})
+            self.canaries.observe(price, answers, exact.numpy(), {None: key.path})
         return super().at_server(combined, key)
 
     def _aggregates(self, key: Key) -> tuple[float, float]:
@@ -225,7 +225,7 @@ class CanariedSites(ProtectedSites):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanariedBlindly(BlindSites):
+class CanariedSecureSum(SecureSum):
     """Sums that are taken in secret, and those of small federations of canaries alone.
 
     The adversary knows the shares of noise of those it works with; what it sees beyond them has the least
@@ -240,21 +240,21 @@ class CanariedBlindly(BlindSites):
         values = self.canaries.values(price, [place])[0] * (self.clip / price.sensitivity)
         # In each sum, every site that counts is a canary, with a coordinate of its own.
         sums = [
-            self._summed(values[first : first + self.shares], key / "canaries" / first)
+            self._sum(values[first : first + self.shares], key / "canaries" / first)
             for first in range(0, len(values), self.shares)
         ]
         unit = price.sensitivity / self.clip
         exact, answers = values / LONG * unit, np.concatenate(sums) * unit
-        self.canaries.heard(price, answers, exact, {None: key.path[:-2]}, [place])
+        self.canaries.observe(price, answers, exact, {None: key.path[:-2]}, [place])
         return super().at_site(update, key)
 
-    def _summed(self, values: Array, key: Key) -> Array:
+    def _sum(self, values: Array, key: Key) -> Array:
         import torch
 
         updates = torch.from_numpy(np.diag(values))
         silent = torch.zeros(self.shares - len(values), len(values), dtype=torch.float64)
         rows = [
-            self.on_ring(super(CanariedBlindly, self).at_site(row, key / site))
+            self.on_ring(super(CanariedSecureSum, self).at_site(row, key / site))
             for site, row in enumerate(torch.cat([updates, silent]))
         ]
         return self.mean_of(reduce(np.add, rows), 1)

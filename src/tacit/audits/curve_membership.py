@@ -15,18 +15,18 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.audits.membership_statistics import ALARMS, Attack, attack
+from tacit.audits.membership_statistics import ALARMS, AttackResult, attack
 from tacit.errors import require
 from tacit.functional.metrics import quadrature
 
-__all__ = ["Attack", "Membership", "attack", "judge", "membership"]
+__all__ = ["AttackResult", "CurveMembership", "attack", "membership_scores", "membership"]
 
 Array = NDArray[np.float64]
 Score = Literal["loss", "confidence"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Membership:
+class CurveMembership:
     """Both attacks on one model.
 
     Args:
@@ -34,8 +34,8 @@ class Membership:
         confidence: By the squared length of the predicted curve.
     """
 
-    loss: Attack
-    confidence: Attack
+    loss: AttackResult
+    confidence: AttackResult
 
     def as_dict(self) -> dict[str, dict[str, float | int]]:
         """Plain data."""
@@ -48,7 +48,7 @@ def membership(
     times: ArrayLike | None = None,
     *,
     alarms: float = ALARMS,
-) -> Membership:
+) -> CurveMembership:
     """Attack a model by what it predicts for its own subjects and for others.
 
     Args:
@@ -57,14 +57,16 @@ def membership(
         times: The grid, ascending; None if curves are coordinates in orthonormal functions.
         alarms: The share of others that may be taken for members.
     """
-    inside, outside = judge(*members, times), judge(*others, times)
-    return Membership(
+    inside, outside = membership_scores(*members, times), membership_scores(*others, times)
+    return CurveMembership(
         loss=attack(inside["loss"], outside["loss"], alarms=alarms),
         confidence=attack(inside["confidence"], outside["confidence"], alarms=alarms),
     )
 
 
-def judge(true: ArrayLike, predicted: ArrayLike, times: ArrayLike | None = None) -> Mapping[Score, Array]:
+def membership_scores(
+    true: ArrayLike, predicted: ArrayLike, times: ArrayLike | None = None
+) -> Mapping[Score, Array]:
     """The scores of subjects, to be high for members: loss is -int (y - yhat)^2, confidence int yhat^2.
 
     Args:

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.aggregation.mean import Mean
-from tacit.audits.membership import SHADOWS, Membership, Setting, setting
+from tacit.audits.membership import SHADOWS, AttackSetting, Membership, setting
 from tacit.audits.membership_statistics import FEW_ALARMS, FEWEST_MODELS, attack, lira
-from tacit.control.networks import Shape
+from tacit.control.networks import NetworkShape
 from tacit.control.ppo.critic_warmup import SERIES
 from tacit.control.rollout import Array, Floats, Rollout, Whole
 from tacit.control.tasks import PPO
 from tacit.errors import InvalidValue, Refused, require
 from tacit.experiments.experiment import Experiment
-from tacit.learning.progress import Tell, nobody
+from tacit.learning.progress import Tell, silent
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
@@ -82,7 +82,7 @@ class Pool:
 
 
 @dataclass(frozen=True, eq=False)
-class Attacked:
+class AttackedSite:
     """What there is of one site.
 
     Args:
@@ -99,13 +99,15 @@ class Attacked:
 
 
 @dataclass(frozen=True, eq=False)
-class Again:
-    """A stage on which what was played is played again (`tacit.control.envs.vector.Stage`)."""
+class ReplayVectorEnv:
+    """A stage on which what was played is played again (`tacit.control.envs.vector.VectorEnv`)."""
 
     rollout: Rollout
     envs: int = 1
 
-    def play(self, weights: Floats, shape: Shape, steps: int, gamma: float, reward_scale: float) -> Rollout:
+    def play(
+        self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
+    ) -> Rollout:
         """The same as ever, whoever plays."""
         return self.rollout
 
@@ -125,7 +127,7 @@ def episodes(
     *,
     shadows: int = SHADOWS,
     seed: int = 0,
-    tell: Tell = nobody,
+    tell: Tell = silent,
 ) -> Membership:
     """Attack what sites send after one round of an experiment: in the open, and under its promise, if any.
 
@@ -141,14 +143,14 @@ def episodes(
         InvalidValue: The episodes of a site do not end.
     """
     require(shadows + 1 >= FEWEST_MODELS, "shadows", shadows, f"at least {FEWEST_MODELS - 1}")
-    task, worlds = _attackable(experiment, federation)
+    task, worlds = _attack_target(experiment, federation)
     key = Key(seed, rehearsal=getattr(experiment.privacy, "rehearsal", True)) / "episodes"
-    start, names, sites = task.start(worlds, key / "start"), list(worlds)[:SITES], list[Attacked]()
+    start, names, sites = task.start(worlds, key / "start"), list(worlds)[:SITES], list[AttackedSite]()
     for place, name in enumerate(names):
         tell("training agents to attack", place / len(names))
         with one_thread():
-            pool = played(worlds.holdings[name], task.model(start), task, key / name / "pool", name)
-            sites.append(_trained(task, start, name, pool, shadows + 1, key / name))
+            pool = collect_episodes(worlds.holdings[name], task.model(start), task, key / name / "pool", name)
+            sites.append(_train_shadows(task, start, name, pool, shadows + 1, key / name))
     present = np.concatenate([site.present for site in sites], axis=1)
     many = int(present.sum())
     return Membership(
@@ -158,7 +160,7 @@ def episodes(
     )  # fmt: skip
 
 
-def played(worlds: Sequence[World], policy: "Policy", task: PPO, key: Key, name: str) -> Pool:
+def collect_episodes(worlds: Sequence[World], policy: "Policy", task: PPO, key: Key, name: str) -> Pool:
     """Episodes that a policy plays in the worlds of a site, up to `POOL` of them, each from start to end.
 
     Args:
@@ -171,10 +173,10 @@ def played(worlds: Sequence[World], policy: "Policy", task: PPO, key: Key, name:
     Raises:
         InvalidValue: Too few of them end.
     """
-    from tacit.control.envs.vector import open_stage
+    from tacit.control.envs.vector import make_vector_env
 
     parts, weights, ended, made = list[Rollout](), policy.weights.astype(np.float32), 0, 0
-    with open_stage(
+    with make_vector_env(
         worlds, task.envs * len(worlds), generator=key.generator(), center=policy.center, scale=policy.scale,
         place=f"site {name}",
     ) as stage:  # fmt: skip
@@ -186,10 +188,10 @@ def played(worlds: Sequence[World], policy: "Policy", task: PPO, key: Key, name:
             f"site {name} ended {ended} episodes in {made} steps: at least {FEWEST} are needed to tell one "
             "from another; give its worlds a shorter time limit"
         )
-    return _cut({part: np.concatenate([getattr(one, part) for one in parts]) for part in TAPE})
+    return _split_episodes({part: np.concatenate([getattr(one, part) for one in parts]) for part in TAPE})
 
 
-def _attackable(experiment: Experiment, federation: Federation) -> tuple[PPO, Worlds]:
+def _attack_target(experiment: Experiment, federation: Federation) -> tuple[PPO, Worlds]:
     """The task, settled, and the worlds; nothing that is promised protection."""
     task = experiment.task
     fits = isinstance(task, PPO) and isinstance(federation, Worlds)
@@ -201,10 +203,10 @@ def _attackable(experiment: Experiment, federation: Federation) -> tuple[PPO, Wo
     provenance = Provenance(experiment.privacy, public=federation.public, what="worlds")
     way_out = "attack an experiment in simulated worlds, or declare a rehearsal"
     provenance.look("how well models do on single episodes", instead=way_out)
-    return task.promised(experiment.privacy).settle(federation, provenance), federation
+    return task.with_privacy(experiment.privacy).bind(federation, provenance), federation
 
 
-def _cut(tape: Mapping[str, NDArray[np.generic]]) -> Pool:
+def _split_episodes(tape: Mapping[str, NDArray[np.generic]]) -> Pool:
     """The first episodes of a tape (steps, environments) that ended, environment after environment."""
     turned = {name: values.swapaxes(0, 1) for name, values in tape.items()}
     ended = turned["ended"].astype(np.int64)
@@ -218,7 +220,7 @@ def _cut(tape: Mapping[str, NDArray[np.generic]]) -> Pool:
     return Pool(replace(blank, **steps, last_values=np.zeros(1, dtype=np.float32)), owner[kept])
 
 
-def _trained(task: PPO, start: "Tensor", name: str, pool: Pool, models: int, key: Key) -> Attacked:
+def _train_shadows(task: PPO, start: "Tensor", name: str, pool: Pool, models: int, key: Key) -> AttackedSite:
     """Models that have learnt from random halves of a pool, by the task's own algorithm."""
     import torch
 
@@ -231,15 +233,15 @@ def _trained(task: PPO, start: "Tensor", name: str, pool: Pool, models: int, key
     for number, marks in enumerate(present):
         part = pool.part(marks)
         after, _ = learn(
-            policy.weights, policy.shape, Again(part), _by_heart(task, len(part.rewards)),
+            policy.weights, policy.shape, ReplayVectorEnv(part), _with_overfitting(task, len(part.rewards)),
             steps=len(part.rewards), rollout=len(part.rewards),
             generator=(key / "batches" / number).generator(), judge_first=task.share == "actor",
         )  # fmt: skip
         updates.append((after - policy.weights)[: task.width])
-    return Attacked(name, pool, present, torch.from_numpy(np.stack(updates)))
+    return AttackedSite(name, pool, present, torch.from_numpy(np.stack(updates)))
 
 
-def _by_heart(task: PPO, steps: int) -> PPO:
+def _with_overfitting(task: PPO, steps: int) -> PPO:
     """The task as it learns so many steps of a world by heart."""
     batch = min(task.batch, BATCH)
     passes = math.ceil(TAKEN * batch / steps)
@@ -248,16 +250,21 @@ def _by_heart(task: PPO, steps: int) -> PPO:
 
 
 def _settings(
-    task: PPO, start: "Tensor", sites: Sequence[Attacked], present: Marks, privacy: Privacy | Open, key: Key
-) -> list[Setting]:
+    task: PPO,
+    start: "Tensor",
+    sites: Sequence[AttackedSite],
+    present: Marks,
+    privacy: Privacy | Open,
+    key: Key,
+) -> list[AttackSetting]:
     """What is found in the open, and under the promise, by the score that tells most in the open."""
     promises: dict[str, Privacy | Open] = {"open": Open()}
     if isinstance(privacy, Privacy):
-        promises["private"] = _alone(privacy)
-    found, by = list[Setting](), ""
+        promises["private"] = _single_site(privacy)
+    found, by = list[AttackSetting](), ""
     for name, promise in promises.items():
         mechanism = promise.solve(task, ["site"], Mean(), 1)
-        parts = [_scored(task, start, site, mechanism, key / site.name) for site in sites]
+        parts = [_score(task, start, site, mechanism, key / site.name) for site in sites]
         scores = {kind: np.concatenate([part[kind] for part in parts], axis=1) for kind in WORDS}
         by = by or max(WORDS, key=lambda kind: _strength(scores[kind], present))
         releases = mechanism.release(1, ["site"])
@@ -268,7 +275,7 @@ def _settings(
     return found
 
 
-def _alone(privacy: Privacy) -> Privacy:
+def _single_site(privacy: Privacy) -> Privacy:
     """The promise as it is kept towards somebody who knows what all other sites did.
 
     Noise that a server adds, or that sites add together, is then noise on the update of one site, which is
@@ -278,11 +285,13 @@ def _alone(privacy: Privacy) -> Privacy:
     return replace(privacy, noise=where, participation=1.0, clip_quantile=None)
 
 
-def _scored(task: PPO, start: "Tensor", site: Attacked, mechanism: Mechanism, key: Key) -> dict[str, Array]:
+def _score(
+    task: PPO, start: "Tensor", site: AttackedSite, mechanism: Mechanism, key: Key
+) -> dict[str, Array]:
     """How each model does on each episode of its site, high for members (models, episodes), by each score."""
-    from tacit.control.ppo.ppo import remembered
+    from tacit.control.ppo.ppo import build_buffer
 
-    memory = remembered(site.pool.rollout, task)
+    memory = build_buffer(site.pool.rollout, task)
     rows: dict[str, list[Array]] = {kind: [] for kind in WORDS}
     for number, update in enumerate(site.updates):
         sent = mechanism.at_site(update, key / number / "site")

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 from tacit.audits.mechanisms.suite import audit_mechanisms
 from tacit.audits.membership import SHADOWS
 from tacit.audits.membership_statistics import FEWEST_MODELS
-from tacit.audits.running import CANARIES, audit_run, require_sense
+from tacit.audits.running import CANARIES, audit_run, require_power
 from tacit.errors import InvalidValue, Refused, TacitError, require, require_word
 from tacit.experiments.experiment import read as read_experiment
-from tacit.learning.progress import Tell, tell
-from tacit.learning.record import described
+from tacit.learning.progress import Tell, notify
+from tacit.learning.record import describe
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Privacy
 from tacit.reports import audit as audited
 from tacit.reports.data import fingerprint
 from tacit.reports.page.sanitize import finite
-from tacit.reports.text import labelled
+from tacit.reports.text import format_rows
 from tacit.runs.directory import AUDIT, EXPERIMENT, Directory
 from tacit.runtime.canonical import canonical
 from tacit.runtime.silence import suppress_warnings
@@ -53,7 +53,7 @@ class Audit:
     @property
     def kept(self) -> bool | None:
         """Whether no attack broke the promise; None if the run itself was not attacked."""
-        return audited.kept(self.found)
+        return audited.is_upheld(self.found)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -69,13 +69,16 @@ class Audit:
                 for name, words in audited.METHODS.items()
             ]
         rows += [
-            ("broken", f"{each['name']}: at least {audited.proven(each):.4g}, claimed {each['claim']:.4g}")
+            (
+                "broken",
+                f"{each['name']}: at least {audited.largest_bound(each):.4g}, claimed {each['claim']:.4g}",
+            )
             for each in self.found["mechanisms"]
             if not each["kept"]
         ]
         rows += [("models", words) for words in audited.sentences(self.found)]
         rows += [("not tried", note) for note in self.found["notes"]]
-        return labelled(rows, width=width)
+        return format_rows(rows, width=width)
 
     def page(self) -> "Page":
         """The report of the audit by itself."""
@@ -105,7 +108,7 @@ class Audit:
             found["experiment"] = fingerprint(of)
         old = audited.read(directory.read_json(AUDIT), place)
         if old is not None and old.get("of") == found["of"]:
-            past = {"seed": old["seed"], "kept": audited.kept(old), "words": audited.verdict(old)[1]}
+            past = {"seed": old["seed"], "kept": audited.is_upheld(old), "words": audited.verdict(old)[1]}
             found["earlier"] = [*old.get("earlier", []), past]
         directory.write_json(AUDIT, finite(found))
         return Audit(found, place)
@@ -143,11 +146,11 @@ def audit(
     """
     for part in skip:
         require_word("skip", part, PARTS)
-    require_sense(canaries, confidence)
+    require_power(canaries, confidence)
     require(shadows + 1 >= FEWEST_MODELS, "shadows", shadows, f"at least {FEWEST_MODELS - 1}")
     experiment.check()
-    say, notes = partial(tell, callbacks), list[str]()
-    sites = _here(experiment.opened() if federation is None else federation)
+    say, notes = partial(notify, callbacks), list[str]()
+    sites = _require_local(experiment.open_federation() if federation is None else federation)
     # Two verdicts share the doubt.
     sure = 1 - (1 - confidence) / 2
     mechanisms: list[dict[str, Any]] = []
@@ -182,13 +185,13 @@ def _attacks(
     layout = layout_of(experiment.task)
     who = episodes if layout == "environments" else membership
     found = {
-        "membership": _tried(
+        "membership": _try_attack(
             lambda: who(experiment, federation, shadows=shadows, seed=seed, tell=say), "membership", notes
         )
     }
     if layout == "rows":
         asked = partial(demonstrate, experiment, federation, seed=seed)
-        found["inversion"] = _tried(asked, "gradient inversion", notes)
+        found["inversion"] = _try_attack(asked, "gradient inversion", notes)
     return found
 
 
@@ -197,12 +200,12 @@ def _identity(experiment: "Experiment") -> str:
     task: Any = experiment.task
     parts = {entry.name: getattr(experiment, entry.name) for entry in fields(experiment)}
     plain = str | int | None
-    told = {name: part if isinstance(part, plain) else described(part) for name, part in parts.items()}
+    told = {name: part if isinstance(part, plain) else describe(part) for name, part in parts.items()}
     told |= {"task": [task.kind, task.steps, task.sample], "baselines": None, "engine": None}
     return fingerprint(canonical({name: part for name, part in told.items() if part is not None}))
 
 
-def _here(found: "Federation") -> "Federation":
+def _require_local(found: "Federation") -> "Federation":
     if found.distant:
         raise Refused(
             "the data are at their sites, and an audit works where it is started: audit the same experiment "
@@ -211,7 +214,7 @@ def _here(found: "Federation") -> "Federation":
     return found
 
 
-def _tried(asked: Callable[[], Any], what: str, notes: list[str]) -> Any:  # noqa: ANN401
+def _try_attack(asked: Callable[[], Any], what: str, notes: list[str]) -> Any:  # noqa: ANN401
     """What was found, as plain data; a note where it was refused."""
     try:
         return asked().as_dict()

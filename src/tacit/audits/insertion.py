@@ -4,25 +4,30 @@ from dataclasses import fields
 from typing import Any, cast
 
 from tacit.aggregation.base import Aggregator
-from tacit.audits.canaries import CanariedBlindly, CanariedRecords, CanariedSites, Canaries
-from tacit.audits.vertical_canaries import CanariedColumns, CanariedCounts, CanariedProducts, CanariedSecretly
-from tacit.privacy.mechanisms.base import Mechanism, ProtectedRecords
-from tacit.privacy.mechanisms.secure_sum import BlindSites
-from tacit.privacy.mechanisms.site_level import ProtectedSites
-from tacit.privacy.mechanisms.vertical import ColumnsApart, ColumnsBlind, ColumnsTogether, Counted
+from tacit.audits.canaries import CanariedRecordLevel, CanariedSecureSum, CanariedSiteLevel, Canaries
+from tacit.audits.vertical_canaries import (
+    CanariedCounts,
+    CanariedGramMatrix,
+    CanariedLocalColumns,
+    CanariedSecureGram,
+)
+from tacit.privacy.mechanisms.base import Mechanism, RecordLevel
+from tacit.privacy.mechanisms.secure_sum import SecureSum
+from tacit.privacy.mechanisms.site_level import SiteLevel
+from tacit.privacy.mechanisms.vertical import ClippedSecureGram, GramMatrix, LocalColumns, NoisyHistograms
 
 CANARIED: dict[type, type] = {
-    ProtectedRecords: CanariedRecords,
-    ProtectedSites: CanariedSites,
-    BlindSites: CanariedBlindly,
-    ColumnsApart: CanariedColumns,
-    ColumnsTogether: CanariedProducts,
-    ColumnsBlind: CanariedSecretly,
-    Counted: CanariedCounts,
+    RecordLevel: CanariedRecordLevel,
+    SiteLevel: CanariedSiteLevel,
+    SecureSum: CanariedSecureSum,
+    LocalColumns: CanariedLocalColumns,
+    GramMatrix: CanariedGramMatrix,
+    ClippedSecureGram: CanariedSecureGram,
+    NoisyHistograms: CanariedCounts,
 }
 
 
-def canaried(
+def with_canaries(
     mechanism: Mechanism, canaries: Canaries, *, aggregation: Aggregator | None = None, sites: int = 1
 ) -> Mechanism:
     """The same mechanism with canaries in it."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from tacit.aggregation.mean import Mean
-from tacit.engines.base import work
+from tacit.engines.base import run_at_site
 from tacit.errors import Refused, require, require_count, require_positive
 from tacit.experiments.experiment import Experiment
 from tacit.privacy.mechanisms.base import Mechanism
@@ -25,7 +25,7 @@ from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
-from tacit.survival.models.discrete_time import OnGrid
+from tacit.survival.models.discrete_time import GridLearner
 
 if TYPE_CHECKING:
     from tacit.learning.perceptron import Layer
@@ -39,7 +39,7 @@ USUAL = Privacy(unit="record", epsilon=1.0, delta=1e-5, clip=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class RecordReconstruction:
     """How well records were read off updates of one kind.
 
     Args:
@@ -78,7 +78,7 @@ class Inversion:
     true: tuple[float, ...]
     open: tuple[float, ...]
     private: tuple[float, ...]
-    readings: tuple[Reading, ...]
+    readings: tuple[RecordReconstruction, ...]
 
     @property
     def sentence(self) -> str:
@@ -138,21 +138,23 @@ def demonstrate(
     require(len(epsilons) > 0, "epsilons", list(epsilons), "at least one")
     for epsilon in epsilons:
         require_positive("epsilons", epsilon)
-    task, key = _one_step(experiment.task), Key(seed, rehearsal=True) / "inversion"
+    task, key = _single_step(experiment.task), Key(seed, rehearsal=True) / "inversion"
     if not federation.public:
         raise Refused("a demonstration shows records as they are: use simulated or published data")
-    task = task.settle(federation, Provenance(Open(), public=True))
+    task = task.bind(federation, Provenance(Open(), public=True))
     state, layers = task.start(federation, key / "start"), task.program(len(task.columns)).layers
     # Whoever has no loss, censored within the first interval, teaches nothing and sends nothing.
     telling = np.flatnonzero(task.losses(state, federation.store))
-    cohort = _alone(federation.store, telling, patients, key / "patients")
+    cohort = _single_patients(federation.store, telling, patients, key / "patients")
     middle, spread = _moments(federation.store.features)
     found: dict[float | None, Array] = {}
     for epsilon in (None, *epsilons):
         mechanism = _mechanism(experiment.privacy, epsilon, task, cohort.names)
         with one_thread():
-            updates = work(task, state, cohort, mechanism, key / "update" / str(epsilon)).matrix.numpy()
-        read = np.stack([inverted(update, layers) for update in updates])
+            updates = run_at_site(
+                task, state, cohort, mechanism, key / "update" / str(epsilon)
+            ).matrix.numpy()
+        read = np.stack([invert(update, layers) for update in updates])
         found[epsilon] = (read - middle) / spread
     truth = (cohort.store.features - middle) / spread
     return Inversion(
@@ -161,11 +163,11 @@ def demonstrate(
         true=tuple(truth[0].tolist()),
         open=tuple(found[None][0].tolist()),
         private=tuple(found[epsilons[0]][0].tolist()),
-        readings=tuple(_reading(epsilon, truth, read) for epsilon, read in found.items()),
+        readings=tuple(_reconstruction(epsilon, truth, read) for epsilon, read in found.items()),
     )
 
 
-def inverted(update: Array, layers: Sequence["Layer"]) -> Array:
+def invert(update: Array, layers: Sequence["Layer"]) -> Array:
     """The record that a step of descent was taken from, read off its update (coordinates).
 
     Every output of the first layer tells the record, times what came back to it; they are averaged, those
@@ -186,24 +188,24 @@ def inverted(update: Array, layers: Sequence["Layer"]) -> Array:
     return back @ first.matrices(row)[0] / squared if squared else np.zeros(first.inputs)
 
 
-def _one_step(task: object) -> OnGrid:
+def _single_step(task: object) -> GridLearner:
     """The task with a single step that every record joins."""
     kind = getattr(task, "kind", type(task).__name__)
-    fits = isinstance(task, OnGrid) and task.separable
+    fits = isinstance(task, GridLearner) and task.separable
     require(fits, "[task] kind", kind, "a survival model on a grid whose loss is a sum over records")
-    assert isinstance(task, OnGrid)
+    assert isinstance(task, GridLearner)
     plain: dict[str, Any] = {"epochs": None, "batch": None, "proximal": 0.0, "decay": 0.0}
     return replace(task, steps=1, sample=1.0, optimizer="sgd", **plain)
 
 
-def _alone(store: Table, telling: NDArray[np.int64], patients: int, key: Key) -> Cohort:
+def _single_patients(store: Table, telling: NDArray[np.int64], patients: int, key: Key) -> Cohort:
     """Some of the patients who tell anything, each a site of its own."""
     allowed = f"at most {len(telling)}, as there are records to learn from"
     require(patients <= len(telling), "patients", patients, allowed)
     rows = key.generator().choice(telling, patients, replace=False)
     names = tuple(f"patient-{number}" for number in range(1, patients + 1))
     ones = np.ones(patients, dtype=np.int64)
-    return Cohort(names, store.take(rows), np.arange(patients, dtype=np.int64), ones, typical=1.0)
+    return Cohort(names, store.take(rows), np.arange(patients, dtype=np.int64), ones, mean_site_size=1.0)
 
 
 def _moments(features: Array) -> tuple[Array, Array]:
@@ -213,7 +215,7 @@ def _moments(features: Array) -> tuple[Array, Array]:
 
 
 def _mechanism(
-    privacy: Privacy | Open, epsilon: float | None, task: OnGrid, names: Sequence[str]
+    privacy: Privacy | Open, epsilon: float | None, task: GridLearner, names: Sequence[str]
 ) -> Mechanism:
     """What an update passes on its way out; the noise repeats, since the records are public."""
     if epsilon is None:
@@ -223,12 +225,12 @@ def _mechanism(
     return promise.solve(task, names, Mean(), 1, records=len(names))
 
 
-def _reading(epsilon: float | None, truth: Array, read: Array) -> Reading:
+def _reconstruction(epsilon: float | None, truth: Array, read: Array) -> RecordReconstruction:
     worst = np.abs(read - truth).max(axis=1)
     # By ranks, so that a few wild guesses count no more than tame ones; within columns, so that nothing is
     # gained by knowing what people are like; in steps, so that rounding breaks no ties.
     ranks = [rankdata(np.round(values / EXACT), axis=0).ravel() for values in (truth, read)]
-    return Reading(
+    return RecordReconstruction(
         epsilon=epsilon,
         exact=int((worst <= EXACT).sum()),
         correlation=float(np.asarray(np.corrcoef(ranks))[0, 1]),

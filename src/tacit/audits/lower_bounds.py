@@ -134,19 +134,19 @@ class Family:
 
     releases: tuple[Release, ...]
 
-    def louder(self, factor: float) -> tuple[Release, ...]:
+    def with_noise_factor(self, factor: float) -> tuple[Release, ...]:
         """The same with so many times the noise."""
         return tuple(replace(release, scale=release.scale * factor) for release in self.releases)
 
-    def missed(self, factor: float, alarms: Array) -> Array:
+    def min_false_negative_rate(self, factor: float, alarms: Array) -> Array:
         """The least share of those present that an attack misses, at such shares of false alarms."""
-        return tradeoff.missed(self.louder(factor), alarms)
+        return tradeoff.min_false_negative_rate(self.with_noise_factor(factor), alarms)
 
     def epsilon(self, factor: float, delta: float) -> float:
         """What the releases cost with so much noise; nothing where there may be any amount of it."""
-        return accounting.epsilon(self.louder(factor), delta) if math.isfinite(factor) else 0.0
+        return accounting.epsilon(self.with_noise_factor(factor), delta) if math.isfinite(factor) else 0.0
 
-    def least(self, refuted: Callable[[float], bool]) -> float:
+    def smallest_refuted_noise(self, refuted: Callable[[float], bool]) -> float:
         """The least noise that the evidence refutes: there must be less than that."""
         low, high = -1, len(LEVELS)
         while high - low > 1:
@@ -166,7 +166,9 @@ def fit(evidence: Evidence, family: Family, confidence: float) -> float:
     ways = [(evidence, 0.0), (_half(evidence, 1), _chosen(_half(evidence, 0), family, sure))]
     errors = [_errors(part, np.array([limit]), sure) for part, limit in ways]
     alarms, misses = (np.concatenate(parts) for parts in zip(*errors, strict=True))
-    return family.least(lambda factor: bool((family.missed(factor, alarms) > misses).any()))
+    return family.smallest_refuted_noise(
+        lambda factor: bool((family.min_false_negative_rate(factor, alarms) > misses).any())
+    )
 
 
 def _half(evidence: Evidence, which: int) -> Evidence:
@@ -177,8 +179,12 @@ def _chosen(evidence: Evidence, family: Family, confidence: float) -> float:
     """The threshold that refutes most."""
     limits = np.unique(np.quantile(evidence.scores, THRESHOLDS))
     alarms, misses = _errors(evidence, limits, confidence)
-    near = family.least(lambda factor: bool((family.missed(factor, alarms) > misses).any()))
-    margins = 1 - alarms - misses if math.isinf(near) else family.missed(near, alarms) - misses
+    near = family.smallest_refuted_noise(
+        lambda factor: bool((family.min_false_negative_rate(factor, alarms) > misses).any())
+    )
+    margins = (
+        1 - alarms - misses if math.isinf(near) else family.min_false_negative_rate(near, alarms) - misses
+    )
     return float(limits[int(np.argmax(margins))])
 
 
@@ -205,16 +211,16 @@ def one_run(evidence: Evidence, family: Family, confidence: float) -> float:
     The canaries with the highest scores are guessed to be there, those with the lowest not to be.
     """
     doubt = (1 - confidence) / len(GUESSED)
-    guesses = [_guessed(evidence, share) for share in GUESSED]
+    guesses = [_count_guesses(evidence, share) for share in GUESSED]
 
     def refuted(factor: float) -> bool:
         curve = _rejections(family, factor)
         return any(_impossible(right, made, evidence.scores.size, curve, doubt) for right, made in guesses)
 
-    return family.least(refuted)
+    return family.smallest_refuted_noise(refuted)
 
 
-def _guessed(evidence: Evidence, share: float) -> tuple[int, int]:
+def _count_guesses(evidence: Evidence, share: float) -> tuple[int, int]:
     """How many guesses are right, and how many are made."""
     order, half = np.argsort(evidence.scores, kind="stable"), int(evidence.scores.size * share / 2)
     right = int(evidence.present[order[-half:]].sum()) + int((~evidence.present[order[:half]]).sum())
@@ -224,11 +230,13 @@ def _guessed(evidence: Evidence, share: float) -> tuple[int, int]:
 @lru_cache(maxsize=512)
 def _rejections(family: Family, factor: float) -> Callable[[float], float]:
     """How rare an event must be under one neighbour at the least, given how rare it is under the other."""
-    shift = tradeoff.shift(family.louder(factor))
+    shift = tradeoff.shift(family.with_noise_factor(factor))
     if shift is not None:
         return lambda share: float(ndtr(ndtri(share) - shift))
     shares = np.concatenate([[0.0], np.geomspace(1e-8, 1.0, 1000)])
-    rare = np.maximum.accumulate(np.concatenate([[0.0], family.missed(factor, 1 - shares[1:])]))
+    rare = np.maximum.accumulate(
+        np.concatenate([[0.0], family.min_false_negative_rate(factor, 1 - shares[1:])])
+    )
     # Between two points of a convex curve, that of the rarer event is a lower bound.
     return lambda share: float(rare[np.searchsorted(shares, share, side="right") - 1])
 
@@ -253,7 +261,9 @@ def _impossible(right: int, made: int, canaries: int, curve: Callable[[float], f
 def steinke(evidence: Evidence, delta: float, confidence: float) -> float:
     """The largest epsilon under which so many right guesses are less likely than the doubt."""
     doubt = (1 - confidence) / len(GUESSED)
-    return max(_steinke(*_guessed(evidence, share), evidence.scores.size, delta, doubt) for share in GUESSED)
+    return max(
+        _steinke(*_count_guesses(evidence, share), evidence.scores.size, delta, doubt) for share in GUESSED
+    )
 
 
 def _steinke(right: int, made: int, canaries: int, delta: float, doubt: float) -> float:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.audits.curve_membership import judge
-from tacit.audits.membership_statistics import FEW_ALARMS, FEWEST_MODELS, attack, lira, named, roc
+from tacit.audits.curve_membership import membership_scores
+from tacit.audits.membership_statistics import FEW_ALARMS, FEWEST_MODELS, attack, lira, roc, tpr_at_fpr
 from tacit.audits.tradeoff import power
 from tacit.errors import InvalidValue, Refused, require
 from tacit.experiments.experiment import Experiment
 from tacit.functional.tasks import Boosting
-from tacit.learning.progress import Tell, nobody
+from tacit.learning.progress import Tell, silent
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Marks = NDArray[np.bool_]
-Setting = dict[str, Any]
+AttackSetting = dict[str, Any]
 
 SHADOWS = 16
 # Half of a site's records must be enough to train on, however the coins fall.
@@ -65,7 +65,7 @@ class Membership:
     records: int
     members: int
     others: int
-    settings: tuple[Setting, ...]
+    settings: tuple[AttackSetting, ...]
     who: str = PEOPLE
 
     @property
@@ -87,7 +87,7 @@ def membership(
     *,
     shadows: int = SHADOWS,
     seed: int = 0,
-    tell: Tell = nobody,
+    tell: Tell = silent,
 ) -> Membership:
     """Attack the models of an experiment: in the open, and under its promise if it makes one.
 
@@ -112,11 +112,11 @@ def membership(
     if isinstance(experiment.privacy, Privacy):
         promises["private"] = experiment.privacy
     parts = [part for _, part in drawn]
-    found: list[Setting] = []
+    found: list[AttackSetting] = []
     for name, promise in promises.items():
         asked = replace(experiment, privacy=promise, stop=None, augment=None, attack=None, baselines=False)
-        runs, scores = _trained(asked, federation, parts, key, partial(tell, f"training {name} models"))
-        found.append(_told(name, runs, scores, present))
+        runs, scores = _train_runs(asked, federation, parts, key, partial(tell, f"training {name} models"))
+        found.append(_attack_setting(name, runs, scores, present))
     many = int(present.sum())
     return Membership(
         unit="record", models=len(present), records=present.shape[1], members=many,
@@ -132,7 +132,7 @@ def setting(
     scores: Array,
     present: Marks,
     releases: Sequence[Release],
-) -> Setting:
+) -> AttackSetting:
     """What attacks find in one setting, as plain data.
 
     Args:
@@ -149,19 +149,19 @@ def setting(
         "epsilon": epsilon,
         "delta": delta,
         "score": list(score),
-        "attacks": {"lira": _attacked(lira(scores, present), present), "loss": _attacked(scores, present)},
+        "attacks": {"lira": _attack(lira(scores, present), present), "loss": _attack(scores, present)},
         "ceiling": _ceiling(releases),
     }
 
 
-def sentence(settings: Sequence[Setting], who: str = PEOPLE) -> str:
+def sentence(settings: Sequence[AttackSetting], who: str = PEOPLE) -> str:
     """What was found, for anybody: by the better attack in each setting.
 
     Args:
         settings: As `setting` tells them.
         who: Whom they are about, in words.
     """
-    found = [(each["name"], most_named(each)) for each in settings]
+    found = [(each["name"], best_hit_count(each)) for each in settings]
     (first, many), *others = found
     rest = "".join(f", and {number} from the {name} one" for name, number in others)
     # A threshold that anybody passes so rarely finds as many members by chance.
@@ -177,7 +177,7 @@ def sentence(settings: Sequence[Setting], who: str = PEOPLE) -> str:
     return f"{told}; {proven}: no attacker, however good, names more than {most}."
 
 
-def most_named(found: Mapping[str, Any]) -> int:
+def best_hit_count(found: Mapping[str, Any]) -> int:
     """How many of 100 the better attack of a setting names."""
     return max(each["named"] for each in found["attacks"].values())
 
@@ -210,7 +210,7 @@ def _half(federation: Federation, key: Key) -> tuple[Marks, Federation]:
     if not isinstance(federation, Columns):
         # A coin for each, since the promise is about one record more or less.
         marks = draws.random(len(federation.store)) < 0.5
-        return marks, federation.parted(marks, 0.5)[1]
+        return marks, federation.split(marks, 0.5)[1]
     # How many subjects there are is public, and the promise is about one in the place of another.
     count = len(federation.subjects)
     marks = draws.permutation(count) < count // 2
@@ -227,7 +227,7 @@ def _half(federation: Federation, key: Key) -> tuple[Marks, Federation]:
     return marks, part
 
 
-def _trained(
+def _train_runs(
     experiment: Experiment,
     federation: Federation,
     parts: Sequence[Federation],
@@ -239,8 +239,8 @@ def _trained(
     scores: list[Array] = []
     for number, part in enumerate(parts):
         tell(number / len(parts))
-        runs.append(replace(experiment, seed=_seed(key / "seed" / number)).trained(part, None))
-        scores.append(_scored(runs[-1], federation))
+        runs.append(replace(experiment, seed=_seed(key / "seed" / number)).run_on(part, None))
+        scores.append(_score(runs[-1], federation))
     return runs, np.stack(scores)
 
 
@@ -249,14 +249,14 @@ def _seed(key: Key) -> int:
     return int(key.generator().integers(2**31))
 
 
-def _scored(run: "Run", federation: Federation) -> Array:
+def _score(run: "Run", federation: Federation) -> Array:
     """How well a model does on each record, or subject: minus its loss."""
     task = cast(Any, run.task)
     if isinstance(federation, Columns):
         curves: Boosting = task
         columns = federation.subjects.columns
-        seen = curves.prepared(curves.response, federation.subjects[curves.response])
-        return judge(seen, run.model.coordinates(columns))["loss"]
+        seen = curves.coordinates_of(curves.response, federation.subjects[curves.response])
+        return membership_scores(seen, run.model.coordinates(columns))["loss"]
     losses: Array = task.losses(run.state, federation.store)
     if losses.shape != (len(federation.store),):
         raise Refused(
@@ -266,7 +266,7 @@ def _scored(run: "Run", federation: Federation) -> Array:
     return -losses
 
 
-def _told(name: str, runs: "Sequence[Run]", scores: Array, present: Marks) -> Setting:
+def _attack_setting(name: str, runs: "Sequence[Run]", scores: Array, present: Marks) -> AttackSetting:
     """One setting: the models of all runs attacked, beside the price of the dearest."""
     goal = runs[0].task.goal[0]
     known = [run.scores[goal] for run in runs if goal in run.scores]
@@ -283,10 +283,10 @@ def _told(name: str, runs: "Sequence[Run]", scores: Array, present: Marks) -> Se
     )
 
 
-def _attacked(scores: Array, present: Marks) -> dict[str, Any]:
+def _attack(scores: Array, present: Marks) -> dict[str, Any]:
     inside, outside = scores[present], scores[~present]
     found = attack(inside, outside, alarms=FEW_ALARMS)
-    return {"auc": found.auc, **named(scores, present).as_dict(), "roc": roc(inside, outside)}
+    return {"auc": found.auc, **tpr_at_fpr(scores, present).as_dict(), "roc": roc(inside, outside)}
 
 
 def _ceiling(releases: Sequence[Release]) -> dict[str, Any] | None:

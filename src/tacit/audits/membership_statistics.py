@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import require
 
-__all__ = ["ALARMS", "Attack", "Named", "attack", "lira", "named", "roc"]
+__all__ = ["ALARMS", "AttackResult", "TprAtFpr", "attack", "lira", "tpr_at_fpr", "roc"]
 
 Array = NDArray[np.float64]
 Marks = NDArray[np.bool_]
@@ -32,7 +32,7 @@ ENOUGH = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attack:
+class AttackResult:
     """How well one score tells members from others.
 
     Args:
@@ -57,7 +57,7 @@ class Attack:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
+class TprAtFpr:
     """How many of 100 members an attack names, at so many false alarms.
 
     Args:
@@ -85,7 +85,7 @@ class Named:
         return round(100 * self.found)
 
 
-def attack(members: ArrayLike, others: ArrayLike, *, alarms: float = ALARMS) -> Attack:
+def attack(members: ArrayLike, others: ArrayLike, *, alarms: float = ALARMS) -> AttackResult:
     """Judge a score by all its thresholds.
 
     Args:
@@ -96,7 +96,7 @@ def attack(members: ArrayLike, others: ArrayLike, *, alarms: float = ALARMS) -> 
     inside, outside = _scores("members", members), _scores("others", others)
     _require_share(alarms)
     false, true = _roc(inside, outside)
-    return Attack(
+    return AttackResult(
         auc=float(np.sum(np.diff(false) * (true[1:] + true[:-1])) / 2),
         advantage=float((true - false).max()),
         found=float(true[false <= alarms].max()),
@@ -141,7 +141,7 @@ def lira(scores: ArrayLike, present: ArrayLike) -> Array:
     return np.stack([_log_ratio(row, *seen) for row, seen in zip(given, shadows, strict=True)])
 
 
-def named(scores: ArrayLike, present: ArrayLike, *, alarms: float = FEW_ALARMS) -> Named:
+def tpr_at_fpr(scores: ArrayLike, present: ArrayLike, *, alarms: float = FEW_ALARMS) -> TprAtFpr:
     """How many of 100 members an attack names, with a 95 % interval; all models have one threshold.
 
     Scores of one model, and those of one record, hang together: a binomial interval would be too short.
@@ -160,9 +160,9 @@ def named(scores: ArrayLike, present: ArrayLike, *, alarms: float = FEW_ALARMS) 
         np.outer(*(draws.multinomial(size, np.full(size, 1 / size)) for size in given.shape))
         for _ in range(RESAMPLES)
     ]
-    found = _found(given, inside, [np.ones(given.shape, dtype=np.int64), *again], alarms)
+    found = _tpr(given, inside, [np.ones(given.shape, dtype=np.int64), *again], alarms)
     low, high = np.nanquantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Named(found=float(found[0]), low=float(low), high=float(high), alarms=float(alarms))
+    return TprAtFpr(found=float(found[0]), low=float(low), high=float(high), alarms=float(alarms))
 
 
 def _shadows(given: Array, inside: Marks, target: int) -> tuple[Array, Array, Array, Array]:
@@ -196,7 +196,7 @@ def _log_ratio(row: Array, mean_out: Array, own_out: Array, mean_in: Array, own_
     return (without - having + np.log(own_out / own_in)) / 2
 
 
-def _found(given: Array, inside: Marks, weights: list[NDArray[np.int64]], alarms: float) -> Array:
+def _tpr(given: Array, inside: Marks, weights: list[NDArray[np.int64]], alarms: float) -> Array:
     """The share of members found at these false alarms, by each weighting; NaN if that has no member."""
     order = np.argsort(-given, axis=None)
     falling, members = given.ravel()[order], inside.ravel()[order]

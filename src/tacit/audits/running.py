@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tacit.aggregation.base import Aggregator
 from tacit.audits.canaries import Canaries
-from tacit.audits.insertion import canaried
+from tacit.audits.insertion import with_canaries
 from tacit.audits.lower_bounds import FEWEST, Bounds, bounds
 from tacit.errors import InvalidValue, Refused, TacitError, require
-from tacit.learning.progress import Tell, nobody
+from tacit.learning.progress import Tell, silent
 from tacit.learning.record import Round
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release, by_subject
-from tacit.privacy.contracts import Combiner, Question, Work
+from tacit.privacy.contracts import AggregatorSpec, QuerySpec, TaskSpec
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Privacy
 from tacit.runs.data_books import withhold_results
@@ -33,14 +33,14 @@ UNHEARD = "number of records"
 ECHO = 6.0
 
 
-class Aviary:
+class CanaryPool:
     """The canaries of one run; there are none before its sites are known."""
 
     def __init__(self, count: int, seed: int) -> None:
         self.count, self.seed = count, seed
         self.canaries: Canaries | None = None
 
-    def peopled(self, names: Sequence[str]) -> Canaries:
+    def for_sites(self, names: Sequence[str]) -> Canaries:
         """The canaries of a federation, the same ones whoever asks."""
         if self.canaries is None:
             self.canaries = Canaries(self.count, names, Key(self.seed) / "canaries")
@@ -77,41 +77,43 @@ class RunBounds(Bounds):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Audited(Privacy):
+class AuditedPrivacy(Privacy):
     """A promise whose mechanisms have canaries in them; everything else about it is the same.
 
     Args:
         aviary: Where the canaries are.
     """
 
-    aviary: Aviary
+    aviary: CanaryPool
 
     def solve(
         self,
-        task: Work,
+        task: TaskSpec,
         federation: Collection[str],
-        aggregation: Combiner,
+        aggregation: AggregatorSpec,
         rounds: int,
         *,
         sampling: Literal["poisson", "fixed"] = "poisson",
         records: int | None = None,
-        questions: Sequence[Question] = (),
+        questions: Sequence[QuerySpec] = (),
         watched: bool = False,
     ) -> Mechanism:
         """The mechanism that keeps this promise, with canaries."""
-        canaries = self.aviary.peopled(list(federation))
+        canaries = self.aviary.for_sites(list(federation))
         found = super().solve(
             task, federation, aggregation, rounds, sampling=sampling, records=records, questions=questions,
             watched=watched,
         )  # fmt: skip
-        return canaried(found, canaries, aggregation=cast(Aggregator, aggregation), sites=len(federation))
+        return with_canaries(
+            found, canaries, aggregation=cast(Aggregator, aggregation), sites=len(federation)
+        )
 
-    def asking(self, question: Question, mechanism: Mechanism) -> Mechanism:
+    def solve_query(self, question: QuerySpec, mechanism: Mechanism) -> Mechanism:
         """The mechanism of a question, with the same canaries."""
-        found = super().asking(question, mechanism)
+        found = super().solve_query(question, mechanism)
         if found is mechanism or self.aviary.canaries is None:
             return found
-        return canaried(found, self.aviary.canaries)
+        return with_canaries(found, self.aviary.canaries)
 
 
 def audit_run(
@@ -121,7 +123,7 @@ def audit_run(
     canaries: int = CANARIES,
     confidence: float = 0.95,
     seed: int = 0,
-    tell: Tell = nobody,
+    tell: Tell = silent,
 ) -> "RunBounds":
     """Train once more, with canaries, and bound epsilon from below.
 
@@ -139,22 +141,22 @@ def audit_run(
     Raises:
         Refused: There is no promise to be put to the test.
     """
-    require_sense(canaries, confidence)
+    require_power(canaries, confidence)
     promise = experiment.privacy
     if not isinstance(promise, Privacy):
         raise Refused("an open run makes no promise that could be audited: give it a table [privacy]")
-    sites = experiment.opened() if federation is None else federation
-    if hasattr(experiment.task, "over") and not (sites.public or promise.rehearsal):
+    sites = experiment.open_federation() if federation is None else federation
+    if hasattr(experiment.task, "stop_reason") and not (sites.public or promise.rehearsal):
         raise Refused(
             f"{experiment.task.kind} ends when its results say so, and those of an audit are not paid for: "
             "audit it on simulated or published data, or in a rehearsal"
         )
-    aviary = Aviary(affordable(canaries, promise, experiment.rounds), seed)
+    aviary = CanaryPool(affordable(canaries, promise, experiment.rounds), seed)
     # Nothing of it is kept, and what canaries tell depends on no record: there is nothing to book.
     sites = withhold_results(sites)
-    run = _trained(_alone(experiment, promise, aviary), sites, tell)
+    run = _train(_training_only(experiment, promise, aviary), sites, tell)
     assert aviary.canaries is not None
-    releases = costliest(run, promise.delta)
+    releases = costliest_releases(run, promise.delta)
     found = bounds(aviary.canaries.evidence(), releases, promise.delta, confidence=confidence)
     # Of a run that ended by itself, the rounds that it did not take are paid for as well.
     taken = run.record.stopped is None
@@ -162,21 +164,21 @@ def audit_run(
     return RunBounds(**vars(found), charged=charged, heard=aviary.canaries.times, echo=aviary.canaries.echo)
 
 
-def require_sense(canaries: int, confidence: float) -> None:
+def require_power(canaries: int, confidence: float) -> None:
     """Refuse what proves nothing, before anything is done."""
     require(canaries >= FEWEST, "canaries", canaries, f"at least {FEWEST}")
     require(0.5 <= confidence < 1, "confidence", confidence, "from 0.5 to below 1")
 
 
-def _trained(experiment: "Experiment", sites: "Federation", tell: Tell) -> "Run":
+def _train(experiment: "Experiment", sites: "Federation", tell: Tell) -> "Run":
     """The run; of records that are promised protection, why it failed is not paid for, and not told."""
     watcher = _Counter(tell, experiment.rounds)
     if sites.public or getattr(experiment.privacy, "rehearsal", False):
-        return experiment.trained(sites, None, callbacks=[watcher])
+        return experiment.run_on(sites, None, callbacks=[watcher])
     # What would be refused of any records is said in words.
     experiment.check()
     try:
-        return experiment.trained(sites, None, callbacks=[watcher])
+        return experiment.run_on(sites, None, callbacks=[watcher])
     except Refused:
         raise
     except TacitError:
@@ -186,7 +188,7 @@ def _trained(experiment: "Experiment", sites: "Federation", tell: Tell) -> "Run"
         ) from None
 
 
-def _alone(experiment: "Experiment", promise: Privacy, aviary: Aviary) -> "Experiment":
+def _training_only(experiment: "Experiment", promise: Privacy, aviary: CanaryPool) -> "Experiment":
     """The training alone, with its part of the promise, and canaries in it.
 
     Whoever stops early, watches sites or makes up records decides by what this training comes to, and nobody
@@ -197,7 +199,7 @@ def _alone(experiment: "Experiment", promise: Privacy, aviary: Aviary) -> "Exper
         left = left if part is None else part.reserve(left)
     given = {entry.name: getattr(left, entry.name) for entry in fields(left)}
     return replace(
-        experiment, privacy=Audited(**given, aviary=aviary), stop=None, augment=None, quarantine=None,
+        experiment, privacy=AuditedPrivacy(**given, aviary=aviary), stop=None, augment=None, quarantine=None,
         attack=None, baselines=False,
     )  # fmt: skip
 
@@ -218,6 +220,6 @@ class _Counter:
         self.tell("training with canaries", entry.number / self.rounds)
 
 
-def costliest(run: "Run", delta: float) -> Sequence[Release]:
+def costliest_releases(run: "Run", delta: float) -> Sequence[Release]:
     """What was charged for the subject that is protected least."""
     return max(by_subject(run.charged).values(), key=lambda group: accounting.epsilon(group, delta))

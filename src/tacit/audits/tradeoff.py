@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from tacit.privacy import accounting
-from tacit.privacy.accounting.events import counted
+from tacit.privacy.accounting.events import group_events
 from tacit.privacy.accounting.release import Release, by_subject
 
 Array = NDArray[np.float64]
@@ -31,10 +31,10 @@ def power(releases: Sequence[Release], alarms: Array) -> Array:
     """
     shares = np.asarray(alarms, dtype=np.float64)
     groups = by_subject(releases).values()
-    return 1 - np.min([missed(group, shares) for group in groups], axis=0)
+    return 1 - np.min([min_false_negative_rate(group, shares) for group in groups], axis=0)
 
 
-def missed(releases: Sequence[Release], alarms: Array) -> Array:
+def min_false_negative_rate(releases: Sequence[Release], alarms: Array) -> Array:
     """The least share of members that any attack misses, at such shares of false alarms, about one subject.
 
     Guarantee:
@@ -43,7 +43,7 @@ def missed(releases: Sequence[Release], alarms: Array) -> Array:
     mu = shift(releases)
     if mu is not None:
         return ndtr(ndtri(1 - alarms) - mu)
-    epsilons, kept = _kept(tuple(releases))
+    epsilons, kept = _delta_curve(tuple(releases))
     # Each epsilon and its delta forbid what is below two lines, one the mirror image of the other.
     lines = np.maximum(
         kept - np.exp(epsilons) * alarms[..., None], np.exp(-epsilons) * (kept - alarms[..., None])
@@ -53,16 +53,16 @@ def missed(releases: Sequence[Release], alarms: Array) -> Array:
 
 def shift(releases: Sequence[Release]) -> float | None:
     """By how many deviations releases move that are all Gaussian and undrawn; None if some are not."""
-    counts = counted(releases)
+    counts = group_events(releases)
     if any(kind.law != "gaussian" or kind.rate < 1 for kind, _ in counts):
         return None
     return float(sum(times / kind.multiplier**2 for kind, times in counts)) ** 0.5
 
 
 @lru_cache(maxsize=1024)
-def _kept(releases: tuple[Release, ...]) -> tuple[Array, Array]:
+def _delta_curve(releases: tuple[Release, ...]) -> tuple[Array, Array]:
     """Some epsilons, and one minus the delta of each."""
-    epsilons, pure = np.linspace(0.0, _largest(releases), POINTS), accounting.added(releases)
+    epsilons, pure = np.linspace(0.0, _largest(releases), POINTS), accounting.total_pure_epsilon(releases)
     epsilons = np.append(epsilons, pure) if math.isfinite(pure) else epsilons
     return epsilons, 1 - accounting.deltas(releases, epsilons)
 

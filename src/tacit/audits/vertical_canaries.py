@@ -10,8 +10,14 @@ from numpy.typing import NDArray
 from tacit.audits.canaries import LONG, Canaries
 from tacit.audits.lower_bounds import sides
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.mechanisms.secure_gram import BlindProducts, place, shares_of
-from tacit.privacy.mechanisms.vertical import EXCHANGED, ColumnsApart, ColumnsBlind, ColumnsTogether, Counted
+from tacit.privacy.mechanisms.secure_gram import SecureGram, shares_of, triangle_index
+from tacit.privacy.mechanisms.vertical import (
+    EXCHANGED,
+    ClippedSecureGram,
+    GramMatrix,
+    LocalColumns,
+    NoisyHistograms,
+)
 from tacit.runtime.keys import Key
 
 if TYPE_CHECKING:
@@ -21,7 +27,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanariedColumns(ColumnsApart):
+class CanariedLocalColumns(LocalColumns):
     """Columns as they leave their parties, and canaries that are further records in every column."""
 
     canaries: Canaries
@@ -35,7 +41,7 @@ class CanariedColumns(ColumnsApart):
         own = np.zeros((self.canaries.present.size, rows.shape[1]))
         own[:, 0] = self.canaries.values(price, everywhere).ravel()
         noisy = super().noisy_rows(np.concatenate([rows, own]), column, key)
-        self.canaries.heard(price, noisy[len(rows) :, 0], own[:, 0] / LONG, {None: key.path})
+        self.canaries.observe(price, noisy[len(rows) :, 0], own[:, 0] / LONG, {None: key.path})
         return noisy[: len(rows)]
 
 
@@ -44,7 +50,7 @@ def _is_of(release: Release, column: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanariedProducts(ColumnsTogether):
+class CanariedGramMatrix(GramMatrix):
     """Products of all columns, and those of canaries alone, each exchanged for what is furthest from it."""
 
     canaries: Canaries
@@ -55,27 +61,27 @@ class CanariedProducts(ColumnsTogether):
 
         (price,) = self.release(0, ())
         rows = LONG * _directions(len(self.radii))
-        pair = _joined(
+        pair = _join(
             [
-                super(CanariedProducts, self).noisy_rows(rows * self.radii[name], name, key)
+                super(CanariedGramMatrix, self).noisy_rows(rows * self.radii[name], name, key)
                 for name in self.radii
             ]
         )
         exact = [torch.from_numpy(_triangle(row)) for row in pair]
         noisy = [
-            super(CanariedProducts, self)
+            super(CanariedGramMatrix, self)
             .at_server(exact[0 if there else 1], key / "canaries" / number)
             .numpy()
             for number, there in enumerate(self.canaries.present.ravel())
         ]
         exact = np.where(self.canaries.present, price.sensitivity, 0.0)
         answers = _along(np.array(noisy), *pair) * price.sensitivity
-        self.canaries.heard(price, answers, exact, {None: key.path})
+        self.canaries.observe(price, answers, exact, {None: key.path})
         return super().at_server(combined, key)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanariedSecretly(ColumnsBlind):
+class CanariedSecureGram(ClippedSecureGram):
     """Products that are taken in secret, and those of small federations of the same parties on one canary.
 
     The adversary knows the noise of the parties it works with, as many as the price allows for.
@@ -87,22 +93,22 @@ class CanariedSecretly(ColumnsBlind):
         """The rows and the noise of a party; the canaries with it are multiplied by themselves."""
         (here,), (price,) = self.canaries.places([key]), self.release(0, ())
         columns = self.blocks - 1
-        pair = _joined([_directions(columns)] * columns)
-        small = BlindProducts(
+        pair = _join([_directions(columns)] * columns)
+        small = SecureGram(
             multiplier=self.multiplier, widths=tuple((2,) * len(blocks) for blocks in self.widths), records=1,
             colluders=self.colluders, rehearsal=self.rehearsal,
         )  # fmt: skip
         noisy = [
-            _multiplied(small, pair[0 if there else 1][1:], key / "canaries" / number)
+            _multiply(small, pair[0 if there else 1][1:], key / "canaries" / number)
             for number, there in enumerate(self.canaries.present[here])
         ]
         exact = np.where(self.canaries.present[here], price.sensitivity, 0.0)
         answers = _along(np.array(noisy), *pair) * price.sensitivity
-        self.canaries.heard(price, answers, exact, {None: key.path[:-2]}, [here])
+        self.canaries.observe(price, answers, exact, {None: key.path[:-2]}, [here])
         return super().at_site(update, key)
 
 
-def _multiplied(small: BlindProducts, row: Array, key: Key) -> Array:
+def _multiply(small: SecureGram, row: Array, key: Key) -> Array:
     """The products of one record's columns, as a server would decode them, with the noise that counts."""
     import torch
 
@@ -118,7 +124,7 @@ def _multiplied(small: BlindProducts, row: Array, key: Key) -> Array:
         sent = small.at_site(torch.from_numpy(padded), key / party).numpy()
         # Those beyond work with the adversary, who takes their noise away.
         sent[len(padded) :] *= party < counted
-        steps, own = small.brought(party, sent)
+        steps, own = small.secure_input(party, sent)
         rows.append(steps[0].astype(np.float64))
         total += own
     whole = np.concatenate(rows)
@@ -127,8 +133,8 @@ def _multiplied(small: BlindProducts, row: Array, key: Key) -> Array:
     across = party_of[above] != party_of[beside]
     above, beside = above[across], beside[across]
     products = (whole[above] * whole[beside]).astype(np.int64)
-    total[place(above + 1, beside + 1, small.order)] += products.astype(np.uint32)
-    return small.decoded(total)
+    total[triangle_index(above + 1, beside + 1, small.order)] += products.astype(np.uint32)
+    return small.decode(total)
 
 
 def _directions(columns: int) -> Array:
@@ -137,7 +143,7 @@ def _directions(columns: int) -> Array:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
-def _joined(parts: Sequence[Array]) -> tuple[Array, Array]:
+def _join(parts: Sequence[Array]) -> tuple[Array, Array]:
     """Two records, of what they have in each column (2, numbers), and a 1 before."""
     first, second = np.concatenate([np.ones((2, 1)), *parts], axis=1)
     return first, second
@@ -158,7 +164,7 @@ def _along(noisy: Array, first: Array, second: Array) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanariedCounts(Counted):
+class CanariedCounts(NoisyHistograms):
     """Histograms of columns, and those of canaries alone, each of which is counted in one of two places."""
 
     canaries: Canaries
@@ -175,5 +181,5 @@ class CanariedCounts(Counted):
             answers.append(float(counts[0] - counts[1]) / EXCHANGED)
         there, gone = sides(price)
         exact = np.where(self.canaries.present, there, gone)
-        self.canaries.heard(price, np.array(answers), exact, {None: key.path})
+        self.canaries.observe(price, np.array(answers), exact, {None: key.path})
         return super().noisy_sum(rows, key)

@@ -51,7 +51,7 @@ class Workload(StrEnum):
     CONTROL = "control"
 
 
-class Choices(StrEnum):
+class ListTopic(StrEnum):
     """What there is to choose from."""
 
     TASKS = "tasks"
@@ -101,7 +101,7 @@ def privacy(
 
     Beside it stands what other composition theorems would say.
     """
-    with output.guarded(json=json, debug=debug):
+    with output.handle_errors(json=json, debug=debug):
         from tacit.cli.verbs import tools
 
         answer = tools.price(
@@ -113,7 +113,7 @@ def privacy(
             relation=relation.value,
             mechanism=mechanism.value,
         )
-        output.document(answer) if json else tools.show_price(answer)
+        output.print_document(answer) if json else tools.show_price(answer)
 
 
 @app.command()
@@ -129,12 +129,12 @@ def plan(
 
     And why it would be refused. Touches no data.
     """
-    with output.guarded(json=json, debug=debug, trust=trust):
+    with output.handle_errors(json=json, debug=debug, trust=trust):
         from tacit.cli.verbs import plan as planning
 
         name, made, sentences = planning.plan(file, changes or [])
-        output.talk(f"plan of {name}", quiet=quiet)
-        output.document(made) if json else planning.show_plan(made, sentences)
+        output.log(f"plan of {name}", quiet=quiet)
+        output.print_document(made) if json else planning.show_plan(made, sentences)
 
 
 @app.command()
@@ -148,12 +148,12 @@ def new(
 
     Never overwrites.
     """
-    with output.guarded(json=json, debug=debug):
+    with output.handle_errors(json=json, debug=debug):
         from tacit.cli.verbs import tools
 
         written = tools.new(workload.value)
-        output.document({"file": str(written)}) if json else output.say(str(written))
-        output.talk(f"next: tacit plan {written}, then tacit run {written}", quiet=quiet)
+        output.print_document({"file": str(written)}) if json else output.say(str(written))
+        output.log(f"next: tacit plan {written}, then tacit run {written}", quiet=quiet)
 
 
 @app.command()
@@ -181,16 +181,16 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Run an experiment; never spends past its budget."""
-    with output.guarded(json=json, debug=debug, trust=True):
+    with output.handle_errors(json=json, debug=debug, trust=True):
         from tacit.cli.verbs import run as running
 
         chosen = [*(changes or []), *([] if engine is None else [f"engine.kind={engine}"])]
         page = port if watch else None
         done = running.run(file, changes=chosen, out=out, resume=resume, quiet=quiet, watch=page)
-        output.document(done.as_dict()) if json else output.say(done.summary())
-        output.talk(f"saved {done.path}", quiet=quiet)
+        output.print_document(done.as_dict()) if json else output.say(done.summary())
+        output.log(f"saved {done.path}", quiet=quiet)
         if done.path is not None and (report := done.path / "report.html").is_file():
-            output.talk(f"report {report}", quiet=quiet)
+            output.log(f"report {report}", quiet=quiet)
         if getattr(done, "futile", False):
             raise SystemExit(output.BAD_USAGE)
 
@@ -213,12 +213,12 @@ def tune(
 
     All of them, and the choice, are paid for together.
     """
-    with output.guarded(json=json, debug=debug, trust=True):
+    with output.handle_errors(json=json, debug=debug, trust=True):
         from tacit.cli.verbs import run as running
 
         done = running.tune(file, changes=changes or [], out=out, resume=resume, quiet=quiet)
-        output.document(done.as_dict()) if json else running.show_tuning(done)
-        output.talk(f"saved {done.path}", quiet=quiet)
+        output.print_document(done.as_dict()) if json else running.show_tuning(done)
+        output.log(f"saved {done.path}", quiet=quiet)
 
 
 @app.command()
@@ -230,27 +230,27 @@ def show(
     debug: Debug = False,
 ) -> None:
     """The summary of a run; several side by side."""
-    with output.guarded(json=json, debug=debug, trust=trust):
+    with output.handle_errors(json=json, debug=debug, trust=trust):
         from tacit.cli.verbs import tools
 
         found, text = tools.show(runs)
-        output.document({"runs": found}) if json else output.say(text)
+        output.print_document({"runs": found}) if json else output.say(text)
         tools.require_sound(runs)
 
 
 @app.command("list")
 def list_choices(
-    what: Annotated[Choices, typer.Argument(help="Of what.")],
+    what: Annotated[ListTopic, typer.Argument(help="Of what.")],
     json: Json = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
     """What there is to choose from, each with one line."""
-    with output.guarded(json=json, debug=debug):
+    with output.handle_errors(json=json, debug=debug):
         from tacit.cli.verbs import tools
 
         found = tools.listing(what.value)
-        output.document(found) if json else tools.show_listing(found)
+        output.print_document(found) if json else tools.show_listing(found)
 
 
 @app.command()
@@ -273,7 +273,7 @@ def ledger(
     debug: Debug = False,
 ) -> None:
     """Every release on a ledger and what it cost up to there."""
-    with output.guarded(json=json, debug=debug):
+    with output.handle_errors(json=json, debug=debug):
         from tacit.cli.verbs import data_ledger, tools
 
         if data_ledger.is_data(path):
@@ -285,13 +285,13 @@ def ledger(
             from tacit.privacy.ledger.view import account
 
             found = account(path, delta)
-            output.document(found) if json else tools.show_account(found)
+            output.print_document(found) if json else tools.show_account(found)
             tools.require_sound_ledger(path)
             return
         found = tools.verify(path, delta)
-        output.document(found) if json else tools.show_verification(found)
+        output.print_document(found) if json else tools.show_verification(found)
         if not found["valid"]:
-            output.talk(f"tacit: ledger {path} does not verify", quiet=quiet)
+            output.log(f"tacit: ledger {path} does not verify", quiet=quiet)
             raise SystemExit(output.VERIFICATION_FAILED)
 
 
@@ -309,7 +309,7 @@ def main() -> None:
         # Whatever a terminal cannot show is written by its escape.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    with output.guarded(json="--json" in sys.argv, debug=False):
+    with output.handle_errors(json="--json" in sys.argv, debug=False):
         try:
             raise SystemExit(app(standalone_mode=False))
         except click.ClickException as error:
@@ -322,7 +322,7 @@ def _show_usage(error: click.ClickException) -> NoReturn:
     """Say what is wrong with the words of a command, and end."""
     said = error.format_message()
     if "--json" in sys.argv:
-        output.failure("UsageError", said, error.exit_code)
+        output.print_failure("UsageError", said, error.exit_code)
     shown = io.StringIO()
     error.show(shown)
     # Words of the command line may hold anything.

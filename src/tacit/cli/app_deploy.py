@@ -33,23 +33,23 @@ def deploy(
 
     A folder for the coordinator, and one for each site.
     """
-    with output.guarded(json=json, debug=debug):
+    with output.handle_errors(json=json, debug=debug):
         from tacit.cli.verbs import deploy as deploying
 
         names = [name.strip() for name in sites.split(",") if name.strip()]
         if rehearse:
             done = deploying.rehearse(file, changes=changes or [], sites=names, out=out, quiet=quiet)
-            output.document(done.as_dict()) if json else output.say(done.summary())
-            output.talk(f"saved {done.folder}", quiet=quiet)
+            output.print_document(done.as_dict()) if json else output.say(done.summary())
+            output.log(f"saved {done.folder}", quiet=quiet)
             if not done.same:
                 raise SystemExit(output.VERIFICATION_FAILED)
             return
         made = deploying.deploy(
             file, changes=changes or [], sites=names, host=host, port=port, days=days, out=out
         )
-        output.document(deploying.deployment(made)) if json else deploying.show_deployment(made)
-        for caution in deploying.cautions(made, host):
-            output.talk(f"warning: {caution}", quiet=quiet)
+        output.print_document(deploying.deployment(made)) if json else deploying.show_deployment(made)
+        for caution in deploying.deployment_warnings(made, host):
+            output.log(f"warning: {caution}", quiet=quiet)
 
 
 @site.command()
@@ -61,14 +61,14 @@ def check(
     debug: Debug = False,
 ) -> None:
     """Whether the site is ready, and what it would release; touches the data, lets nothing out."""
-    with output.guarded(json=json, debug=debug):
+    with output.handle_errors(json=json, debug=debug):
         from tacit.cli.verbs import deploy as deploying
 
         found = deploying.check(folder, experiment)
         ready = all(finding.ok for finding in found)
         plain = {"ready": ready, "findings": [vars(finding) for finding in found]}
-        output.document(plain) if json else deploying.show_check(found)
-        output.talk("the site is ready" if ready else "the site is not ready", quiet=quiet)
+        output.print_document(plain) if json else deploying.show_check(found)
+        output.log("the site is ready" if ready else "the site is not ready", quiet=quiet)
         if not ready:
             raise SystemExit(output.BAD_USAGE)
 
@@ -76,7 +76,7 @@ def check(
 @site.command()
 def serve(folder: Folder, debug: Debug = False) -> None:
     """Be the guard of a site: answer what its limits let through, until ended."""
-    with output.guarded(json=False, debug=debug):
+    with output.handle_errors(json=False, debug=debug):
         from tacit.cli.verbs import deploy as deploying
 
         deploying.serve(folder)
@@ -91,19 +91,19 @@ def accept(
     debug: Debug = False,
 ) -> None:
     """Accept what an experiment says of the data: by these rules alone the records are read."""
-    with output.guarded(json=json, debug=debug):
+    with output.handle_errors(json=json, debug=debug):
         from tacit.cli.verbs import deploy as deploying
 
         taken = deploying.accept(folder, experiment)
         shown = [(name, str(value)) for name, value in taken.items()]
-        output.document({"agreed": taken}) if json else output.lines(shown)
-        output.talk(f"written to {folder / 'site.toml'}; restart the guard", quiet=quiet)
+        output.print_document({"agreed": taken}) if json else output.print_rows(shown)
+        output.log(f"written to {folder / 'site.toml'}; restart the guard", quiet=quiet)
 
 
 @site.command()
 def renew(folder: Folder, debug: Debug = False) -> None:
     """Make new keys where the site lives, and print the line that others must have of them."""
-    with output.guarded(json=False, debug=debug):
+    with output.handle_errors(json=False, debug=debug):
         from tacit.cli.verbs import deploy as deploying
 
         output.say(deploying.renew(folder))

@@ -28,12 +28,12 @@ def report(
 
     What was promised, what left the sites, what came of it.
     """
-    with output.guarded(json=json, debug=debug, trust=trust):
+    with output.handle_errors(json=json, debug=debug, trust=trust):
         from tacit.cli.verbs import report as reporting
         from tacit.cli.verbs import tools
 
         written = reporting.report(runs, out=out, dpia=dpia)
-        output.document({"report": str(written)}) if json else output.say(str(written))
+        output.print_document({"report": str(written)}) if json else output.say(str(written))
         tools.require_sound(runs)
 
 
@@ -60,17 +60,17 @@ def sweep(
 
     Such as --set privacy.epsilon=1,3,inf, each with several seeds.
     """
-    with output.guarded(json=json, debug=debug, trust=True):
+    with output.handle_errors(json=json, debug=debug, trust=True):
         from tacit.cli.verbs import sweep as sweeping
 
         done = sweeping.sweep(file, changes=changes or [], seeds=seeds, workers=workers, out=out, quiet=quiet)
-        output.document(done.as_dict()) if json else sweeping.show_sweep(done)
-        output.talk(f"saved {done.path}", quiet=quiet)
+        output.print_document(done.as_dict()) if json else sweeping.show_sweep(done)
+        output.log(f"saved {done.path}", quiet=quiet)
         if done.futile:
             raise SystemExit(output.BAD_USAGE)
 
 
-class Part(StrEnum):
+class AuditPart(StrEnum):
     """What an audit consists of."""
 
     MECHANISMS = "mechanisms"
@@ -88,7 +88,7 @@ def audit(
         int | None, typer.Option(help="How many models an attacker trains to compare with; 16 if not said.")
     ] = None,
     confidence: Annotated[float, typer.Option(help="With which all bounds together are to hold.")] = 0.95,
-    skip: Annotated[list[Part] | None, typer.Option(help="What to leave out; may be repeated.")] = None,
+    skip: Annotated[list[AuditPart] | None, typer.Option(help="What to leave out; may be repeated.")] = None,
     seed: Annotated[int, typer.Option(help="What canaries and halves are drawn by.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="The directory of the audit; the run, or under runs/ by default.")
@@ -102,15 +102,15 @@ def audit(
 
     Exits with 4 if the promise is found broken.
     """
-    with output.guarded(json=json, debug=debug, trust=trust):
+    with output.handle_errors(json=json, debug=debug, trust=trust):
         from tacit.cli.verbs import audit as auditing
 
         wanted = {"canaries": canaries, "shadows": shadows, "confidence": confidence, "seed": seed}
         chosen = {name: value for name, value in wanted.items() if value is not None}
         left_out = [part.value for part in skip or []]
         done = auditing.audit(file, changes or [], out, {**chosen, "skip": left_out}, quiet=quiet)
-        output.document(done.as_dict()) if json else auditing.show_audit(done)
-        output.talk(f"report {done.path}/report.html", quiet=quiet)
+        output.print_document(done.as_dict()) if json else auditing.show_audit(done)
+        output.log(f"report {done.path}/report.html", quiet=quiet)
         if done.kept is False:
             raise SystemExit(output.VERIFICATION_FAILED)
 
@@ -130,10 +130,12 @@ def export(
 
     Its weights, a card that says what they mean, and a card for people.
     """
-    with output.guarded(json=json, debug=debug, trust=trust):
+    with output.handle_errors(json=json, debug=debug, trust=trust):
         from tacit.cli.verbs import export as exporting
         from tacit.cli.verbs import tools
 
         written = exporting.export(run, out, onnx)
-        output.document({"files": [str(path) for path in written]}) if json else output.paths(written)
+        output.print_document({"files": [str(path) for path in written]}) if json else output.print_paths(
+            written
+        )
         tools.require_sound([run])

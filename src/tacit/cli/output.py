@@ -16,8 +16,8 @@ from typing import Any, TextIO
 
 from tacit.errors import BudgetExhausted, LedgerTampered, TacitError, escape, shorten
 from tacit.reports.page.sanitize import finite
-from tacit.reports.text import aligned, labelled
-from tacit.reports.text_tables import folded
+from tacit.reports.text import align_table, format_rows
+from tacit.reports.text_tables import wrap_paragraph
 from tacit.runtime import imports
 from tacit.runtime.refusals import keep_traceback
 
@@ -40,7 +40,7 @@ class OutputLost(TacitError):
 
 
 @contextmanager
-def guarded(*, json: bool, debug: bool, trust: bool = False) -> Generator[None]:
+def handle_errors(*, json: bool, debug: bool, trust: bool = False) -> Generator[None]:
     """Turn what goes wrong in a verb into one sentence and an exit code; `--debug` adds the traceback.
 
     Args:
@@ -49,7 +49,7 @@ def guarded(*, json: bool, debug: bool, trust: bool = False) -> Generator[None]:
         trust: Whether code that a run's directory names is imported; it is said before, in any case.
     """
     try:
-        with imports.trusting(trust), imports.announcing(lambda words: talk(f"tacit: {words}", quiet=False)):
+        with imports.trusting(trust), imports.announcing(lambda words: log(f"tacit: {words}", quiet=False)):
             yield
     except BrokenPipeError:
         # Whoever read our output has had enough, `head` for one.
@@ -81,7 +81,7 @@ def guarded(*, json: bool, debug: bool, trust: bool = False) -> Generator[None]:
         _fail(type(error).__name__, _bug(error, kept), BUG, json=json, debug=debug and kept is None)
 
 
-def document(content: dict[str, Any]) -> None:
+def print_document(content: dict[str, Any]) -> None:
     """Print one JSON document; what is not finite becomes null."""
     import msgspec
 
@@ -93,46 +93,46 @@ def document(content: dict[str, Any]) -> None:
     say(_UNSEEN.sub(lambda found: _json_escape(found[0]), text))
 
 
-def failure(kind: str, message: str, code: int) -> None:
+def print_failure(kind: str, message: str, code: int) -> None:
     """Print the document of something that went wrong."""
-    document({"error": {"kind": kind, "message": message, "exit_code": code}})
+    print_document({"error": {"kind": kind, "message": message, "exit_code": code}})
 
 
-def lines(rows: Sequence[tuple[str, str]]) -> None:
+def print_rows(rows: Sequence[tuple[str, str]]) -> None:
     """Print labelled lines, the labels in one column; folded for a terminal, one line each in a pipe."""
     shown = [(escape(label), escape(words)) for label, words in rows]
-    say(labelled(shown, width=_width() if sys.stdout.isatty() else sys.maxsize))
+    say(format_rows(shown, width=_width() if sys.stdout.isatty() else sys.maxsize))
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print an aligned table; columns of numbers to the right."""
-    say(aligned(header, [[escape(cell) for cell in row] for row in rows]))
+    say(align_table(header, [[escape(cell) for cell in row] for row in rows]))
 
 
-def paths(written: Iterable[Path]) -> None:
+def print_paths(written: Iterable[Path]) -> None:
     """Print files, one on a line."""
     say("\n".join(escape(str(path)) for path in written))
 
 
-def talk(message: str, *, quiet: bool) -> None:
+def log(message: str, *, quiet: bool) -> None:
     """Say something that is not a result."""
     if not quiet and sys.stderr is not None:
         say(escape(message), sys.stderr)
 
 
-def sentences(told: Iterable[str]) -> None:
+def print_sentences(told: Iterable[str]) -> None:
     """Print sentences; folded for a terminal, one line each in a pipe."""
     for words in told:
         shown = escape(words)
-        say(folded(shown, width=_width(), indent="  ") if sys.stdout.isatty() else shown)
+        say(wrap_paragraph(shown, width=_width(), indent="  ") if sys.stdout.isatty() else shown)
 
 
-def counted(number: int, what: str) -> str:
+def pluralise(number: int, what: str) -> str:
     """So many of something."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def number(value: float | None) -> str:
+def format_price(value: float | None) -> str:
     """A price for people: three decimals, or a dash where a theorem is silent."""
     if value is None:
         return "-"
@@ -195,12 +195,12 @@ def _fail(kind: str, message: str, code: int, *, json: bool, debug: bool) -> Non
         traceback.print_exc()
     if json:
         with suppress(OSError, OutputLost):
-            failure(kind, message, code)
+            print_failure(kind, message, code)
     # Where to go on was said before.
     if kind != "Interrupted" or json:
         said = f"tacit: {message}"
         with suppress(OSError, OutputLost):
-            say(folded(said, width=_width(), whole=True) if sys.stderr.isatty() else said, sys.stderr)
+            say(wrap_paragraph(said, width=_width(), whole=True) if sys.stderr.isatty() else said, sys.stderr)
     raise SystemExit(code)
 
 

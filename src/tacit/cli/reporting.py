@@ -16,10 +16,10 @@ from tacit.learning.record import Record
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.ledger.store import Ledger
-from tacit.privacy.ledger.view import told
+from tacit.privacy.ledger.view import ledger_summary
 from tacit.privacy.statement import released_in_words
 from tacit.reports import audit
-from tacit.reports.data import Told
+from tacit.reports.data import ReportData
 from tacit.reports.page.blocks import Code, Page, Section
 from tacit.runs.directory import AUDIT, ENVIRONMENT, EXPERIMENT, LEDGER, PROVENANCE, Directory, environment
 from tacit.runs.run import Run, is_over
@@ -36,27 +36,27 @@ def page(paths: Sequence[Path]) -> Page:
         InvalidValue: Several, and one of them is not a single run.
     """
     if len(paths) == 1:
-        found = loaded(paths[0])
+        found = load_directory(paths[0])
         return found if isinstance(found, Page) else found.page()
-    runs: dict[str, Told] = {}
-    for name, path in _apart(paths).items():
-        found = loaded(path)
+    runs: dict[str, ReportData] = {}
+    for name, path in _unique_names(paths).items():
+        found = load_directory(path)
         if not isinstance(found, Run):
             raise InvalidValue(f"{path} is not allowed beside others: it must be a single run that is over")
-        runs[name] = found.told()
+        runs[name] = found.report_data()
     from tacit.reports.comparison import comparison
 
     return comparison(runs)
 
 
-def loaded(path: Path) -> "Run | Page":
+def load_directory(path: Path) -> "Run | Page":
     """The run that a directory remembers, or the report of what else there is."""
     if not path.is_dir():
         raise InvalidFile(f"{path} is not the directory of a run")
     for kind in (sweeps, studies, attacks):
         found: Any = kind.load(path)
         if found is not None:
-            return found.page() if hasattr(found, "page") else _plain(found)
+            return found.page() if hasattr(found, "page") else _summary_page(found)
     directory = Directory(path)
     if directory.read(EXPERIMENT) is None and directory.read(AUDIT) is not None:
         # Few directories are audits, and what they are made by takes a while to load.
@@ -66,7 +66,7 @@ def loaded(path: Path) -> "Run | Page":
         assert alone is not None
         return alone.page()
     if directory.read(EXPERIMENT) is not None and not is_over(directory):
-        return under_way(experiment.read(path), path)
+        return unfinished_page(experiment.read(path), path)
     return experiment.load(path)
 
 
@@ -74,19 +74,19 @@ def data_protection(path: Path) -> Page:
     """The summary of a run that a data-protection officer can file."""
     from tacit.reports.dpia import summary
 
-    found = loaded(path)
+    found = load_directory(path)
     document = found.document if isinstance(found, Page) else found.document()
     if document.get("kind") != "run":
         raise InvalidValue(f"{path} is not allowed here: a data-protection summary is about a single run")
     return summary(document)
 
 
-def now(asked: Experiment, path: Path) -> Page:
+def current_page(asked: Experiment, path: Path) -> Page:
     """The report of a run as it stands: under way, or over."""
-    return experiment.load(path).page() if is_over(Directory(path)) else under_way(asked, path)
+    return experiment.load(path).page() if is_over(Directory(path)) else unfinished_page(asked, path)
 
 
-def under_way(asked: Experiment, path: Path) -> Page:
+def unfinished_page(asked: Experiment, path: Path) -> Page:
     """The report of a run that goes on, or was cut off: what it promises, and what it has come to so far.
 
     Args:
@@ -102,19 +102,19 @@ def under_way(asked: Experiment, path: Path) -> Page:
     known = directory.read_json(PROVENANCE) or {}
     statement = replace(
         planned,
-        released=tuple(released_in_words(_released(kept))),
+        released=tuple(released_in_words(_releases(kept))),
         public=(*planned.public, *known.get("public", ())),
         bare=(*planned.bare, *known.get("bare", ())),
     )
     return run_page(
-        Told(
+        ReportData(
             name=asked.name,
             task=asked.task.kind,
             layout=layout_of(asked.task),
             goal=asked.task.goal,
             record=Record(rounds=tuple(rounds), chosen=len(rounds), sites=tuple(asked.sites.names or ())),
             statement=statement,
-            ledger=told(kept, (), planned.delta),
+            ledger=ledger_summary(kept, (), planned.delta),
             text=(directory.read(EXPERIMENT) or b"").decode(),
             environment=directory.read_json(ENVIRONMENT) or environment(),
             path=str(path),
@@ -124,7 +124,7 @@ def under_way(asked: Experiment, path: Path) -> Page:
     )
 
 
-def _released(books: Path | None) -> list[Release]:
+def _releases(books: Path | None) -> list[Release]:
     """What a ledger was charged for; nothing, if it is not there or cannot be read."""
     if books is None:
         return []
@@ -133,7 +133,7 @@ def _released(books: Path | None) -> list[Release]:
     return []
 
 
-def _plain(found: Any) -> Page:  # noqa: ANN401
+def _summary_page(found: Any) -> Page:  # noqa: ANN401
     """What has no page of its own, as its summary."""
     return Page(
         title=found.name,
@@ -143,7 +143,7 @@ def _plain(found: Any) -> Page:  # noqa: ANN401
     )
 
 
-def _apart(paths: Sequence[Path]) -> dict[str, Path]:
+def _unique_names(paths: Sequence[Path]) -> dict[str, Path]:
     """The directories by names that tell them apart: their own, or as they were given."""
     short = [path.name for path in paths]
     names = short if len(set(short)) == len(paths) else [str(path) for path in paths]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue, require
 from tacit.functional.curves import Curves, curves
-from tacit.functional.curves.forms import understood
+from tacit.functional.curves.forms import parse
 
 Array = NDArray[np.float64]
 Times = ArrayLike | Mapping[str, ArrayLike] | None
@@ -25,7 +25,7 @@ _OF_FDA = "domain_range"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class CurveReader:
     """How what is given becomes curves.
 
     Args:
@@ -44,10 +44,12 @@ class Reading:
         domain = cast("Sequence[float] | None", _of(self.domain, name))
         if isinstance(given, Curves):
             return curves(given, name=name, domain=domain, least=self.least)
-        times = None if unsaid(given, name) is None else cast("ArrayLike | None", _of(self.times, name))
+        times = (
+            None if untimed_columns(given, name) is None else cast("ArrayLike | None", _of(self.times, name))
+        )
         return curves(given, name=name, times=times, domain=domain, least=self.least)
 
-    def guessed(self, given: Mapping[str, object], found: Mapping[str, Curves]) -> list[str]:
+    def inferred_fields(self, given: Mapping[str, object], found: Mapping[str, Curves]) -> list[str]:
         """What was taken from all curves together because nobody said it, in words."""
         return [
             f"the domain of {name}, from its first observation to its last,"
@@ -80,11 +82,11 @@ def by_name(X: object) -> dict[str, object]:
     return {"x1": X}
 
 
-def unsaid(given: object, name: str) -> int | None:
+def untimed_columns(given: object, name: str) -> int | None:
     """How many columns an array has that does not say its times; None of other forms."""
     if isinstance(given, Curves):
         return None
-    found = understood(given, name)
+    found = parse(given, name)
     plain = found.times is None and found.values.ndim == 2
     return found.values.shape[1] if plain else None
 
@@ -104,7 +106,7 @@ def headings(X: object, found: Mapping[str, Curves]) -> tuple[int, list[str] | N
     return many, cast("list[str]", words) if named else None
 
 
-def one_each(y: object, name: str) -> Array | None:
+def scalar_response(y: object, name: str) -> Array | None:
     """The numbers of a response that is one for each subject (subjects,) or (subjects, 1); None of curves.
 
     Raises:
@@ -116,7 +118,7 @@ def one_each(y: object, name: str) -> Array | None:
     if not (len(shape) == 1 or (len(shape) == 2 and shape[1] == 1)):
         return None
     _require_real(y, name)
-    found = understood(y, name)
+    found = parse(y, name)
     if found.times is not None:
         return None
     finite = bool(np.isfinite(found.values).all())
@@ -124,7 +126,7 @@ def one_each(y: object, name: str) -> Array | None:
     return found.values
 
 
-def constant(values: Array, name: str, points: int) -> Curves:
+def constant_curves(values: Array, name: str, points: int) -> Curves:
     """Numbers as curves that do not change, at so many times."""
     return Curves(
         times=np.linspace(0.0, 1.0, points),

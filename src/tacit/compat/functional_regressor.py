@@ -15,11 +15,20 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.compat.curve_arrays import Domains, Reading, Times, by_name, constant, headings, one_each, unsaid
+from tacit.compat.curve_arrays import (
+    CurveReader,
+    Domains,
+    Times,
+    by_name,
+    constant_curves,
+    headings,
+    scalar_response,
+    untimed_columns,
+)
 from tacit.compat.scores import warn_of_score
 from tacit.errors import InvalidValue, require, require_count, require_rate, require_word
-from tacit.functional.boosting.config import RULES, Grid, Recipe
-from tacit.functional.curves import Curves, require_alike
+from tacit.functional.boosting.config import RULES, BoostingConfig, Grid
+from tacit.functional.curves import Curves, require_same_subjects
 from tacit.functional.metrics import r2
 from tacit.functional.model import POINTS, Model
 from tacit.functional.tasks import Boosting
@@ -31,7 +40,7 @@ from tacit.runtime.silence import suppress_warnings
 from tacit.sites.vertical import ByParty, Columns
 
 if TYPE_CHECKING:
-    from tacit.functional.boosting.boost import Boosted
+    from tacit.functional.boosting.boost import BoostingFit
     from tacit.learning.task import Task
 
 Array = NDArray[np.float64]
@@ -103,16 +112,16 @@ class FunctionalRegressor:
     components: int | None = None
     components_y: int | None = None
     smooth: float = 0.0
-    smooth_s: Grid = Recipe.smooth_s
-    smooth_t: Grid = Recipe.smooth_t
-    smooth_st: Grid = Recipe.smooth_st
-    ridge: Grid = Recipe.ridge
+    smooth_s: Grid = BoostingConfig.smooth_s
+    smooth_t: Grid = BoostingConfig.smooth_t
+    smooth_st: Grid = BoostingConfig.smooth_st
+    ridge: Grid = BoostingConfig.ridge
     n_steps: Literal["cv", "aic", "aicc", "mv"] | int = "cv"
     step: float = 0.3
     max_steps: int = 100
     patience: int = 10
     selection: Literal["screen", "all"] = "screen"
-    margin: float = Recipe.margin
+    margin: float = BoostingConfig.margin
     folds: int = 5
     privacy: Privacy | Open | None = None
     release: Literal["local", "moments"] | None = None
@@ -143,17 +152,17 @@ class FunctionalRegressor:
                 `ValueError` as well.
         """
         given = by_name(X)
-        task = self._task(numbers := one_each(y, self.response))
-        reading = Reading(times=self.times, domain=self.domain)
+        task = self._task(numbers := scalar_response(y, self.response))
+        reading = CurveReader(times=self.times, domain=self.domain)
         found = {name: reading.read(curve, name) for name, curve in given.items()}
         require(self.response not in found, "response", self.response, "a name that no predictor has")
         told = {**given, self.response: y}
         if numbers is None:
             found[self.response] = reading.read(y, self.response)
         else:
-            found[self.response] = constant(numbers, self.response, points=task.size + 1)
-        require_alike(found)
-        federation = self._federation(found, reading.guessed(told, found))
+            found[self.response] = constant_curves(numbers, self.response, points=task.size + 1)
+        require_same_subjects(found)
+        federation = self._federation(found, reading.inferred_fields(told, found))
         seed = secrets.randbits(32) if self.random_state is None else _plain(self.random_state)
         require(type(seed) is int, "random_state", seed, "a whole number, or None to draw one")
         run = fit(
@@ -188,7 +197,7 @@ class FunctionalRegressor:
     @suppress_warnings()
     def _score(self, X: object, y: object) -> float:
         given, response = self._read(X), self.model_.response
-        numbers = one_each(y, response)
+        numbers = scalar_response(y, response)
         if self.times_ is not None:
             require(numbers is None, response, "a number for each subject", "curves, as in fit")
             return self.model_.score(given, self._reading.read(y, response))["r2"]
@@ -252,7 +261,7 @@ class FunctionalRegressor:
     @property
     def smooth_(self) -> tuple[float, float, float]:
         """The prices of roughness that were chosen, along s, t and both."""
-        boosted: Boosted = self.model_.boosted
+        boosted: BoostingFit = self.model_.boosted
         return boosted.smooth
 
     @property
@@ -301,7 +310,7 @@ class FunctionalRegressor:
     @property
     def _fitted(self) -> Run:
         if not hasattr(self, "run_"):
-            _not_fitted()
+            _refuse_unfit()
         return self.run_
 
     def _task(self, numbers: Array | None) -> Boosting:
@@ -328,7 +337,7 @@ class FunctionalRegressor:
         else:
             require(self.active is None, "active", self.active, "left out where no parties are given")
             split = ByParty(parties={name: (name,) for name in (self.response, *predictors)})
-        dealt = split.dealt(predictors, self.response)
+        dealt = split.deal(predictors, self.response)
         return Columns(
             {party: {name: found[name] for name in names} for party, names in dealt.items()},
             order=list(found),
@@ -344,7 +353,7 @@ class FunctionalRegressor:
         self.run_ = run
         self.times_: Array | None = common.copy() if numbers is None else None
         self._shape: tuple[int, ...] = () if numbers is None else numbers.shape
-        self._reading = Reading(times=grids, domain=domains, least=1)
+        self._reading = CurveReader(times=grids, domain=domains, least=1)
         self.n_features_in_, names = headings(X, found)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
@@ -363,7 +372,7 @@ class FunctionalRegressor:
         known = cast("Mapping[str, Array]", self._reading.times)
         wanted, many = len(self.model_.predictors), len(names)
         if tuple(names) == self.model_.predictors == ("x1",) and "x1" in known:
-            wanted, many = len(known["x1"]), unsaid(X, "x1") or len(known["x1"])
+            wanted, many = len(known["x1"]), untimed_columns(X, "x1") or len(known["x1"])
         if many != wanted or set(names) != set(self.model_.predictors):
             raise InvalidValue(
                 f"X has {many} features, but FunctionalRegressor is expecting {wanted} features as input; "
@@ -380,7 +389,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     return dict(cast("Mapping[str, object]", value)) if isinstance(value, Mapping) else value
 
 
-def _not_fitted() -> NoReturn:
+def _refuse_unfit() -> NoReturn:
     """Say so, in a way that scikit-learn knows, if it is there."""
     said = "FunctionalRegressor is not fitted yet: call fit(X, y) first"
     try:

@@ -189,7 +189,7 @@ class PrivacyManager:
     @suppress_warnings()
     def clip_gradients(self, gradients: Gradients) -> Gradients:
         """Scale the gradients down, all together, to length `clip_norm`; NaN anywhere gives zero."""
-        return _rebuilt(gradients, self._clipped(gradients))
+        return _rebuild(gradients, self._clip(gradients))
 
     @suppress_warnings()
     def add_gaussian_noise(self, gradients: Gradients) -> Gradients:
@@ -198,10 +198,10 @@ class PrivacyManager:
         Raises:
             BudgetExhausted: The budget is spent; nothing was charged and nothing is released.
         """
-        clipped = self._clipped(gradients)
+        clipped = self._clip(gradients)
         self.privacy_budget.use_round(self.clip_norm)
         key = self._key / self.privacy_budget.rounds_used
-        return _rebuilt(gradients, noise.gaussian(clipped, self.get_noise_scale(), key))
+        return _rebuild(gradients, noise.gaussian(clipped, self.get_noise_scale(), key))
 
     @suppress_warnings()
     def apply_privacy(self, gradients: Gradients) -> Gradients:
@@ -222,7 +222,7 @@ class PrivacyManager:
             "rehearsal": self._key.rehearsal,
         }
 
-    def _clipped(self, gradients: object) -> NDArray[np.float64]:
+    def _clip(self, gradients: object) -> NDArray[np.float64]:
         import torch
 
         from tacit.privacy.mechanisms.clip import clip_rows
@@ -320,7 +320,7 @@ def _flat(gradients: object) -> NDArray[np.float64]:
     return np.concatenate(parts)
 
 
-def _rebuilt(gradients: Gradients, flat: NDArray[np.float64]) -> Gradients:
+def _rebuild(gradients: Gradients, flat: NDArray[np.float64]) -> Gradients:
     """The flat values in the shapes, types and names of the gradients."""
     pieces: list[Any] = []
     start = 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HISTORY = "history.npz"
 
 
-def archived(
+def history_file(
     rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Tensor]]", steps: int
 ) -> dict[str, bytes]:
     """The file, by its name; none where nothing was told and no weights were kept.

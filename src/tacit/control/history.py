@@ -136,15 +136,15 @@ class History:
             InvalidFile: It cannot be read, is damaged or too large, or is not a history.
         """
         place = _npz(path)
-        return _opened(place, str(place))
+        return _read_npz(place, str(place))
 
     @classmethod
     def read(cls, content: bytes) -> "History":
         """Read it from what such a file holds; raises as `load` does."""
-        return _opened(BytesIO(content), "history")
+        return _read_npz(BytesIO(content), "history")
 
 
-def _opened(source: Path | BytesIO, name: str) -> History:
+def _read_npz(source: Path | BytesIO, name: str) -> History:
     """The history that a file holds, once its size was looked at."""
     try:
         if isinstance(source, Path):

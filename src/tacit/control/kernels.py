@@ -1,8 +1,8 @@
 """The arithmetic of agents, compiled: acting, judging, advantages, and one pass of learning from a rollout.
 
-Everything is in single precision and in arrays that the caller holds. Networks are as `networks.Shape` lays
-them out: `sizes` are the actor's widths, from inputs to actions; the critic has the same but ends in one.
-Results are the same, bit for bit, wherever the same machine is given the same numbers.
+Everything is in single precision and in arrays that the caller holds. Networks are as `networks.NetworkShape`
+lays them out: `sizes` are the actor's widths, from inputs to actions; the critic has the same but ends in
+one. Results are the same, bit for bit, wherever the same machine is given the same numbers.
 """
 
 import math
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.layers import backward, block, count, critic_of, forward
-from tacit.control.layers import work_for as work_for
+from tacit.control.layers import activation_buffer as activation_buffer
+from tacit.control.layers import backward, block, critic_sizes, forward, weight_offset
 from tacit.runtime.jit import compiled, compiled_fast
 
 Floats = NDArray[np.float32]
@@ -25,7 +25,7 @@ KEEP, ADD = np.float32(MEMORY), np.float32(1 - MEMORY)
 KEEP_SQUARED, ADD_SQUARED = np.float32(SQUARED), np.float32(1 - SQUARED)
 
 
-class Memory(NamedTuple):
+class RolloutBuffer(NamedTuple):
     """What is learnt from, one row for each step.
 
     Args:
@@ -45,7 +45,7 @@ class Memory(NamedTuple):
     returns: Floats
 
 
-class Terms(NamedTuple):
+class LossCoefficients(NamedTuple):
     """The numbers of the loss and of the step that is taken; what is not limited is limited by infinity.
 
     Args:
@@ -67,7 +67,7 @@ class Terms(NamedTuple):
     divergence: float
 
 
-class Room(NamedTuple):
+class Workspace(NamedTuple):
     """Where a gradient is worked out, for so many rows."""
 
     observations: Floats
@@ -95,7 +95,7 @@ def act(
         sizes: How wide the actor is.
         observations: Normalised, contiguous (rows, inputs).
         draws: One number for each, uniform from 0 to below 1; the same numbers choose the same actions.
-        work: From `work_for`, for at least as many rows.
+        work: From `activation_buffer`, for at least as many rows.
         actions: Where the actions go, from 0 (rows,).
         log_probs: Where their logarithmic probabilities go (rows,).
         values: Where the expectations go (rows,).
@@ -114,13 +114,13 @@ def act(
                 break
         actions[row] = chosen
         log_probs[row] = logits[row, chosen] - largest - math.log(total)
-    judge(weights, sizes, observations, work, values)
+    predict_values(weights, sizes, observations, work, values)
 
 
 @compiled
-def judge(weights: Floats, sizes: Whole, observations: Floats, work: Floats, values: Floats) -> None:
+def predict_values(weights: Floats, sizes: Whole, observations: Floats, work: Floats, values: Floats) -> None:
     """Say what is expected from each observation on; arguments as those of `act`."""
-    judged = forward(weights[count(sizes, len(sizes)) :], critic_of(sizes), observations, work)
+    judged = forward(weights[weight_offset(sizes, len(sizes)) :], critic_sizes(sizes), observations, work)
     for row in range(len(observations)):
         values[row] = judged[row, 0]
 
@@ -159,13 +159,13 @@ def advantages(
 
 
 @compiled
-def one_pass(
+def train_epoch(
     weights: Floats,
     sizes: Whole,
-    memory: Memory,
+    memory: RolloutBuffer,
     order: Whole,
     batch: int,
-    terms: Terms,
+    terms: LossCoefficients,
     adam: Floats,
     taken: int,
 ) -> tuple[int, bool]:
@@ -185,7 +185,7 @@ def one_pass(
         How many have been taken now, and whether to go on: not where the policy has gone too far from the one
         that acted.
     """
-    room = room_for(sizes, min(batch, len(order)))
+    room = make_workspace(sizes, min(batch, len(order)))
     for start in range(0, len(order), batch):
         if gradient(weights, sizes, memory, order[start : start + batch], terms, room) > terms.divergence:
             return taken, False
@@ -198,25 +198,32 @@ def one_pass(
 
 
 @compiled
-def room_for(sizes: Whole, rows: int) -> Room:
+def make_workspace(sizes: Whole, rows: int) -> Workspace:
     """Room for the gradient of so many rows."""
-    parameters = count(sizes, len(sizes)) + count(critic_of(sizes), len(sizes))
-    return Room(
+    parameters = weight_offset(sizes, len(sizes)) + weight_offset(critic_sizes(sizes), len(sizes))
+    return Workspace(
         np.empty((rows, sizes[0]), np.float32),
         np.empty(rows, np.float32),
-        work_for(sizes, rows),
-        work_for(sizes, rows),
+        activation_buffer(sizes, rows),
+        activation_buffer(sizes, rows),
         np.empty(parameters, np.float32),
     )
 
 
 @compiled
-def gradient(weights: Floats, sizes: Whole, memory: Memory, chosen: Whole, terms: Terms, room: Room) -> float:
+def gradient(
+    weights: Floats,
+    sizes: Whole,
+    memory: RolloutBuffer,
+    chosen: Whole,
+    terms: LossCoefficients,
+    room: Workspace,
+) -> float:
     """Write the gradient of the loss over the chosen rows to `room.gradient`; how far the policy has gone.
 
     The loss is the clipped surrogate's, less what entropy is worth, plus what wrong expectations cost.
     """
-    rows, split, critic = len(chosen), count(sizes, len(sizes)), critic_of(sizes)
+    rows, split, critic = len(chosen), weight_offset(sizes, len(sizes)), critic_sizes(sizes)
     seen, better = room.observations[:rows], room.advantages[:rows]
     for row in range(rows):
         better[row] = memory.advantages[chosen[row]]
@@ -225,7 +232,7 @@ def gradient(weights: Floats, sizes: Whole, memory: Memory, chosen: Whole, terms
     _standardise(better)
     logits = forward(weights[:split], sizes, seen, room.work)
     deltas = block(room.deltas, sizes, len(sizes) - 1, rows)
-    far = _acting(logits, memory, chosen, better, terms, deltas)
+    far = _policy_gradient(logits, memory, chosen, better, terms, deltas)
     backward(weights[:split], sizes, seen, room.work, room.deltas, room.gradient[:split])
     values = forward(weights[split:], critic, seen, room.work)
     deltas = block(room.deltas, critic, len(sizes) - 1, rows)
@@ -240,8 +247,13 @@ def gradient(weights: Floats, sizes: Whole, memory: Memory, chosen: Whole, terms
 
 
 @compiled
-def _acting(
-    logits: Floats, memory: Memory, chosen: Whole, better: Floats, terms: Terms, deltas: Floats
+def _policy_gradient(
+    logits: Floats,
+    memory: RolloutBuffer,
+    chosen: Whole,
+    better: Floats,
+    terms: LossCoefficients,
+    deltas: Floats,
 ) -> float:
     rows, many = logits.shape
     far = 0.0

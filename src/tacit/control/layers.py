@@ -21,8 +21,8 @@ Q1, Q2, Q3 = np.float32(0.46312537797121), np.float32(0.024027917353538), np.flo
 
 
 @compiled
-def work_for(sizes: Whole, rows: int) -> Floats:
-    """What `act` and `judge` work in, for up to so many rows."""
+def activation_buffer(sizes: Whole, rows: int) -> Floats:
+    """What `act` and `predict_values` work in, for up to so many rows."""
     return np.empty(rows * _width(sizes, len(sizes)), np.float32)
 
 
@@ -64,7 +64,7 @@ def backward(
 
 
 @compiled
-def critic_of(sizes: Whole) -> Whole:
+def critic_sizes(sizes: Whole) -> Whole:
     """How wide the critic is."""
     widths = sizes.copy()
     widths[-1] = 1
@@ -72,7 +72,7 @@ def critic_of(sizes: Whole) -> Whole:
 
 
 @compiled
-def count(sizes: Whole, layers: int) -> int:
+def weight_offset(sizes: Whole, layers: int) -> int:
     """How many weights come before a layer."""
     count = 0
     for layer in range(1, layers):
@@ -91,7 +91,7 @@ def _width(sizes: Whole, layers: int) -> int:
 @compiled
 def layer_of(weights: Floats, sizes: Whole, layer: int) -> tuple[Floats, Floats]:
     """The matrix and the intercepts of a layer of one network."""
-    at, inputs, outputs = count(sizes, layer), sizes[layer - 1], sizes[layer]
+    at, inputs, outputs = weight_offset(sizes, layer), sizes[layer - 1], sizes[layer]
     middle = at + inputs * outputs
     return weights[at:middle].reshape(outputs, inputs), weights[middle : middle + outputs]
 

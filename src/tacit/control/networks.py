@@ -18,7 +18,7 @@ HIDDEN, ACTING, JUDGING = 2.0**0.5, 0.01, 1.0
 
 
 @dataclass(frozen=True)
-class Shape:
+class NetworkShape:
     """How large both networks are; each has its own hidden layers, all of them with tanh.
 
     In the flat vector the actor's layers come first, each its matrix (outputs, inputs) row by row and then
@@ -83,11 +83,11 @@ class Shape:
 
     def logits(self, weights: Array, observations: ArrayLike) -> Array:
         """What the actor says to each observation (rows, inputs): of each action, how much for it."""
-        return _passed(self.layers(weights)[0], observations)
+        return _forward(self.layers(weights)[0], observations)
 
     def values(self, weights: Array, observations: ArrayLike) -> Array:
         """What the critic expects from each observation on."""
-        return _passed(self.layers(weights)[1], observations)[:, 0]
+        return _forward(self.layers(weights)[1], observations)[:, 0]
 
     def _steps(self, outputs: int) -> list[tuple[int, int]]:
         widths = (self.inputs, *self.hidden, outputs)
@@ -110,7 +110,7 @@ def _orthogonal(shape: tuple[int, ...], generator: np.random.Generator) -> Array
     return basis if rows >= columns else basis.T
 
 
-def _passed(layers: Layers, observations: ArrayLike) -> Array:
+def _forward(layers: Layers, observations: ArrayLike) -> Array:
     passing = np.asarray(observations, dtype=np.float64)
     for matrix, intercepts in layers[:-1]:
         passing = np.tanh(passing @ matrix.T + intercepts)

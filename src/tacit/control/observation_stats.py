@@ -25,7 +25,7 @@ FINEST = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sensing:
+class ObservationStatsQuery:
     """Means and squares of what sites observe while they act at random, each number within a public limit.
 
     Args:
@@ -40,7 +40,7 @@ class Sensing:
     # Worlds are asked even where they are public: what they show is not in any file.
     always: ClassVar[bool] = True
 
-    def reach(self, norm: Norm) -> float:
+    def record_bound(self, norm: Norm) -> float:
         """Whole sites alone are protected: a site's answer is bounded like its updates."""
         return 1.0
 
@@ -50,7 +50,7 @@ class Sensing:
         return 2 * self.inputs + 1
 
     @property
-    def stand_in(self) -> dict[str, Any]:
+    def placeholder(self) -> dict[str, Any]:
         """As if observations were scaled already."""
         return {"center": (0.0,) * self.inputs, "scale": (1.0,) * self.inputs}
 
@@ -59,18 +59,18 @@ class Sensing:
         import torch
 
         rows = [
-            self._seen(held, f"site {name}", key / name)
+            self._moments(held, f"site {name}", key / name)
             for held, name in zip(cohort.holdings, cohort.names, strict=True)
         ]
         return Updates(cohort.names, torch.from_numpy(np.stack(rows)))
 
-    def _seen(self, worlds: Sequence[World], place: str, key: Key) -> Array:
-        from tacit.control.envs.checks import glimpsed
+    def _moments(self, worlds: Sequence[World], place: str, key: Key) -> Array:
+        from tacit.control.envs.checks import random_observations
 
-        shown = np.clip(glimpsed(worlds, LOOKED, COPIES, place, key) / self.limit, -1.0, 1.0)
+        shown = np.clip(random_observations(worlds, LOOKED, COPIES, place, key) / self.limit, -1.0, 1.0)
         return np.concatenate([shown.mean(axis=0), (shown**2).mean(axis=0), [1.0]]) / np.sqrt(self.width)
 
-    def answered(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
+    def decode(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
         """Center and scale for every number; noise may make a variance anything, a scale stays sensible."""
         found = combined.numpy().astype(np.float64)
         # However few came, or however much noise there is, the last number is what ones have become.

@@ -13,13 +13,13 @@ import numpy as np
 
 from tacit.control.tasks import PPO
 from tacit.errors import InvalidValue, require, require_count, require_word
-from tacit.learning.record import described
+from tacit.learning.record import describe
 from tacit.privacy.contracts import Layout
 from tacit.runtime.limits import MOST_STEPS
 from tacit.runtime.tables import construct
 from tacit.sites.environments import Physics, Scenes, World, Worlds
-from tacit.sites.remote import DistantWorlds, require_member, require_named
-from tacit.sites.splits import Named
+from tacit.sites.remote import RemoteEnvFederation, require_member, require_named_sites
+from tacit.sites.splits import NamedSites
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Variant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own(Variant):
+class SiteVariant(Variant):
     """A world in a site's own settings.
 
     Args:
@@ -47,7 +47,7 @@ class Own(Variant):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Holding:
+class SiteWorldsConfig:
     """What a site's own settings say of its worlds.
 
     Args:
@@ -58,7 +58,7 @@ class Holding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldWorlds:
+class RemoteWorlds:
     """Worlds that sites hold themselves, on machines of their own: what is agreed about them.
 
     Args:
@@ -104,29 +104,29 @@ class HeldWorlds:
 
     def check(self, split: object, *, may_look: bool = False) -> None:
         """Refuse environments that are not there, and scenes of sites that nobody knows."""
-        require_named(split, self.kind)
-        assert isinstance(split, Named)
+        require_named_sites(split, self.kind)
+        assert isinstance(split, NamedSites)
         for name in self.scenes:
             require_word("[data] scenes", name, split.names)
         _ = self._spaces()
 
-    def introduced(self, task: PPO, sites: Named) -> PPO:
+    def size_task(self, task: PPO, sites: NamedSites) -> PPO:
         """The task, knowing how large observations are and how many actions there are."""
-        return task.sized(*self._spaces())
+        return task.with_spaces(*self._spaces())
 
-    def open(self, split: Named, seed: int, *, may_look: bool = False) -> DistantWorlds:
+    def open(self, split: NamedSites, seed: int, *, may_look: bool = False) -> RemoteEnvFederation:
         """The sites, without their worlds."""
         judged, scenes = self._judged, None
         if judged:
             names, worlds = zip(*judged, strict=True)
             told = np.array(names, dtype=np.str_)
             scenes = Scenes(worlds, told, episodes=self.episodes, seed=seed, watch=self.watch)
-        return DistantWorlds(
+        return RemoteEnvFederation(
             dict.fromkeys(split.names, self.base),
             scenes=scenes,
             public=self.public,
             scenes_public=True,
-            origin={"data": described(self), "sites": described(split)},
+            origin={"data": describe(self), "sites": describe(split)},
         )
 
     def at_site(
@@ -135,7 +135,7 @@ class HeldWorlds:
         holding: Mapping[str, Any],
         folder: Path,
         *,
-        sites: Named | None = None,
+        sites: NamedSites | None = None,
         task: object = None,
     ) -> Worlds:
         """The federation of one site, with its worlds, as its settings describe them.
@@ -152,10 +152,10 @@ class HeldWorlds:
                 it.
         """
         require_member(name, sites)
-        held = construct(Holding, "data", dict(holding))
+        held = construct(SiteWorldsConfig, "data", dict(holding))
         require(len(held.worlds) > 0, "[data] worlds", list(held.worlds), "at least one world")
         worlds = [
-            self._own(place, construct(Own, f"data.worlds, entry {place}", dict(entry)))
+            self._site_world(place, construct(SiteVariant, f"data.worlds, entry {place}", dict(entry)))
             for place, entry in enumerate(held.worlds, start=1)
         ]
         return Worlds({name: worlds}, public=self.public)
@@ -167,26 +167,26 @@ class HeldWorlds:
             name: construct(Variant, f"data.scenes.{name}", dict(entry))
             for name, entry in self.scenes.items()
         }
-        found = [(name, self._like(variant)) for name, variant in told.items()]
+        found = [(name, self._variant_world(variant)) for name, variant in told.items()]
         for label, options in self.unseen.items():
             trained = {variant.label for variant in told.values()}
             require(label not in trained, "unseen", label, "worlds that no site trains in")
-            found.append(("", self._like(Variant(options=options, label=label))))
+            found.append(("", self._variant_world(Variant(options=options, label=label))))
         return found
 
-    def _like(self, variant: Variant) -> World:
+    def _variant_world(self, variant: Variant) -> World:
         return replace(self.base, options={**self.options, **variant.options}, label=variant.label)
 
-    def _own(self, place: int, own: Own) -> World:
+    def _site_world(self, place: int, own: SiteVariant) -> World:
         """A world of a site, once it is found to be like the public one."""
-        from tacit.control.envs.checks import alike
+        from tacit.control.envs.checks import common_spaces
 
         where = f"[data] worlds, entry {place}"
         require(own.env == self.env, f"{where}, env", own.env, f"{self.env!r}, as the experiment says")
         inputs, actions = self._spaces()
-        world = self._like(own)
+        world = self._variant_world(own)
         try:
-            same = alike({where: (world,)}) == (inputs, actions)
+            same = common_spaces({where: (world,)}) == (inputs, actions)
         except InvalidValue:
             same = False
         if not same:
@@ -199,11 +199,11 @@ class HeldWorlds:
         return world
 
     def _spaces(self) -> tuple[int, int]:
-        from tacit.control.envs.checks import alike
+        from tacit.control.envs.checks import common_spaces
 
         judged = {f"[data.scenes.{name}]": (world,) for name, world in self._judged if name}
         unseen = {f"[data.unseen.{world.label}]": (world,) for name, world in self._judged if not name}
-        return alike({"[data]": (self.base,), **judged, **unseen})
+        return common_spaces({"[data]": (self.base,), **judged, **unseen})
 
 
-SOURCES = {HeldWorlds.kind: HeldWorlds}
+SOURCES = {RemoteWorlds.kind: RemoteWorlds}

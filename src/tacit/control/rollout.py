@@ -30,7 +30,7 @@ class Episodes:
         return len(self.returns)
 
     @classmethod
-    def joined(cls, parts: "list[Episodes]") -> "Episodes":
+    def concatenate(cls, parts: "list[Episodes]") -> "Episodes":
         """All of them, one part after another."""
         if not parts:
             return cls(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))

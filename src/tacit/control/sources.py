@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from tacit.control.tasks import PPO
 from tacit.errors import choices, require, require_count
-from tacit.learning.record import described
+from tacit.learning.record import describe
 from tacit.privacy.contracts import Layout
 from tacit.runtime.limits import MOST_STEPS
 from tacit.sites.environments import Physics, Variants, World, Worlds
@@ -59,12 +59,12 @@ class Gymnasium:
             require(label not in sites.worlds, "[data] unseen", label, known)
         _ = self._spaces(sites)
 
-    def introduced(self, task: PPO, sites: Variants) -> PPO:
+    def size_task(self, task: PPO, sites: Variants) -> PPO:
         """The task, knowing how large observations are and how many actions there are."""
-        return task.sized(*self._spaces(sites))
+        return task.with_spaces(*self._spaces(sites))
 
     def _spaces(self, sites: Variants) -> tuple[int, int]:
-        from tacit.control.envs.checks import alike
+        from tacit.control.envs.checks import common_spaces
 
         trained: dict[str, list[World]] = {}
         for world in sites.extremes(self.base):
@@ -73,12 +73,12 @@ class Gymnasium:
             f"[data.unseen.{label}]": (replace(self.base, options={**self.options, **options}),)
             for label, options in self.unseen.items()
         }
-        return alike({**trained, **judged})
+        return common_spaces({**trained, **judged})
 
     def open(self, split: Variants, seed: int, *, may_look: bool = False) -> Worlds:
         """The sites with their worlds."""
-        told = {"data": described(self), "sites": described(split)}
-        return split.opened(
+        told = {"data": describe(self), "sites": describe(split)}
+        return split.build_federation(
             self.base,
             seed,
             unseen=self.unseen,

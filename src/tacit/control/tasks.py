@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.networks import Shape
-from tacit.control.observation_stats import Sensing
-from tacit.control.ppo.config import Recipe
+from tacit.control.networks import NetworkShape
+from tacit.control.observation_stats import ObservationStatsQuery
+from tacit.control.ppo.config import PPOConfig
 from tacit.errors import (
     InvalidValue,
     Refused,
@@ -54,7 +54,7 @@ TRIED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPO(Recipe):
+class PPO(PPOConfig):
     """Proximal policy optimisation; actions are discrete, observations anything that can be flattened.
 
     Args:
@@ -153,21 +153,21 @@ class PPO(Recipe):
         return False
 
     @property
-    def opening(self) -> Sensing | None:
+    def initial_query(self) -> ObservationStatsQuery | None:
         """What sites see, if observations are scaled by that."""
         asked = self.normalise == "sites" and self.inputs is not None
-        return Sensing(inputs=self.inputs, limit=self.limit) if asked and self.inputs else None
+        return ObservationStatsQuery(inputs=self.inputs, limit=self.limit) if asked and self.inputs else None
 
     @property
-    def closing(self) -> None:
+    def final_query(self) -> None:
         """Nothing is asked at the end."""
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> NetworkShape:
         """The networks."""
         if self.inputs is None or self.actions is None:
             raise InvalidValue("inputs and actions are not known: they are found in the worlds, by tacit.fit")
-        return Shape(self.inputs, tuple(self.hidden), self.actions)
+        return NetworkShape(self.inputs, tuple(self.hidden), self.actions)
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -179,7 +179,7 @@ class PPO(Recipe):
         """How many numbers the sites share."""
         return sum(self.blocks)
 
-    def promised(self, privacy: Privacy | Open) -> Self:
+    def with_privacy(self, privacy: Privacy | Open) -> Self:
         """This as it is; whole sites alone can be protected."""
         if isinstance(privacy, Privacy) and privacy.unit == "record":
             raise Refused(
@@ -188,7 +188,7 @@ class PPO(Recipe):
             )
         return self
 
-    def sized(self, inputs: int, actions: int) -> Self:
+    def with_spaces(self, inputs: int, actions: int) -> Self:
         """This for observations of so many numbers, and so many actions.
 
         Raises:
@@ -203,34 +203,36 @@ class PPO(Recipe):
             require(len(given) in (0, inputs), name, f"{len(given)} numbers", allowed)
         return replace(self, inputs=inputs, actions=actions)
 
-    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+    def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This for the worlds of a federation, each of which has been opened once.
 
         Raises:
             InvalidValue: A world cannot be opened, is unlike others, or shows what is no number.
         """
         assert isinstance(federation, Worlds), "the loop has looked"
-        from tacit.control.envs.checks import alike
+        from tacit.control.envs.checks import common_spaces
 
         held = {f"site {name}": worlds for name, worlds in federation.holdings.items()}
         judged = federation.held_out.worlds if isinstance(federation.held_out, Scenes) else ()
-        inputs, actions = alike({**held, "the scenes": judged})
+        inputs, actions = common_spaces({**held, "the scenes": judged})
         told = provenance.allowed
         if told:
             provenance.look("returns and lengths of training episodes", instead="do without them")
         if not federation.public:
-            provenance.agreed(["the name of the environment, and how large observations and choices are"])
+            provenance.declare_public(
+                ["the name of the environment, and how large observations and choices are"]
+            )
         worlds = [world for part in federation.holdings.values() for world in part]
         names = {world.env for world in worlds}
         env = next(iter(names)) if len(names) == 1 else None
         return replace(
-            self.sized(inputs, actions),
+            self.with_spaces(inputs, actions),
             env=env if isinstance(env, str) else None,
             tells=told,
             repeats=all(world.repeats for world in worlds),
         )
 
-    def of_round(self, number: int, rounds: int) -> Self:
+    def at_round(self, number: int, rounds: int) -> Self:
         """This with the pace of a round."""
         return replace(self, lr=self.lr * (1 - (number - 1) / rounds)) if self.anneal else self
 
@@ -251,27 +253,29 @@ class PPO(Recipe):
         _ = import_module("tacit.control.kernels")
         # Products within a site are small: the libraries that came with the kernels take one thread each.
         with one_thread(), ThreadPoolExecutor(cores() if compiled else 1) as pool:
-            done = list(pool.map(self._learnt, starts, cohort.holdings, cohort.names, keys))
+            done = list(pool.map(self._train_site, starts, cohort.holdings, cohort.names, keys))
         moved = [after - start for start, (after, _) in zip(starts, done, strict=True)]
         diary = {
             name: {part: getattr(episodes, part).tolist() for part in EPISODES}
             for name, (_, episodes) in zip(cohort.names, done, strict=True)
             if self.tells
         }
-        return Updates(cohort.names, torch.from_numpy(np.stack(moved)), diary=diary)
+        return Updates(cohort.names, torch.from_numpy(np.stack(moved)), metrics=diary)
 
-    def _learnt(self, start: Array, worlds: Sequence[World], name: str, key: Key) -> "tuple[Array, Episodes]":
+    def _train_site(
+        self, start: Array, worlds: Sequence[World], name: str, key: Key
+    ) -> "tuple[Array, Episodes]":
         """The weights that a site has after its round, of those that are shared, and its episodes."""
-        from tacit.control.envs.vector import open_stage
+        from tacit.control.envs.vector import make_vector_env
         from tacit.control.ppo.ppo import learn
 
         generator, many = key.generator(), len(worlds)
-        center, scale = self._lens
-        with open_stage(
+        center, scale = self._normalisation
+        with make_vector_env(
             worlds, self.envs * many, generator=generator, center=center, scale=scale, place=f"site {name}"
         ) as stage:
             after, episodes = learn(
-                self._whole(start),
+                self._all_weights(start),
                 self.shape,
                 stage,
                 self,
@@ -282,7 +286,7 @@ class PPO(Recipe):
             )
         return after[: self.width], episodes
 
-    def _whole(self, weights: Array) -> Array:
+    def _all_weights(self, weights: Array) -> Array:
         """Weights of both networks; a critic that is not shared begins where every critic does."""
         if len(weights) == self.shape.size:
             return np.asarray(weights)
@@ -290,7 +294,7 @@ class PPO(Recipe):
         return np.concatenate([weights, usual[self.width :]])
 
     @cached_property
-    def _lens(self) -> tuple[Array, Array]:
+    def _normalisation(self) -> tuple[Array, Array]:
         """What observations are centred and scaled by."""
         shown = self.shape.inputs
         center = np.array(self.center) if self.center else np.zeros(shown)
@@ -302,7 +306,7 @@ class PPO(Recipe):
 
     def score(self, state: "Tensor", held_out: Scenes) -> dict[str, float]:
         """What greedy episodes bring in, in every world that agents are judged in."""
-        return self._scored([self.model(state)] * len(held_out), held_out)
+        return self._evaluate([self.model(state)] * len(held_out), held_out)
 
     def score_each(self, states: "Tensor", clusters: Mapping[str, int], held_out: Scenes) -> dict[str, float]:
         """The same where sites have different models: each plays in its own worlds, all in nobody's."""
@@ -313,13 +317,13 @@ class PPO(Recipe):
             # Before anybody is told apart, all models are one.
             own = everybody if site == "" else [clusters.get(site, 0)]
             rows += [(place, model) for model in own]
-        return self._scored([models[model] for _, model in rows], held_out.take([row for row, _ in rows]))
+        return self._evaluate([models[model] for _, model in rows], held_out.take([row for row, _ in rows]))
 
-    def _scored(self, policies: "list[Policy]", scenes: Scenes) -> dict[str, float]:
-        from tacit.control.agents.evaluation import evaluate, summarised
+    def _evaluate(self, policies: "list[Policy]", scenes: Scenes) -> dict[str, float]:
+        from tacit.control.agents.evaluation import evaluate, summarise
 
         played = evaluate(policies, scenes, physics="gymnasium" if scenes.final else "own")
-        found = summarised(played, scenes, Key(scenes.seed) / "bootstrap")
+        found = summarise(played, scenes, Key(scenes.seed) / "bootstrap")
         # A glance is for learning curves: its few episodes say nothing of intervals.
         shown = (name for name in found if scenes.final or name.startswith("return"))
         return {name: found[name] for name in shown if scenes.final or not name.endswith(("_low", "_high"))}
@@ -336,9 +340,9 @@ class PPO(Recipe):
         """The agent."""
         from tacit.control.agents.policy import Policy
 
-        center, scale = self._lens
+        center, scale = self._normalisation
         env = None if self.env is None else World(self.env)
-        return Policy(self.shape, self._whole(state.numpy()), center, scale, env)
+        return Policy(self.shape, self._all_weights(state.numpy()), center, scale, env)
 
     def pictures(
         self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
@@ -352,9 +356,9 @@ class PPO(Recipe):
         self, rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Tensor]]"
     ) -> dict[str, bytes]:
         """The history of a run as a file of plain arrays, where there is one that may be kept."""
-        from tacit.control.archive import archived
+        from tacit.control.archive import history_file
 
-        return archived(rounds, weights, self.steps)
+        return history_file(rounds, weights, self.steps)
 
 
 TASKS = {PPO.kind: PPO}

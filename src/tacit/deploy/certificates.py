@@ -49,14 +49,14 @@ class NodeKey:
 def authority(name: str = "Tacit", *, days: int = AUTHORITY_DAYS) -> Credential:
     """A new authority, which vouches for the coordinator of one federation and for nobody else."""
     require_count("days", days)
-    key, subject = ec.generate_private_key(ec.SECP384R1()), _named(f"{name} authority")
-    builder = _dated(subject, subject, key.public_key(), days)
+    key, subject = ec.generate_private_key(ec.SECP384R1()), _x509_name(f"{name} authority")
+    builder = _certificate_builder(subject, subject, key.public_key(), days)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     builder = builder.add_extension(_usage(signs_others=True), critical=True)
     builder = builder.add_extension(
         x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
     )
-    return _written(builder.sign(key, hashes.SHA384()), key)
+    return _to_pem(builder.sign(key, hashes.SHA384()), key)
 
 
 def server(by: Credential, hosts: Sequence[str], *, days: int = 365) -> Credential:
@@ -70,7 +70,9 @@ def server(by: Credential, hosts: Sequence[str], *, days: int = 365) -> Credenti
     require_count("days", days)
     above, signing = _certificate(by.certificate, "authority"), _private(by.key)
     key, names = ec.generate_private_key(ec.SECP384R1()), list(dict.fromkeys((*hosts, *HERE)))
-    builder = _dated(_named(names[0]), above.subject, key.public_key(), days, above.not_valid_after_utc)
+    builder = _certificate_builder(
+        _x509_name(names[0]), above.subject, key.public_key(), days, above.not_valid_after_utc
+    )
     builder = builder.add_extension(x509.SubjectAlternativeName([_host(name) for name in names]), False)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_usage(signs_others=False), critical=True)
@@ -79,7 +81,7 @@ def server(by: Credential, hosts: Sequence[str], *, days: int = 365) -> Credenti
         x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
     )
     known = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key())
-    return _written(builder.add_extension(known, critical=False).sign(signing, hashes.SHA384()), key)
+    return _to_pem(builder.add_extension(known, critical=False).sign(signing, hashes.SHA384()), key)
 
 
 def node_key() -> NodeKey:
@@ -97,7 +99,7 @@ def valid_until(file: Path) -> datetime:
     return _certificate(_read(file), str(file)).not_valid_after_utc
 
 
-def vouched_for(file: Path, by: Path) -> bool:
+def is_issued_by(file: Path, by: Path) -> bool:
     """Whether one certificate was given by the authority of another."""
     found, above = _certificate(_read(file), str(file)), _certificate(_read(by), str(by))
     try:
@@ -131,7 +133,7 @@ def require_host(host: str) -> None:
     require(named or _address(host) is not None, "host", host, "a name or an address, without a port")
 
 
-def is_here(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
     """Whether a host is this very machine, whichever that is."""
     found = _address(host)
     return host == "localhost" or (found is not None and found.is_loopback)
@@ -150,12 +152,12 @@ def _host(host: str) -> x509.GeneralName:
     return x509.DNSName(host) if found is None else x509.IPAddress(found)
 
 
-def _named(name: str) -> x509.Name:
+def _x509_name(name: str) -> x509.Name:
     # A common name holds 64 characters; names that count are in the extension.
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
 
 
-def _dated(
+def _certificate_builder(
     subject: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,
@@ -189,7 +191,7 @@ def _usage(*, signs_others: bool) -> x509.KeyUsage:
     )
 
 
-def _written(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Credential:
+def _to_pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Credential:
     secret = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -13,7 +13,7 @@ from tacit.deploy.site.agreement import set_up
 from tacit.errors import InvalidFile, InvalidValue, Refused, require
 from tacit.experiments.experiment import Experiment, construct_experiment, read
 from tacit.runtime.limits import MOST_ROUNDS
-from tacit.runtime.tables import Table, load, set_value
+from tacit.runtime.tables import Table, load, override_value
 from tacit.sites.splits import ByColumn
 from tacit.sites.table import read as read_table
 from tacit.survival.data.sources import Csv
@@ -27,7 +27,7 @@ RULES = ("time", "event", "entry", "weight", "cause", "levels", "fill", "center"
 
 
 @dataclass(frozen=True)
-class Contract:
+class DeployableExperiment:
     """What sites are asked for.
 
     Args:
@@ -41,7 +41,7 @@ class Contract:
     public: dict[str, Path]
 
 
-def contracted(file: Path, changes: Sequence[str], sites: Sequence[str]) -> Contract:
+def to_deployment(file: Path, changes: Sequence[str], sites: Sequence[str]) -> DeployableExperiment:
     """What sites on machines of their own are asked for by an experiment file.
 
     Args:
@@ -57,8 +57,8 @@ def contracted(file: Path, changes: Sequence[str], sites: Sequence[str]) -> Cont
     file = file / "experiment.toml" if file.is_dir() else file
     document = load(file)
     for change in changes:
-        set_value(document, change)
-    document = {**document, **_agreed(experiment, sites)}
+        override_value(document, change)
+    document = {**document, **_remote_tables(experiment, sites)}
     engine = cast(Table, document.get("engine", {}))
     document |= {"baselines": False, "engine": {**engine, "kind": "flower"}}
     _refuse_own(document)
@@ -74,7 +74,7 @@ def contracted(file: Path, changes: Sequence[str], sites: Sequence[str]) -> Cont
     _require_possible(construct_experiment(document, file.resolve().parent))
     called = {key: f"{PUBLIC}/{key}{path.suffix}" for key, path in files.items()}
     document["data"] = {**cast(Table, document["data"]), **called}
-    return Contract(document, names, {called[key]: path for key, path in files.items()})
+    return DeployableExperiment(document, names, {called[key]: path for key, path in files.items()})
 
 
 def _files(experiment: Experiment) -> dict[str, Path]:
@@ -95,7 +95,7 @@ def _require_possible(experiment: Experiment) -> None:
     _ = set_up(experiment, stop=experiment.stop)
 
 
-def _agreed(experiment: Experiment, sites: Sequence[str]) -> dict[str, Table]:
+def _remote_tables(experiment: Experiment, sites: Sequence[str]) -> dict[str, Table]:
     """The tables [data] and [sites], where they are not such that sites hold the data already."""
     data = experiment.data
     named: Table = {"kind": "named", "names": list(sites)}
@@ -103,14 +103,14 @@ def _agreed(experiment: Experiment, sites: Sequence[str]) -> dict[str, Table]:
         return {}
     if isinstance(data, Csv):
         column = experiment.sites.column if isinstance(experiment.sites, ByColumn) else data.site
-        return {"data": _held_records(data, column), "sites": named}
+        return {"data": _remote_records(data, column), "sites": named}
     raise Refused(
         f"[data] kind = {data.kind!r} is in one place, and sites hold theirs: write what is agreed about "
         'them (kind = "held-records", "held-curves" or "held-worlds"), or try it out here (--rehearse)'
     )
 
 
-def _held_records(data: Csv, column: str | None) -> Table:
+def _remote_records(data: Csv, column: str | None) -> Table:
     """What a table of one's own says of tables that sites hold: its columns and rules, no record of it."""
     from pandas.api.types import is_numeric_dtype
 

@@ -27,8 +27,8 @@ from tacit.deploy.site.config import (
     IDENTITY,
     SITE_FILE,
     CoordinatorFile,
-    Limits,
     SiteFile,
+    SiteLimits,
     keep_secret,
 )
 from tacit.deploy.site.config_text import site_text
@@ -71,7 +71,7 @@ APP = {
 
 
 @dataclass(frozen=True)
-class Deployed:
+class DeployedFolders:
     """Where everything was written."""
 
     coordinator: Path
@@ -141,8 +141,8 @@ def write(
     host: str,
     port: int,
     days: int = 365,
-    limits: Mapping[str, Limits] | None = None,
-) -> Deployed:
+    limits: Mapping[str, SiteLimits] | None = None,
+) -> DeployedFolders:
     """Write the folders of a federation.
 
     Args:
@@ -160,22 +160,22 @@ def write(
     _require_writable(sites, Path(out), host, port, days)
     agreed = experiment.get("data", {})
     extras = "flower,control" if agreed.get("kind") == "held-worlds" else "flower"
-    making = _Making.begun(list(sites), Path(out), host, port, days, extras)
+    making = _FolderWriter.create(list(sites), Path(out), host, port, days, extras)
     making.out.mkdir(parents=True, exist_ok=True)
     # Whoever made the folders has all secrets until they are handed out.
     making.out.chmod(0o700)
     making.write_authority()
     making.write_coordinator(experiment)
     for number, (name, data) in enumerate(sites.items()):
-        making.write_site(name, data, agreed, (limits or {}).get(name, Limits()), number)
+        making.write_site(name, data, agreed, (limits or {}).get(name, SiteLimits()), number)
     listed = {name: slug_of(name) for name in sites}
-    _new(making.out / "README.md", readmes.handing_out(listed))
+    _new(making.out / "README.md", readmes.distribution_readme(listed))
     found = {name: site_folder(making.out, name) for name in sites}
-    return Deployed(coordinator_folder(making.out), found, making.out / "authority")
+    return DeployedFolders(coordinator_folder(making.out), found, making.out / "authority")
 
 
 @dataclass(frozen=True)
-class _Making:
+class _FolderWriter:
     """What is in the making: everybody's keys, at this one moment."""
 
     out: Path
@@ -189,7 +189,9 @@ class _Making:
     extras: str
 
     @classmethod
-    def begun(cls, names: list[str], out: Path, host: str, port: int, days: int, extras: str) -> "_Making":
+    def create(
+        cls, names: list[str], out: Path, host: str, port: int, days: int, extras: str
+    ) -> "_FolderWriter":
         from tacit.aggregation.secure import Identity
 
         above = certificates.authority()
@@ -208,7 +210,7 @@ class _Making:
     @property
     def inner(self) -> int:
         """The port of the superlink itself."""
-        if certificates.is_here(self.host):
+        if certificates.is_this_machine(self.host):
             return self.port
         return INNER if self.port != INNER else INNER + 1
 
@@ -251,9 +253,9 @@ class _Making:
         key = self.coordinator.public.hex()
         known = {"host": self.host, "port": self.port, "key": key, "sites": self.keys}
         _new(place / COORDINATOR_FILE, tomli_w.dumps(known))
-        front = not certificates.is_here(self.host)
+        front = not certificates.is_this_machine(self.host)
         if front:
-            _new(place / "nginx.conf", units.front(self.host, self.port, self.inner))
+            _new(place / "nginx.conf", units.nginx_config(self.host, self.port, self.inner))
         _scripts(place, units.coordinator_scripts(self.inner), units.coordinator_units())
         told = readmes.coordinator_readme(
             self.host, self.port, self.inner, self.extras, self.until(), front=front
@@ -262,7 +264,7 @@ class _Making:
         _ = CoordinatorFile.read(place)
 
     def write_site(
-        self, name: str, data: Mapping[str, Any], agreed: Mapping[str, Any], limits: Limits, number: int
+        self, name: str, data: Mapping[str, Any], agreed: Mapping[str, Any], limits: SiteLimits, number: int
     ) -> None:
         """The folder of one site."""
         place, slug = _folder(site_folder(self.out, name)), slug_of(name)
@@ -278,7 +280,7 @@ class _Making:
         public = self.coordinator.public.hex()
         _new(place / SITE_FILE, site_text(name, public, self.keys, data, agreed, limits), 0o640)
         # On one machine every node needs a port of its own.
-        local = self.port + 1 + number if certificates.is_here(self.host) else LOCAL
+        local = self.port + 1 + number if certificates.is_this_machine(self.host) else LOCAL
         _scripts(place, units.site_scripts(slug, self.host, self.port, local), units.site_units(slug))
         told = readmes.site_readme(name, slug, self.host, self.port, local, self.extras, self.until())
         _new(place / "README.md", told)

@@ -19,7 +19,7 @@ from typing import Any
 
 from tacit.deploy.folders import Command, commands
 from tacit.deploy.site.config import DOOR
-from tacit.engines.flower.socket import listening
+from tacit.engines.flower.socket import is_listening
 from tacit.errors import InvalidValue, TacitError
 
 # How long programs may take to end when asked to, before they are made to, in seconds.
@@ -35,7 +35,7 @@ class NotRunning(TacitError):
     """A program of a federation that did not start, or has ended."""
 
 
-class Running:
+class ProcessGroup:
     """The programs of a federation on this machine, by role.
 
     The roles are `superlink`, `superexec`, `guard:NAME` and `node:NAME`.
@@ -95,7 +95,7 @@ class Running:
         program = self._programs.pop(role)
         if gently:
             _signal(program, signal.SIGTERM)
-            _await(lambda: _over(program), GRACE)
+            _await(lambda: _is_gone(program), GRACE)
         _end(program)
 
     def require(self, role: str) -> None:
@@ -113,7 +113,7 @@ class Running:
             ]
             for program in programs:
                 _signal(program, signal.SIGTERM)
-            _await(lambda programs=programs: all(map(_over, programs)), GRACE)
+            _await(lambda programs=programs: all(map(_is_gone, programs)), GRACE)
             for program in programs:
                 _end(program)
 
@@ -124,9 +124,9 @@ class Running:
 
 
 @contextmanager
-def running(
+def start_processes(
     coordinator: Path, sites: Mapping[str, Path], port: int, *, logs: Path | None = None, seconds: float = 120
-) -> Generator[Running]:
+) -> Generator[ProcessGroup]:
     """A federation that is up when this begins and gone when it ends.
 
     Args:
@@ -141,7 +141,7 @@ def running(
     """
     place = logs or coordinator / "logs"
     place.mkdir(parents=True, exist_ok=True)
-    up = Running(coordinator, sites, place)
+    up = ProcessGroup(coordinator, sites, place)
     with _orderly():
         try:
             _bring_up(up, port, time.monotonic() + seconds)
@@ -150,7 +150,7 @@ def running(
             up.stop()
 
 
-def _bring_up(up: Running, port: int, until: float) -> None:
+def _bring_up(up: ProcessGroup, port: int, until: float) -> None:
     if _open(port):
         raise NotRunning(f"port {port} of this machine is taken: stop what listens there, or use another")
     for name in up.sites:
@@ -160,16 +160,16 @@ def _bring_up(up: Running, port: int, until: float) -> None:
     up.start("superexec")
     _call(commands(up.coordinator)["register"], until)
     for name, folder in up.sites.items():
-        _settle(up, f"guard:{name}", lambda folder=folder: listening(str(folder / DOOR)), until)
+        _settle(up, f"guard:{name}", lambda folder=folder: is_listening(str(folder / DOOR)), until)
         up.start(f"node:{name}")
-    while len(online(up.coordinator, until)) < len(up.sites):
+    while len(online_nodes(up.coordinator, until)) < len(up.sites):
         for role in up.pids:
             up.require(role)
         _require_time(until, "the nodes did not all connect in time")
         time.sleep(_LOOK)
 
 
-def online(coordinator: Path, until: float) -> list[str]:
+def online_nodes(coordinator: Path, until: float) -> list[str]:
     """The numbers of the nodes that are connected, as Flower lists them."""
     listed = flwr(coordinator, "supernode", "list", LINK, until=until)
     return [node["node-id"] for node in listed.get("nodes", []) if node["status"] == "online"]
@@ -228,7 +228,7 @@ def _call(command: Command, until: float) -> str:
     return said
 
 
-def _settle(up: Running, role: str, ready: Callable[[], bool], until: float) -> None:
+def _settle(up: ProcessGroup, role: str, ready: Callable[[], bool], until: float) -> None:
     while not ready():
         up.require(role)
         _require_time(until, f"{role} was not ready in time")
@@ -259,7 +259,7 @@ def _signal(program: "subprocess.Popen[Any]", number: signal.Signals) -> None:
         os.killpg(program.pid, number)
 
 
-def _over(program: "subprocess.Popen[Any]") -> bool:
+def _is_gone(program: "subprocess.Popen[Any]") -> bool:
     """Whether a program has ended, and all that it started."""
     if program.poll() is None:
         return False
@@ -273,7 +273,7 @@ def _over(program: "subprocess.Popen[Any]") -> bool:
 def _end(program: "subprocess.Popen[Any]") -> None:
     _signal(program, signal.SIGKILL)
     program.wait()
-    _await(lambda: _over(program), GRACE)
+    _await(lambda: _is_gone(program), GRACE)
 
 
 @contextmanager

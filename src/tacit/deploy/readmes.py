@@ -2,14 +2,14 @@
 
 from importlib.metadata import version
 
-from tacit.deploy.units import PLACE, filled
+from tacit.deploy.units import PLACE, fill
 
 
 def site_readme(name: str, slug: str, host: str, port: int, local: int, extras: str, until: str) -> str:
     """For the administrator and the data-protection officer of a site."""
     values = {"host": host, "port": str(port), "local": str(local), "extras": extras, "until": until}
     values["wheel"] = wheel()
-    return filled(_SITE, name=name, slug=slug, place=f"{PLACE}/{slug}", **values)
+    return fill(_SITE, name=name, slug=slug, place=f"{PLACE}/{slug}", **values)
 
 
 def coordinator_readme(host: str, port: int, inner: int, extras: str, until: str, front: bool) -> str:
@@ -17,15 +17,15 @@ def coordinator_readme(host: str, port: int, inner: int, extras: str, until: str
     values = {"host": host, "port": str(port), "inner": str(inner), "extras": extras, "until": until}
     values["wheel"] = wheel()
     door = _DOOR if front else _NO_DOOR
-    return filled(_COORDINATOR, door=filled(door, **values), place=f"{PLACE}/coordinator", **values)
+    return fill(_COORDINATOR, door=fill(door, **values), place=f"{PLACE}/coordinator", **values)
 
 
-def handing_out(folders: dict[str, str]) -> str:
+def distribution_readme(folders: dict[str, str]) -> str:
     """For whoever has made the folders."""
     listed = "\n".join(
         f"- `sites/{slug}` goes to {name}, and to nobody else." for name, slug in folders.items()
     )
-    return filled(_HANDING_OUT, listed=listed, wheel=wheel())
+    return fill(_HANDING_OUT, listed=listed, wheel=wheel())
 
 
 def wheel() -> str:

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.deploy import folders
-from tacit.deploy.coordinator.launch import started
-from tacit.deploy.coordinator.run import own_place
-from tacit.deploy.coordinator.split import handed_over
-from tacit.deploy.processes import free_port, running
-from tacit.deploy.site.config import Limits
+from tacit.deploy.coordinator.launch import launch
+from tacit.deploy.coordinator.run import default_place
+from tacit.deploy.coordinator.split import split_data
+from tacit.deploy.processes import free_port, start_processes
+from tacit.deploy.site.config import SiteLimits
 from tacit.errors import InvalidValue, Refused, require_count, require_extra
 from tacit.experiments.experiment import Experiment, read
 from tacit.privacy.policy import Open
 from tacit.runtime.tables import Table
-from tacit.sites.splits import COORDINATOR, Dealt
+from tacit.sites.splits import COORDINATOR, SplitByCount
 
 if TYPE_CHECKING:
     from tacit.runs.run import Run
@@ -33,11 +33,11 @@ USUAL_SITES = 3
 # Two results whose weights differ by no more are the same.
 CLOSE = 1e-6
 # Nothing is at stake: the records are simulated, published, or on this machine anyway.
-ANYTHING = Limits(epsilon=math.inf, lifetime=math.inf, fewest=1, trusted=True)
+ANYTHING = SiteLimits(epsilon=math.inf, lifetime=math.inf, fewest=1, trusted=True)
 
 
 @dataclass(frozen=True, eq=False)
-class Rehearsed:
+class RehearsalResult:
     """What came of a rehearsal.
 
     Args:
@@ -59,7 +59,7 @@ class Rehearsed:
     @property
     def same_ledger(self) -> bool:
         """Whether both have charged the same releases in the same order."""
-        return charged(self.run.path) == charged(self.alone.path)
+        return charges(self.run.path) == charges(self.alone.path)
 
     @property
     def same(self) -> bool:
@@ -97,7 +97,7 @@ def rehearse(
     sites: int | None = None,
     told: Callable[[str], None] = lambda line: None,
     callbacks: "Sequence[Callback]" = (),
-) -> Rehearsed:
+) -> RehearsalResult:
     """Deploy an experiment to this machine, run it, stop everything, and run it in one process as well.
 
     Args:
@@ -112,33 +112,33 @@ def rehearse(
         TacitError: What the user can mend. Whatever was started has been stopped by then.
     """
     require_extra("flwr", "flower", "a federation of processes")
-    experiment = here(read(file, changes), sites, told)
+    experiment = fit_to_machine(read(file, changes), sites, told)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InvalidValue(f"{out} is there already: choose another folder, nothing is overwritten")
-    federation = experiment.opened()
-    document, tables = laid_out(experiment, federation, out)
+    federation = experiment.open_federation()
+    document, tables = lay_out(experiment, federation, out)
     port = free_port()
     made = folders.write(document, tables, out, host=HERE, port=port, limits=dict.fromkeys(tables, ANYTHING))
     told(f"folders for the coordinator and {len(tables)} sites are in {out}; starting them here")
-    with running(made.coordinator, made.sites, port, logs=out / "logs") as up:
+    with start_processes(made.coordinator, made.sites, port, logs=out / "logs") as up:
         told(f"up: {', '.join(up.pids)}")
-        run = started(made.coordinator, own_place(made.coordinator), callbacks=callbacks, told=told)
+        run = launch(made.coordinator, default_place(made.coordinator), callbacks=callbacks, told=told)
     told("stopped; now the same experiment in one process")
-    alone = replace(experiment, baselines=False).trained(federation, out / "in-one-process")
-    return Rehearsed(run, alone, out)
+    alone = replace(experiment, baselines=False).run_on(federation, out / "in-one-process")
+    return RehearsalResult(run, alone, out)
 
 
-def laid_out(experiment: Experiment, federation: "Federation", out: Path) -> tuple[Table, dict[str, Table]]:
+def lay_out(experiment: Experiment, federation: "Federation", out: Path) -> tuple[Table, dict[str, Table]]:
     """Everybody's data in their places, the deployed experiment, and what sites' files say of data."""
 
     def place(name: str) -> Path:
         return folders.coordinator_folder(out) if name == COORDINATOR else folders.site_folder(out, name)
 
-    document, tables = handed_over(experiment, federation, place)
+    document, tables = split_data(experiment, federation, place)
     return {**document, "engine": {**document.get("engine", {}), "kind": "flower"}}, tables
 
 
-def here(experiment: Experiment, sites: int | None, told: Callable[[str], None]) -> Experiment:
+def fit_to_machine(experiment: Experiment, sites: int | None, told: Callable[[str], None]) -> Experiment:
     """The experiment, for as many sites as are to be started here."""
     privacy = experiment.privacy
     if getattr(experiment.data, "distant", False):
@@ -155,7 +155,7 @@ def here(experiment: Experiment, sites: int | None, told: Callable[[str], None])
             "the records of a rehearsal are dealt out on this machine, and the noise of both runs has to be "
             "the same: declare it, --set privacy.rehearsal=true"
         )
-    if not isinstance(experiment.sites, Dealt):
+    if not isinstance(experiment.sites, SplitByCount):
         if sites is not None:
             raise InvalidValue(f"--sites {sites} is not allowed: the file names its sites itself")
         return experiment
@@ -168,7 +168,7 @@ def here(experiment: Experiment, sites: int | None, told: Callable[[str], None])
     return replace(experiment, sites=replace(experiment.sites, count=wanted))
 
 
-def charged(path: Path | None) -> list[dict[str, Any]]:
+def charges(path: Path | None) -> list[dict[str, Any]]:
     """What a run has charged, in order: releases alone, without when and under which ticket and plan."""
     from tacit.privacy.ledger.store import Ledger
     from tacit.runs.directory import LEDGER

@@ -34,7 +34,7 @@ def renew_keys(site: str | Path) -> str:
 
     place, file = Path(site), SiteFile.read(site)
     try:
-        if _is_there(place / LEDGER) or _is_there(place / ENTROPY):
+        if _exists(place / LEDGER) or _exists(place / ENTROPY):
             raise Refused(f"{place} has been in use: its keys are not changed any more")
         identity, node = Identity.fresh(), certificates.node_key()
         text, mode = files.read_text(place / SITE_FILE, LONGEST_FILE), (place / SITE_FILE).stat().st_mode
@@ -55,7 +55,7 @@ def renew_keys(site: str | Path) -> str:
     return tomli_w.dumps({file.name: new}).strip()
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     """Whether something has this name, a link to nothing included."""
     try:
         path.lstat()

@@ -144,8 +144,8 @@ def site_units(slug: str) -> dict[str, str]:
     """The two units of a site, by the names of their files."""
     place = f"{PLACE}/{slug}"
     return {
-        f"tacit-guard-{slug}.service": filled(_GUARD_UNIT, slug=slug, place=place, common=_COMMON),
-        f"tacit-node-{slug}.service": filled(
+        f"tacit-guard-{slug}.service": fill(_GUARD_UNIT, slug=slug, place=place, common=_COMMON),
+        f"tacit-node-{slug}.service": fill(
             _NODE_UNIT, slug=slug, place=place, common=_COMMON, pause=str(BACK_OFF)
         ),
     }
@@ -159,19 +159,19 @@ def coordinator_units() -> dict[str, str]:
         "superexec": ("starts the coordinator's side of a run", "tacit-superlink.service"),
     }
     return {
-        f"tacit-{name}.service": filled(
+        f"tacit-{name}.service": fill(
             _COORDINATOR_UNIT, name=name, what=what, after=after, place=place, common=_COMMON
         )
         for name, (what, after) in parts.items()
     }
 
 
-def front(host: str, port: int, inner: int) -> str:
+def nginx_config(host: str, port: int, inner: int) -> str:
     """What nginx lets through from outside: what nodes need, and nothing else."""
-    return filled(_FRONT, host=host, port=str(port), inner=str(inner), place=f"{PLACE}/coordinator")
+    return fill(_FRONT, host=host, port=str(port), inner=str(inner), place=f"{PLACE}/coordinator")
 
 
-def filled(text: str, **values: str) -> str:
+def fill(text: str, **values: str) -> str:
     """A text with its blanks filled in: `@name@`."""
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
@@ -181,16 +181,16 @@ def filled(text: str, **values: str) -> str:
 
 
 def _script(what: str, *parts: str, **values: str) -> str:
-    return filled("".join((_HEAD, *parts)), what=what, **values)
+    return fill("".join((_HEAD, *parts)), what=what, **values)
 
 
 def _install(owners: str, following: str, what: str, usual: str, users: str, **values: str) -> str:
     parts = _PLACED + owners + _PLACED_UNITS + following
-    return filled(parts, what=what, usual=usual, users=users, **values)
+    return fill(parts, what=what, usual=usual, users=users, **values)
 
 
 def _quiet(home: str) -> str:
-    return filled(_QUIET, home=home)
+    return fill(_QUIET, home=home)
 
 
 def _in_brackets(host: str) -> str:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tacit.learning.task import Trains, Updates
-from tacit.privacy.mechanisms.adaptive_clipping import Packing
+from tacit.learning.task import Trainable, Updates
+from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class ClippedWork:
     """The work of a task, its updates packed.
 
     Args:
@@ -23,8 +23,8 @@ class Packed:
         bounds: The bounds of this round; released, and so known to everybody.
     """
 
-    task: Trains
-    packing: Packing
+    task: Trainable
+    packing: AdaptiveClipping
     bounds: "Tensor"
 
     @property
@@ -35,4 +35,4 @@ class Packed:
     def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """What each site sends: no row is longer than 1."""
         updates = self.task.train(state, cohort, mechanism, key)
-        return replace(updates, matrix=self.packing.packed(updates.matrix, self.bounds))
+        return replace(updates, matrix=self.packing.encode(updates.matrix, self.bounds))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
-from tacit.learning.task import Trains, Updates
+from tacit.learning.task import Trainable, Updates
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
@@ -13,7 +13,7 @@ from tacit.sites.federation import Cohort, Federation
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tacit.privacy.mechanisms.secure_sum import BlindSites
+    from tacit.privacy.mechanisms.secure_sum import SecureSum
 
 
 class Engine(Protocol):
@@ -21,7 +21,7 @@ class Engine(Protocol):
 
     def train(
         self,
-        task: Trains,
+        task: Trainable,
         federation: Federation,
         state: "Tensor",
         names: Sequence[str],
@@ -33,22 +33,22 @@ class Engine(Protocol):
 
 
 @suppress_warnings()
-def work(task: Trains, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+def run_at_site(task: Trainable, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
     """Train a cohort and let each update out only through the mechanism: the site's whole side of a round."""
     trained = task.train(state, cohort, mechanism, key)
     keys = [key / name / "update" for name in trained.names]
     return replace(trained, matrix=mechanism.at_sites(trained.matrix, keys))
 
 
-def seen(updates: Updates, mechanism: Mechanism) -> Updates:
+def server_view(updates: Updates, mechanism: Mechanism) -> Updates:
     """What the server sees of guarded updates: each of them, or sums over groups of sites alone."""
     if mechanism.groups(updates.names) is None:
         return updates
     # Only a server that is blind needs cryptography.
-    from tacit.engines.secure.local_gram import multiplied
-    from tacit.engines.secure.local_sum import blinded
-    from tacit.privacy.mechanisms.secure_gram import BlindProducts
+    from tacit.engines.secure.local_gram import multiply_locally
+    from tacit.engines.secure.local_sum import sum_locally
+    from tacit.privacy.mechanisms.secure_gram import SecureGram
 
-    if isinstance(mechanism, BlindProducts):
-        return multiplied(updates, mechanism)
-    return blinded(updates, cast("BlindSites", mechanism))
+    if isinstance(mechanism, SecureGram):
+        return multiply_locally(updates, mechanism)
+    return sum_locally(updates, cast("SecureSum", mechanism))

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from tacit.engines.base import seen, work
-from tacit.learning.task import Trains, Updates
+from tacit.engines.base import run_at_site, server_view
+from tacit.learning.task import Trainable, Updates
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread
@@ -23,7 +23,7 @@ class Local:
 
     def train(
         self,
-        task: Trains,
+        task: Trainable,
         federation: Federation,
         state: "Tensor",
         names: Sequence[str],
@@ -36,4 +36,4 @@ class Local:
             width: int = getattr(task, "sent", state.shape[-1])
             return Updates((), state.new_zeros((0, width)))
         with one_thread():
-            return seen(work(task, state, federation.cohort(names), mechanism, key), mechanism)
+            return server_view(run_at_site(task, state, federation.cohort(names), mechanism, key), mechanism)

@@ -34,22 +34,22 @@ class Unreadable(TacitError):
 
 
 @dataclass(frozen=True)
-class Silence:
+class NoReply:
     """Why nothing that can be used has come from a site."""
 
     reason: Reason
     detail: str
 
 
-class Exchange(Protocol):
+class Transport(Protocol):
     """What carries bytes to sites and back."""
 
-    def __call__(self, sent: Mapping[str, bytes], seconds: float) -> dict[str, bytes | Silence]:
+    def __call__(self, sent: Mapping[str, bytes], seconds: float) -> dict[str, bytes | NoReply]:
         """What each site answers, or why it does not, after at most so many seconds."""
         ...
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class SignedMessage(msgspec.Struct, frozen=True, kw_only=True):
     """What is said.
 
     Args:
@@ -84,20 +84,20 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True):
             raise Unreadable("schema", f"its arrays cannot be read ({error})") from error
 
     @property
-    def asked(self) -> str:
+    def request_digest(self) -> str:
         """What tells this question from any other, whenever it is asked."""
         told = (self.format, self.writer, self.reader, self.about, self.content, self.numbers)
         return hashlib.sha256(msgspec.msgpack.encode(told, order="sorted")).hexdigest()
 
 
-class Signed(msgspec.Struct, frozen=True):
+class Envelope(msgspec.Struct, frozen=True):
     """A letter under a signature."""
 
     letter: bytes
     signature: bytes
 
 
-def packed(numbers: "Mapping[str, Tensor]") -> bytes:
+def encode_arrays(numbers: "Mapping[str, Tensor]") -> bytes:
     """Arrays as bytes."""
     from safetensors.torch import save
 
@@ -105,13 +105,13 @@ def packed(numbers: "Mapping[str, Tensor]") -> bytes:
     return save({name: values.detach().contiguous().clone() for name, values in numbers.items()})
 
 
-def sealed(letter: Letter, identity: "Identity") -> bytes:
+def sign_message(letter: SignedMessage, identity: "Identity") -> bytes:
     """A letter as its writer sends it."""
     content = msgspec.msgpack.encode(letter)
-    return msgspec.msgpack.encode(Signed(content, identity.sign(_signed(content))))
+    return msgspec.msgpack.encode(Envelope(content, identity.sign(_signing_input(content))))
 
 
-def bond(experiment: str, run: str) -> str:
+def run_digest(experiment: str, run: str) -> str:
     """What those have in common who were told the same experiment and the same run of it."""
     return hashlib.sha256(msgspec.msgpack.encode((FORMAT, experiment, run))).hexdigest()[:32]
 
@@ -121,7 +121,9 @@ def digest(sent: bytes) -> bytes:
     return hashlib.sha256(sent).digest()
 
 
-def opened(sent: bytes, roster: "Roster", *, reader: str, answers: bytes | None = None) -> Letter:
+def open_message(
+    sent: bytes, roster: "Roster", *, reader: str, answers: bytes | None = None
+) -> SignedMessage:
     """What somebody in the roster has written to the reader.
 
     Args:
@@ -134,13 +136,13 @@ def opened(sent: bytes, roster: "Roster", *, reader: str, answers: bytes | None 
         Unreadable: It is no letter, or not signed by its writer, or for somebody else, or answers another.
     """
     try:
-        outer = msgspec.msgpack.decode(sent, type=Signed)
-        letter = msgspec.msgpack.decode(outer.letter, type=Letter)
+        outer = msgspec.msgpack.decode(sent, type=Envelope)
+        letter = msgspec.msgpack.decode(outer.letter, type=SignedMessage)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable("schema", f"it cannot be read ({error})") from error
     if letter.format != FORMAT:
         raise Unreadable("schema", f"it is of format {letter.format!r}, and {FORMAT!r} is spoken here")
-    if not roster.signed(letter.writer, outer.signature, _signed(outer.letter)):
+    if not roster.is_signed_by(letter.writer, outer.signature, _signing_input(outer.letter)):
         raise Unreadable("unknown", f"it is not signed by {letter.writer!r}")
     if letter.reader not in ("", reader):
         raise Unreadable("unknown", f"it is for {letter.reader!r}")
@@ -149,5 +151,5 @@ def opened(sent: bytes, roster: "Roster", *, reader: str, answers: bytes | None 
     return letter
 
 
-def _signed(content: bytes) -> bytes:
+def _signing_input(content: bytes) -> bytes:
     return FORMAT.encode() + b"\0" + content

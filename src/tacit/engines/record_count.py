@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class NumberOfRecords:
+class RecordCountQuery:
     """How many records each site holds, with the noise of the mechanism."""
 
     kind: ClassVar[str] = "number of records"
@@ -22,7 +22,7 @@ class NumberOfRecords:
     def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """One number for each site."""
         told = [
-            mechanism.counted(int(size), key / name)
+            mechanism.noisy_count(int(size), key / name)
             for name, size in zip(cohort.names, cohort.sizes, strict=True)
         ]
         return Updates(cohort.names, state.new_tensor(told).reshape(-1, 1))

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import msgspec
 
-from tacit.engines.adaptive_clipping import Packed
+from tacit.engines.adaptive_clipping import ClippedWork
 from tacit.engines.flower.nodes import Flower
 from tacit.engines.messages import (
     COORDINATOR,
-    Exchange,
-    Letter,
-    Silence,
+    NoReply,
+    SignedMessage,
+    Transport,
     Unreadable,
     digest,
-    opened,
-    packed,
-    sealed,
+    encode_arrays,
+    open_message,
+    sign_message,
 )
-from tacit.engines.record_count import NumberOfRecords
+from tacit.engines.record_count import RecordCountQuery
 from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
 from tacit.learning.record import Fault
-from tacit.learning.task import Trains, Updates
+from tacit.learning.task import Trainable, Updates
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
@@ -38,29 +38,29 @@ if TYPE_CHECKING:
     from tacit.aggregation.secure import Identity, Roster
 
 # What sites can be asked to do.
-Asking = Literal["round", "choosing", "opening", "closing", "count"]
-Diary = dict[str, list[float]]
+WorkKind = Literal["round", "choosing", "opening", "closing", "count"]
+Metrics = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
-class Declined(Silence):
+class Refusal(NoReply):
     """The reason that a site gives for not answering, and whether it is one of budgets."""
 
     budget: bool = False
 
 
-def asking(work: object) -> Asking:
+def work_kind(work: object) -> WorkKind:
     """The name of work, by what it has to offer."""
-    from tacit.aggregation.defence.clustering import Choosing
+    from tacit.aggregation.defence.clustering import ClusterChoice
 
-    if isinstance(work, NumberOfRecords):
+    if isinstance(work, RecordCountQuery):
         return "count"
-    if isinstance(work, Choosing):
+    if isinstance(work, ClusterChoice):
         return "choosing"
-    return "opening" if hasattr(work, "answered") else "closing" if hasattr(work, "close") else "round"
+    return "opening" if hasattr(work, "decode") else "closing" if hasattr(work, "apply") else "round"
 
 
-def talk(message: str) -> None:
+def log_line(message: str) -> None:
     """A line of the log."""
     print(message, file=sys.stderr, flush=True)
 
@@ -74,20 +74,20 @@ class Remote(Flower):
         identity: The coordinator's own.
         roster: The public key of every site.
         run: What this run is known by: a site pays for it once.
-        bond: What all have in common who were told the same experiment: nobody is added up with others.
+        run_digest: What all have in common who were told the same experiment: nobody is added up with others.
         found: What the experiment's opening question has found out so far.
-        told: Where lines of the log go.
+        log: Where lines of the log go.
     """
 
     remembers: ClassVar[bool] = True
 
-    exchange: Exchange
+    exchange: Transport
     identity: "Identity" = field(repr=False)
     roster: "Roster" = field(repr=False)
     run: bytes = b""
-    bond: str = ""
+    run_digest: str = ""
     found: Callable[[], dict[str, Any]] = field(default=dict[str, Any], repr=False)
-    told: Callable[[str], None] = field(default=talk, repr=False)
+    log: Callable[[str], None] = field(default=log_line, repr=False)
 
     @property
     def chosen(self) -> Flower:
@@ -108,20 +108,22 @@ class Remote(Flower):
             TacitError: The reason of the first site that refuses, or who is not there.
         """
         least = len(names) if fewest is None else fewest
-        there = self._agreeing("consider", experiment, names, least)
-        for name, found in self._agreeing("agree", experiment, list(there), least).items():
-            self.told(f"{name} agrees: {found.content.get('told', '')}")
+        there = self._request_agreement("consider", experiment, names, least)
+        for name, found in self._request_agreement("agree", experiment, list(there), least).items():
+            self.log(f"{name} agrees: {found.content.get('told', '')}")
 
-    def _agreeing(self, about: str, experiment: str, names: Sequence[str], least: int) -> dict[str, Letter]:
+    def _request_agreement(
+        self, about: str, experiment: str, names: Sequence[str], least: int
+    ) -> dict[str, SignedMessage]:
         """What those answer who would take part, or do."""
         sent = {name: self._letter(name, about, {"experiment": experiment}) for name in names}
         answers = self.exchange(sent, self.wait)
-        there, absent = dict[str, Letter](), list[str]()
+        there, absent = dict[str, SignedMessage](), list[str]()
         for name, content in sent.items():
-            found = self._opened(name, content, answers.get(name))
-            if isinstance(found, Letter):
+            found = self._open_reply(name, content, answers.get(name))
+            if isinstance(found, SignedMessage):
                 there[name] = found
-            elif isinstance(found, Declined):
+            elif isinstance(found, Refusal):
                 raise (BudgetExhausted if found.budget else Refused)(f"{name} refuses: {found.detail}")
             else:
                 absent.append(f"{name} ({found.detail})")
@@ -134,7 +136,7 @@ class Remote(Flower):
 
     def train(
         self,
-        task: Trains,
+        task: Trainable,
         federation: Federation,
         state: "Tensor",
         names: Sequence[str],
@@ -146,17 +148,19 @@ class Remote(Flower):
         if not names:
             # Noise alone, as wide as ever: nobody learns that nobody came.
             return Updates((), state.new_zeros((0, width)))
-        asked = {name: self._asked(task, federation, state, place, key) for place, name in enumerate(names)}
+        asked = {
+            name: self._site_request(task, federation, state, place, key) for place, name in enumerate(names)
+        }
         if mechanism.groups(names) is not None:
-            from tacit.engines.secure.round import unseen
+            from tacit.engines.secure.round import secure_round
 
-            return unseen(self, asked, names, width, mechanism)
+            return secure_round(self, asked, names, width, mechanism)
         answers = self.ask({name: ("work", *parts) for name, parts in asked.items()})
         return self._updates(answers, names, width)
 
     def ask(
         self, questions: "Mapping[str, tuple[str, dict[str, Any], bytes]]", *, needed: bool = True
-    ) -> dict[str, Letter | Silence]:
+    ) -> dict[str, SignedMessage | NoReply]:
         """What each site answers to what it is asked.
 
         Args:
@@ -171,87 +175,91 @@ class Remote(Flower):
             for name, (about, content, numbers) in questions.items()
         }
         answers = self.exchange(sent, self.deadline)
-        found = {name: self._opened(name, content, answers.get(name)) for name, content in sent.items()}
+        found = {name: self._open_reply(name, content, answers.get(name)) for name, content in sent.items()}
         for name, answer in found.items():
-            if isinstance(answer, Silence):
-                self.told(f"{name}: {answer.detail} ({answer.reason})")
-        if needed and all(isinstance(answer, Silence) for answer in found.values()):
-            told = "; ".join(f"{name}: {cast(Silence, why).detail}" for name, why in found.items())
+            if isinstance(answer, NoReply):
+                self.log(f"{name}: {answer.detail} ({answer.reason})")
+        if needed and all(isinstance(answer, NoReply) for answer in found.values()):
+            told = "; ".join(f"{name}: {cast(NoReply, why).detail}" for name, why in found.items())
             raise SitesUnreachable(
                 f"no site has answered ({told}). Nothing is lost: go on with --resume when they are back"
             )
         return found
 
-    def _asked(
-        self, task: Trains, federation: Federation, state: "Tensor", place: int, key: Key
+    def _site_request(
+        self, task: Trainable, federation: Federation, state: "Tensor", place: int, key: Key
     ) -> tuple[dict[str, Any], bytes]:
         """What one site has to know to do its part."""
-        work = task.task if isinstance(task, Packed) else task
-        what = asking(work)
+        work = task.task if isinstance(task, ClippedWork) else task
+        what = work_kind(work)
         # Where models differ, each site is handed its own; who chooses sees all of them.
         own = state if state.ndim == 1 or what == "choosing" else state[place : place + 1]
-        numbers = {"state": own} | ({"bounds": task.bounds} if isinstance(task, Packed) else {})
+        numbers = {"state": own} | ({"bounds": task.bounds} if isinstance(task, ClippedWork) else {})
         content = {
             "asking": what,
             "path": list(key.path),
             "found": self.found(),
-            "typical": federation.typical,
+            "typical": federation.mean_site_size,
         }
-        return content, packed(numbers)
+        return content, encode_arrays(numbers)
 
     def _letter(self, reader: str, about: str, content: dict[str, Any], numbers: bytes = b"") -> bytes:
         told = {"run": self.run.hex(), **content}
-        letter = Letter(writer=COORDINATOR, reader=reader, about=about, content=told, numbers=numbers)
-        return sealed(letter, self.identity)
+        letter = SignedMessage(writer=COORDINATOR, reader=reader, about=about, content=told, numbers=numbers)
+        return sign_message(letter, self.identity)
 
-    def _opened(self, name: str, sent: bytes, answer: bytes | Silence | None) -> Letter | Silence:
+    def _open_reply(self, name: str, sent: bytes, answer: bytes | NoReply | None) -> SignedMessage | NoReply:
         """What a site has answered, if it is its answer to what it was sent."""
-        if answer is None or isinstance(answer, Silence):
-            return answer or Silence("absent", "nothing has come from it")
+        if answer is None or isinstance(answer, NoReply):
+            return answer or NoReply("absent", "nothing has come from it")
         try:
-            letter = opened(answer, self.roster, reader=COORDINATOR, answers=digest(sent))
+            letter = open_message(answer, self.roster, reader=COORDINATOR, answers=digest(sent))
             if letter.writer != name:
                 raise Unreadable("unknown", f"it is signed by {letter.writer!r}")
         except Unreadable as error:
-            return Silence(error.reason, f"its answer is left out: {error}")
+            return NoReply(error.reason, f"its answer is left out: {error}")
         if letter.about == "refused":
             why = letter.content.get("why")
             told = why if isinstance(why, str) else "it does not say why"
-            return Declined("refused", told, budget=letter.content.get("budget") is True)
+            return Refusal("refused", told, budget=letter.content.get("budget") is True)
         return letter
 
-    def _updates(self, answers: Mapping[str, Letter | Silence], names: Sequence[str], width: int) -> Updates:
+    def _updates(
+        self, answers: Mapping[str, SignedMessage | NoReply], names: Sequence[str], width: int
+    ) -> Updates:
         """The rows of those whose answers can be used, and what is wrong with the others."""
         import torch
 
-        rows, diary, faults = dict[str, torch.Tensor](), dict[str, Diary](), list[Fault]()
+        rows, diary, faults = dict[str, torch.Tensor](), dict[str, Metrics](), list[Fault]()
         for name in names:
             answer = answers[name]
-            if isinstance(answer, Letter):
+            if isinstance(answer, SignedMessage):
                 try:
                     # Both or neither: an answer that is a fault is not counted with.
-                    rows[name], diary[name] = row_of(answer, width), diary_of(answer)
+                    rows[name], diary[name] = row_of(answer, width), metrics_of(answer)
                     continue
                 except Unreadable as error:
-                    answer = Silence(error.reason, str(error))
-                    self.told(f"{name}: {error} ({error.reason})")
+                    answer = NoReply(error.reason, str(error))
+                    self.log(f"{name}: {error} ({error.reason})")
             faults.append(Fault(site=name, reason=answer.reason, detail=answer.detail))
         if not rows:
             # Everybody has answered nonsense: the loop says what it says to that.
             return Updates((), torch.zeros((0, width), dtype=torch.float64), faults=tuple(faults))
         matrix = torch.stack(list(rows.values()))
-        return Updates(tuple(rows), matrix, diary={n: d for n, d in diary.items() if d}, faults=tuple(faults))
+        return Updates(
+            tuple(rows), matrix, metrics={n: d for n, d in diary.items() if d}, faults=tuple(faults)
+        )
 
 
 def width_of(work: object, state: "Tensor") -> int:
     """How many numbers a site sends."""
-    what = asking(work.task if isinstance(work, Packed) else work)
+    what = work_kind(work.task if isinstance(work, ClippedWork) else work)
     if what in ("opening", "closing"):
         return cast(Any, work).width
     return state.shape[-1] + 1 if what == "choosing" else getattr(work, "sent", state.shape[-1])
 
 
-def row_of(answer: Letter, width: int) -> "Tensor":
+def row_of(answer: SignedMessage, width: int) -> "Tensor":
     """The update in an answer; whether its numbers are finite is for the loop to see.
 
     Raises:
@@ -266,9 +274,9 @@ def row_of(answer: Letter, width: int) -> "Tensor":
     return row
 
 
-def diary_of(answer: Letter) -> Diary:
+def metrics_of(answer: SignedMessage) -> Metrics:
     """What a site tells of its work."""
     try:
-        return msgspec.convert(answer.content.get("diary", {}), type=Diary)
+        return msgspec.convert(answer.content.get("diary", {}), type=Metrics)
     except msgspec.ValidationError as error:
         raise Unreadable("schema", f"its diary cannot be read ({error})") from error

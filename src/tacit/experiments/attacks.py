@@ -17,7 +17,7 @@ import numpy as np
 from tacit.aggregation import AGGREGATORS
 from tacit.aggregation.attacks.base import Attack
 from tacit.aggregation.attacks.model import ATTACKS
-from tacit.aggregation.base import Aggregator, adopted
+from tacit.aggregation.base import Aggregator, as_aggregator
 from tacit.aggregation.robust.krum import Krum
 from tacit.aggregation.robust.mixing import Bucketing, Mixing
 from tacit.errors import InvalidFile, InvalidValue, Refused, TooFewSites, require, require_word
@@ -25,11 +25,11 @@ from tacit.experiments.experiment import Experiment, construct_experiment
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy
 from tacit.reports.text import BROKEN, NAMES
-from tacit.reports.text_tables import fitted
+from tacit.reports.text_tables import fit_table
 from tacit.runs.checks import require_rehearsal
 from tacit.runs.directory import STATE, Directory
 from tacit.runtime.keys import Key
-from tacit.runtime.tables import construct, made, portable, read_as
+from tacit.runtime.tables import build, construct, portable, read_as
 from tacit.sites.federation import Federation
 
 Table = dict[str, Any]
@@ -45,7 +45,7 @@ USUAL = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trials:
+class AttackTrials:
     """What an experiment file with a table [attack] asks for.
 
     Args:
@@ -74,18 +74,18 @@ class Trials:
             return {"without": privacy}
         return {"without": Open(participation=privacy.participation), "with": privacy}
 
-    def opened(self) -> Federation:
+    def open_federation(self) -> Federation:
         """The sites with their data, among which all attacks can be tried."""
-        federation = self.experiment.opened()
+        federation = self.experiment.open_federation()
         for attack in self.attacks.values():
             if attack is not None:
                 key = Key(self.experiment.seed)
-                _ = attack.poisoned(federation, attack.names(list(federation), key), key)
+                _ = attack.poison_data(federation, attack.draw_liars(list(federation), key), key)
         return federation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tried:
+class AttackScores:
     """What came of the trials.
 
     Args:
@@ -137,7 +137,7 @@ class Tried:
             [name, *("-" if rule in refused else _cell(row, rule) for rule in table[NOBODY])]
             for name, row in table.items()
         ]
-        return fitted(["attack", *table[NOBODY]], cells)
+        return fit_table(["attack", *table[NOBODY]], cells)
 
     def _missing(self, noise: str) -> list[str]:
         """Why scores are missing; a rule that is refused is so whatever the attack."""
@@ -163,7 +163,7 @@ class Tried:
         return tried_html(self.as_dict())
 
 
-def read(path: str | Path, changes: Sequence[str] = ()) -> Trials:
+def read(path: str | Path, changes: Sequence[str] = ()) -> AttackTrials:
     """Read an experiment file with a table [attack].
 
     Args:
@@ -176,7 +176,7 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Trials:
     return read_as(_construct, path, changes)
 
 
-def asked_for(path: str | Path, changes: Sequence[str] = ()) -> bool:
+def has_attack_table(path: str | Path, changes: Sequence[str] = ()) -> bool:
     """Whether a file, or the one that a directory keeps, has a table [attack] to be tried out."""
     if (Path(path) / STATE).exists():
         # The directory of a single run, which had its attack.
@@ -185,12 +185,12 @@ def asked_for(path: str | Path, changes: Sequence[str] = ()) -> bool:
 
 
 def attempt(
-    trials: Trials,
+    trials: AttackTrials,
     out: str | os.PathLike[str] | None,
     *,
     resume: bool = False,
     announce: Callable[[str], None] = lambda line: None,
-) -> Tried:
+) -> AttackScores:
     """Run everything that is not known yet, and keep the scores.
 
     Args:
@@ -199,9 +199,9 @@ def attempt(
         resume: Whether to go on with the trials in `out`, if there are some.
         announce: Told what is tried next.
     """
-    directory, promises, federation = Directory(out), trials.promises, trials.opened()
-    with directory.claimed(trials.document, resume=resume):
-        tried = _known(directory) or Tried(
+    directory, promises, federation = Directory(out), trials.promises, trials.open_federation()
+    with directory.claim(trials.document, resume=resume):
+        tried = _read_scores(directory) or AttackScores(
             name=trials.experiment.name,
             score=trials.experiment.task.goal,
             liars=trials.liars,
@@ -229,18 +229,18 @@ def attempt(
     return tried
 
 
-def load(path: str | Path) -> Tried | None:
+def load(path: str | Path) -> AttackScores | None:
     """The trials that a directory remembers, as far as they got; None if it holds none."""
-    return _known(Directory(path)) if Path(path).is_dir() else None
+    return _read_scores(Directory(path)) if Path(path).is_dir() else None
 
 
-def _known(directory: Directory) -> Tried | None:
+def _read_scores(directory: Directory) -> AttackScores | None:
     told = directory.read_json(TRIALS)
     if told is None:
         return None
     name, direction = told["score"]
     kept = {key: told[key] for key in ("name", "liars", "sites", "tables", "why")}
-    return Tried(**kept, score=(name, direction), path=directory.path)
+    return AttackScores(**kept, score=(name, direction), path=directory.path)
 
 
 def _score(experiment: Experiment, federation: Federation) -> tuple[float | None, str | None]:
@@ -248,7 +248,7 @@ def _score(experiment: Experiment, federation: Federation) -> tuple[float | None
     try:
         # What liars do to a model may well leave the range of numbers; that is a result, not a mistake.
         with np.errstate(all="ignore"):
-            run = experiment.trained(federation, None)
+            run = experiment.run_on(federation, None)
     except (Refused, TooFewSites) as error:
         return None, str(error)
     except InvalidValue as error:
@@ -259,7 +259,7 @@ def _score(experiment: Experiment, federation: Federation) -> tuple[float | None
     return found, None if found is not None else "there is no score"
 
 
-def _construct(document: Table, folder: Path) -> Trials:
+def _construct(document: Table, folder: Path) -> AttackTrials:
     table = document.get("attack")
     if not isinstance(table, dict):
         raise InvalidFile('[attack] is missing: give one, such as kinds = ["sign-flip"] and liars = 2')
@@ -272,8 +272,8 @@ def _construct(document: Table, folder: Path) -> Trials:
     liars = max(attack.liars for attack in attacks.values())
     rules = {word: _rule(word, liars) for word in against}
     if "aggregation" in document:
-        rules = {"as in the file": adopted(experiment.aggregation), **rules}
-    return Trials(
+        rules = {"as in the file": as_aggregator(experiment.aggregation), **rules}
+    return AttackTrials(
         experiment=experiment,
         attacks={NOBODY: None, **attacks},
         rules=rules,
@@ -285,7 +285,7 @@ def _attacks(asked: Table, folder: Path) -> dict[str, Attack]:
     """One attack with all its options, or several kinds that share how many lie."""
     if "kind" in asked:
         require("kinds" not in asked, "[attack] kinds", asked.get("kinds"), "left out where kind is given")
-        attack = made("attack", {"attack": asked}, folder, ATTACKS)
+        attack = build("attack", {"attack": asked}, folder, ATTACKS)
         require(isinstance(attack, Attack), "[attack] kind", asked["kind"], "derived from tacit's Attack")
         return {str(asked["kind"]): attack}
     kinds = _words("kinds", asked.pop("kinds", list(ATTACKS)))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 from tacit.aggregation import AGGREGATORS
 from tacit.aggregation.attacks.base import Attack
 from tacit.aggregation.attacks.model import ATTACKS
-from tacit.aggregation.base import Aggregator, adopted
+from tacit.aggregation.base import Aggregator, as_aggregator
 from tacit.aggregation.defence.clustering import Clusters
 from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.aggregation.server import Adam, Momentum, Plain
-from tacit.aggregation.warnings import cautions, fewest_for
+from tacit.aggregation.warnings import aggregation_warnings, min_sites_for
 from tacit.control.remote import SOURCES as HELD_WORLDS
 from tacit.control.sources import SOURCES as WORLD_SOURCES
 from tacit.control.tasks import TASKS as WORLD_TASKS
@@ -24,24 +24,24 @@ from tacit.errors import InvalidFile, InvalidValue, require, require_count, requ
 from tacit.functional.data.remote import SOURCES as HELD_CURVES
 from tacit.functional.data.sources import SOURCES as CURVE_SOURCES
 from tacit.functional.tasks import TASKS as CURVE_TASKS
-from tacit.learning.progress import tell
-from tacit.learning.task import Asked
+from tacit.learning.progress import notify
+from tacit.learning.task import Query
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.plan import Plan, plan
 from tacit.privacy.policy import Open, Privacy
-from tacit.runs.checks import combined_by, require_plain
-from tacit.runs.clusters import require_apart, settled
-from tacit.runs.queries import Augmentation, closing_of, opened, opening_of
+from tacit.runs.checks import require_plain, resolve_aggregator
+from tacit.runs.clusters import require_compatible_clusters, resolve_for_clusters
+from tacit.runs.queries import Augmenter, final_query_of, initial_query_of, with_saved_answers
 from tacit.runs.stopping import Stopping
 from tacit.runtime.imports import trusting
 from tacit.runtime.limits import MOST_RELEASES, MOST_ROUNDS
 from tacit.runtime.refusals import withhold_details
 from tacit.runtime.silence import suppress_warnings
-from tacit.runtime.tables import Kinds, Table, construct, made, read_as, refuse_unknown
+from tacit.runtime.tables import Kinds, Table, build, construct, read_as, refuse_unknown
 from tacit.sites.environments import Variants
 from tacit.sites.sampling import Fixed, Poisson
-from tacit.sites.splits import SPLITS, Named
+from tacit.sites.splits import SPLITS, NamedSites
 from tacit.sites.vertical import ByParty
 from tacit.survival.augment.synthetic import AUGMENTATIONS
 from tacit.survival.data.remote import SOURCES as HELD_RECORDS
@@ -111,7 +111,7 @@ class Experiment(Header):
     server: Any
     sampling: Any
     stop: Stopping | None
-    augment: Augmentation | None
+    augment: Augmenter | None
     quarantine: Quarantine | None
     attack: Attack | None
     clusters: Clusters | None
@@ -121,14 +121,14 @@ class Experiment(Header):
         """What it promises and costs; touches no data."""
         self.check()
         task = (
-            self.task if not hasattr(self.data, "introduced") else self.data.introduced(self.task, self.sites)
+            self.task if not hasattr(self.data, "size_task") else self.data.size_task(self.task, self.sites)
         )
         paid = self.stop is not None and self.stop.epsilon is not None
-        require_apart(
+        require_compatible_clusters(
             self.clusters, self.privacy, watched=self.quarantine is not None, paid=paid, rounds=self.rounds
         )
         require_plain(self.privacy, clusters=self.clusters, quarantine=self.quarantine)
-        names, aggregation = self._settled()
+        names, aggregation = self._resolve_sites()
         stop, watched = self.stop or Stopping(), list[Release]()
         training = stop.reserve(self.privacy if self.augment is None else self.augment.reserve(self.privacy))
         if isinstance(self.privacy, Privacy) and stop.epsilon is not None:
@@ -148,35 +148,35 @@ class Experiment(Header):
             once=added,
             questions=self._questions(task),
             watched=self.quarantine is not None,
-            models=1 if self.clusters is None else self.clusters.settled(names).models,
+            models=1 if self.clusters is None else self.clusters.resolve(names).models,
         )
         few = () if self.sites.names or len(names) == 1 else (
             f"the data decide how many sites there are: {len(names)} are needed at least",
         )  # fmt: skip
-        return dataclasses.replace(made, warnings=(*made.warnings, *few, *self.cautions()))
+        return dataclasses.replace(made, warnings=(*made.warnings, *few, *self.warnings()))
 
-    def cautions(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """What its author may want to reconsider about who is believed, as far as sites are known."""
-        names, aggregation = self._settled()
+        names, aggregation = self._resolve_sites()
         if layout_of(self.task) == "columns":
             # Nobody's columns are outvoted by others.
             return []
         known = len(names) if self.sites.names else None
-        return cautions(aggregation, known, self.privacy, self.quarantine)
+        return aggregation_warnings(aggregation, known, self.privacy, self.quarantine)
 
-    def _settled(self) -> tuple[tuple[str, ...], Aggregator]:
+    def _resolve_sites(self) -> tuple[tuple[str, ...], Aggregator]:
         """The sites, and how their updates are combined; where the data decide, as few sites as will do."""
-        aggregation = adopted(self.aggregation)
-        models = 1 if self.clusters is None else self.clusters.fewest
-        fewest = 0 if self.sites.names else models * fewest_for(aggregation, self.privacy)
+        aggregation = as_aggregator(self.aggregation)
+        models = 1 if self.clusters is None else self.clusters.min_models
+        fewest = 0 if self.sites.names else models * min_sites_for(aggregation, self.privacy)
         names = self.sites.names or tuple(f"site-{number}" for number in range(1, fewest + 1))
-        return names, settled(aggregation, self.clusters, names, self.privacy)
+        return names, resolve_for_clusters(aggregation, self.clusters, names, self.privacy)
 
-    def _questions(self, task: Any) -> list[Asked]:  # noqa: ANN401
+    def _questions(self, task: Any) -> list[Query]:  # noqa: ANN401
         """What is asked of the sites once; data that are public, or may be looked at, need not be opened."""
-        opening, closing = opening_of(task), closing_of(task)
+        opening, closing = initial_query_of(task), final_query_of(task)
         # Nobody looks at what is elsewhere, whoever may.
-        public = not self._elsewhere and (self._may_look or getattr(self.data, "public", False))
+        public = not self._is_remote and (self._may_look or getattr(self.data, "public", False))
         known = public or getattr(task, "horizon", None) is not None
         known = known and not getattr(opening, "always", False)
         return [part for part in (None if known else opening, closing) if part is not None]
@@ -184,24 +184,24 @@ class Experiment(Header):
     def check(self) -> None:
         """Refuse what these sites and this promise cannot have, data and rules, before anything is read."""
         kinds = {"data": layout_of(self.data), "sites": layout_of(self.sites), "task": layout_of(self.task)}
-        if isinstance(self.sites, Named):
+        if isinstance(self.sites, NamedSites):
             here = f"another one: [data] {self.data.kind} is here, to be dealt out"
-            require(self._elsewhere, "[sites] kind", Named.kind, here)
-            kinds |= {"sites": kinds["data"]} if kinds["data"] in Named.layouts else {}
+            require(self._is_remote, "[sites] kind", NamedSites.kind, here)
+            kinds |= {"sites": kinds["data"]} if kinds["data"] in NamedSites.layouts else {}
         if len(set(kinds.values())) > 1:
             told = ", ".join(
                 f"[{name}] {getattr(self, name).kind} is of {kind}" for name, kind in kinds.items()
             )
             raise InvalidValue(f"data, sites and task do not go together: {told}")
         beside = ("stop", "augment", "quarantine", "attack", "clusters", "server", "sampling")
-        combined_by(self.task, self.aggregation, **{name: getattr(self, name) for name in beside})
+        resolve_aggregator(self.task, self.aggregation, **{name: getattr(self, name) for name in beside})
         if hasattr(self.data, "check"):
             self.data.check(self.sites, may_look=self._may_look)
-        names, _ = self._settled()
+        names, _ = self._resolve_sites()
         require_releases(self.privacy, self.rounds, len(names), MOST_RELEASES)
 
     @property
-    def _elsewhere(self) -> bool:
+    def _is_remote(self) -> bool:
         """Whether the sites hold their data themselves."""
         return getattr(self.data, "distant", False)
 
@@ -213,11 +213,11 @@ class Experiment(Header):
         self, out: str | Path | None, *, resume: bool = False, callbacks: "Sequence[Callback]" = ()
     ) -> "Run":
         """Open the data and run."""
-        tell(callbacks, "opening the data")
-        return self.trained(self.opened(), out, resume=resume, callbacks=callbacks)
+        notify(callbacks, "opening the data")
+        return self.run_on(self.open_federation(), out, resume=resume, callbacks=callbacks)
 
     @suppress_warnings()
-    def opened(self) -> "Federation":
+    def open_federation(self) -> "Federation":
         """The sites with their data."""
         self.check()
         with self.withhold_details(opening=True):
@@ -228,7 +228,7 @@ class Experiment(Header):
         private = not self._may_look and not getattr(self.data, "public", False)
         return withhold_details(private, getattr(self.data, "path", None), opening=opening)
 
-    def trained(
+    def run_on(
         self,
         federation: "Federation",
         out: str | Path | None,
@@ -297,7 +297,7 @@ def load(path: str | Path, task: Any = None, *, trust: bool = False) -> "Run":  
     if not (Path(path) / "experiment.toml").is_file():
         raise InvalidFile(f"{path} is not a run: it has no experiment.toml")
     directory, known = Directory(path), task if task is not None else read(path, trust=trust).task
-    return read_run(directory, opened(known, directory))
+    return read_run(directory, with_saved_answers(known, directory))
 
 
 def construct_experiment(document: Table, folder: Path) -> Experiment:
@@ -319,19 +319,19 @@ def construct_experiment(document: Table, folder: Path) -> Experiment:
     refuse_unknown("", document, [*header, *KINDS])
     if "task" not in document:
         raise InvalidFile('[task] is missing: an experiment needs one, at least kind = "logistic-hazard"')
-    document = _usual(document)
+    document = _with_defaults(document)
     head = construct(Header, "", {key: value for key, value in document.items() if key in header})
     absent = {"privacy": Open(), **dict.fromkeys(("stop", "augment", "quarantine", "attack", "clusters"))}
     parts: dict[str, Any] = {
         name: absent[name]
         if name in absent and name not in document
-        else made(name, document, folder, KINDS[name])
+        else build(name, document, folder, KINDS[name])
         for name in KINDS
     }
     return Experiment(**vars(head), **parts)
 
 
-def _usual(document: Table) -> Table:
+def _with_defaults(document: Table) -> Table:
     """A document with what it means by what it does not say, because of what it learns."""
     task: object = document["task"]
     named = cast(Table, task).get("kind") if isinstance(task, dict) else None

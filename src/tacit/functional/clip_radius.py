@@ -40,7 +40,7 @@ MANY, NOTHING = 0.1, 0.98
 MOST_LENGTHS, LONGER, FARTHEST = 0.9, 1.5, 3.0
 
 
-def marks(lengths: ArrayLike) -> Array:
+def bin_indicators(lengths: ArrayLike) -> Array:
     """A 1 in the bin that each length falls in (lengths, bins); what is not finite counts as 0."""
     given = np.asarray(lengths, dtype=np.float64)
     require(given.ndim == 1 and given.size > 0, "lengths", f"shape {given.shape}", "a list of at least one")
@@ -57,7 +57,7 @@ def histogram(lengths: ArrayLike) -> Array:
     Guarantee:
         Replacing one length moves the result by at most `SENSITIVITY` in L2.
     """
-    return marks(lengths).sum(axis=0)
+    return bin_indicators(lengths).sum(axis=0)
 
 
 def radius(noisy: ArrayLike, quantile: float, *, deviation: float, count: int) -> float:
@@ -76,10 +76,10 @@ def radius(noisy: ArrayLike, quantile: float, *, deviation: float, count: int) -
     found = shares(noisy, deviation=deviation, count=count)
     if MANY < found[0] < NOTHING:
         found = np.append(0.0, found[1:] / found[1:].sum())
-    return float(EDGES[1 + _place(found, quantile)])
+    return float(EDGES[1 + _quantile_bin(found, quantile)])
 
 
-def stretch(noisy: ArrayLike, bound: float, *, deviation: float, count: int) -> float:
+def clip_correction(noisy: ArrayLike, bound: float, *, deviation: float, count: int) -> float:
     """By how much coefficients are too large when they were learnt from curves clipped to a bound: 1 or more.
 
     A curve x of length r becomes k x, k = min(1, bound / r). What its response owes to x is learnt from
@@ -95,7 +95,7 @@ def stretch(noisy: ArrayLike, bound: float, *, deviation: float, count: int) -> 
     require_positive("bound", bound)
     found = shares(noisy, deviation=deviation, count=count)
     middles = np.sqrt(EDGES[:-1] * EDGES[1:])
-    longest = LONGER * float(EDGES[1 + _place(found, MOST_LENGTHS)])
+    longest = LONGER * float(EDGES[1 + _quantile_bin(found, MOST_LENGTHS)])
     lengths = np.minimum(middles, max(bound, longest))
     clipped = np.minimum(lengths, bound)
     return min(float((found @ (clipped * lengths)) / (found @ clipped**2)), FARTHEST)
@@ -121,13 +121,13 @@ def shares(noisy: ArrayLike, *, deviation: float, count: int) -> Array:
     nothing = min(given[0], float(count)) if given[0] > FIRM * deviation else 0.0
     others = given - np.append(nothing, np.zeros(len(given) - 1))
     if deviation > 0:
-        others = _smoothed(others, deviation, max(count - nothing, 1.0))
+        others = _smooth(others, deviation, max(count - nothing, 1.0))
     positive = np.maximum(others + np.append(nothing, np.zeros(len(given) - 1)), 0.0)
     # Nothing at all can be left only where there was nothing but noise: then all lengths are alike.
     return positive / positive.sum() if positive.sum() > 0 else np.full(len(positive), 1 / len(positive))
 
 
-def _smoothed(given: Array, deviation: float, count: float) -> Array:
+def _smooth(given: Array, deviation: float, count: float) -> Array:
     """What a histogram with noise says of so many lengths, by all laws that they may follow."""
     laws, likely = _laws()
     # The noise of the sample itself counts as well; half of it is in a handful of bins.
@@ -141,7 +141,7 @@ def _smoothed(given: Array, deviation: float, count: float) -> Array:
     return expected + trust * missing
 
 
-def _place(found: Array, quantile: float) -> int:
+def _quantile_bin(found: Array, quantile: float) -> int:
     """The bin that holds a quantile."""
     # A share that rounding left a hair below is reached.
     return min(int(np.searchsorted(np.cumsum(found), quantile - 1e-12)), len(found) - 1)

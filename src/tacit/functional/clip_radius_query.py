@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lengths:
+class ClipRadiusQuery:
     """How long curves are, counted by each party for its own.
 
     Args:
@@ -52,11 +52,11 @@ class Lengths:
         return len(self.columns) * (len(EDGES) - 1)
 
     @property
-    def stand_in(self) -> dict[str, Any]:
+    def placeholder(self) -> dict[str, Any]:
         """Curves of length 1, none of which is clipped."""
         return {"radius": dict.fromkeys(self.columns, 1.0), "stretch": dict.fromkeys(self.columns, 1.0)}
 
-    def reach(self, norm: Norm) -> float:
+    def record_bound(self, norm: Norm) -> float:
         """Each curve is in one bin."""
         return 1.0
 
@@ -64,7 +64,7 @@ class Lengths:
         """The counts of each party; zeros for curves that others hold."""
         import torch
 
-        from tacit.functional.clip_radius import EDGES, marks
+        from tacit.functional.clip_radius import EDGES, bin_indicators
 
         bins = len(EDGES) - 1
         rows = torch.zeros((len(cohort), self.width), dtype=torch.float64)
@@ -73,13 +73,13 @@ class Lengths:
                 if name not in held:
                     continue
                 lengths = np.linalg.norm(self.coordinates(name, held[name]), axis=1)
-                counted = mechanism.noisy_sum(torch.from_numpy(marks(lengths)), key / party / name)
+                counted = mechanism.noisy_sum(torch.from_numpy(bin_indicators(lengths)), key / party / name)
                 rows[place, slot * bins : (slot + 1) * bins] = counted
         return Updates(cohort.names, rows)
 
-    def answered(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
+    def decode(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
         """A radius for each curve, and by how much it shortens those that are longer."""
-        from tacit.functional.clip_radius import radius, stretch
+        from tacit.functional.clip_radius import clip_correction, radius
 
         # Each curve was counted by one party, and answers are means over all.
         counts = combined.numpy().reshape(len(self.columns), -1) * self.parties
@@ -88,5 +88,5 @@ class Lengths:
         stretches: dict[str, float] = {}
         for name, row in zip(self.columns, counts, strict=True):
             radii[name] = radius(row, self.quantile, deviation=deviation, count=count)
-            stretches[name] = stretch(row, radii[name], deviation=deviation, count=count)
+            stretches[name] = clip_correction(row, radii[name], deviation=deviation, count=count)
         return {"radius": radii, "stretch": stretches}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
 
-from tacit.errors import InvalidValue, between, require, require_count, require_word
-from tacit.functional.boosting.boost import Recipe
+from tacit.errors import InvalidValue, is_between, require, require_count, require_word
+from tacit.functional.boosting.boost import BoostingConfig
 from tacit.functional.curves.blocks import Blocks
 from tacit.privacy.mechanisms.vertical import LONGEST, require_radius
 
@@ -24,7 +24,7 @@ Domain = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices(Recipe):
+class FunctionalConfig(BoostingConfig):
     """Everything public about a fit of curves by curves.
 
     Args:
@@ -100,13 +100,13 @@ class Choices(Recipe):
         require_word("protect", self.protect, ("predictors", "all"))
         if self.quantile is not None:
             require(0 < self.quantile < 1, "quantile", self.quantile, "above 0 and below 1")
-        smooth = between(self.smooth, math.nextafter(0, -1), math.inf)
+        smooth = is_between(self.smooth, math.nextafter(0, -1), math.inf)
         require(smooth, "smooth", self.smooth, "a finite number of at least 0")
         self._require_radius()
         for name, value in self.scale.items():
             require_radius(f"scale of {name}", value)
         for name, value in self.center.items():
-            near = between(value, -LONGEST, LONGEST)
+            near = is_between(value, -LONGEST, LONGEST)
             require(near, f"center of {name}", value, f"a number above {-LONGEST:g} and below {LONGEST:g}")
 
     def _require_radius(self) -> None:
@@ -161,20 +161,20 @@ class Choices(Recipe):
         )
 
     @property
-    def together(self) -> bool:
+    def release_moments(self) -> bool:
         """Whether moments are released, instead of each curve by itself."""
         return self.release == "moments"
 
     @property
     def protected(self) -> tuple[str, ...]:
         """The curves that a promise is about."""
-        whole = self.together or self.protect == "all"
+        whole = self.release_moments or self.protect == "all"
         return (*self.predictors, self.response) if whole and self.predictors else tuple(self.predictors)
 
     @property
     def exempt(self) -> tuple[str, ...]:
         """What of a subject a promise does not speak of."""
-        if self.together or self.protect == "all":
+        if self.release_moments or self.protect == "all":
             return ()
         known = "which the active party uses as it is: sums with it are in the state and in the model"
         return (f"its response ({self.response}), {known}",)

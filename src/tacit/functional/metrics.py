@@ -64,7 +64,7 @@ def scores(
         predictors: All of them.
     """
     pair = _pair(true, predicted, times)
-    found = {name: _defined(score, pair) for name, score in _SCORES.items()}
+    found = {name: _score_or_nan(score, pair) for name, score in _SCORES.items()}
     if selected is not None and active is not None:
         found["sensitivity"] = sensitivity(selected, active)
         if predictors is not None:
@@ -303,7 +303,7 @@ def _mape(pair: _Pair) -> float:
     return 100 * float((_gaps(pair)[some] / sizes[some]).mean())
 
 
-def _defined(score: Callable[[_Pair], float], pair: _Pair) -> float:
+def _score_or_nan(score: Callable[[_Pair], float], pair: _Pair) -> float:
     """The score, or NaN where there is nothing to be relative to."""
     try:
         return score(pair)

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue, require_word
-from tacit.functional.boosting.boost import Boosted
+from tacit.functional.boosting.boost import BoostingFit
 from tacit.functional.curves import Curves, curves
 from tacit.functional.curves.basis import Frame
 from tacit.functional.metrics import scores
-from tacit.privacy.mechanisms.vertical import clipped
+from tacit.privacy.mechanisms.vertical import clip_to_bound
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ class Model:
     predictors: tuple[str, ...]
     response: str
     frames: Mapping[str, Frame]
-    boosted: Boosted
+    boosted: BoostingFit
     means: Array
     mean_y: Array
     center: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -125,7 +125,7 @@ class Model:
 
     def mean(self, t: ArrayLike | None = None) -> Array:
         """The mean response at these times."""
-        return self._shown(self.mean_y, t)
+        return self._evaluate(self.mean_y, t)
 
     def contribution(self, name: str, given: object) -> Array:
         """What one predictor adds to predictions, in coordinates (subjects, coordinates); for its holder.
@@ -137,10 +137,10 @@ class Model:
         require_word("predictor", name, self.predictors)
         frame, place = self.frames[name], self.places[name]
         found = curves(given, name=name, domain=None if isinstance(given, Curves) else frame.domain, least=1)
-        shifted = found.shifted(self.center.get(name, 0.0), self._scale(name))
+        shifted = found.standardise(self.center.get(name, 0.0), self._scale(name))
         known = shifted.coordinates(frame, self.smooth)
         if name in self.reach:
-            known = clipped(known, self.reach[name])
+            known = clip_to_bound(known, self.reach[name])
         return (known - self.means[place]) @ self.boosted.coefficients[place]
 
     def predict(self, given: Mapping[str, object], times: ArrayLike | None = None) -> Array:
@@ -150,7 +150,7 @@ class Model:
             given: The curves of each selected predictor, in any form that `curves` takes.
             times: When; 101 times over the domain of the response if not said.
         """
-        return self._shown(self.coordinates(given), times)
+        return self._evaluate(self.coordinates(given), times)
 
     def coordinates(self, given: Mapping[str, object]) -> Array:
         """The predicted response of new subjects in its frame."""
@@ -190,8 +190,8 @@ class Model:
             return scores(true.values, self.predict(given, true.times), true.times)
         # Curves without a common grid are compared as the functions that they are.
         times = _times(None, frame)
-        shifted = true.shifted(self.center.get(self.response, 0.0), self._scale(self.response))
-        seen = self._shown(shifted.coordinates(frame, self.smooth), times)
+        shifted = true.standardise(self.center.get(self.response, 0.0), self._scale(self.response))
+        seen = self._evaluate(shifted.coordinates(frame, self.smooth), times)
         return scores(seen, self.predict(given, times), times)
 
     def summary(self) -> "pd.DataFrame":
@@ -213,7 +213,7 @@ class Model:
     def _scale(self, name: str) -> float:
         return self.scale.get(name, 1.0)
 
-    def _shown(self, coordinates: Array, times: ArrayLike | None) -> Array:
+    def _evaluate(self, coordinates: Array, times: ArrayLike | None) -> Array:
         frame, name = self.frames[self.response], self.response
         values = coordinates @ frame.design(_times(times, frame)).T
         return values * self._scale(name) + self.center.get(name, 0.0)
@@ -223,9 +223,9 @@ def _times(given: ArrayLike | None, frame: Frame) -> Array:
     return np.linspace(*frame.domain, POINTS) if given is None else np.asarray(given, dtype=np.float64)
 
 
-def none_moved(columns: int, size: int) -> Boosted:
+def empty_fit(columns: int, size: int) -> BoostingFit:
     """A fit before anything is known: no predictor counts."""
-    return Boosted(
+    return BoostingFit(
         coefficients=np.zeros((columns, size)), path=(), steps=0, curve=np.zeros(1), losses=np.zeros(1),
         selected=(), screened=None, degrees=0.0, smooth=(0.0, 0.0, 0.0), ridge=0.0,
     )  # fmt: skip

@@ -14,21 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_word
-from tacit.functional.boosting.folds import NOISY_FOLDS, length, packed, unpacked
-from tacit.functional.clip_radius_query import Lengths
-from tacit.functional.config import FEW, FEW_Y, Choices
+from tacit.functional.boosting.folds import NOISY_FOLDS, decode_sums, encode_sums, encoded_length
+from tacit.functional.clip_radius_query import ClipRadiusQuery
+from tacit.functional.config import FEW, FEW_Y, FunctionalConfig
 from tacit.functional.curves.blocks import products
 from tacit.functional.data.remote import Agreed
 from tacit.learning.record import identity_of
 from tacit.learning.task import Goal, Updates
 from tacit.privacy.contracts import Groups, Layout
-from tacit.privacy.mechanisms.base import Mechanism, Unprotected
-from tacit.privacy.mechanisms.secure_gram import unfolded
+from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
+from tacit.privacy.mechanisms.secure_gram import from_upper_triangle
 from tacit.privacy.mechanisms.vertical import (
     MOST_ADDED,
-    ColumnsApart,
-    ColumnsBlind,
-    ColumnsTogether,
+    ClippedSecureGram,
+    GramMatrix,
+    LocalColumns,
     require_radius,
 )
 from tacit.privacy.policy import Open, Privacy
@@ -52,7 +52,7 @@ QUANTILES = {"local": 0.5, "moments": 0.8}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Boosting(Choices):
+class Boosting(FunctionalConfig):
     """Curves predicted from curves that other parties hold, by boosting."""
 
     kind: ClassVar[str] = "functional-boosting"
@@ -86,10 +86,10 @@ class Boosting(Choices):
         return False
 
     @property
-    def closing(self) -> None:
+    def final_query(self) -> None:
         """Nothing is asked at the end."""
 
-    def promised(self, privacy: Privacy | Open) -> Self:
+    def with_privacy(self, privacy: Privacy | Open) -> Self:
         """This as a promise wants it: what is released, and how many coordinates of a curve."""
         if isinstance(privacy, Open):
             radius = None if self.radius == "private" else self.radius
@@ -103,7 +103,7 @@ class Boosting(Choices):
         folds = NOISY_FOLDS if release == "local" else self.folds
         return replace(self, release=release, components=few, components_y=few_y, folds=folds)
 
-    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+    def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This with the curves of the federation known.
 
         Raises:
@@ -135,7 +135,7 @@ class Boosting(Choices):
         )
         settled._require_radii(columns)
         grids = all(not isinstance(found, Agreed) and found.owners is None for found in columns.values())
-        provenance.agreed([
+        provenance.declare_public([
             "who the subjects are, and in which order: the parties have agreed on them",
             "which party holds which curves, their domains" + (" and their grids" if grids else ""),
         ])  # fmt: skip
@@ -148,7 +148,7 @@ class Boosting(Choices):
         if count < 2 * self.folds:
             raise InvalidValue(f"{few} 2 for each of {self.folds} folds: use fewer folds, or more subjects")
         allowed = f"at most {MOST_ADDED:,}: products of more are rounded by more than their noise covers"
-        require(not self.together or count <= MOST_ADDED, f"subjects of {name}", count, allowed)
+        require(not self.release_moments or count <= MOST_ADDED, f"subjects of {name}", count, allowed)
 
     def _require_radii(self, columns: Mapping[str, object]) -> None:
         if not isinstance(self.radius, dict):
@@ -159,14 +159,14 @@ class Boosting(Choices):
         allowed = f"one for each of {', '.join(self.protected)}"
         require(not missing, "radius", self.radius, allowed)
 
-    def informed(self, mechanism: Mechanism) -> Self:
+    def with_mechanism(self, mechanism: Mechanism) -> Self:
         """This with what is public about the noise."""
-        if type(mechanism) is Unprotected:
+        if type(mechanism) is NoPrivacy:
             return self
-        own = cast("ColumnsApart | ColumnsTogether | ColumnsBlind", mechanism)
-        noise = own.multiplier if isinstance(own, ColumnsApart) else own.sigma
+        own = cast("LocalColumns | GramMatrix | ClippedSecureGram", mechanism)
+        noise = own.multiplier if isinstance(own, LocalColumns) else own.sigma
         radius = dict(own.radii) if self.radius is None else self.radius
-        return replace(self, noise=float(noise), radius=radius, secret=isinstance(own, ColumnsBlind))
+        return replace(self, noise=float(noise), radius=radius, secret=isinstance(own, ClippedSecureGram))
 
     @property
     def identity(self) -> str | None:
@@ -179,21 +179,21 @@ class Boosting(Choices):
         return ("r2", "max")
 
     @property
-    def opening(self) -> Lengths | None:
+    def initial_query(self) -> ClipRadiusQuery | None:
         """The question for radii that are to be bought."""
         if self.radius != "private":
             return None
-        return Lengths(
-            coordinates=self.prepared,
+        return ClipRadiusQuery(
+            coordinates=self.coordinates_of,
             quantile=self.quantile or QUANTILES[self.release or "local"],
             records=self.records or 1,
             parties=len(self.parties) or 1,
             **({"columns": self.holders} if self.holders else {}),
         )
 
-    def prepared(self, name: str, found: "Curves") -> Array:
+    def coordinates_of(self, name: str, found: "Curves") -> Array:
         """The coordinates of curves in their frame (subjects, coordinates), in public units."""
-        shifted = found.shifted(self.center.get(name, 0.0), self.scale.get(name, 1.0))
+        shifted = found.standardise(self.center.get(name, 0.0), self.scale.get(name, 1.0))
         return shifted.coordinates(self.frame_of(name), self.smooth)
 
     def start(self, federation: Federation, key: Key) -> "Tensor":
@@ -201,13 +201,17 @@ class Boosting(Choices):
         import torch
 
         columns = self.blocks.columns
-        numbers = (columns + 1) * (columns + 2) // 2 if self.together else length(columns, self.folds)
+        numbers = (
+            (columns + 1) * (columns + 2) // 2
+            if self.release_moments
+            else encoded_length(columns, self.folds)
+        )
         return torch.zeros(numbers, dtype=torch.float64)
 
     @property
     def sent(self) -> int:
         """How many numbers each party sends, padded to the longest."""
-        return max(self.blocks.sent(party) for party in self.parties) * self.blocks.records
+        return max(self.blocks.column_count(party) for party in self.parties) * self.blocks.records
 
     def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """The coordinates of each party's curves as they leave it, padded to the longest."""
@@ -216,30 +220,30 @@ class Boosting(Choices):
         rows = torch.zeros((len(cohort), self.sent), dtype=torch.float64)
         for place, (party, held) in enumerate(zip(cohort.names, cohort.holdings, strict=True)):
             own = [
-                mechanism.noisy_rows(self.prepared(name, held[name]), name, key / party / name)
+                mechanism.noisy_rows(self.coordinates_of(name, held[name]), name, key / party / name)
                 for name in self.parties[party]
             ]
             flat = np.hstack(own).ravel()
             rows[place, : flat.size] = torch.from_numpy(flat)
         return Updates(cohort.names, rows)
 
-    def joined(self, updates: Updates) -> "Tensor":
+    def join_columns(self, updates: Updates) -> "Tensor":
         """Sums over parts of the subjects, or over all of them; no subject is in the state."""
         import torch
 
         rows = {name: row.numpy() for name, row in zip(updates.names, updates.matrix, strict=True)}
-        whole = self.blocks.arranged(rows)
-        if self.together:
+        whole = self.blocks.assemble(rows)
+        if self.release_moments:
             return torch.from_numpy(products(whole))
-        return torch.from_numpy(packed(whole, self.blocks.columns - self.width_y, self.folds))
+        return torch.from_numpy(encode_sums(whole, self.blocks.columns - self.width_y, self.folds))
 
-    def multiplied(self, updates: Updates) -> "Tensor":
+    def join_products(self, updates: Updates) -> "Tensor":
         """Products that were taken in secret, in the order of the model instead of that of the parties."""
         import torch
 
         side = self.blocks.columns + 1
         order = np.concatenate([[0], 1 + self.blocks.by_party()])
-        whole = unfolded(updates.matrix[0].numpy())[np.ix_(order, order)]
+        whole = from_upper_triangle(updates.matrix[0].numpy())[np.ix_(order, order)]
         return torch.from_numpy(whole[np.triu_indices(side)])
 
     def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
@@ -248,7 +252,7 @@ class Boosting(Choices):
 
     def score(self, state: "Tensor", held_out: Subjects) -> dict[str, float]:
         """R2 and the relative integrated square error on subjects that nobody trained on."""
-        found = _told(self.model(state).score(held_out.columns, held_out[self.response]))
+        found = _run_scores(self.model(state).score(held_out.columns, held_out[self.response]))
         if any(math.isnan(value) for value in found.values()):
             raise InvalidValue(
                 f"{self.response} is 0, or the same for all of them, and nothing can be explained"
@@ -265,18 +269,18 @@ class Boosting(Choices):
         last: tuple[bytes, Model] | None = vars(self).get("_last")
         if last is None or last[0] != known:
             with one_thread():
-                last = (known, self._modelled(state))
+                last = (known, self._fit(state))
             object.__setattr__(self, "_last", last)
         return last[1]
 
-    def _modelled(self, state: "Tensor") -> "Model":
-        from tacit.functional.fitting import from_moments, from_sums, nothing
+    def _fit(self, state: "Tensor") -> "Model":
+        from tacit.functional.fitting import empty_model, from_moments, from_sums
 
         if not bool(state.any()):
-            return nothing(self)
-        if self.together:
-            return from_moments(self, unfolded(state.numpy()))
-        return from_sums(self, *unpacked(state.numpy(), self.blocks.columns, self.folds))
+            return empty_model(self)
+        if self.release_moments:
+            return from_moments(self, from_upper_triangle(state.numpy()))
+        return from_sums(self, *decode_sums(state.numpy(), self.blocks.columns, self.folds))
 
     def findings(self, state: "Tensor") -> list[str]:
         """Which predictors count, and what was sent."""
@@ -307,14 +311,14 @@ class Boosting(Choices):
             }
 
         def scoring(model: "Model") -> "Callable[[Subjects], dict[str, float]]":
-            return lambda subjects: _told(model.score(subjects.columns, subjects[self.response]))
+            return lambda subjects: _run_scores(model.score(subjects.columns, subjects[self.response]))
 
         return {name: scoring(model) for name, model in models.items()}
 
 
 def _curves_of(federation: Columns) -> "dict[str, Curves | Agreed]":
     """What all parties hold, once it is found to be curves of the same subjects."""
-    from tacit.functional.curves import Curves, require_alike
+    from tacit.functional.curves import Curves, require_same_subjects
 
     found: dict[str, Curves | Agreed] = {}
     for name, column in federation.subjects.columns.items():
@@ -322,7 +326,7 @@ def _curves_of(federation: Columns) -> "dict[str, Curves | Agreed]":
             kind = type(column).__name__
             raise InvalidValue(f"{name} is not allowed: it is of type {kind}, and must be made by `curves`")
         found[name] = column
-    require_alike({name: column for name, column in found.items() if isinstance(column, Curves)})
+    require_same_subjects({name: column for name, column in found.items() if isinstance(column, Curves)})
     return found
 
 
@@ -334,7 +338,7 @@ def _require_usable(name: str, found: "Curves", provenance: Provenance) -> None:
         provenance.look(what, instead="say the domain of its curves")
 
 
-def _told(scores: Mapping[str, float]) -> dict[str, float]:
+def _run_scores(scores: Mapping[str, float]) -> dict[str, float]:
     """The scores of a run; one that is too large to be a number is left out."""
     return {name: scores[name] for name in ("r2", "ril2") if not math.isinf(scores[name])}
 

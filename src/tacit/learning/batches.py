@@ -32,7 +32,7 @@ class Batch:
 
     rows: Integers
     present: Marks
-    chance: "Chance | None" = None
+    chance: "SiteStreams | None" = None
     whole: "tuple[Batch, slice] | None" = None
     grouped: bool = False
 
@@ -41,13 +41,13 @@ class Batch:
         return replace(self, rows=self.rows[:, chosen], present=self.present[:, chosen], whole=(self, chosen))
 
     @cached_property
-    def luck(self) -> NDArray[np.float64]:
+    def uniforms(self) -> NDArray[np.float64]:
         """A number between 0 and 1 for everybody present, whoever else works beside the site.
 
         In secret: what is drawn for one record must not tell that another one, before it, is gone.
         """
         if self.whole is not None:
-            return self.whole[0].luck[:, self.whole[1]]
+            return self.whole[0].uniforms[:, self.whole[1]]
         assert self.chance is not None, "a step that draws is told where from"
         drawn = np.zeros(self.present.shape)
         for site, here, stream in zip(drawn, self.present, self.chance.streams, strict=False):
@@ -60,7 +60,7 @@ class Batch:
         return np.maximum(self.present.any(axis=2).sum(axis=1), 1).astype(np.float64)
 
 
-class Chance:
+class SiteStreams:
     """A secret stream of draws for each site; every step of a round draws once, one after the other."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
@@ -84,22 +84,20 @@ def poisson(
         keys: One for each site.
         coupled: Whether the records drawn at a site are the members of one unit, instead of a unit each.
     """
-    rows, present = _drawn(cohort, steps, rate, keys)
+    rows, present = _draw(cohort, steps, rate, keys)
     widths = np.maximum(present.sum(axis=2).max(axis=1), 1).tolist()
-    chance = Chance(keys)
+    chance = SiteStreams(keys)
     for number, width in enumerate(widths):
         yield _batch(rows[number, :, :width], present[number, :, :width], chance, coupled=coupled)
 
 
-def shuffled(
-    cohort: Cohort, epochs: int, size: int, keys: Sequence[Key], *, coupled: bool
-) -> Iterator[Batch]:
+def shuffle(cohort: Cohort, epochs: int, size: int, keys: Sequence[Key], *, coupled: bool) -> Iterator[Batch]:
     """Every record once in each epoch, in batches of `size`; the last of an epoch may be smaller.
 
     A site with fewer records has fewer steps: a batch holds the sites that still work, which come first as
     long as the cohort has its larger sites first.
     """
-    chance, counts = Chance(keys), -(-cohort.sizes // size)
+    chance, counts = SiteStreams(keys), -(-cohort.sizes // size)
     dealt = np.full((len(cohort), epochs * int(counts.max()), size), -1, dtype=np.int64)
     for records in np.unique(cohort.sizes).tolist():
         # Sites of one size are dealt together: a call of numpy costs more than sorting a small site.
@@ -119,7 +117,9 @@ def shuffled(
         yield _batch(rows, here, chance, coupled=coupled)
 
 
-def grouped(cohort: Cohort, steps: int, rate: float, groups: int, keys: Sequence[Key]) -> Iterator[Batch]:
+def poisson_groups(
+    cohort: Cohort, steps: int, rate: float, groups: int, keys: Sequence[Key]
+) -> Iterator[Batch]:
     """For each step, every risk group of every site with probability `rate`.
 
     A record's group is drawn without looking at the data, independently of all other records, so that one
@@ -134,7 +134,7 @@ def grouped(cohort: Cohort, steps: int, rate: float, groups: int, keys: Sequence
         [np.flatnonzero(site == group) + int(start) for group in range(groups)]
         for site, start in zip(labels, cohort.starts, strict=True)
     ]
-    chance = Chance(keys)
+    chance = SiteStreams(keys)
     for step in range(steps):
         chosen = [
             [site[group] for group in np.flatnonzero(drawn[step])]
@@ -143,7 +143,7 @@ def grouped(cohort: Cohort, steps: int, rate: float, groups: int, keys: Sequence
         yield _padded_groups(chosen, chance)
 
 
-def _drawn(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> tuple[Integers, Marks]:
+def _draw(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> tuple[Integers, Marks]:
     """Positions of who is drawn, and where somebody is (steps, sites, the most that a site draws).
 
     All steps at once: a call of numpy costs more than what it does for one.
@@ -151,7 +151,7 @@ def _drawn(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> tupl
     sites = np.repeat(np.arange(len(cohort)), cohort.sizes)
     firsts = np.repeat(cohort.starts - np.cumsum(cohort.sizes) + cohort.sizes, cohort.sizes)
     positions = np.arange(len(sites)) + firsts
-    step, found = np.nonzero(_marked(cohort, steps, rate, keys))
+    step, found = np.nonzero(_draw_marks(cohort, steps, rate, keys))
     places = step * len(cohort) + sites[found]
     # How many each site has in each step, and where a record stands among them.
     sizes = np.bincount(places, minlength=steps * len(cohort))
@@ -162,7 +162,7 @@ def _drawn(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> tupl
     return rows.reshape(shape), (np.arange(rows.shape[1]) < sizes[:, None]).reshape(shape)
 
 
-def _marked(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> Marks:
+def _draw_marks(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> Marks:
     """Who is drawn (steps, records of all sites, one site after the other)."""
     if rate >= 1:
         return np.ones((steps, int(cohort.sizes.sum())), dtype=np.bool_)
@@ -173,14 +173,14 @@ def _marked(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> Mar
     return np.concatenate(drawn, axis=1) < rate
 
 
-def _batch(rows: Integers, present: Marks, chance: Chance, *, coupled: bool) -> Batch:
+def _batch(rows: Integers, present: Marks, chance: SiteStreams, *, coupled: bool) -> Batch:
     """A batch of records: units of one member each, or one unit of all."""
     if coupled:
         return Batch(rows[:, None], present[:, None], chance)
     return Batch(rows[:, :, None], present[:, :, None], chance)
 
 
-def _padded_groups(chosen: list[list[Integers]], chance: Chance) -> Batch:
+def _padded_groups(chosen: list[list[Integers]], chance: SiteStreams) -> Batch:
     units = max(1, *(len(site) for site in chosen))
     size = max([1, *(len(group) for site in chosen for group in site)])
     rows = np.zeros((len(chosen), units, size), dtype=np.int64)

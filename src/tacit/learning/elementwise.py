@@ -14,7 +14,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.runtime.jit import compiled, plain
+from tacit.runtime.jit import compiled, contiguous
 
 Array = NDArray[np.float64]
 Name = Literal["exp", "log", "log1p", "expm1", "tanh"]
@@ -24,27 +24,27 @@ LONGEST, PLACES = 67, 17
 
 def exp(values: Array) -> Array:
     """E to each value; infinite where that is beyond all numbers."""
-    return _elementwise("exp")(plain(values))
+    return _elementwise("exp")(contiguous(values))
 
 
 def log(values: Array) -> Array:
     """The natural logarithm of each value."""
-    return _elementwise("log")(plain(values))
+    return _elementwise("log")(contiguous(values))
 
 
 def expm1(values: Array) -> Array:
     """E to each value, less 1."""
-    return _elementwise("expm1")(plain(values))
+    return _elementwise("expm1")(contiguous(values))
 
 
 def tanh(values: Array) -> Array:
     """The hyperbolic tangent of each value."""
-    return _elementwise("tanh")(plain(values))
+    return _elementwise("tanh")(contiguous(values))
 
 
 def sigmoid(values: Array) -> Array:
     """1 / (1 + e^-x)."""
-    found = np.negative(plain(values))
+    found = np.negative(contiguous(values))
     with np.errstate(over="ignore"):
         found = _elementwise("exp")(found)
     found += 1.0
@@ -53,7 +53,7 @@ def sigmoid(values: Array) -> Array:
 
 def softplus(values: Array) -> Array:
     """log(1 + e^x), as max(x, 0) + log(1 + e^-|x|)."""
-    given = plain(values)
+    given = contiguous(values)
     found = _elementwise("log1p")(_elementwise("exp")(-np.abs(given)))
     found += np.maximum(given, 0.0)
     return found
@@ -92,12 +92,12 @@ def _arguments(name: Name) -> Array:
 def one_by_one(name: Name) -> Callable[[Array], Array]:
     """The function of the C library, for one element after the other."""
 
-    def applied(values: Array) -> Array:
+    def apply(values: Array) -> Array:
         found = np.empty_like(values)
         LOOPS[name](values.reshape(-1), found.reshape(-1))
         return found
 
-    return applied
+    return apply
 
 
 @compiled

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tacit.learning.gradient_sums import group_squares, group_sums, squares
 from tacit.privacy.mechanisms.base import Norm
-from tacit.runtime.jit import plain
+from tacit.runtime.jit import contiguous
 
 Array = NDArray[np.float64]
 Marks = NDArray[np.bool_]
@@ -46,7 +46,7 @@ def _by_sums(parts: Sequence[Part], units: int) -> Array:
     """Sums of absolute values."""
     found = np.zeros((len(parts[0][0]), units))
     for inputs, signals, bias in parts:
-        group_sums(plain(inputs), plain(signals), bias, FARTHEST, found)
+        group_sums(contiguous(inputs), contiguous(signals), bias, FARTHEST, found)
     found[~np.isfinite(found)] = np.inf
     return found
 
@@ -57,12 +57,12 @@ def _by_squares(parts: Sequence[Part], units: int) -> Array:
     found, unsure = np.zeros((sites, units)), np.zeros((sites, units), dtype=np.bool_)
     for inputs, signals, bias in parts:
         (squares if records == units else group_squares)(
-            plain(inputs), plain(signals), bias, MOST, found, unsure
+            contiguous(inputs), contiguous(signals), bias, MOST, found, unsure
         )
     np.sqrt(found, out=found)
     if np.count_nonzero(unsure):
         # Unit by unit: how others are measured does not hang on a wild one.
-        found[unsure] = _scaled(
+        found[unsure] = _rescale_lengths(
             [(_by_unit(a, units)[unsure], _by_unit(b, units)[unsure], c) for a, b, c in parts]
         )
         found[~np.isfinite(found)] = np.inf
@@ -75,7 +75,7 @@ def _by_unit(values: Array, units: int) -> Array:
     return values.reshape(len(values), units, members, values.shape[2])
 
 
-def _scaled(parts: Sequence[Part]) -> Array:
+def _rescale_lengths(parts: Sequence[Part]) -> Array:
     """The lengths of some units (units,), from parts (units, members, numbers) of any size.
 
     Powers of two are kept apart from the numbers, so that nothing is lost but what the largest hides anyway.
@@ -91,7 +91,7 @@ def _scaled(parts: Sequence[Part]) -> Array:
         power = np.maximum(first + second, NOTHING)
         top = power.max(axis=1)
         back = np.ldexp(back, (power - top[:, None])[..., None])
-        measured.append(_squared(entering, back))
+        measured.append(_squared_lengths(entering, back))
         powers.append(top)
     top = np.maximum.reduce(powers)
     total = np.zeros(len(top))
@@ -100,7 +100,7 @@ def _scaled(parts: Sequence[Part]) -> Array:
     return np.where(broken, np.inf, np.ldexp(np.sqrt(total), top))
 
 
-def _squared(entering: Array, back: Array) -> Array:
+def _squared_lengths(entering: Array, back: Array) -> Array:
     """Squared lengths of sums over members (units, members, numbers), numbers of about 1, no biases."""
     units, members = entering.shape[:2]
     found, unsure = np.zeros((1, units)), np.zeros((1, units), dtype=np.bool_)

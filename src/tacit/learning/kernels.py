@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.runtime.jit import compiled, plain
+from tacit.runtime.jit import compiled, contiguous
 
 Array = NDArray[np.float64]
 
@@ -25,7 +25,7 @@ BLOCK = 16
 
 
 @compiled
-def spread(
+def layer_forward(
     inputs: Array, weights: Array, start: int, bias: bool, rectified: bool, blocks: bool, made: Array
 ) -> None:
     """Apply a layer to its inputs (sites, records, inputs), with the weights that begin at `start`.
@@ -80,7 +80,7 @@ def _by_rows(rows: Array, matrix: Array, made: Array) -> None:
 def multiply_rows(rows: Array, matrix: Array) -> Array:
     """Rows (records, inputs) times a matrix (inputs, outputs); the bits of each row are its own."""
     made = np.empty((len(rows), matrix.shape[1]))
-    _by_rows(plain(rows), plain(matrix), made)
+    _by_rows(contiguous(rows), contiguous(matrix), made)
     return made
 
 
@@ -104,10 +104,10 @@ def _steady(inputs: int, outputs: int, weights: Array, *, forwards: bool, draws:
     def product(block: Array) -> Array:
         made = np.empty((1, BLOCK, outputs))
         if forwards:
-            spread(block[None], weights, 0, False, False, True, made)
+            layer_forward(block[None], weights, 0, False, False, True, made)
         else:
             # What entered the layer is not looked at without a rectifier.
-            gather(block[None], weights, 0, np.empty((1, BLOCK, outputs)), False, True, made)
+            layer_backward(block[None], weights, 0, np.empty((1, BLOCK, outputs)), False, True, made)
         return made[0]
 
     known = product(rows)
@@ -143,7 +143,7 @@ def _shift(made: Array, biases: Array, bias: bool, rectified: bool) -> None:
 
 
 @compiled
-def gather(
+def layer_backward(
     back: Array, weights: Array, start: int, entered: Array, rectified: bool, blocks: bool, under: Array
 ) -> None:
     """Find the gradient in what entered a layer, from that in what it made of it.

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from tacit.learning.batches import Marks
 from tacit.learning.elementwise import exp
-from tacit.learning.torch_modules import LossFunction, SlopesByTorch
+from tacit.learning.torch_modules import LossFunction, TorchLoss
 
 Array = NDArray[np.float64]
 LossName = Literal["squared", "logistic", "cross-entropy"]
@@ -75,6 +75,6 @@ NAMED: dict[LossName, Squared | Logistic | CrossEntropy] = {
 }
 
 
-def by_torch(loss: LossFunction | LossName, *, coupled: bool) -> SlopesByTorch:
+def torch_loss(loss: LossFunction | LossName, *, coupled: bool) -> TorchLoss:
     """Any loss as torch differentiates it."""
-    return SlopesByTorch(loss if callable(loss) else NAMED[loss].function, coupled=coupled)
+    return TorchLoss(loss if callable(loss) else NAMED[loss].function, coupled=coupled)

@@ -50,8 +50,8 @@ class Program(Protocol):
         ...
 
 
-class Work(Protocol):
-    """How a site works on its records in a round; see `tacit.learning.supervised.LocalWork`."""
+class LocalTrainingSpec(Protocol):
+    """How a site works on its records in a round; see `tacit.learning.supervised.LocalTraining`."""
 
     @property
     def steps(self) -> int: ...  # noqa: D102
@@ -76,33 +76,43 @@ class Work(Protocol):
 
 
 def descend(
-    work: Work, program: Program, start: Array, cohort: Cohort, mechanism: Mechanism, keys: Sequence[Key]
+    work: LocalTrainingSpec,
+    program: Program,
+    start: Array,
+    cohort: Cohort,
+    mechanism: Mechanism,
+    keys: Sequence[Key],
 ) -> Array:
     """How far each site moves from where it starts (sites, coordinates), after its local work.
 
     Sites of similar size work together, in buckets that fit the cache.
     """
     moved = np.empty_like(start)
-    for positions in cohort.buckets(_most(work, program, cohort)):
+    for positions in cohort.buckets(_bucket_size(work, program, cohort)):
         part = cohort.part(positions)
         own = [keys[int(position)] for position in positions]
         # Training that diverges is told by its state, not by a warning, which would tell of single records.
         with np.errstate(all="ignore"), one_thread():
-            moved[positions] = _walk(work, program, start[positions], part, mechanism, own)
+            moved[positions] = _run_steps(work, program, start[positions], part, mechanism, own)
     return moved
 
 
-def _walk(
-    work: Work, program: Program, start: Array, cohort: Cohort, mechanism: Mechanism, keys: Sequence[Key]
+def _run_steps(
+    work: LocalTrainingSpec,
+    program: Program,
+    start: Array,
+    cohort: Cohort,
+    mechanism: Mechanism,
+    keys: Sequence[Key],
 ) -> Array:
     weights = start.copy()
     optimizer = OPTIMIZERS[work.optimizer](start.shape, work.lr)
-    expected = _expected(work, cohort)
+    expected = _denominator(work, cohort)
     noise = [key / "noise" for key in keys]
     for step, batch in enumerate(_batches(work, cohort, keys)):
         # Sites that are done with their shuffled batches wait; they are the last ones.
         here = len(batch.rows)
-        contributions = Pieces.of(program, weights[:here], batch, cohort.store)
+        contributions = ChunkedContributions.of(program, weights[:here], batch, cohort.store)
         sums = mechanism.noisy_sums(contributions, noise[:here], step)
         sums /= (batch.counts if expected is None else expected[:here])[:, None]
         if work.proximal:
@@ -114,16 +124,16 @@ def _walk(
     return weights
 
 
-def _batches(work: Work, cohort: Cohort, keys: Sequence[Key]) -> Iterator[Batch]:
+def _batches(work: LocalTrainingSpec, cohort: Cohort, keys: Sequence[Key]) -> Iterator[Batch]:
     coupled = not work.separable
     if work.epochs is not None:
-        return batches.shuffled(cohort, work.epochs, work.batch or 32, keys, coupled=coupled)
+        return batches.shuffle(cohort, work.epochs, work.batch or 32, keys, coupled=coupled)
     if work.risk_groups is not None:
-        return batches.grouped(cohort, work.steps, work.sample, work.risk_groups, keys)
+        return batches.poisson_groups(cohort, work.steps, work.sample, work.risk_groups, keys)
     return batches.poisson(cohort, work.steps, work.sample, keys, coupled=coupled)
 
 
-def _expected(work: Work, cohort: Cohort) -> Array | None:
+def _denominator(work: LocalTrainingSpec, cohort: Cohort) -> Array | None:
     """What sums are divided by: a public number, the same at all sites, wherever there is one."""
     if work.epochs is not None:
         return None
@@ -133,19 +143,19 @@ def _expected(work: Work, cohort: Cohort) -> Array | None:
         return np.ones(len(cohort))
     if work.batch is not None:
         return np.full(len(cohort), float(work.batch))
-    if cohort.typical is not None:
-        return np.full(len(cohort), work.sample * cohort.typical)
+    if cohort.mean_site_size is not None:
+        return np.full(len(cohort), work.sample * cohort.mean_site_size)
     return work.sample * cohort.sizes.astype(np.float64)
 
 
-def _most(work: Work, program: Program, cohort: Cohort) -> int:
+def _bucket_size(work: LocalTrainingSpec, program: Program, cohort: Cohort) -> int:
     largest = int(cohort.sizes.max())
     records = min(work.batch or 32, largest) if work.epochs is not None else work.sample * largest
     needed = 3 * program.size + records * program.numbers_per_record
     return max(int(program.working_numbers / needed), 1)
 
 
-class Pieces:
+class ChunkedContributions:
     """The contributions of a batch that is too large for memory, piece by piece, as often as needed."""
 
     def __init__(self, pieces: Sequence[Callable[[], Contributions]], units: int) -> None:
@@ -159,7 +169,9 @@ class Pieces:
         if units <= size:
             return program.contributions(weights, batch, store)
         cuts = [batch.units(slice(start, start + size)) for start in range(0, units, size)]
-        return Pieces([partial(program.contributions, weights, cut, store) for cut in cuts], size)
+        return ChunkedContributions(
+            [partial(program.contributions, weights, cut, store) for cut in cuts], size
+        )
 
     def lengths(self, norm: Norm) -> Array:
         """The length of each contribution."""
@@ -187,7 +199,7 @@ class Descent:
         weights -= gradient
 
 
-class Momentum(Descent):
+class MomentumDescent(Descent):
     """Descent along a running sum of gradients."""
 
     def __init__(self, shape: tuple[int, ...], lr: float) -> None:
@@ -202,7 +214,7 @@ class Momentum(Descent):
         super().step(weights, velocity.copy())
 
 
-class Adam(Descent):
+class AdamDescent(Descent):
     """Descent with a pace for every coordinate (Kingma and Ba 2015)."""
 
     def __init__(self, shape: tuple[int, ...], lr: float) -> None:
@@ -215,4 +227,8 @@ class Adam(Descent):
         kernels.adam(weights, gradient, self.mean[:here], self.square[:here], self.lr, self.taken)
 
 
-OPTIMIZERS: dict[Optimizer, type[Descent]] = {"sgd": Descent, "momentum": Momentum, "adam": Adam}
+OPTIMIZERS: dict[Optimizer, type[Descent]] = {
+    "sgd": Descent,
+    "momentum": MomentumDescent,
+    "adam": AdamDescent,
+}

@@ -22,7 +22,7 @@ from tacit.learning import elementwise, gradient_sums, kernels
 from tacit.learning.batches import Batch, Marks
 from tacit.learning.gradient_norms import lengths
 from tacit.privacy.mechanisms.base import Norm
-from tacit.runtime.jit import plain
+from tacit.runtime.jit import contiguous
 from tacit.sites.table import Table
 
 Array = NDArray[np.float64]
@@ -125,13 +125,19 @@ class Layer:
             made = current + self.biases(weights)[:, None]
         else:
             made = np.empty((*current.shape[:2], self.outputs))
-            kernels.spread(
-                plain(current), plain(weights), self.start, self.bias, self.rectified, self.blocks, made
+            kernels.layer_forward(
+                contiguous(current),
+                contiguous(weights),
+                self.start,
+                self.bias,
+                self.rectified,
+                self.blocks,
+                made,
             )
         known = self.activation == "identity" or (self.rectified and self.inputs > 0)
         return made, made if known else ACTIVATIONS[self.activation][0](made)
 
-    def gather(self, weights: Array, back: Array, entered: Array, *, rectified: bool) -> Array:
+    def backward(self, weights: Array, back: Array, entered: Array, *, rectified: bool) -> Array:
         """The gradient in what went into the layer, from that in what goes into its activation.
 
         Args:
@@ -143,10 +149,18 @@ class Layer:
         self._fit(weights, len(back), entered.shape[2], back.shape[2])
         if self.inputs == 0:
             # Summed along rows of one public width: a row's order does not hang on how many there are.
-            single = plain(back).sum(axis=2, keepdims=True)
+            single = contiguous(back).sum(axis=2, keepdims=True)
             return single * (entered > 0) if rectified else single
         under = np.empty((*back.shape[:2], self.inputs))
-        kernels.gather(plain(back), plain(weights), self.start, plain(entered), rectified, self.blocks, under)
+        kernels.layer_backward(
+            contiguous(back),
+            contiguous(weights),
+            self.start,
+            contiguous(entered),
+            rectified,
+            self.blocks,
+            under,
+        )
         return under
 
     def _fit(self, weights: Array, sites: int, inputs: int, outputs: int) -> None:
@@ -180,7 +194,7 @@ class Perceptron:
         """What the network says (sites, records, outputs) of features (sites, records, columns)."""
         return forward(self.layers, weights, features)[-1][1]
 
-    def contributions(self, weights: Array, batch: Batch, store: Table) -> "Products":
+    def contributions(self, weights: Array, batch: Batch, store: Table) -> "OuterProducts":
         """The gradients of every unit of a batch, one row of weights for each site."""
         sites, units, members = batch.rows.shape
         flat, here = batch.rows.reshape(sites, -1), batch.present.reshape(sites, -1)
@@ -207,7 +221,7 @@ class Perceptron:
         counts: NDArray[np.int64] | None = None,
         *,
         grouped: bool = False,
-    ) -> "Products":
+    ) -> "OuterProducts":
         """The gradients of so many units, from what goes in and how the loss slopes in what comes out."""
         passed = forward(self.layers, weights, inputs)
         activations = [inputs, *(outputs for _, outputs in passed[:-1])]
@@ -215,7 +229,7 @@ class Perceptron:
         entering = [
             values[:, :, : layer.inputs] for layer, values in zip(self.layers, activations, strict=True)
         ]
-        return Products(self.layers, entering, signals, units, counts, grouped=grouped)
+        return OuterProducts(self.layers, entering, signals, units, counts, grouped=grouped)
 
 
 def counts_of(here: Marks) -> NDArray[np.int64]:
@@ -261,11 +275,11 @@ def backward(
         signals.append(back)
         if place or whole:
             rectified = place > 0 and layers[place - 1].rectified
-            back = layer.gather(weights, back, entered[place], rectified=rectified)
+            back = layer.backward(weights, back, entered[place], rectified=rectified)
     return signals[::-1], back
 
 
-class Products:
+class OuterProducts:
     """Gradients as outer products (`tacit.privacy.mechanisms.base.Contributions`).
 
     Args:
@@ -310,7 +324,10 @@ class Products:
             assert back.shape[1:] == (records, layer.outputs), "what came back to it"
             if gone is not None:
                 entering, back = np.where(gone, 0.0, entering), np.where(gone, 0.0, back)
-            parts, place = (plain(entering), plain(back), plain(each)), (layer.start, layer.bias)
+            parts, place = (
+                (contiguous(entering), contiguous(back), contiguous(each)),
+                (layer.start, layer.bias),
+            )
             if single:
                 gradient_sums.add_up(*parts, self.counts, *place, sums)
             else:
@@ -324,12 +341,14 @@ def _ones(sites: int, records: int) -> Array:
     return np.ones((sites, records))
 
 
-def stacked(widths: Sequence[int], activation: str, loss: Loss, *, spread: int | None = None) -> Perceptron:
-    """A perceptron of these widths, from features to outputs; see `layered`."""
-    return Perceptron(layered(widths, activation, bias=spread is None, spread=spread), loss)
+def build_perceptron(
+    widths: Sequence[int], activation: str, loss: Loss, *, spread: int | None = None
+) -> Perceptron:
+    """A perceptron of these widths, from features to outputs; see `build_layers`."""
+    return Perceptron(build_layers(widths, activation, bias=spread is None, spread=spread), loss)
 
 
-def layered(
+def build_layers(
     widths: Sequence[int], activation: str, *, bias: bool, spread: int | None = None
 ) -> tuple[Layer, ...]:
     """Layers of these widths, from features to outputs, the same activation between all of them.
@@ -351,10 +370,10 @@ def layered(
     return tuple(layers)
 
 
-def recognised(module: nn.Module, loss: Loss) -> Perceptron | None:
+def from_module(module: nn.Module, loss: Loss) -> Perceptron | None:
     """The closed form of a module, if it is a plain stack of linear layers and known activations."""
     parts = list(module) if type(module) is nn.Sequential else [module]
-    if any(_hooked(part) for part in (module, *parts)):
+    if any(_has_hooks(part) for part in (module, *parts)):
         return None
     layers: list[Layer] = []
     for part in parts:
@@ -362,7 +381,7 @@ def recognised(module: nn.Module, loss: Loss) -> Perceptron | None:
             start = layers[-1].end if layers else 0
             bias = "bias" in dict(part.named_parameters())
             layers.append(Layer(part.in_features, part.out_features, bias, "identity", start))
-        elif layers and layers[-1].activation == "identity" and _as_made(part):
+        elif layers and layers[-1].activation == "identity" and _is_default(part):
             layers.append(replace(layers.pop(), activation=KNOWN[type(part)]))
         else:
             return None
@@ -371,11 +390,11 @@ def recognised(module: nn.Module, loss: Loss) -> Perceptron | None:
     return Perceptron(layers, loss) if layers and trained == layers[-1].end else None
 
 
-def _hooked(part: nn.Module) -> bool:
+def _has_hooks(part: nn.Module) -> bool:
     """Whether something happens in a module that its layers do not tell."""
     return any(getattr(part, name) for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
 
 
-def _as_made(part: nn.Module) -> bool:
+def _is_default(part: nn.Module) -> bool:
     """Whether it is a known activation with torch's default options."""
     return type(part) in KNOWN and part.extra_repr() in ("inplace=True", type(part)().extra_repr())

@@ -15,7 +15,7 @@ Tell = Callable[[str, float | None], None]
 
 
 @runtime_checkable
-class Stages(Protocol):
+class StageCallback(Protocol):
     """Somebody who wants to know what is done before, between and after rounds."""
 
     def stage(self, words: str, share: float | None = None) -> None:
@@ -29,7 +29,7 @@ class Stages(Protocol):
 
 
 @dataclass(frozen=True)
-class Retold:
+class MappedCallback:
     """Tells others about rounds, each changed on its way, and about stages as they are.
 
     Args:
@@ -48,15 +48,15 @@ class Retold:
 
     def stage(self, words: str, share: float | None = None) -> None:
         """Something else is being done."""
-        tell(self.callbacks, words, share)
+        notify(self.callbacks, words, share)
 
 
-def tell(callbacks: Iterable[Callback], words: str, share: float | None = None) -> None:
+def notify(callbacks: Iterable[Callback], words: str, share: float | None = None) -> None:
     """Tell whoever wants to know what is being done now."""
     for callback in callbacks:
-        if isinstance(callback, Stages):
+        if isinstance(callback, StageCallback):
             callback.stage(words, share)
 
 
-def nobody(words: str, share: float | None) -> None:
+def silent(words: str, share: float | None) -> None:
     """Nobody is told."""

@@ -139,7 +139,7 @@ class Record:
     sites: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
-    def trouble(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """What went wrong with updates and sites on the way, in words; nothing where all went well."""
         faults = Counter((fault.site, fault.reason) for entry in self.rounds for fault in entry.faults)
         skipped = Counter(entry.skipped for entry in self.rounds if entry.skipped)
@@ -169,7 +169,7 @@ class Record:
         }
 
 
-def described(part: Any) -> dict[str, Any]:  # noqa: ANN401
+def describe(part: Any) -> dict[str, Any]:  # noqa: ANN401
     """The choice that an object stands for, as a table of an experiment file: its kind and its fields.
 
     Fields that are not set, and such that no file can hold (a network, a function), are left out. Values are

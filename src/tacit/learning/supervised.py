@@ -22,8 +22,8 @@ from tacit.errors import (
     require_rate,
     require_word,
 )
-from tacit.learning.record import described, identity_of
-from tacit.learning.task import Closing, Goal, Opening, Updates
+from tacit.learning.record import describe, identity_of
+from tacit.learning.task import FinalQuery, Goal, InitialQuery, Updates
 from tacit.privacy.contracts import Groups
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.provenance import Provenance
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalWork:
+class LocalTraining:
     """How a site works on its own records in a round.
 
     Args:
@@ -85,7 +85,7 @@ class LocalWork:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learner(LocalWork, ABC):
+class Learner(LocalTraining, ABC):
     """A task that learns a network from records; a kind of network and loss makes it concrete."""
 
     kind: ClassVar[str]
@@ -115,12 +115,12 @@ class Learner(LocalWork, ABC):
         return "none" if self.risk_groups is None else "groups"
 
     @property
-    def opening(self) -> Opening | None:
+    def initial_query(self) -> InitialQuery | None:
         """Nothing has to be asked before the first round."""
         return None
 
     @property
-    def closing(self) -> Closing | None:
+    def final_query(self) -> FinalQuery | None:
         """Nothing has to be asked after the last round."""
         return None
 
@@ -132,7 +132,7 @@ class Learner(LocalWork, ABC):
     def start(self, federation: Federation, key: Key) -> "Tensor":
         """The state before the first round."""
 
-    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+    def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """Nothing depends on the federation."""
         return self
 
@@ -196,7 +196,7 @@ class Supervised(Learner):
         if layers is None or callable(self.loss) or not self._ours:
             return None
         # Weights are in the state, and scores are no part of the work.
-        return canonical([[asdict(layer) for layer in layers], described(self)])
+        return canonical([[asdict(layer) for layer in layers], describe(self)])
 
     @property
     def separable(self) -> bool:
@@ -221,11 +221,13 @@ class Supervised(Learner):
     def _program(self) -> "Program":
         from tacit.learning import losses, perceptron, torch_modules
 
-        by_torch = losses.by_torch(self.loss, coupled=self.coupled)
+        by_torch = losses.torch_loss(self.loss, coupled=self.coupled)
         closed = by_torch if callable(self.loss) else losses.NAMED[self.loss]
-        return perceptron.recognised(self.module, closed) or torch_modules.Functional(self.module, by_torch)
+        return perceptron.from_module(self.module, closed) or torch_modules.TorchProgram(
+            self.module, by_torch
+        )
 
-    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+    def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This task, once network and loss have been tried on a record of zeros."""
         from tacit.learning.batches import Batch
 
@@ -248,9 +250,9 @@ class Supervised(Learner):
 
     def start(self, federation: Federation, key: Key) -> "Tensor":
         """The weights that the module came with."""
-        from tacit.learning.vector import Layout
+        from tacit.learning.vector import ParameterLayout
 
-        return Layout.of(self.module).flatten(dict(self.module.named_parameters()))
+        return ParameterLayout.of(self.module).flatten(dict(self.module.named_parameters()))
 
     def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
         """The given metrics and the mean loss."""
@@ -265,9 +267,9 @@ class Supervised(Learner):
 
         import torch
 
-        from tacit.learning.vector import Layout
+        from tacit.learning.vector import ParameterLayout
 
-        layout, made = Layout.of(self.module), copy.deepcopy(self.module)
+        layout, made = ParameterLayout.of(self.module), copy.deepcopy(self.module)
         with torch.no_grad():
             for name, values in layout.unflatten(state).items():
                 made.get_parameter(name).copy_(values)
@@ -277,13 +279,13 @@ class Supervised(Learner):
         """The loss of each record; of all together, as a single one, where the loss couples them."""
         import torch
 
-        from tacit.learning.losses import by_torch
+        from tacit.learning.losses import torch_loss
         from tacit.learning.torch_chunks import Chunks
 
         if len(table) == 0:
             return np.empty(0)
         outputs = self._program.outputs(state.numpy()[None], table.features[None])[0]
-        rows, unit = torch.from_numpy(outputs), by_torch(self.loss, coupled=self.coupled).unit
+        rows, unit = torch.from_numpy(outputs), torch_loss(self.loss, coupled=self.coupled).unit
         targets = {name: torch.from_numpy(values) for name, values in table.targets.items()}
         everybody = torch.ones(len(rows), dtype=torch.bool)
         if self.coupled:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from tacit.learning.record import Fault
-from tacit.privacy.contracts import Question, Work
+from tacit.privacy.contracts import QuerySpec, TaskSpec
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.keys import Key
@@ -33,7 +33,7 @@ class Updates:
         names: The sites, in the order of the rows.
         matrix: Their updates (sites, coordinates).
         round: Which round they are of; what is drawn in public for a round is drawn by it.
-        diary: What each site tells of its work beside its update, in lists of numbers by their names. No
+        metrics: What each site tells of its work beside its update, in lists of numbers by their names. No
             promise covers it: a task tells nothing unless its provenance allows it.
         faults: Who was asked and is not among the rows, and why.
     """
@@ -41,13 +41,13 @@ class Updates:
     names: tuple[str, ...]
     matrix: "Tensor"
     round: int = 0
-    diary: Mapping[str, Mapping[str, list[float]]] = field(
+    metrics: Mapping[str, Mapping[str, list[float]]] = field(
         default_factory=dict[str, Mapping[str, list[float]]]
     )
     faults: tuple[Fault, ...] = ()
 
 
-class Trains(Protocol):
+class Trainable(Protocol):
     """Whatever sends sites to work on their records."""
 
     def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
@@ -55,7 +55,7 @@ class Trains(Protocol):
         ...
 
 
-class Asked(Question, Trains, Protocol):
+class Query(QuerySpec, Trainable, Protocol):
     """A question to all sites, asked once: `train` gives sums to which each record contributes something
     bounded. Only ratios of the sums may matter, not their size.
     """  # noqa: D205
@@ -66,31 +66,31 @@ class Asked(Question, Trains, Protocol):
         ...
 
 
-class Opening(Asked, Protocol):
+class InitialQuery(Query, Protocol):
     """What must be known of the sites before the first round."""
 
     @property
-    def stand_in(self) -> dict[str, Any]:
+    def placeholder(self) -> dict[str, Any]:
         """An answer like any other, to try out what comes later before anything is paid."""
         ...
 
-    def answered(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
+    def decode(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
         """What the combined answers say: values of fields of the task, plain data; `noise` as for closing."""
         ...
 
 
-class Closing(Asked, Protocol):
+class FinalQuery(Query, Protocol):
     """What a model needs to know of the sites once it is trained."""
 
-    def close(self, state: "Tensor", combined: "Tensor", noise: float = 0.0) -> "Tensor":
+    def apply(self, state: "Tensor", combined: "Tensor", noise: float = 0.0) -> "Tensor":
         """The state with the combined answers in it; `noise` is the deviation of each of their numbers."""
         ...
 
 
-class Task(Work, Protocol):
+class Task(TaskSpec, Protocol):
     """What a group of sites learns. The state is one flat vector of doubles."""
 
-    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+    def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This task with everything decided that depends on the federation, before anything is charged.
 
         Raises:
@@ -110,12 +110,12 @@ class Task(Work, Protocol):
         ...
 
     @property
-    def opening(self) -> Opening | None:
+    def initial_query(self) -> InitialQuery | None:
         """What has to be asked before the first round, if anything has; known once it is settled."""
         ...
 
     @property
-    def closing(self) -> Closing | None:
+    def final_query(self) -> FinalQuery | None:
         """What has to be asked after the last round, if anything has."""
         ...
 
@@ -151,13 +151,13 @@ class Task(Work, Protocol):
         ...
 
 
-def of_round(task: Made, number: int, rounds: int) -> Made:
+def at_round(task: Made, number: int, rounds: int) -> Made:
     """The task as it is in a round, if that makes a difference to it: a pace that falls, say."""
-    wanted = getattr(task, "of_round", None)
+    wanted = getattr(task, "at_round", None)
     return task if wanted is None else wanted(number, rounds)
 
 
-def over(task: object, state: "Tensor") -> str | None:
+def stop_reason(task: object, state: "Tensor") -> str | None:
     """Why there is nothing left to learn, in words, if a task knows when it is done."""
-    wanted = getattr(task, "over", None)
+    wanted = getattr(task, "stop_reason", None)
     return None if wanted is None or state.ndim != 1 or not len(state) else wanted(state)

@@ -62,9 +62,9 @@ class Chunks:
 
         found: Tensor | None = None
         for chosen, width in self._widths(flat):
-            part = [one[chosen] if width is None else _narrowed(one[chosen], width) for one in flat]
+            part = [one[chosen] if width is None else _pad_members(one[chosen], width) for one in flat]
             own = None if places is None else places[chosen]
-            answers = self._answered(call, part, weights, own)
+            answers = self._evaluate(call, part, weights, own)
             if found is None:
                 found = torch.zeros(self._shape(flat, answers), dtype=answers.dtype)
             if width is None or self._like is None:
@@ -90,7 +90,7 @@ class Chunks:
         own = cast("list[int]", widths.tolist())
         return [(torch.nonzero(widths == width)[:, 0], width) for width in sorted(set(own))]
 
-    def _answered(
+    def _evaluate(
         self,
         call: Callable[[Flat, Tensor | None], Tensor],
         part: Flat,
@@ -103,15 +103,15 @@ class Chunks:
             self._sizes[shape] = _size(call, part, weights)
         size, pieces = self._sizes[shape], list[Tensor]()
         for start in range(0, len(part[0]), size):
-            piece = [_filled(one[start : start + size], size) for one in part]
+            piece = [_pad_units(one[start : start + size], size) for one in part]
             own = None
             if weights is not None:
-                own = weights[_filled(cast(Tensor, places)[start : start + size], size)]
+                own = weights[_pad_units(cast(Tensor, places)[start : start + size], size)]
             pieces.append(call(piece, own)[: len(part[0]) - start])
         return torch.cat(pieces)
 
 
-def _narrowed(values: Tensor, width: int) -> Tensor:
+def _pad_members(values: Tensor, width: int) -> Tensor:
     """Units as wide as `width` members: what is behind is nobody, what is missing is filled up with zeros."""
     short = values[:, :width]
     if short.shape[1] == width:
@@ -121,7 +121,7 @@ def _narrowed(values: Tensor, width: int) -> Tensor:
     )
 
 
-def _filled(values: Tensor, size: int) -> Tensor:
+def _pad_units(values: Tensor, size: int) -> Tensor:
     """A chunk of so many units; what is missing are zeros, which are public."""
     if len(values) == size:
         return values
@@ -135,12 +135,12 @@ def _size(call: Callable[[Flat, Tensor | None], Tensor], part: Flat, weights: Te
     """
     draws = torch.Generator().manual_seed(7)
 
-    def drawn(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    def draw(shape: tuple[int, ...], like: Tensor) -> Tensor:
         if like.dtype == torch.bool:
             return torch.ones(shape, dtype=torch.bool)
         return torch.rand(shape, generator=draws, dtype=torch.float64).to(like.dtype)
 
-    units = [drawn((UNITS, *one.shape[1:]), one) for one in part]
+    units = [draw((UNITS, *one.shape[1:]), one) for one in part]
     own = None if weights is None else torch.randn((UNITS, weights.shape[1]), generator=draws).to(weights)
     known, again = call(units, own), call(units, own)
     if not _alike(known, again):

@@ -19,9 +19,9 @@ from torch.func import functional_call, grad, vmap
 from tacit.errors import Refused
 from tacit.learning.batches import Batch, Marks
 from tacit.learning.torch_chunks import Chunks
-from tacit.learning.vector import Layout
+from tacit.learning.vector import ParameterLayout
 from tacit.privacy.mechanisms.base import Norm, Rows
-from tacit.runtime.jit import plain
+from tacit.runtime.jit import contiguous
 from tacit.sites.table import Table
 
 Array = NDArray[np.float64]
@@ -49,7 +49,7 @@ def refuse_running_state(module: nn.Module) -> None:
         raise Refused(f"{name} is a buffer, which no site's update carries: make it a parameter or constant")
 
 
-class SlopesByTorch:
+class TorchLoss:
     """A loss function of torch, seen as its slope in the outputs; differentiated unit by unit.
 
     Unit by unit, not as one sum: a loss that mixed records would otherwise break the bound of a contribution.
@@ -73,7 +73,7 @@ class SlopesByTorch:
         return found.numpy().reshape(outputs.shape)
 
 
-class Functional:
+class TorchProgram:
     """A module of any shape and a loss, for many sites at once.
 
     Args:
@@ -84,9 +84,9 @@ class Functional:
     # Large, because each call of a transformed function costs milliseconds.
     working_numbers = 8_000_000
 
-    def __init__(self, module: nn.Module, loss: SlopesByTorch) -> None:
+    def __init__(self, module: nn.Module, loss: TorchLoss) -> None:
         refuse_running_state(module)
-        self.layout = Layout.of(module)
+        self.layout = ParameterLayout.of(module)
         self.size = self.layout.size
         # Gradients are written out, forward and backward.
         self.numbers_per_record = 4 * self.size
@@ -105,19 +105,21 @@ class Functional:
     def outputs(self, weights: Array, features: Array) -> Array:
         """What the network says (sites, records, outputs) of features (sites, records, columns)."""
         sites, records, columns = features.shape
-        rows, places = torch.from_numpy(plain(features)).reshape(-1, 1, columns), _places(sites, records)
+        rows, places = torch.from_numpy(contiguous(features)).reshape(-1, 1, columns), _places(sites, records)
         with torch.no_grad():
-            found = self._outputs((rows,), weights=torch.from_numpy(plain(weights)), places=places)
+            found = self._outputs((rows,), weights=torch.from_numpy(contiguous(weights)), places=places)
         return found.numpy().reshape(sites, records, -1)
 
-    def contributions(self, weights: Array, batch: Batch, store: Table) -> "Written":
+    def contributions(self, weights: Array, batch: Batch, store: Table) -> "WrittenGradients":
         """The gradients of every unit of a batch, one row of weights for each site."""
         features = store.features[batch.rows]
         # Where nobody is, nobody's record may have an influence, however broken it is.
         features[~batch.present] = 0.0
         inputs = torch.from_numpy(features)
         targets = {name: torch.from_numpy(values[batch.rows]) for name, values in store.targets.items()}
-        return Written(self, (torch.from_numpy(weights), inputs, targets, torch.from_numpy(batch.present)))
+        return WrittenGradients(
+            self, (torch.from_numpy(weights), inputs, targets, torch.from_numpy(batch.present))
+        )
 
     def _call(self, weights: Tensor, features: Tensor) -> Tensor:
         parameters = {**self._fixed, **self.layout.unflatten(weights)}
@@ -148,10 +150,10 @@ class Functional:
         return cast(Tensor, self._sums(*evidence)).detach()
 
 
-class Written:
+class WrittenGradients:
     """Gradients that are written out when somebody asks for their lengths (`mechanism.Contributions`)."""
 
-    def __init__(self, program: Functional, evidence: Evidence) -> None:
+    def __init__(self, program: TorchProgram, evidence: Evidence) -> None:
         self._program, self._evidence = program, evidence
 
     @cached_property

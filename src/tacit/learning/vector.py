@@ -10,14 +10,14 @@ from tacit.errors import InvalidValue, require
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParameterLayout:
     """Where each trained parameter of a module lies in the flat vector, in the order torch has them."""
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
 
     @classmethod
-    def of(cls, module: nn.Module) -> "Layout":
+    def of(cls, module: nn.Module) -> "ParameterLayout":
         """The layout of a module; parameters that are not trained have no place."""
         trained = [(name, values) for name, values in module.named_parameters() if values.requires_grad]
         if not trained:

@@ -13,14 +13,14 @@ Unit = Literal["record", "site"]
 # follows liars.
 Fragility = Literal["stands", "suffers", "breaks"]
 # Groups of sites whose sums are all that an aggregator needs.
-Parties = tuple[tuple[str, ...], ...]
+SiteGroups = tuple[tuple[str, ...], ...]
 # What the sites of a federation hold: records of their own, columns of the same records, or worlds.
 Layout = Literal["rows", "columns", "environments"]
 # How a loss that couples records is cut into risk groups, and what a draw then selects.
 Groups = Literal["none", "records", "groups"]
 
 
-class Work(Protocol):
+class TaskSpec(Protocol):
     """What a promise needs to know about a task; all of it public. Its `kind` is its name."""
 
     kind: ClassVar[str]
@@ -56,7 +56,7 @@ class Work(Protocol):
         ...
 
 
-class Question(Protocol):
+class QuerySpec(Protocol):
     """What a promise needs to know about a question that is asked once, before or after all rounds.
 
     Args:
@@ -67,12 +67,12 @@ class Question(Protocol):
     kind: ClassVar[str]
     share: ClassVar[float]
 
-    def reach(self, norm: Norm) -> float:
+    def record_bound(self, norm: Norm) -> float:
         """The bound of what one record contributes to the sums that answer it; longer ones are clipped."""
         ...
 
 
-class Combiner(Protocol):
+class AggregatorSpec(Protocol):
     """What a promise needs to know about an aggregator. Its `kind` is its name."""
 
     kind: ClassVar[str]
@@ -94,28 +94,28 @@ class Combiner(Protocol):
         """
         ...
 
-    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
         """Groups of sites whose sums are all it needs in a round; None if it looks at every single update."""
         ...
 
 
-def name_of(aggregation: Combiner) -> str:
+def name_of(aggregation: AggregatorSpec) -> str:
     """What to call an aggregator; a user's own has the name of its class."""
     said = getattr(aggregation, "name", None) or getattr(aggregation, "kind", None)
     return said or type(aggregation).__name__
 
 
-def fragility(aggregation: Combiner) -> Fragility:
+def fragility(aggregation: AggregatorSpec) -> Fragility:
     """What becomes of it under noise; a user's own need not say."""
     return getattr(aggregation, "under_noise", "stands")
 
 
-def parties_of(aggregation: Combiner, names: Sequence[str]) -> Parties | None:
+def parties_of(aggregation: AggregatorSpec, names: Sequence[str]) -> SiteGroups | None:
     """Whose sums are all it needs; a user's own may look at every update."""
     return aggregation.parties(names, 0) if hasattr(aggregation, "parties") else None
 
 
-def reach_of(aggregation: Combiner, clip: float, sites: float, norm: Norm) -> float | None:
+def sensitivity_of(aggregation: AggregatorSpec, clip: float, sites: float, norm: Norm) -> float | None:
     """How far one clipped update moves its result; a user's own may speak of the L2 norm alone."""
     if norm == "l2":
         return aggregation.sensitivity(clip, sites)
@@ -144,7 +144,7 @@ def exempt(work: object) -> tuple[str, ...]:
     return getattr(work, "exempt", ())
 
 
-def promised(work: Made, privacy: object) -> Made:
+def with_privacy(work: Made, privacy: object) -> Made:
     """The work as a promise wants it, if it asks; public choices alone."""
-    wanted = getattr(work, "promised", None)
+    wanted = getattr(work, "with_privacy", None)
     return work if wanted is None else wanted(privacy)

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.contracts import Combiner, Question, Work, exempt, promised
+from tacit.privacy.contracts import AggregatorSpec, QuerySpec, TaskSpec, exempt, with_privacy
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.snr import Signal, cautions, signal
+from tacit.privacy.snr import SignalToNoise, signal_to_noise, snr_warnings
 from tacit.privacy.statement import Statement, state
 from tacit.runtime.markup import facts
 
@@ -42,7 +42,7 @@ class Plan:
     comparisons: dict[str, float | None]
     budget: float | None
     warnings: tuple[str, ...]
-    signal: Signal | None = None
+    signal: SignalToNoise | None = None
     releases: tuple[Release, ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,9 +64,9 @@ class Plan:
 
 def plan(
     privacy: Privacy | Open,
-    task: Work,
+    task: TaskSpec,
     sites: Collection[str],
-    aggregation: Combiner,
+    aggregation: AggregatorSpec,
     rounds: int,
     *,
     sampling: Literal["poisson", "fixed"] = "poisson",
@@ -74,7 +74,7 @@ def plan(
     training: Privacy | Open | None = None,
     also: Collection[Release] = (),
     once: Collection[Release] = (),
-    questions: Sequence[Question] = (),
+    questions: Sequence[QuerySpec] = (),
     watched: bool = False,
     models: int = 1,
 ) -> Plan:
@@ -98,7 +98,7 @@ def plan(
     Raises:
         Refused: The promise cannot be kept for this combination.
     """
-    kept, task = training or privacy, promised(task, privacy)
+    kept, task = training or privacy, with_privacy(task, privacy)
     mechanism = kept.solve(
         task, sites, aggregation, rounds,
         sampling=sampling, records=records, questions=questions, watched=watched,
@@ -106,10 +106,10 @@ def plan(
     asked = [
         replace(release, purpose=part.kind)
         for part in questions
-        for release in kept.asking(part, mechanism).release(0, sites)
+        for release in kept.solve_query(part, mechanism).release(0, sites)
     ]
     before, one_round = (
-        [*mechanism.counting(sites), *asked, *once],
+        [*mechanism.count_releases(sites), *asked, *once],
         [*mechanism.release(1, sites), *also],
     )
     whole = before + _times(one_round, rounds)
@@ -126,7 +126,7 @@ def plan(
             warnings=warnings,
         )
     marks = sorted({1, (rounds + 1) // 2, rounds, rounds + 1})
-    heard = signal(privacy, mechanism, getattr(task, "width", None), len(sites) // models, rounds)
+    heard = signal_to_noise(privacy, mechanism, getattr(task, "width", None), len(sites) // models, rounds)
     return Plan(
         statement=statement,
         rounds=rounds,
@@ -134,7 +134,7 @@ def plan(
         spends={mark: accounting.epsilon(before + _times(one_round, mark), privacy.delta) for mark in marks},
         comparisons=accounting.compare(whole, privacy.delta),
         budget=privacy.epsilon,
-        warnings=(*_warnings(privacy, statement, sites, records), *cautions(heard)),
+        warnings=(*_warnings(privacy, statement, sites, records), *snr_warnings(heard)),
         signal=heard,
         releases=tuple(whole),
     )

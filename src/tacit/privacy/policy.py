@@ -12,7 +12,7 @@ from tacit.errors import (
     InvalidValue,
     NotSeparable,
     Refused,
-    between,
+    is_between,
     require,
     require_count,
     require_positive,
@@ -22,9 +22,9 @@ from tacit.errors import (
 from tacit.privacy.accounting import calibrate, require_delta
 from tacit.privacy.accounting.release import Law, Relation, Release, Sampled, Unit
 from tacit.privacy.contracts import (
-    Combiner,
-    Question,
-    Work,
+    AggregatorSpec,
+    QuerySpec,
+    TaskSpec,
     fragility,
     layout_of,
     name_of,
@@ -33,8 +33,8 @@ from tacit.privacy.contracts import (
 from tacit.runtime.limits import LEAST_RATE
 
 if TYPE_CHECKING:
-    from tacit.privacy.mechanisms.base import Counting, Mechanism
-    from tacit.privacy.solve_vertical import ColumnWork
+    from tacit.privacy.mechanisms.base import CountNoise, Mechanism
+    from tacit.privacy.solve_vertical import VerticalTaskSpec
 
 # What part of epsilon the number of records may cost, where it has to be bought.
 COUNT_SHARE = 0.02
@@ -108,14 +108,14 @@ class Privacy:
 
     def solve(
         self,
-        task: Work,
+        task: TaskSpec,
         federation: Collection[str],
-        aggregation: Combiner,
+        aggregation: AggregatorSpec,
         rounds: int,
         *,
         sampling: Literal["poisson", "fixed"] = "poisson",
         records: int | None = None,
-        questions: Sequence[Question] = (),
+        questions: Sequence[QuerySpec] = (),
         watched: bool = False,
     ) -> "Mechanism":
         """The mechanism that keeps this promise over `rounds` rounds.
@@ -128,7 +128,7 @@ class Privacy:
             sampling: How sites are drawn for a round: `poisson` (independent, secret), or a `fixed` number.
             records: How many records there are in all, if that is public; where it is needed and is not, it
                 is bought.
-            questions: What else is asked once; the mechanism of each is `asking`.
+            questions: What else is asked once; the mechanism of each is `solve_query`.
             watched: Whether the server decides about sites by looking at their updates.
 
         Raises:
@@ -139,9 +139,9 @@ class Privacy:
         require_count("steps", task.steps)
         require_rate("sample", task.sample, LEAST_RATE)
         if layout_of(task) == "columns":
-            from tacit.privacy.solve_vertical import protect
+            from tacit.privacy.solve_vertical import solve
 
-            return protect(self, cast("ColumnWork", task), list(federation), rounds, questions)
+            return solve(self, cast("VerticalTaskSpec", task), list(federation), rounds, questions)
         require_public(aggregation.weights, federation)
         if watched:
             self._require_sight()
@@ -150,22 +150,22 @@ class Privacy:
         if self.unit == "record":
             return self._protect_records(task, rounds, records, questions)
         # To a site, a question is one round more.
-        from tacit.privacy.solve_site_level import protect as protect_sites
+        from tacit.privacy.solve_site_level import solve as protect_sites
 
         return protect_sites(self, federation, aggregation, rounds, sampling, len(questions))
 
-    def asking(self, question: Question, mechanism: "Mechanism") -> "Mechanism":
+    def solve_query(self, question: QuerySpec, mechanism: "Mechanism") -> "Mechanism":
         """The mechanism of a question, whose part `solve` has kept back, beside that of the rounds."""
-        from tacit.privacy.mechanisms.base import NORMS, ProtectedRecords
-        from tacit.privacy.solve_vertical import asking
+        from tacit.privacy.mechanisms.base import NORMS, RecordLevel
+        from tacit.privacy.solve_vertical import solve_query
 
         if layout_of(question) == "columns":
-            return asking(self, question)
+            return solve_query(self, question)
         if self.unit == "site":
             return mechanism
-        return ProtectedRecords(
+        return RecordLevel(
             law=self.mechanism,
-            clip=question.reach(NORMS[self.mechanism]),
+            clip=question.record_bound(NORMS[self.mechanism]),
             multiplier=self.multiplier(1, 1.0, "add-remove", share=question.share),
             steps=1,
             rate=1.0,
@@ -173,9 +173,9 @@ class Privacy:
         )
 
     def _protect_records(
-        self, task: Work, rounds: int, records: int | None, questions: Sequence[Question]
+        self, task: TaskSpec, rounds: int, records: int | None, questions: Sequence[QuerySpec]
     ) -> "Mechanism":
-        from tacit.privacy.mechanisms.base import ProtectedRecords
+        from tacit.privacy.mechanisms.base import RecordLevel
 
         self._require_steps_of_records(task)
         # In a risk group one record can turn a clipped sum into its opposite: twice the bound, unless the
@@ -184,7 +184,7 @@ class Privacy:
         exchange = grouped and task.groups == "groups"
         # Sums are divided by a public number: said, agreed, fixed with the groups, or bought.
         bought = not grouped and task.batch is None and records is None
-        counts = self._counting() if bought else None
+        counts = self._count_noise() if bought else None
         multiplier = self.multiplier(
             rounds * task.steps,
             task.sample,
@@ -193,7 +193,7 @@ class Privacy:
             beside=self._beside(questions, counts),
         )
         doubled = grouped and not exchange and self.epsilon is not None
-        return ProtectedRecords(
+        return RecordLevel(
             law=self.mechanism,
             clip=self.clip,
             multiplier=2 * multiplier if doubled else multiplier,
@@ -205,7 +205,7 @@ class Privacy:
             counts=counts,
         )
 
-    def _require_steps_of_records(self, task: Work) -> None:
+    def _require_steps_of_records(self, task: TaskSpec) -> None:
         if self.noise != "site":
             raise Refused(
                 f'noise = "{self.noise}" does not go with unit = "record": each site adds noise to its own '
@@ -223,14 +223,14 @@ class Privacy:
                 "poisson-ph or logistic-hazard, whose losses are sums over records."
             )
 
-    def _counting(self) -> "Counting":
+    def _count_noise(self) -> "CountNoise":
         """How the number of records is bought: for a share of epsilon, or with the noise that was given."""
-        from tacit.privacy.mechanisms.base import Counting
+        from tacit.privacy.mechanisms.base import CountNoise
 
         if self.epsilon is None:
             assert self.noise_multiplier is not None
-            return Counting(law=self.mechanism, scale=self.noise_multiplier)
-        return Counting(law="laplace", scale=1 / (COUNT_SHARE * self.epsilon))
+            return CountNoise(law=self.mechanism, scale=self.noise_multiplier)
+        return CountNoise(law="laplace", scale=1 / (COUNT_SHARE * self.epsilon))
 
     def _require_sight(self) -> None:
         """Refuse to let anybody decide by what is not yet protected, or cannot be seen."""
@@ -245,7 +245,7 @@ class Privacy:
                 'Use noise = "site", or leave it out.'
             )
 
-    def _require_robust(self, aggregation: Combiner) -> None:
+    def _require_robust(self, aggregation: AggregatorSpec) -> None:
         if fragility(aggregation) == "breaks":
             raise Refused(
                 f"{name_of(aggregation)} does not go with noise at the sites: noise drives honest updates "
@@ -253,12 +253,12 @@ class Privacy:
                 "geometric-median, or set allow_fragile = true to see it fail."
             )
 
-    def _beside(self, questions: Sequence[Question], counts: "Counting | None") -> tuple[Release, ...]:
+    def _beside(self, questions: Sequence[QuerySpec], counts: "CountNoise | None") -> tuple[Release, ...]:
         """What is released about the records of a site beside its training steps."""
-        from tacit.privacy.mechanisms.base import Unprotected
+        from tacit.privacy.mechanisms.base import NoPrivacy
 
         # A question is answered by its own mechanism, whatever that of the rounds is.
-        asked = [self.asking(part, Unprotected()).release(0, ["site"]) for part in questions]
+        asked = [self.solve_query(part, NoPrivacy()).release(0, ["site"]) for part in questions]
         counted = [] if counts is None else [Release(law=counts.law, scale=counts.scale, sensitivity=1.0)]
         return (*(release for part in asked for release in part), *counted)
 
@@ -305,30 +305,30 @@ class Open:
 
     def solve(
         self,
-        task: Work,
+        task: TaskSpec,
         federation: Collection[str],
-        aggregation: Combiner,
+        aggregation: AggregatorSpec,
         rounds: int,
         *,
         sampling: Literal["poisson", "fixed"] = "poisson",
         records: int | None = None,
-        questions: Sequence[Question] = (),
+        questions: Sequence[QuerySpec] = (),
         watched: bool = False,
     ) -> "Mechanism":
         """The mechanism that does nothing."""
-        from tacit.privacy.mechanisms.base import Unprotected
+        from tacit.privacy.mechanisms.base import NoPrivacy
 
         require_count("rounds", rounds)
         weights = getattr(aggregation, "weights", None)
         if isinstance(weights, Mapping):
             require_public(cast("Mapping[str, float]", weights), federation)
-        return Unprotected()
+        return NoPrivacy()
 
-    def asking(self, question: Question, mechanism: "Mechanism") -> "Mechanism":
+    def solve_query(self, question: QuerySpec, mechanism: "Mechanism") -> "Mechanism":
         """The mechanism that does nothing."""
         return mechanism
 
 
 def require_bound(field: str, given: object) -> None:
     """Refuse what is no bound of a contribution, or one that double precision has no lengths for."""
-    require(between(given, 1 / LONGEST, LONGEST), field, given, BOUNDS)
+    require(is_between(given, 1 / LONGEST, LONGEST), field, given, BOUNDS)

@@ -11,7 +11,7 @@ from tacit.privacy.policy import Open, Privacy
 PUBLISHED = "they are simulated or published"
 
 
-def nobodys_secret(public: Iterable[str]) -> bool:
+def is_all_public(public: Iterable[str]) -> bool:
     """Whether what a statement calls public says so of everything that sites hold."""
     return any(words.endswith(PUBLISHED) for words in public)
 
@@ -51,6 +51,6 @@ class Provenance:
         self.public = list(dict.fromkeys([*known.get("public", ()), *self.public]))
         self.bare = list(dict.fromkeys([*known.get("bare", ()), *self.bare]))
 
-    def agreed(self, what: Sequence[str]) -> None:
+    def declare_public(self, what: Sequence[str]) -> None:
         """Note what is public by agreement."""
         self.public.extend(what)

@@ -12,7 +12,7 @@ AUDIBLE = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signal:
+class SignalToNoise:
     """How long a mean update can be at the most, and how long its noise is, in one round, by the clip bound.
 
     Args:
@@ -54,14 +54,14 @@ class Signal:
         )
 
 
-def cautions(heard: Signal | None) -> list[str]:
+def snr_warnings(heard: SignalToNoise | None) -> list[str]:
     """What the author of an experiment may want to reconsider."""
     return [heard.sentence()] if heard is not None and heard.drowned else []
 
 
-def signal(
+def signal_to_noise(
     privacy: Privacy, mechanism: Mechanism, numbers: int | None, sites: int, rounds: int
-) -> Signal | None:
+) -> SignalToNoise | None:
     """How a promise to sites sounds, for updates of so many numbers.
 
     None where single records have the promise, or how many numbers there are is not known.
@@ -72,4 +72,4 @@ def signal(
     # An L1 bound leaves a vector that moves all numbers by normal amounts this part of it, in L2.
     dense = 1.0 if privacy.mechanism == "gaussian" else math.sqrt(math.pi / 2 / numbers)
     noise = mechanism.deviation(max(round(came), 1)) * math.sqrt(numbers) / privacy.site_clip
-    return Signal(update=dense, noise=noise, sites=came, numbers=numbers, rounds=rounds)
+    return SignalToNoise(update=dense, noise=noise, sites=came, numbers=numbers, rounds=rounds)

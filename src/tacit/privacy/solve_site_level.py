@@ -4,17 +4,17 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from tacit.errors import Refused
-from tacit.privacy.contracts import Combiner, Norm, name_of, parties_of, reach_of
+from tacit.privacy.contracts import AggregatorSpec, Norm, name_of, parties_of, sensitivity_of
 
 if TYPE_CHECKING:
     from tacit.privacy.mechanisms.base import Mechanism
     from tacit.privacy.policy import Privacy
 
 
-def protect(
+def solve(
     promise: "Privacy",
     federation: Collection[str],
-    aggregation: Combiner,
+    aggregation: AggregatorSpec,
     rounds: int,
     sampling: str,
     asked: int,
@@ -32,21 +32,21 @@ def protect(
     Raises:
         Refused: The promise cannot be kept for this combination; the message names a way out.
     """
-    from tacit.privacy.mechanisms.site_level import ProtectedSites
+    from tacit.privacy.mechanisms.site_level import SiteLevel
 
     if promise.clip_quantile is not None:
         _require_mean(aggregation)
     if promise.noise == "secure":
-        return _blindly(promise, federation, aggregation, rounds, sampling, asked)
+        return _secure(promise, federation, aggregation, rounds, sampling, asked)
     rounds += asked
     if promise.noise == "site":
         # The server sees who takes part, so no draw is counted on.
         multiplier = promise.multiplier(rounds, 1.0, "replace")
         reach, rate = promise.site_clip, 1.0
     else:
-        reach, rate = _reach(promise, federation, aggregation, sampling), promise.participation
+        reach, rate = _sensitivity(promise, federation, aggregation, sampling), promise.participation
         multiplier = promise.multiplier(rounds, rate, "add-remove")
-    return ProtectedSites(
+    return SiteLevel(
         law=promise.mechanism,
         clip=promise.site_clip,
         multiplier=multiplier,
@@ -57,7 +57,7 @@ def protect(
     )
 
 
-def _require_mean(aggregation: Combiner) -> None:
+def _require_mean(aggregation: AggregatorSpec) -> None:
     """Refuse rules that compare updates where each is sent in units of its own."""
     if name_of(aggregation) != "mean":
         raise Refused(
@@ -66,15 +66,15 @@ def _require_mean(aggregation: Combiner) -> None:
         )
 
 
-def _blindly(
+def _secure(
     promise: "Privacy",
     federation: Collection[str],
-    aggregation: Combiner,
+    aggregation: AggregatorSpec,
     rounds: int,
     sampling: str,
     asked: int,
 ) -> "Mechanism":
-    from tacit.privacy.mechanisms.secure_sum import BlindSites
+    from tacit.privacy.mechanisms.secure_sum import SecureSum
 
     if promise.participation < 1 or sampling != "poisson":
         # Shares of noise are sized for everybody; of fewer sites a sum would hold too little of it.
@@ -99,7 +99,7 @@ def _blindly(
             'noise = "secure" adds up updates as they are: use weights = "uniform", or noise = "server"'
         )
     bound = aggregation.sensitivity(promise.site_clip, 1.0)
-    mechanism = BlindSites(
+    mechanism = SecureSum(
         clip=promise.site_clip if bound is None else bound,
         multiplier=promise.multiplier(rounds + asked, 1.0, "add-remove", law="discrete"),
         colluders=promise.colluders,
@@ -109,11 +109,13 @@ def _blindly(
     )
     if asked:
         # Questions are answered by everybody together: refused now, if there are too many for that.
-        mechanism.together()
+        mechanism.with_one_group()
     return mechanism
 
 
-def _reach(promise: "Privacy", federation: Collection[str], aggregation: Combiner, sampling: str) -> float:
+def _sensitivity(
+    promise: "Privacy", federation: Collection[str], aggregation: AggregatorSpec, sampling: str
+) -> float:
     if sampling != "poisson":
         # In a draw of fixed size one site more takes the place of another.
         raise Refused(
@@ -122,7 +124,7 @@ def _reach(promise: "Privacy", federation: Collection[str], aggregation: Combine
         )
     norm: Norm = "l2" if promise.mechanism == "gaussian" else "l1"
     sites, name = len(federation), name_of(aggregation)
-    if reach_of(aggregation, promise.site_clip, sites, norm) is None:
+    if sensitivity_of(aggregation, promise.site_clip, sites, norm) is None:
         raise Refused(
             f'noise = "server" does not go with {name}: there is no bound on how far one site can move '
             "its result, so no noise is enough. Use mean, trimmed-mean, mixing before trimmed-mean, or "
@@ -133,6 +135,6 @@ def _reach(promise: "Privacy", federation: Collection[str], aggregation: Combine
             f'noise = "server" with {name} and participation = {promise.participation:g} is not priced: its '
             "result hangs on how many come, which is a secret. Use participation = 1, or the mean."
         )
-    reach = reach_of(aggregation, promise.site_clip, promise.participation * sites, norm)
+    reach = sensitivity_of(aggregation, promise.site_clip, promise.participation * sites, norm)
     assert reach is not None
     return reach

@@ -11,22 +11,28 @@ from typing import TYPE_CHECKING, Protocol
 
 from tacit.errors import Refused
 from tacit.privacy.accounting.release import Law
-from tacit.privacy.contracts import Question, Work
+from tacit.privacy.contracts import QuerySpec, TaskSpec
 from tacit.privacy.mechanisms.base import Mechanism
-from tacit.privacy.mechanisms.vertical import EVERYBODY, ColumnsApart, ColumnsBlind, ColumnsTogether, Counted
+from tacit.privacy.mechanisms.vertical import (
+    EVERYBODY,
+    ClippedSecureGram,
+    GramMatrix,
+    LocalColumns,
+    NoisyHistograms,
+)
 
 if TYPE_CHECKING:
     from tacit.privacy.policy import Privacy
 
 
-class ColumnWork(Work, Protocol):
+class VerticalTaskSpec(TaskSpec, Protocol):
     """What a promise needs to know about work on columns; all of it public.
 
     Before the columns are known, as in a plan, there are none.
     """
 
     @property
-    def together(self) -> bool:
+    def release_moments(self) -> bool:
         """Whether the products of all columns are released at once, instead of each column by itself."""
         ...
 
@@ -56,8 +62,12 @@ class ColumnWork(Work, Protocol):
         ...
 
 
-def protect(
-    privacy: "Privacy", task: ColumnWork, names: Sequence[str], rounds: int, questions: Sequence[Question]
+def solve(
+    privacy: "Privacy",
+    task: VerticalTaskSpec,
+    names: Sequence[str],
+    rounds: int,
+    questions: Sequence[QuerySpec],
 ) -> Mechanism:
     """The mechanism that keeps a promise for work on columns.
 
@@ -68,7 +78,7 @@ def protect(
     beside = [
         release
         for question in questions
-        for release in asking(privacy, question).release(0, set(_holders(question).values()))
+        for release in solve_query(privacy, question).release(0, set(_holders(question).values()))
     ]
     # The price is the same for however many columns: one stands for all that are not known yet.
     holders = task.holders or {"all columns": EVERYBODY}
@@ -79,7 +89,7 @@ def protect(
     rehearsal = privacy.rehearsal
     if privacy.noise == "secure":
         held = [tuple(widths[name] for name in columns) for columns in task.holdings.values()]
-        return ColumnsBlind(
+        return ClippedSecureGram(
             # Here the unit is the sensitivity, not half of it.
             multiplier=multiplier / 2,
             widths=tuple(held) or ((1,),) * len(names),
@@ -89,21 +99,21 @@ def protect(
             radii=radii,
             rehearsal=rehearsal,
         )
-    if task.together:
-        return ColumnsTogether(multiplier=multiplier, radii=radii, holders=holders, rehearsal=rehearsal)
-    return ColumnsApart(
+    if task.release_moments:
+        return GramMatrix(multiplier=multiplier, radii=radii, holders=holders, rehearsal=rehearsal)
+    return LocalColumns(
         multiplier=multiplier, radii=radii, widths=widths, holders=holders, rehearsal=rehearsal
     )
 
 
-def asking(privacy: "Privacy", question: Question) -> Mechanism:
+def solve_query(privacy: "Privacy", question: QuerySpec) -> Mechanism:
     """The mechanism of a question about columns."""
     holders = _holders(question)
     solved = privacy.multiplier(len(holders), 1.0, "replace", share=question.share)
     if privacy.noise_multiplier is not None:
         # However many columns there are, all of their histograms cost what one of the given noise would.
         solved *= math.sqrt(len(holders))
-    return Counted(
+    return NoisyHistograms(
         multiplier=solved,
         holders=holders,
         purpose=question.kind,
@@ -111,11 +121,11 @@ def asking(privacy: "Privacy", question: Question) -> Mechanism:
     )
 
 
-def _holders(question: Question) -> Mapping[str, str]:
+def _holders(question: QuerySpec) -> Mapping[str, str]:
     return getattr(question, "columns", {})
 
 
-def _require_promise(privacy: "Privacy", task: ColumnWork, rounds: int) -> None:
+def _require_promise(privacy: "Privacy", task: VerticalTaskSpec, rounds: int) -> None:
     """Refuse what nobody has priced, with a way out."""
     if rounds != 1:
         raise Refused(
@@ -134,9 +144,9 @@ def _require_promise(privacy: "Privacy", task: ColumnWork, rounds: int) -> None:
             f"participation = {privacy.participation:g} does not go with columns: every party is needed. "
             "Use participation = 1"
         )
-    if task.together == (privacy.noise == "site"):
-        said = "moments" if task.together else "local"
-        other = '"server" or "secure"' if task.together else '"site"'
+    if task.release_moments == (privacy.noise == "site"):
+        said = "moments" if task.release_moments else "local"
+        other = '"server" or "secure"' if task.release_moments else '"site"'
         raise Refused(
             f'release = "{said}" does not go with noise = "{privacy.noise}": use noise = {other}, or leave '
             "the release out"

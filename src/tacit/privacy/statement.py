@@ -168,7 +168,7 @@ def state(
         epsilon=max(subjects.values(), default=0.0),
         delta=privacy.delta,
         against=tuple(name for view, name in VIEWS.items() if not (trusting and view == "server")),
-        trusted=tuple(_trusted(privacy)),
+        trusted=tuple(_trusted_parties(privacy)),
         subjects=subjects,
         released=(*released_in_words(rows), *(FOLLOWED if rows and privacy.clip_quantile else ())),
         public=(*PUBLIC, *public),
@@ -180,12 +180,12 @@ def state(
     )
 
 
-def priced(ledger: "Ledger", privacy: Privacy | Open) -> dict[str, float] | None:
+def subject_prices(ledger: "Ledger", privacy: Privacy | Open) -> dict[str, float] | None:
     """What a ledger says that each subject has cost; nothing of an open run."""
     return None if isinstance(privacy, Open) else ledger.prices(privacy.delta)
 
 
-def _trusted(privacy: Privacy) -> Iterable[str]:
+def _trusted_parties(privacy: Privacy) -> Iterable[str]:
     """Who must keep to the protocol for the promise to hold."""
     yield "each site, to follow the protocol"
     if privacy.noise == "server":

@@ -13,7 +13,7 @@ METHODS = {"fitted": "family fit", "one_run": "one run", "steinke": "Steinke"}
 REHEARSED = "A rehearsal, which protects nobody: this is about what it would promise otherwise."
 
 
-class Bounded(msgspec.Struct, kw_only=True):
+class BoundsRecord(msgspec.Struct, kw_only=True):
     """Bounds as `audit.json` has them."""
 
     claim: float
@@ -30,7 +30,7 @@ class Bounded(msgspec.Struct, kw_only=True):
     fresh: bool = True
 
 
-class Earlier(msgspec.Struct, kw_only=True):
+class EarlierAudit(msgspec.Struct, kw_only=True):
     """What an audit said that was replaced by another."""
 
     seed: int
@@ -46,12 +46,12 @@ class Document(msgspec.Struct, kw_only=True):
     confidence: float
     seed: int
     rehearsal: bool
-    mechanisms: list[Bounded]
-    run: Bounded | None
+    mechanisms: list[BoundsRecord]
+    run: BoundsRecord | None
     membership: dict[str, Any] | None
     inversion: dict[str, Any] | None
     notes: list[str]
-    earlier: list[Earlier] = []
+    earlier: list[EarlierAudit] = []
 
 
 def read(found: Mapping[str, Any] | None, path: object) -> dict[str, Any] | None:
@@ -75,12 +75,12 @@ def read(found: Mapping[str, Any] | None, path: object) -> dict[str, Any] | None
     return {**found, "run": run, "mechanisms": each}
 
 
-def _holds(told: Bounded) -> bool:
+def _holds(told: BoundsRecord) -> bool:
     most = max(told.fitted, told.one_run, told.steinke)
     return most <= told.claim and told.heard >= told.charged and told.fresh
 
 
-def kept(found: Mapping[str, Any]) -> bool | None:
+def is_upheld(found: Mapping[str, Any]) -> bool | None:
     """Whether no attack broke the promise; None if the run itself was not attacked."""
     if verdict(found)[0] == "stop":
         return False
@@ -113,7 +113,7 @@ def _verdict(found: Mapping[str, Any]) -> tuple[Literal["stop", "mind", "good"],
     also = f", nor any on {attacked}" if attacked else ""
     return "good", (
         f"As far as attacks can tell: none on the run proved more than is claimed{also}, {sure}. They proved "
-        f"that epsilon is at least {proven(run):.3g}; claimed is {run['claim']:.3g}."
+        f"that epsilon is at least {largest_bound(run):.3g}; claimed is {run['claim']:.3g}."
     )
 
 
@@ -126,10 +126,10 @@ def _why(run: Mapping[str, Any], sure: str) -> str:
         )
     if not run["fresh"]:
         return "noise was used more than once, so that it can be taken away"
-    return f"epsilon is at least {proven(run):.3g}, {sure}, where {run['claim']:.3g} is claimed"
+    return f"epsilon is at least {largest_bound(run):.3g}, {sure}, where {run['claim']:.3g} is claimed"
 
 
-def proven(bounds: Mapping[str, Any]) -> float:
+def largest_bound(bounds: Mapping[str, Any]) -> float:
     """The largest of the bounds."""
     return max(bounds[name] for name in METHODS)
 
@@ -165,7 +165,7 @@ def blocks(found: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _run(run: Mapping[str, Any]) -> Iterator[Block]:
-    from tacit.reports.plots.audits import BOUNDS, bounded
+    from tacit.reports.plots.audits import BOUNDS, run_bounds
 
     yield Text(
         f"The run was repeated with {run['canaries']:,} canaries in it: made-up units, each there or not by "
@@ -173,7 +173,7 @@ def _run(run: Mapping[str, Any]) -> Iterator[Block]:
         "sees what leaves can tell heads from tails only as well as epsilon allows."
     )
     told = "; ".join(f"at least {run[name]:.3g} by {words}" for name, words in METHODS.items())
-    yield Figure("bounds", bounded(run), f"Epsilon {run['claim']:.3g} is claimed. Proven: {told}.")
+    yield Figure("bounds", run_bounds(run), f"Epsilon {run['claim']:.3g} is claimed. Proven: {told}.")
     yield Grid(
         "Bounds on epsilon from below",
         ("by", "epsilon at least", "takes for granted"),
@@ -184,7 +184,7 @@ def _run(run: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _mechanisms(found: Mapping[str, Any]) -> Iterator[Block]:
-    from tacit.reports.plots.audits import attacked
+    from tacit.reports.plots.audits import mechanism_bounds
 
     rows = found["mechanisms"]
     broken = sum(not each["kept"] for each in rows)
@@ -202,7 +202,7 @@ def _mechanisms(found: Mapping[str, Any]) -> Iterator[Block]:
             for each in rows
         ),
     )
-    yield Folded(words, (Figure("mechanisms", attacked(rows), words), grid))
+    yield Folded(words, (Figure("mechanisms", mechanism_bounds(rows), words), grid))
 
 
 def _membership(found: Mapping[str, Any]) -> Iterator[Block]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tacit.reports.data import SCHEMA, Told, document, score_name
+from tacit.reports.data import SCHEMA, ReportData, document, score_name
 from tacit.reports.page.blocks import Block, Figure, Grid, Page, Section, Text
 from tacit.reports.plots.overlay import frontier, overlay
 from tacit.reports.run import price, with_ends
@@ -14,7 +14,7 @@ ADDED = (
 )
 
 
-def comparison(runs: Mapping[str, Told]) -> Page:
+def comparison(runs: Mapping[str, ReportData]) -> Page:
     """The report of several runs.
 
     Args:
@@ -101,7 +101,7 @@ def _row(name: str, told: Mapping[str, Any], scores: Sequence[str]) -> tuple[str
     )
 
 
-def _rounds(runs: Mapping[str, Told]) -> Iterator[Block]:
+def _rounds(runs: Mapping[str, ReportData]) -> Iterator[Block]:
     drawn = overlay({name: run.record for name, run in runs.items()})
     if drawn is None:
         yield Text("They have no score in common that was followed from round to round.")

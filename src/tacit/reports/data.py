@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tacit.learning.record import Record, Round
-from tacit.privacy.provenance import nobodys_secret
+from tacit.privacy.provenance import is_all_public
 from tacit.privacy.statement import Statement
 from tacit.reports.audit import verdict
 from tacit.reports.text import NAMES
@@ -39,7 +39,7 @@ EPISODES = "Intervals: 95 %, by drawing the episodes again; agents are not train
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Told:
+class ReportData:
     """What is known of a run.
 
     Args:
@@ -49,7 +49,7 @@ class Told:
         goal: The score that counts, and its good direction.
         record: What happened.
         statement: What was promised, and what it cost.
-        ledger: Its ledger, as `privacy.books.told` has it.
+        ledger: Its ledger, as `privacy.books.ledger_summary` has it.
         text: The experiment file it can be made from again.
         environment: What it ran on.
         path: Where it lies.
@@ -76,9 +76,9 @@ class Told:
         return parse(self.text, "experiment.toml")
 
 
-def document(run: Told) -> dict[str, Any]:
+def document(run: ReportData) -> dict[str, Any]:
     """The document of a run."""
-    statement = replace(run.statement, epsilon=charged(run))
+    statement = replace(run.statement, epsilon=proven_epsilon(run))
     promise = {**statement.as_dict(), "sentences": statement.sentences()}
     left = {name: list(promise.pop(name)) for name in ("released", "public", "bare")}
     budget = run.record.rounds[-1].budget if run.record.rounds else None
@@ -105,7 +105,7 @@ def document(run: Told) -> dict[str, Any]:
     }
 
 
-def charged(run: Told) -> float | None:
+def proven_epsilon(run: ReportData) -> float | None:
     """What can be proven of the price: by the statement, or by the ledger if that was charged for more.
 
     A ledger that does not verify proves nothing.
@@ -118,21 +118,24 @@ def charged(run: Told) -> float | None:
     return max(run.statement.epsilon, run.ledger.get("epsilon") or 0.0)
 
 
-def alerts(run: Told) -> list[dict[str, str]]:
+def alerts(run: ReportData) -> list[dict[str, str]]:
     """What has to be known before anything else is read."""
-    found = [*_about_the_promise(replace(run.statement, epsilon=charged(run))), *_about_the_ledger(run)]
+    found = [
+        *_about_the_promise(replace(run.statement, epsilon=proven_epsilon(run))),
+        *_about_the_ledger(run),
+    ]
     found += _about_the_audit(run)
     if run.record.stopped:
         found.append(("mind", f"Ended early, after {len(run.record.rounds)} rounds: {run.record.stopped}."))
     if run.under_way:
         done = len(run.record.rounds)
         found.append(("mind", f"Not over: {done} rounds are, and what is said here is so for now."))
-    found += [("mind", f"Trouble: {line}.") for line in run.record.trouble()]
+    found += [("mind", f"Trouble: {line}.") for line in run.record.warnings()]
     found += [("mind", f"{note[:1].upper()}{note[1:].rstrip('.')}.") for note in run.record.notes]
     return [{"tone": tone, "words": words} for tone, words in found]
 
 
-def _about_the_ledger(run: Told) -> Iterator[tuple[str, str]]:
+def _about_the_ledger(run: ReportData) -> Iterator[tuple[str, str]]:
     stated, found = run.statement.epsilon, run.ledger.get("epsilon")
     if run.ledger.get("valid") is False:
         yield "stop", f"The ledger does not verify: {'; '.join(run.ledger['problems'])}."
@@ -153,13 +156,13 @@ def _about_the_ledger(run: Told) -> Iterator[tuple[str, str]]:
             )
 
 
-def audit(run: Told) -> dict[str, Any] | None:
+def audit(run: ReportData) -> dict[str, Any] | None:
     """What attacks on this very run found."""
     found = run.audit
     return None if found is None or found.get("experiment") != fingerprint(run.text) else dict(found)
 
 
-def _auditable(run: Told) -> bool:
+def _auditable(run: ReportData) -> bool:
     """Whether the file of a run says all that it takes to run it again here, with canaries in it."""
     known = run.experiment
     here = "data" in known and known.get("engine", {}).get("kind", "local") == "local"
@@ -171,7 +174,7 @@ def fingerprint(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _about_the_audit(run: Told) -> Iterator[tuple[str, str]]:
+def _about_the_audit(run: ReportData) -> Iterator[tuple[str, str]]:
     found = audit(run)
     if found is not None and verdict(found)[0] == "stop":
         yield "stop", f"An audit found the promise broken. {verdict(found)[1]}"
@@ -188,7 +191,7 @@ def _about_the_promise(statement: Statement) -> Iterator[tuple[str, str]]:
         )
     if statement.unit is None:
         # Who holds nothing secret needs no promise.
-        known = nobodys_secret(statement.public)
+        known = is_all_public(statement.public)
         told = "Open run: what left the sites is not protected, and no promise is made."
         yield (
             ("mind", "Open run on simulated or published data: no promise is made.")
@@ -206,12 +209,16 @@ def _about_the_promise(statement: Statement) -> Iterator[tuple[str, str]]:
         yield "mind", f"Left without protection: {'; '.join(statement.bare)}."
 
 
-def _result(run: Told) -> dict[str, Any]:
+def _result(run: ReportData) -> dict[str, Any]:
     labels = PARTIES if run.layout == "columns" else LABELS
     last = run.record.rounds[-1].scores if run.record.rounds else {}
     known = {"federated": run.record.scores or last, **run.record.baselines}
     models = [
-        {"name": name, "label": labels.get(name, name), **_scored(scores, run.record.intervals.get(name, {}))}
+        {
+            "name": name,
+            "label": labels.get(name, name),
+            **_scores_with_intervals(scores, run.record.intervals.get(name, {})),
+        }
         for name, scores in known.items()
     ]
     how = JACKKNIFE if run.record.intervals else ""
@@ -223,7 +230,9 @@ def _result(run: Told) -> dict[str, Any]:
     return {**told, "goal": list(run.goal), "models": models, "how": how}
 
 
-def _scored(scores: Mapping[str, float], known: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+def _scores_with_intervals(
+    scores: Mapping[str, float], known: Mapping[str, Sequence[float]]
+) -> dict[str, Any]:
     """Scores and their intervals; some come with their ends beside them."""
     ends = {
         name: [scores[f"{name}{LOW}"], scores[f"{name}{HIGH}"]]
@@ -239,7 +248,7 @@ def _round(entry: Round) -> dict[str, Any]:
     return {**{name: getattr(entry, name) for name in names}, "faults": len(entry.faults)}
 
 
-def _sites(run: Told) -> list[dict[str, Any]]:
+def _sites(run: ReportData) -> list[dict[str, Any]]:
     """What is known of each site: nothing that its promise would hide."""
     rounds, subjects = run.record.rounds, run.statement.as_dict()["subjects"]
     last, model = (rounds[-1].standings, _models(run.record)) if rounds else ({}, {})
@@ -267,14 +276,14 @@ def _models(record: Record) -> dict[str, int]:
     return dict(record.rounds[record.chosen - 1].clusters) if record.chosen else {}
 
 
-def _robustness(run: Told) -> dict[str, Any]:
+def _robustness(run: ReportData) -> dict[str, Any]:
     rounds = run.record.rounds
     rule = run.experiment.get("aggregation", {})
     words = ", ".join(f"{key} {value}" for key, value in rule.items() if key != "kind")
     return {
         "rule": str(rule.get("kind", "mean")) + (f" ({words})" if words else ""),
         "watch": bool(run.experiment.get("quarantine")),
-        "trouble": run.record.trouble(),
+        "trouble": run.record.warnings(),
         "decisions": [
             {
                 "round": entry.number,
@@ -291,7 +300,7 @@ def _robustness(run: Told) -> dict[str, Any]:
     }
 
 
-def _reproduce(run: Told) -> dict[str, Any]:
+def _reproduce(run: ReportData) -> dict[str, Any]:
     place = "RUN" if run.path is None else run.path
     own = f"tacit run {place}/experiment.toml" if run.text else ""
     text = ELSEWHERE.sub(r'"\1', run.text)

@@ -15,12 +15,12 @@ from tacit.reports.data import score_name
 from tacit.reports.page.blocks import Block, Code, Facts, Folded, Grid, Items, Page, Section, Text
 from tacit.reports.risks import (
     BLANK,
-    chosen,
     conclusions,
+    experiment_table,
+    has_guarantee,
     measures,
     on_one_machine,
     placement,
-    promised,
     risks,
 )
 from tacit.reports.run import releases, tone
@@ -78,7 +78,7 @@ def summary(document: Mapping[str, Any]) -> Page:
         sections=(
             Section("1. What is processed, and why", tuple(_processing(document))),
             Section("2. Who takes part, and who is trusted", tuple(_roles(document))),
-            Section("3. What leaves a site", tuple(_leaving(document["left"]))),
+            Section("3. What leaves a site", tuple(_disclosures(document["left"]))),
             Section(
                 "4. What is guaranteed", (*_total(document["promise"]), *_guarantee(document["promise"]))
             ),
@@ -112,7 +112,7 @@ def _plain(document: Mapping[str, Any], stops: list[str]) -> dict[str, Any]:
 
 def _stops(document: Mapping[str, Any]) -> list[str]:
     """What forbids to rely on this."""
-    found = [] if promised(document["promise"]) else [NOBODY]
+    found = [] if has_guarantee(document["promise"]) else [NOBODY]
     if document["ledger"].get("valid") is False:
         found.append("The ledger does not verify: nothing that is said here of the price is proven.")
     if document.get("audit") is not None and audit.verdict(document["audit"])[0] == "stop":
@@ -140,7 +140,7 @@ def _lead(document: Mapping[str, Any]) -> str:
 
 
 def _processing(document: Mapping[str, Any]) -> Iterator[Block]:
-    rounds, task, result = len(document["rounds"]), chosen(document, "task"), document["result"]
+    rounds, task, result = len(document["rounds"]), experiment_table(document, "task"), document["result"]
     columns = [str(name) for name in task.get("columns") or task.get("predictors") or ()]
     many = f"{rounds} round{'s' * (rounds != 1)}"
     yield Facts(
@@ -160,7 +160,7 @@ def _processing(document: Mapping[str, Any]) -> Iterator[Block]:
         )
     )
     if columns:
-        yield _listed(f"The {len(columns)} columns", columns)
+        yield _items(f"The {len(columns)} columns", columns)
 
 
 def _roles(document: Mapping[str, Any]) -> Iterator[Block]:
@@ -168,7 +168,7 @@ def _roles(document: Mapping[str, Any]) -> Iterator[Block]:
     sees, trusted = SERVERS[noise]
     who = "Parties" if document["layout"] == "columns" else "Sites"
     others = "nothing: the promise holds against them"
-    if not promised(promise):
+    if not has_guarantee(promise):
         # Noise that can be repeated, or that proves nothing, hides nothing.
         trusted = others = "everything: nothing is protected against them"
     if on_one_machine(document):
@@ -185,7 +185,7 @@ def _roles(document: Mapping[str, Any]) -> Iterator[Block]:
     yield Items("Trusted, as the promise says it", tuple(promise["trusted"]) or ("nobody",))
     names = [str(site["name"]) for site in document["sites"]]
     if names:
-        yield _listed(f"The {len(names)} {who.lower()}", names)
+        yield _items(f"The {len(names)} {who.lower()}", names)
     yield Facts(
         (
             ("Controller, joint controllers (Art. 26)", BLANK),
@@ -195,12 +195,12 @@ def _roles(document: Mapping[str, Any]) -> Iterator[Block]:
     )
 
 
-def _listed(title: str, lines: list[str]) -> Block:
+def _items(title: str, lines: list[str]) -> Block:
     found = Items(title, tuple(lines))
     return found if len(lines) <= LONG else Folded(title, (found,))
 
 
-def _leaving(left: Mapping[str, Any]) -> Iterator[Block]:
+def _disclosures(left: Mapping[str, Any]) -> Iterator[Block]:
     for kind, (word, meaning) in PROVENANCE.items():
         yield Items(f"{word.capitalize()}, {meaning}", tuple(left[kind]) or ("nothing",))
 
@@ -237,7 +237,7 @@ def _guarantee(promise: Mapping[str, Any]) -> Iterator[Block]:
             "is what the run would promise if it were not a rehearsal.",
             "stop",
         )
-    elif not promised(promise):
+    elif not has_guarantee(promise):
         yield Text("Nothing: no bound could be proven.", "stop")
     but = "".join(f", but for {part}" for part in promise["but"])
     rest = f"; but for a part of probability {promise['delta']:g}" if promise["delta"] else ""
@@ -255,7 +255,7 @@ def _guarantee(promise: Mapping[str, Any]) -> Iterator[Block]:
         )
     )
     yield from _conclusions(promise)
-    yield Items("What the guarantee does not cover", tuple(_uncovered(promise)))
+    yield Items("What the guarantee does not cover", tuple(_exclusions(promise)))
 
 
 def _times(epsilon: float | None) -> str:
@@ -283,7 +283,7 @@ def _conclusions(promise: Mapping[str, Any]) -> Iterator[Block]:
     yield Text("It is a bound on what the worst of attackers may conclude, not a forecast of what any will.")
 
 
-def _uncovered(promise: Mapping[str, Any]) -> Iterator[str]:
+def _exclusions(promise: Mapping[str, Any]) -> Iterator[str]:
     yield from promise["not_protected"]
     yield "what is true of people because it is true of others like them: a model that works tells that"
     if promise["unit"] == "record":

@@ -64,7 +64,7 @@ class Live:
 
 
 @contextmanager
-def serving(
+def serve_page(
     page: "Callable[[], Page]", *, port: int = 0, refresh: float = 2.0, render: "Render | None" = None
 ) -> Generator[Live]:
     """Serve a report on loopback as long as the block lasts; afterwards the port is closed again.
@@ -82,8 +82,8 @@ def serving(
     """
     require(0 <= port <= 65535, "port", port, "from 1 to 65535, or 0 for any that is free")
     require_positive("refresh", refresh)
-    shown = _Shown(page, render or _usual, refresh)
-    server = _opened(port, shown)
+    shown = _PageCache(page, render or _render_html, refresh)
+    server = _bind_server(port, shown)
     worker = threading.Thread(target=server.work, name="tacit-live", daemon=True)
     worker.start()
     try:
@@ -95,13 +95,13 @@ def serving(
         worker.join()
 
 
-def _usual(page: "Page", refresh: float | None) -> str:
+def _render_html(page: "Page", refresh: float | None) -> str:
     from tacit.reports.page.html import html
 
     return html(page, refresh=refresh)
 
 
-def _opened(port: int, shown: "_Shown") -> "_Server":
+def _bind_server(port: int, shown: "_PageCache") -> "_Server":
     try:
         return _Server(port, shown)
     except OSError as error:
@@ -114,7 +114,7 @@ def _opened(port: int, shown: "_Shown") -> "_Server":
         ) from error
 
 
-class _Sight(NamedTuple):
+class _Snapshot(NamedTuple):
     """The page as it was made."""
 
     status: HTTPStatus
@@ -127,30 +127,30 @@ class _Sight(NamedTuple):
         return f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
 
 
-class _Shown:
+class _PageCache:
     """What is shown: made when somebody asks, by one thread at a time, and kept for a while."""
 
     def __init__(self, page: "Callable[[], Page]", render: "Render", refresh: float) -> None:
         self._page, self._render, self._refresh = page, render, refresh
         self._lock, self._taken = threading.Lock(), threading.Event()
-        self._sight: _Sight | None = None
+        self._sight: _Snapshot | None = None
         self._fresh_until = self._asked = float("-inf")
         self._over = False
 
-    def now(self) -> _Sight:
+    def current(self) -> _Snapshot:
         """The page as it stands."""
         self._asked = time.monotonic()
         with self._lock:
             stale = time.monotonic() >= self._fresh_until
             if self._sight is None or stale or self._sight.last != self._over:
                 began = time.monotonic()
-                self._sight = self._made(last=self._over)
+                self._sight = self._make(last=self._over)
                 # What takes long to draw is drawn less often: the run needs the machine more than the page.
                 took = time.monotonic() - began
                 self._fresh_until = time.monotonic() + max(self._refresh, took)
             return self._sight
 
-    def taken(self, sight: _Sight) -> None:
+    def confirm_delivery(self, sight: _Snapshot) -> None:
         """Somebody has been given the page."""
         if sight.last:
             self._taken.set()
@@ -162,17 +162,17 @@ class _Shown:
         if watched:
             self._taken.wait(LINGER)
 
-    def _made(self, *, last: bool) -> _Sight:
+    def _make(self, *, last: bool) -> _Snapshot:
         try:
             # The last state asks for nothing any more: there will be nobody to answer.
             text = self._render(self._page(), None if last else self._refresh)
-            return _Sight(HTTPStatus.OK, "text/html", text.encode("utf-8", "replace"), last)
+            return _Snapshot(HTTPStatus.OK, "text/html", text.encode("utf-8", "replace"), last)
         except Exception as error:
             words = (
                 f"The report cannot be drawn just now ({type(error).__name__}: {error}). The run goes on.\n"
             )
             failed = words.encode("utf-8", "replace")
-            return _Sight(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", failed, last)
+            return _Snapshot(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", failed, last)
 
 
 class _Server(ThreadingHTTPServer):
@@ -181,7 +181,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 4 * AT_ONCE
 
-    def __init__(self, port: int, shown: _Shown) -> None:
+    def __init__(self, port: int, shown: _PageCache) -> None:
         self.shown, self.token = shown, secrets.token_urlsafe(24)
         self._open: dict[socket.socket, threading.Thread] = {}
         self._guard = threading.Lock()
@@ -262,11 +262,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The page, for who knows its address and asks for it himself."""
-        refused = self._refused()
+        refused = self._refusal()
         if refused is not None:
             self._refuse(refused)
             return
-        sight = self.server.shown.now()
+        sight = self.server.shown.current()
         known = [tag.strip().removeprefix("W/") for tag in self.headers.get("If-None-Match", "").split(",")]
         if sight.status == HTTPStatus.OK and sight.tag in known:
             self._answer(HTTPStatus.NOT_MODIFIED, sight.kind, b"", {"ETag": sight.tag})
@@ -274,11 +274,11 @@ class _Handler(BaseHTTPRequestHandler):
             tag = {"ETag": sight.tag} if sight.status == HTTPStatus.OK else {}
             self._answer(sight.status, sight.kind, sight.body, tag)
         if self.command == "GET":
-            self.server.shown.taken(sight)
+            self.server.shown.confirm_delivery(sight)
 
     do_HEAD = do_GET
 
-    def _refused(self) -> HTTPStatus | None:
+    def _refusal(self) -> HTTPStatus | None:
         """Why a request is not answered, if it is not."""
         # A name of somebody else's that leads to this machine would make his pages of one origin with ours.
         hosts = {f"{HERE}:{self.server.server_port}", f"localhost:{self.server.server_port}"}

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from tacit.errors import InvalidFile
-from tacit.privacy.provenance import nobodys_secret
+from tacit.privacy.provenance import is_all_public
 from tacit.privacy.statement import at_most, share
 from tacit.reports.audit import verdict
 from tacit.runtime.tables import parse
@@ -27,17 +27,17 @@ ADDED = {
 
 def conclusions(promise: Mapping[str, Any]) -> list[tuple[float, float]]:
     """For a few chances given before, what they may become at most; nothing where nothing is promised."""
-    if not promised(promise):
+    if not has_guarantee(promise):
         return []
     return [(prior, at_most(prior, float(promise["epsilon"]))) for prior in PRIORS]
 
 
-def promised(promise: Mapping[str, Any]) -> bool:
+def has_guarantee(promise: Mapping[str, Any]) -> bool:
     """Whether a price was proven, for noise that nobody can repeat."""
     return promise["unit"] is not None and promise["epsilon"] is not None and not promise["rehearsal"]
 
 
-def chosen(document: Mapping[str, Any], table: str) -> dict[str, Any]:
+def experiment_table(document: Mapping[str, Any], table: str) -> dict[str, Any]:
     """What the experiment of a run says in one of its tables, if it was kept."""
     try:
         found: object = parse(str(document["reproduce"].get("experiment") or ""), "experiment.toml").get(
@@ -52,7 +52,7 @@ def placement(document: Mapping[str, Any]) -> str | None:
     """Who adds the noise: `site`, `server` or `secure`; None where nobody does."""
     if document["promise"]["unit"] is None:
         return None
-    given = chosen(document, "privacy").get("noise")
+    given = experiment_table(document, "privacy").get("noise")
     if given in ADDED:
         return str(given)
     words = " ".join(document["promise"]["trusted"])
@@ -61,12 +61,12 @@ def placement(document: Mapping[str, Any]) -> str | None:
 
 def engine(document: Mapping[str, Any]) -> str | None:
     """Where sites worked, if that is known."""
-    return chosen(document, "engine").get("kind")
+    return experiment_table(document, "engine").get("kind")
 
 
 def on_one_machine(document: Mapping[str, Any]) -> bool:
     """Whether data that are somebody's all lay where the run was made."""
-    return engine(document) == "local" and not nobodys_secret(document["left"]["public"])
+    return engine(document) == "local" and not is_all_public(document["left"]["public"])
 
 
 def measures(document: Mapping[str, Any]) -> Iterator[str]:
@@ -90,13 +90,13 @@ def measures(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"The ledger is a chain of hashes, {state[ledger.get('valid')]}{head}."
     if promise.get("budget") is not None and (promise["epsilon"] or math.inf) <= promise["budget"]:
         yield f"The run had a budget of epsilon {promise['budget']:g}; what would exceed it is refused."
-    yield from _tested(document.get("audit"))
+    yield from _audit_measures(document.get("audit"))
     yield f"What sites sent was combined by {document['robustness']['rule']}."
-    if promised(promise) and engine(document) == "local" and not document.get("under_way"):
+    if has_guarantee(promise) and engine(document) == "local" and not document.get("under_way"):
         yield "The secret that noise was drawn from was deleted when the run was over."
 
 
-def _tested(audit: Mapping[str, Any] | None) -> Iterator[str]:
+def _audit_measures(audit: Mapping[str, Any] | None) -> Iterator[str]:
     """What an audit found, if there was one."""
     if audit is not None:
         yield f"The promise was put to the test by attacks on it. Was it kept? {verdict(audit)[1]}"
@@ -105,7 +105,7 @@ def _tested(audit: Mapping[str, Any] | None) -> Iterator[str]:
 def risks(document: Mapping[str, Any]) -> Iterator[str]:
     """What remains, from the facts of this run."""
     promise = document["promise"]
-    if promised(promise):
+    if has_guarantee(promise):
         yield _size(promise)
         yield _failure(document)
     else:
@@ -115,7 +115,7 @@ def risks(document: Mapping[str, Any]) -> Iterator[str]:
     for part in promise["but"]:
         yield f"The promise does not speak of {part}."
     yield from _trusting(document)
-    if promised(promise) and promise["unit"] == "record":
+    if has_guarantee(promise) and promise["unit"] == "record":
         yield "Somebody with k records is protected at k times this epsilon only, and at a larger delta."
     yield "That a site takes part, and its name, are not protected; a site of one person is that person."
     if document["ledger"].get("valid") is not False:
@@ -179,11 +179,11 @@ def _trusting(document: Mapping[str, Any]) -> Iterator[str]:
     if noise == "server":
         yield "Whoever runs the server, or breaks into it, sees what sites send without noise."
     if noise == "secure":
-        many = chosen(document, "privacy").get("colluders", 1)
+        many = experiment_table(document, "privacy").get("colluders", 1)
         yield f"If more than {many} of the sites tell the server what they know, nothing is proven any more."
-    if promised(document["promise"]) and engine(document) == "flower":
+    if has_guarantee(document["promise"]) and engine(document) == "flower":
         yield "Sites keep the keys that their noise is drawn from: whoever gets one can take that noise away."
-    if promised(document["promise"]):
+    if has_guarantee(document["promise"]):
         yield "A site that does not follow the protocol breaks the promise to its own people at least."
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from tacit.learning.record import Record
 from tacit.privacy.ledger import total as all_runs
 from tacit.reports import audit
-from tacit.reports.data import Told, document, score_name
+from tacit.reports.data import ReportData, document, score_name
 from tacit.reports.page.blocks import (
     Block,
     Code,
@@ -24,8 +24,8 @@ from tacit.reports.page.blocks import (
     Tone,
 )
 from tacit.reports.plots.result import results
-from tacit.reports.plots.sites import suspicions, taking_part
-from tacit.reports.plots.training import Drawn, stated, training
+from tacit.reports.plots.sites import participation, suspicions
+from tacit.reports.plots.training import RunSnapshot, privacy_line, training
 from tacit.reports.text import number
 
 LEFT = {
@@ -41,7 +41,7 @@ WORDS = {"add-remove": "is there or not", "replace": "is exchanged for any other
 LONG = 12
 
 
-def page(run: Told, pictures: Sequence[Figure] = ()) -> Page:
+def page(run: ReportData, pictures: Sequence[Figure] = ()) -> Page:
     """The report of a run.
 
     Args:
@@ -51,7 +51,7 @@ def page(run: Told, pictures: Sequence[Figure] = ()) -> Page:
     told = document(run)
     sections = [
         Section("The promise", tuple(_promise(told["promise"]))),
-        Section("What left the sites", tuple(_left(told["left"], under_way=run.under_way))),
+        Section("What left the sites", tuple(_disclosures(told["left"], under_way=run.under_way))),
         Section("Result", tuple(_result(told["result"], run))),
         Section("Rounds", tuple(_rounds(told["rounds"], run))),
         Section("Sites", tuple(_sites(told["sites"], run.record))),
@@ -142,21 +142,21 @@ def _against(promise: Mapping[str, Any]) -> str:
     return f"{', '.join(promise['against'])}, and anyone they tell"
 
 
-def _left(left: Mapping[str, Sequence[str]], *, under_way: bool) -> Iterator[Block]:
+def _disclosures(left: Mapping[str, Sequence[str]], *, under_way: bool) -> Iterator[Block]:
     if under_way:
         yield Text("So far as it is planned or known: the whole list is made when the run is over.", "mind")
     for name, (title, nothing) in LEFT.items():
         yield Items(title, tuple(left[name])) if left[name] else Text(f"{title}: {nothing}")
 
 
-def _result(result: Mapping[str, Any], run: Told) -> Iterator[Block]:
+def _result(result: Mapping[str, Any], run: ReportData) -> Iterator[Block]:
     scores = list(dict.fromkeys(name for model in result["models"] for name in model["scores"]))
     if result["findings"]:
         yield Items("Found", tuple(result["findings"]))
     if not scores:
         yield Text("No score: there are no held-out records that may be looked at.")
         return
-    drawn = results(result, provenance=stated(run.statement))
+    drawn = results(result, provenance=privacy_line(run.statement))
     if drawn is not None:
         yield Figure("result", drawn, _in_words(result))
     yield Grid(
@@ -188,14 +188,14 @@ def with_ends(model: Mapping[str, Any], score: str) -> str:
     return value if ends is None else f"{value} [{number(ends[0], score)}, {number(ends[1], score)}]"
 
 
-def _rounds(rounds: Sequence[Mapping[str, Any]], run: Told) -> Iterator[Block]:
+def _rounds(rounds: Sequence[Mapping[str, Any]], run: ReportData) -> Iterator[Block]:
     if not rounds:
         yield Text("No round is over yet.")
         return
     scores = list(dict.fromkeys(name for row in rounds for name in row["scores"] if "@" not in name))
     # A single round is a point: the result has it already.
     if scores and len(rounds) > 1:
-        drawn = training(Drawn(run.record, run.statement))
+        drawn = training(RunSnapshot(run.record, run.statement))
         first, last = rounds[0], rounds[-1]
         told = "; ".join(
             f"{score_name(name)} from {number(first['scores'].get(name), name)} to "
@@ -243,7 +243,7 @@ def _sites(sites: Sequence[Mapping[str, Any]], record: Record) -> Iterator[Block
     known = [name for name in columns if any(site[name] is not None for site in sites)]
     rows = tuple((site["name"], *(columns[name](site) for name in known)) for site in sites)
     header = ("site", *(names.get(name, name) for name in known))
-    drawn = taking_part(record, [site["name"] for site in sites])
+    drawn = participation(record, [site["name"] for site in sites])
     if drawn is not None:
         yield Figure("taking-part", drawn, f"How much of each of {len(sites)} sites is in each round.")
     yield _foldable(f"All {len(sites)} sites", Grid("The sites", header, rows, sortable=True))

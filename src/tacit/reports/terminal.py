@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from tacit.learning.record import Round
-from tacit.reports.text import Watcher, told
-from tacit.reports.text_tables import cells, plain, shortened
+from tacit.reports.text import ProgressCallback, round_parts
+from tacit.reports.text_tables import display_width, plain, shorten_middle
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +22,7 @@ OFTEN = 4
 
 
 @contextmanager
-def watching(stream: TextIO) -> Generator[Watcher | None]:
+def show_live_line(stream: TextIO) -> Generator[ProgressCallback | None]:
     """Show what goes on as one line that changes; nobody watches where a terminal cannot, or must not."""
     from rich.console import Console
     from rich.live import Live
@@ -32,7 +32,7 @@ def watching(stream: TextIO) -> Generator[Watcher | None]:
         yield None
         return
     shown = LiveLine(console)
-    with Live(get_renderable=shown.drawn, console=console, refresh_per_second=OFTEN):
+    with Live(get_renderable=shown.render, console=console, refresh_per_second=OFTEN):
         yield shown
         shown.end()
 
@@ -69,19 +69,19 @@ class LiveLine:
         if self._last is not None:
             self._show(self._last)
 
-    def drawn(self) -> "Text":
+    def render(self) -> "Text":
         """The line as it stands."""
         from rich.text import Text
 
         width, now = self._console.width - 1, time.monotonic()
         left = "" if self._ready is None else f", {_clock(max(self._ready - now, 0.0))} left"
         clock = f"{_clock(now - self._began)}{left}"
-        words = shortened(plain(self._words), width - cells(clock) - 2)
-        free = width - cells(f"{words}  {clock}") - (0 if self._share is None else SHORT + 2)
+        words = shorten_middle(plain(self._words), width - display_width(clock) - 2)
+        free = width - display_width(f"{words}  {clock}") - (0 if self._share is None else SHORT + 2)
         beside = [] if self._round is None else _as_fits(self._round, free)
         found = Text(words, no_wrap=True, overflow="crop")
         if self._share is not None:
-            long = min(LONG, width - cells("  ".join([words, *beside, clock])) - 2)
+            long = min(LONG, width - display_width("  ".join([words, *beside, clock])) - 2)
             done = round(long * min(max(self._share, 0.0), 1.0))
             full, rest = ("\u2501", "\u2500") if self._console.encoding.startswith("utf") else ("#", "-")
             found.append("  ").append(full * done, "cyan").append(rest * (long - done), "bright_black")
@@ -98,10 +98,10 @@ class LiveLine:
 
 def _as_fits(entry: Round, free: int) -> list[str]:
     """What there is to say of a round, as far as there is room: what was spent first, then its scores."""
-    scores, price = told(entry)
-    found, used = list[str](), cells(price) + 2 if price else 0
+    scores, price = round_parts(entry)
+    found, used = list[str](), display_width(price) + 2 if price else 0
     for words in scores:
-        used += cells(words) + 2
+        used += display_width(words) + 2
         if used > free:
             break
         found.append(words)

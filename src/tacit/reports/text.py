@@ -8,10 +8,29 @@ from typing import Any, NamedTuple, Protocol, TextIO
 
 from tacit.learning.record import Round
 from tacit.privacy.ledger import total
-from tacit.reports.text_tables import BROKEN, WIDTH, across, aligned, fitted, folded, labelled, plain
+from tacit.reports.text_tables import (
+    BROKEN,
+    WIDTH,
+    align_table,
+    fit_table,
+    format_rows,
+    plain,
+    widest_line,
+    wrap_paragraph,
+)
 
-__all__ = ["BROKEN", "NAMES", "Watcher", "aligned", "header_of", "labelled", "line", "number", "progress"]
-__all__ += ["scored", "scores", "side_by_side", "summary", "told"]
+__all__ = [
+    "BROKEN",
+    "NAMES",
+    "ProgressCallback",
+    "align_table",
+    "header_of",
+    "format_rows",
+    "line",
+    "number",
+    "progress",
+]
+__all__ += ["score_table", "scores", "side_by_side", "summary", "round_parts"]
 
 NAMES = {
     "c_index": "C-index", "ibs": "IBS", "r2": "R2", "ril2": "RIL2", "iqm": "IQM",
@@ -28,7 +47,7 @@ REHEARSAL = "* A rehearsal: the noise repeats with the seed, so it protects nobo
 Ends = Mapping[str, Sequence[float]]
 
 
-class Watcher(Protocol):
+class ProgressCallback(Protocol):
     """Whoever wants to know about every round, and about what is done before, between and after them."""
 
     def __call__(self, entry: Round) -> None:
@@ -69,9 +88,9 @@ def summary(run: dict[str, Any]) -> str:
     beneath = [run.get("how", "")]
     if run["baselines"]:
         beneath.append("Alone and pooled: the same work without any protection, for comparison.")
-    explained = "\n".join(folded(words) for words in beneath if words)
-    promised = "\n".join(folded(words, indent="  ") for words in run["statement"])
-    head = labelled(header_of(run), whole=False)
+    explained = "\n".join(wrap_paragraph(words) for words in beneath if words)
+    promised = "\n".join(wrap_paragraph(words, indent="  ") for words in run["statement"])
+    head = format_rows(header_of(run), whole=False)
     return "\n\n".join(part for part in (head, table, explained, promised) if part)
 
 
@@ -92,10 +111,10 @@ def header_of(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     return head
 
 
-def scored(run: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+def score_table(run: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """The scores of a run as a table with a line for each way of training: its header, and its rows."""
     models = _models(run)
-    return _lined_up(models, list(dict.fromkeys(name for model in models for name in model.scores)))
+    return _score_rows(models, list(dict.fromkeys(name for model in models for name in model.scores)))
 
 
 def side_by_side(runs: Sequence[dict[str, Any]]) -> str:
@@ -122,7 +141,7 @@ def side_by_side(runs: Sequence[dict[str, Any]]) -> str:
         for run, known in zip(runs, found, strict=True)
     ]
     rehearsed = any(run["privacy"]["rehearsal"] for run in runs)
-    return fitted(header, rows) + (f"\n\n{REHEARSAL}" if rehearsed else "")
+    return fit_table(header, rows) + (f"\n\n{REHEARSAL}" if rehearsed else "")
 
 
 def scores(rows: Sequence[tuple[str, Mapping[str, float]]], intervals: Sequence[Ends] = ()) -> str:
@@ -140,18 +159,18 @@ def scores(rows: Sequence[tuple[str, Mapping[str, float]]], intervals: Sequence[
     layouts = [_beside, _below] if len(metrics) <= WIDEST else [_below]
     for layout in layouts:
         table = layout(models, metrics)
-        if across(table) <= WIDTH:
+        if widest_line(table) <= WIDTH:
             return table
-    return _listed(models, metrics)
+    return _list_scores(models, metrics)
 
 
 def line(entry: Round) -> str:
     """A round as one line."""
-    found, price = told(entry)
+    found, price = round_parts(entry)
     return "  ".join(part for part in (f"round {entry.number}/{entry.rounds}", *found, price) if part)
 
 
-def told(entry: Round) -> tuple[list[str], str]:
+def round_parts(entry: Round) -> tuple[list[str], str]:
     """What there is to say of a round: its scores, and what was spent by then."""
     # What is told of one world alone is in the record.
     shown = {name: value for name, value in entry.scores.items() if "@" not in name}
@@ -168,7 +187,7 @@ def number(value: float | None, name: str, *, fewer: int = 0) -> str:
 
 
 @contextmanager
-def progress(stream: TextIO | None = None, *, quiet: bool = False) -> Generator[Watcher]:
+def progress(stream: TextIO | None = None, *, quiet: bool = False) -> Generator[ProgressCallback]:
     """Show what goes on, on stderr: one live line on a terminal, a line for each round in a pipe.
 
     A terminal that is narrow is treated like a pipe.
@@ -177,9 +196,9 @@ def progress(stream: TextIO | None = None, *, quiet: bool = False) -> Generator[
     with ExitStack() as stack:
         watcher = None
         if shown.isatty() and not quiet:
-            from tacit.reports.terminal import watching
+            from tacit.reports.terminal import show_live_line
 
-            watcher = stack.enter_context(watching(shown))
+            watcher = stack.enter_context(show_live_line(shown))
         written = _Lines(lambda words: None if quiet else print(words, file=shown, flush=True))
         stack.callback(written.end)
         yield watcher or written
@@ -212,10 +231,10 @@ class _Lines:
 
 
 def _beside(models: Sequence[_Model], metrics: Sequence[str]) -> str:
-    return aligned(*_lined_up(models, metrics))
+    return align_table(*_score_rows(models, metrics))
 
 
-def _lined_up(models: Sequence[_Model], metrics: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+def _score_rows(models: Sequence[_Model], metrics: Sequence[str]) -> tuple[list[str], list[list[str]]]:
     """A line for each model."""
     header, uncertain = [""], {name for model in models for name in model.ends}
     for name in metrics:
@@ -232,10 +251,10 @@ def _below(models: Sequence[_Model], metrics: Sequence[str]) -> str:
         [NAMES.get(name, name), *(c for m in models for c in _cells(m, [name], {name} if m.ends else set()))]
         for name in metrics
     ]
-    return aligned(header, rows)
+    return align_table(header, rows)
 
 
-def _listed(models: Sequence[_Model], metrics: Sequence[str]) -> str:
+def _list_scores(models: Sequence[_Model], metrics: Sequence[str]) -> str:
     """A line for each score of each model."""
     header = ["score", "", "", *([INTERVAL] if any(model.ends for model in models) else [])]
     rows = [
@@ -247,7 +266,7 @@ def _listed(models: Sequence[_Model], metrics: Sequence[str]) -> str:
         for name in metrics
         for model in models
     ]
-    return fitted(header, rows)
+    return fit_table(header, rows)
 
 
 def _cells(model: _Model, metrics: Sequence[str], uncertain: set[str]) -> list[str]:

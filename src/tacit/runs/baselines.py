@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tacit.learning.progress import Tell, nobody
-from tacit.learning.task import Task, of_round
+from tacit.learning.progress import Tell, silent
+from tacit.learning.task import Task, at_round
 from tacit.privacy.contracts import layout_of
-from tacit.privacy.mechanisms.base import Unprotected
+from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
-from tacit.runs.queries import closing_of
+from tacit.runs.queries import final_query_of
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Records
@@ -28,7 +28,7 @@ EACH, TOGETHER = "training each site alone, to compare", "training on pooled rec
 Scoring = Callable[[Any], dict[str, float]]
 
 
-def rivals(
+def train_baselines(
     task: Task,
     federation: Federation,
     rounds: int,
@@ -36,7 +36,7 @@ def rivals(
     provenance: Provenance,
     key: Key,
     parted: Callable[[Any], Sequence[tuple[Sequence[str], Any]]] = lambda records: (),
-    tell: Tell = nobody,
+    tell: Tell = silent,
 ) -> dict[str, Scoring]:
     """How each site `alone` (their mean) and all records `pooled` score records: both are trained here.
 
@@ -58,11 +58,9 @@ def rivals(
         tell("training one party alone and on all columns, to compare", None)
         return cast(Any, task).rivals(federation)
     start = task.start(federation, key / "start")
-    everybody, pooled = federation.cohort(list(federation)), federation.pooled()
-    alone = _trained(task, start, everybody, rounds, key / "alone", partial(tell, EACH))
-    together = _trained(
-        task, start, pooled.cohort(["pooled"]), rounds, key / "pooled", partial(tell, TOGETHER)
-    )
+    everybody, pooled = federation.cohort(list(federation)), federation.pool()
+    alone = _train(task, start, everybody, rounds, key / "alone", partial(tell, EACH))
+    together = _train(task, start, pooled.cohort(["pooled"]), rounds, key / "pooled", partial(tell, TOGETHER))
     places = {name: place for place, name in enumerate(federation)}
     if hasattr(task, "score_each"):
         # Agents that trained alone are judged where they trained.
@@ -76,7 +74,7 @@ def rivals(
             parts = [(names, own, _scores(task, states(names), own)) for names, own in parted(records)]
             if not parts:
                 return _scores(task, states(list(federation)), records)
-            return weighed([(len(own), scores) for _, own, scores in parts])
+            return weighted_mean([(len(own), scores) for _, own, scores in parts])
 
         return score
 
@@ -86,7 +84,7 @@ def rivals(
     }
 
 
-def _trained(
+def _train(
     task: Task,
     start: "Tensor",
     cohort: Cohort,
@@ -98,18 +96,18 @@ def _trained(
     import torch
 
     # Sums are divided by a site's own expected batch: nothing is averaged that would need a common scale.
-    apart = replace(cohort, typical=None)
+    apart = replace(cohort, mean_site_size=None)
     states = start.expand(len(cohort), -1)
     tell(None)
     for number in range(1, rounds + 1):
-        work = of_round(task, number, rounds)
-        states = states + work.train(states, apart, Unprotected(), key / number).matrix
+        work = at_round(task, number, rounds)
+        states = states + work.train(states, apart, NoPrivacy(), key / number).matrix
         tell(number / rounds)
-    closing = closing_of(task)
+    closing = final_query_of(task)
     if closing is None:
         return states
-    answers = closing.train(states, apart, Unprotected(), key / "closing").matrix
-    return torch.stack([closing.close(*pair) for pair in zip(states, answers, strict=True)])
+    answers = closing.train(states, apart, NoPrivacy(), key / "closing").matrix
+    return torch.stack([closing.apply(*pair) for pair in zip(states, answers, strict=True)])
 
 
 def _scores(task: Task, states: "Tensor", test: Records) -> dict[str, float]:
@@ -117,7 +115,7 @@ def _scores(task: Task, states: "Tensor", test: Records) -> dict[str, float]:
     return {name: float(np.mean([entry[name] for entry in scores])) for name in scores[0]}
 
 
-def weighed(scores: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
+def weighted_mean(scores: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
     """The mean of scores that count for more or less, each with its weight; of such as all of them have."""
     total, known = sum(weight for weight, _ in scores), [found for _, found in scores]
     return {

@@ -4,18 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from tacit.aggregation.attacks.base import Attack
-from tacit.aggregation.base import Aggregator, adopted
+from tacit.aggregation.base import Aggregator, as_aggregator
 from tacit.aggregation.join import Join
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Plain
 from tacit.errors import InvalidValue, Refused, require
 from tacit.learning.task import Task
 from tacit.privacy.contracts import exempt, layout_of, name_of
-from tacit.privacy.mechanisms.adaptive_clipping import Packing
+from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import NORMS, Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.runs.queries import Augmentation, opening_of, told
+from tacit.runs.queries import Augmenter, initial_query_of, with_answers
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.sampling import Poisson
@@ -44,7 +44,7 @@ def require_layout(task: Task, federation: Federation, rounds: int) -> None:
         raise InvalidValue(f"{held}: use data and sites of its kind, or another task")
 
 
-def require_here(federation: Federation, **beside: object) -> None:
+def require_local_records(federation: Federation, **beside: object) -> None:
     """Refuse what needs the records themselves where they are at the sites, by the names of the tables."""
     stop = beside.get("stop")
     looked = {**beside, "stop": None if getattr(stop, "epsilon", None) is None else stop}
@@ -57,7 +57,7 @@ def require_here(federation: Federation, **beside: object) -> None:
             )
 
 
-def require_kept(task: Task, federation: Federation, provenance: Provenance) -> None:
+def require_protection(task: Task, federation: Federation, provenance: Provenance) -> None:
     """Refuse to let out bare what a party would keep to itself if it did all the work."""
     bare = exempt(task)
     if federation.distant and bare:
@@ -67,7 +67,7 @@ def require_kept(task: Task, federation: Federation, provenance: Provenance) -> 
         )
 
 
-def combined_by(task: Task, aggregation: object, **also: object) -> Aggregator:
+def resolve_aggregator(task: Task, aggregation: object, **also: object) -> Aggregator:
     """How updates are combined: by the rule that was given, or as a task says that learns from columns.
 
     Args:
@@ -85,9 +85,9 @@ def combined_by(task: Task, aggregation: object, **also: object) -> Aggregator:
     if getattr(task, "added", False):
         _require_mean(task, aggregation, also)
     if layout_of(task) != "columns":
-        return adopted(aggregation)
+        return as_aggregator(aggregation)
     if aggregation != Mean():
-        rule = name_of(adopted(aggregation))
+        rule = name_of(as_aggregator(aggregation))
         raise Refused(
             f"[aggregation] {rule} does not go with {task.kind}: what parties send is put side by side, not "
             "combined. Leave it out"
@@ -98,7 +98,7 @@ def combined_by(task: Task, aggregation: object, **also: object) -> Aggregator:
             f"[{name}] does not go with {task.kind}: every party releases its columns once, and nothing else "
             "is sent. Leave it out"
         )
-    return Join(cast(Any, task).joined, cast(Any, task).multiplied)
+    return Join(cast(Any, task).join_columns, cast(Any, task).join_products)
 
 
 def _require_mean(task: Task, aggregation: object, also: Mapping[str, object]) -> None:
@@ -115,14 +115,14 @@ def _require_mean(task: Task, aggregation: object, also: Mapping[str, object]) -
             )
 
 
-def informed(task: Task, mechanism: Mechanism) -> Task:
+def with_mechanism(task: Task, mechanism: Mechanism) -> Task:
     """A task that knows how much noise there will be, if it wants to."""
-    return cast(Any, task).informed(mechanism) if hasattr(task, "informed") else task
+    return cast(Any, task).with_mechanism(mechanism) if hasattr(task, "with_mechanism") else task
 
 
-def packed_by(
+def resolve_adaptive_clipping(
     task: Task, federation: Federation, privacy: Privacy | Open, **beside: object
-) -> Packing | None:
+) -> AdaptiveClipping | None:
     """How updates are sent in units of bounds that follow them, if the promise wants that.
 
     Args:
@@ -134,8 +134,8 @@ def packed_by(
     if isinstance(privacy, Open) or privacy.clip_quantile is None:
         return None
     require_plain(privacy, **beside)
-    width = _started(task, federation).shape[-1]
-    return Packing(
+    width = _trial_state(task, federation).shape[-1]
+    return AdaptiveClipping(
         blocks=getattr(task, "blocks", (width,)),
         quantile=privacy.clip_quantile,
         start=privacy.clip,
@@ -155,28 +155,28 @@ def require_plain(privacy: Privacy | Open, **beside: object) -> None:
             )
 
 
-def _started(task: Task, federation: Federation) -> "Tensor":
+def _trial_state(task: Task, federation: Federation) -> "Tensor":
     """A state like any other, to try things out on before anything is paid."""
-    opening = opening_of(task)
-    return (task if opening is None else told(task, opening.stand_in)).start(federation, Key(0))
+    opening = initial_query_of(task)
+    return (task if opening is None else with_answers(task, opening.placeholder)).start(federation, Key(0))
 
 
-def taken_beforehand(federation: Federation, privacy: Privacy | Open) -> Provenance:
+def initial_provenance(federation: Federation, privacy: Privacy | Open) -> Provenance:
     """What is public of a federation, and what was taken from its records already."""
     held = "worlds" if federation.layout == "environments" else "records"
     provenance = Provenance(privacy, public=federation.public, what=held)
     if federation.held_out is not None and federation.held_out_public and not federation.public:
-        provenance.agreed([f"the {held} that models are scored on, as whoever gave them says"])
+        provenance.declare_public([f"the {held} that models are scored on, as whoever gave them says"])
     for what in federation.taken:
         provenance.look(what, instead="use public numbers, and sites that are real")
     if federation.records is not None:
         whose = "there are" if federation.layout == "columns" else "all sites hold"
-        provenance.agreed([f"how many records {whose}: {federation.records:,}"])
+        provenance.declare_public([f"how many records {whose}: {federation.records:,}"])
     return provenance
 
 
-def left_of(
-    augment: Augmentation | None, federation: Federation, privacy: Privacy | Open, provenance: Provenance
+def remaining_budget(
+    augment: Augmenter | None, federation: Federation, privacy: Privacy | Open, provenance: Provenance
 ) -> Privacy | Open:
     """What is left of a promise once synthetic records have their part."""
     if augment is None:
@@ -185,12 +185,12 @@ def left_of(
     return augment.reserve(privacy)
 
 
-def attacked(attack: Attack | None, federation: Federation, privacy: Privacy | Open, seed: int) -> Federation:
+def poison(attack: Attack | None, federation: Federation, privacy: Privacy | Open, seed: int) -> Federation:
     """The federation with the records of liars as they want them."""
     if attack is None:
         return federation
     require_rehearsal(privacy)
-    return attack.poisoned(federation, attack.names(list(federation), Key(seed)), Key(seed))
+    return attack.poison_data(federation, attack.draw_liars(list(federation), Key(seed)), Key(seed))
 
 
 def require_rehearsal(privacy: Privacy | Open) -> None:
@@ -211,12 +211,12 @@ def require_scores(
     federation: Federation,
     mechanism: Mechanism,
     tables: Sequence[Records | None],
-    packing: Packing | None = None,
+    packing: AdaptiveClipping | None = None,
 ) -> None:
     """Refuse models that cannot be protected, or scored on these records, before anything is charged."""
-    start, opening = _started(task, federation), opening_of(task)
-    task = task if opening is None else told(task, opening.stand_in)
-    mechanism.fits(start.shape[-1] if packing is None else packing.width)
+    start, opening = _trial_state(task, federation), initial_query_of(task)
+    task = task if opening is None else with_answers(task, opening.placeholder)
+    mechanism.check_width(start.shape[-1] if packing is None else packing.width)
     # What is watched is often what the result is scored on.
     for whole in {id(table): table for table in tables}.values():
         # Worlds are glanced at: to play them to the end would take longer than some runs.

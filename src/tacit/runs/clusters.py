@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tacit.aggregation.base import Aggregator
-from tacit.aggregation.defence.clustering import Choosing, Clusters, Trails
+from tacit.aggregation.defence.clustering import ClusterChoice, Clusters, UpdateHistory
 from tacit.engines.base import Engine
 from tacit.errors import InvalidValue, Refused, TooFewSites, require
 from tacit.learning.record import Fault
 from tacit.learning.task import Task, Updates
-from tacit.privacy.mechanisms.base import Mechanism, Unprotected
+from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
 from tacit.privacy.policy import Open, Privacy
-from tacit.runs.baselines import weighed
+from tacit.runs.baselines import weighted_mean
 from tacit.runs.directory import Checkpoint
-from tacit.runs.round import Parts
-from tacit.runs.stopping import Look, Watch, finite
+from tacit.runs.round import Groups
+from tacit.runs.stopping import HeldOutWatch, Watch, finite
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Records
@@ -32,7 +32,7 @@ TRAILS = "trails"
 
 
 @dataclass(eq=False)
-class Apart:
+class ClusterRound:
     """What the sites of a round made of several models.
 
     Args:
@@ -51,19 +51,19 @@ class Apart:
     key: Key
     f: int
     together: bool = False
-    trails: Trails | None = None
+    trails: UpdateHistory | None = None
 
-    def __call__(self, kept: Updates) -> Parts:
+    def __call__(self, kept: Updates) -> Groups:
         """The updates by the model that they move: what a site has come to, seen from its model."""
-        handed = self.clusters.handed(self.models, self.before, kept.names)
+        handed = self.clusters.models_for(self.models, self.before, kept.names)
         if self.trails is not None and (self.together or not self.before):
-            self.trails = self.trails.followed(kept, handed, self.f)
+            self.trails = self.trails.with_round(kept, handed, self.f)
         if self.together:
             return [kept] * len(self.models), dict(self.before)
-        found = self.clusters.regrouped(
+        found = self.clusters.reassign(
             kept, handed, self.models, self.before, self.key / "clusters", self.f, self.trails
         )
-        own = self.clusters.handed(self.models, found, kept.names)
+        own = self.clusters.models_for(self.models, found, kept.names)
         # Who stays with its model moves it by what it sent, to the last bit.
         moved = kept.matrix + (handed - own)
         groups: list[Updates] = []
@@ -74,7 +74,7 @@ class Apart:
         return groups, found
 
 
-def trained_apart(
+def train_clusters(
     clusters: Clusters,
     engine: Engine,
     task: Task,
@@ -85,41 +85,41 @@ def trained_apart(
     before: Mapping[str, int],
     f: int,
     key: Key,
-) -> tuple[Updates, tuple[Fault, ...], Apart]:
+) -> tuple[Updates, tuple[Fault, ...], ClusterRound]:
     """The updates of sites that start from different models, and how they are told apart."""
     models = point.state
     if clusters.by == "loss":
-        chosen = engine.train(Choosing(task, len(models)), federation, models, names, mechanism, key)
-        updates, found, faults = clusters.parted(chosen)
-        return updates, faults, Apart(clusters, models, {**before, **found}, key, f)
-    if clusters.by == "site" and type(mechanism) is Unprotected:
+        chosen = engine.train(ClusterChoice(task, len(models)), federation, models, names, mechanism, key)
+        updates, found, faults = clusters.decode_choices(chosen)
+        return updates, faults, ClusterRound(clusters, models, {**before, **found}, key, f)
+    if clusters.by == "site" and type(mechanism) is NoPrivacy:
         # Nothing is averaged that would need a common scale: each site divides by what it has itself.
-        federation = federation.knowing(None)
-    handed = clusters.handed(models, before, names)
+        federation = federation.with_record_count(None)
+    handed = clusters.models_for(models, before, names)
     updates = engine.train(task, federation, handed, names, mechanism, key)
     together, trails = point.finished < clusters.warm, trails_of(clusters, point, federation)
-    return updates, (), Apart(clusters, models, before, key, f, together, trails)
+    return updates, (), ClusterRound(clusters, models, before, key, f, together, trails)
 
 
-def trails_of(clusters: Clusters, point: Checkpoint, federation: Federation) -> Trails | None:
+def trails_of(clusters: Clusters, point: Checkpoint, federation: Federation) -> UpdateHistory | None:
     """What is remembered of the rounds with one model for all, if there are such."""
     if not clusters.warm:
         return None
     kept, sites = point.kept.get(TRAILS), tuple(federation)
     rows = np.full((len(sites), point.state.shape[-1]), np.nan) if kept is None else kept.numpy()
-    return Trails(clusters.by, sites, rows)
+    return UpdateHistory(clusters.by, sites, rows)
 
 
-def watched(
+def watch_scores(
     watch: Watch, task: Task, state: "Tensor", clusters: Mapping[str, int], key: Key
 ) -> dict[str, float]:
     """What a watch sees of a state after a round."""
-    if state.ndim == 1 or not isinstance(watch, Look):
+    if state.ndim == 1 or not isinstance(watch, HeldOutWatch):
         return watch.scores(task, state, key)
-    return over_sites(task, state, clusters, watch.records)
+    return score_clusters(task, state, clusters, watch.records)
 
 
-def over_sites(
+def score_clusters(
     task: Task, state: "Tensor", clusters: Mapping[str, int], records: Records | None
 ) -> dict[str, float]:
     """The scores of a state on held-out records; of several models, a mean in which each site has its own.
@@ -137,9 +137,9 @@ def over_sites(
         return finite(cast(Any, task).score_each(state, clusters, records))
     parts = _own(task, state, clusters, records)
     if parts:
-        return weighed([(len(own), scores) for _, own, scores in parts])
+        return weighted_mean([(len(own), scores) for _, own, scores in parts])
     sites = Counter(clusters.values()) or Counter(range(len(state)))
-    return weighed([(many, finite(task.score(state[model], records))) for model, many in sites.items()])
+    return weighted_mean([(many, finite(task.score(state[model], records))) for model, many in sites.items()])
 
 
 def own_records(
@@ -171,7 +171,7 @@ def _own(
     return found
 
 
-def settled(
+def resolve_for_clusters(
     aggregation: Aggregator, clusters: Clusters | None, names: Sequence[str], privacy: Privacy | Open
 ) -> Aggregator:
     """The aggregator with everything decided for a federation; each of several models has a part of it.
@@ -180,17 +180,17 @@ def settled(
         TooFewSites: It cannot serve so few sites.
     """
     if clusters is None:
-        return aggregation.settled(len(names), privacy)
-    each = len(names) // clusters.settled(names).models
+        return aggregation.resolve(len(names), privacy)
+    each = len(names) // clusters.resolve(names).models
     try:
-        return aggregation.settled(each, privacy)
+        return aggregation.resolve(each, privacy)
     except TooFewSites as error:
         choice = 'by = "site"' if clusters.by == "site" else f"count = {clusters.count}"
         few = f"[clusters] {choice} leaves {each} of {len(names)} sites to a model"
         raise TooFewSites(f"{few}: {error}") from error
 
 
-def idle(
+def idle_models(
     aggregation: Aggregator, clusters: Clusters | None, standing: Mapping[str, int], rounds: int
 ) -> list[str]:
     """Which models nobody moves after so many rounds, and why, in words.
@@ -209,13 +209,13 @@ def idle(
         try:
             if sites == 0:
                 raise TooFewSites("no site belongs to it")
-            _ = aggregation.standing(sites)
+            _ = aggregation.tolerates(sites)
         except TooFewSites as error:
             found.append(f"model {model} stays as it is: {error}")
     return found
 
 
-def require_apart(
+def require_compatible_clusters(
     clusters: Clusters | None,
     privacy: Privacy | Open,
     *,

@@ -11,36 +11,35 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from tacit.aggregation.attacks.base import Attack
-from tacit.aggregation.base import Aggregator, Own, own_or_ours
+from tacit.aggregation.base import Aggregator, CustomAggregator, user_choice
 from tacit.aggregation.defence.clustering import Clusters
-from tacit.aggregation.defence.quarantine import Quarantine, hidden
+from tacit.aggregation.defence.quarantine import Quarantine, noise_warning
 from tacit.aggregation.join import Join
 from tacit.aggregation.mean import Mean
-from tacit.aggregation.robust.reweighted import answering
+from tacit.aggregation.robust.reweighted import query_aggregator
 from tacit.aggregation.screening import LONGEST, Screen
 from tacit.aggregation.server import ServerStep
-from tacit.aggregation.warnings import cautions
+from tacit.aggregation.warnings import aggregation_warnings
 from tacit.engines.base import Engine
-from tacit.engines.record_count import NumberOfRecords
+from tacit.engines.record_count import RecordCountQuery
 from tacit.errors import InvalidValue, Refused
-from tacit.learning.record import described
-from tacit.learning.task import Asked, Closing, Task, Updates
+from tacit.learning.record import describe
+from tacit.learning.task import FinalQuery, Query, Task, Updates
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import name_of
 from tacit.privacy.ledger.chain import planned_bytes
 from tacit.privacy.ledger.planning import begin_plan
 from tacit.privacy.ledger.run_ledger import RunLedger
 from tacit.privacy.ledger.store import Ledger
-from tacit.privacy.mechanisms.adaptive_clipping import Packing
+from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import Mechanism
-from tacit.privacy.mechanisms.secure_gram import BlindProducts
+from tacit.privacy.mechanisms.secure_gram import SecureGram
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.runs.clusters import TRAILS, Apart, trails_of
+from tacit.runs.clusters import TRAILS, ClusterRound, trails_of
 from tacit.runs.directory import OPENED, Checkpoint, Directory, machine
-from tacit.runs.queries import Augmentation, closing_of, opening_of, questions
-from tacit.runs.queries import told as knowing
-from tacit.runs.round import Combined
+from tacit.runs.queries import Augmenter, final_query_of, initial_query_of, queries_of, with_answers
+from tacit.runs.round import RoundResult
 from tacit.runs.stopping import Stopping, Watch
 from tacit.runs.tickets import choices_of, digest, ticket_of
 from tacit.runtime.canonical import canonical
@@ -57,7 +56,7 @@ BOUNDS = "bounds"
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class RunContext:
     """Everything that stays the same from round to round, and what is asked once, before or after them."""
 
     task: Task
@@ -71,17 +70,17 @@ class Setting:
     mechanism: Mechanism
     watch: Watch
     training: Privacy | Open
-    augment: Augmentation | None
+    augment: Augmenter | None
     provenance: Provenance
     quarantine: Quarantine | None = None
     attack: Attack | None = None
     clusters: Clusters | None = None
-    packing: Packing | None = None
+    packing: AdaptiveClipping | None = None
     keep: Callable[[int, "Mapping[str, Tensor]"], None] | None = field(default=None, repr=False)
     plan: str | None = None
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
 
-    def prepared(self, directory: Directory, ledger: Ledger, key: Key, data: str) -> tuple[Self, Checkpoint]:
+    def begin(self, directory: Directory, ledger: Ledger, key: Key, data: str) -> tuple[Self, Checkpoint]:
         """This with everything known that is bought before the first round, and where the run stands.
 
         The budget is set, and made sure to bear the whole run, before the first of it is paid.
@@ -92,7 +91,7 @@ class Setting:
         plan = self._plan(directory, ledger, key, data, resumed=point is not None)
         if point is None:
             nothing = torch.zeros(0, dtype=torch.float64)
-            kept = {} if self.packing is None else {BOUNDS: self.packing.begun()}
+            kept = {} if self.packing is None else {BOUNDS: self.packing.initial()}
             point = Checkpoint(0, nothing, nothing, nothing, 0, ledger.head, data, kept=kept)
             # From now on, what was paid for is known to be of this run.
             directory.write_checkpoint(point)
@@ -100,10 +99,10 @@ class Setting:
             work = digest(key, "work", canonical(self._work).encode())
             ledger.cover(self.whole_price(), run=digest(key, "book", data.encode()), work=work)
         kept = replace(self, keep=directory.write_weights, plan=plan)
-        ready = kept._augmented(point, ledger, key)._opened(point, directory, ledger, key)
-        return ready._counted(point, ledger, key), point
+        ready = kept._augment(point, ledger, key)._ask_initial(point, directory, ledger, key)
+        return ready._count_records(point, ledger, key), point
 
-    def _augmented(self, point: Checkpoint, ledger: Ledger, key: Key) -> Self:
+    def _augment(self, point: Checkpoint, ledger: Ledger, key: Key) -> Self:
         """This with synthetic records at the sites, if they are wanted."""
         if self.augment is None:
             return self
@@ -113,75 +112,75 @@ class Setting:
         )
         own = key / "augment" if key.rehearsal else key / "augment" / ticket
         with one_thread():
-            added = self.augment.augmented(self.federation, self.privacy, self.provenance, own)
+            added = self.augment.augment(self.federation, self.privacy, self.provenance, own)
         # Who was left out is told by the records themselves, or by a count that was paid for.
         paid = isinstance(self.privacy, Privacy) and self.privacy.unit == "record"
         notes = self.provenance.public if paid else self.provenance.bare
         notes.extend(getattr(added, "notes", ()))
         return replace(self, federation=added)
 
-    def _opened(self, point: Checkpoint, directory: Directory, ledger: Ledger, key: Key) -> Self:
+    def _ask_initial(self, point: Checkpoint, directory: Directory, ledger: Ledger, key: Key) -> Self:
         """This, its task knowing what it had to ask before the first round."""
-        question = opening_of(self.task)
+        question = initial_query_of(self.task)
         if question is None:
             return self
         known = directory.read_json(OPENED)
         if known is not None:
             # What rounds were trained on stays, whatever has changed since.
-            return self.told(known)
+            return self.with_answers(known)
         blank = _blank(point)
         ticket = self.ticket(blank, key / question.kind)
         ledger.charge(self.price(question), ticket=ticket, plan=self.plan)
         own = key / question.kind if key.rehearsal else key / question.kind / ticket
-        found = question.answered(self.ask(question, blank.state, own), self.noise(question))
+        found = question.decode(self.ask(question, blank.state, own), self.noise(question))
         directory.write_json(OPENED, found)
-        return self.told(found)
+        return self.with_answers(found)
 
-    def told(self, found: dict[str, Any]) -> Self:
+    def with_answers(self, found: dict[str, Any]) -> Self:
         """This, its task and its mechanism knowing what was found out."""
-        task = knowing(self.task, found)
-        return replace(self, task=task, mechanism=self.mechanism.knowing(task))
+        task = with_answers(self.task, found)
+        return replace(self, task=task, mechanism=self.mechanism.with_task(task))
 
-    def _counted(self, point: Checkpoint, ledger: Ledger, key: Key) -> Self:
+    def _count_records(self, point: Checkpoint, ledger: Ledger, key: Key) -> Self:
         """This with the number of records known, if it has to be bought."""
-        price = self.mechanism.counting(list(self.federation))
+        price = self.mechanism.count_releases(list(self.federation))
         if not price:
             return self
         blank, names = _blank(point), list(self.federation)
         ledger.charge(price, ticket=self.ticket(blank, key / "count"), plan=self.plan)
         told = self.engine.train(
-            NumberOfRecords(), self.federation, blank.state, names, self.mechanism, key / "count"
+            RecordCountQuery(), self.federation, blank.state, names, self.mechanism, key / "count"
         )
         if len(told.names) < len(names):
             silent = ", ".join(sorted(set(names) - set(told.names)))
             raise InvalidValue(f"how many records there are is not known: nothing has come from {silent}")
         # Each holds one record at least.
         known = max(round(float(told.matrix.sum())), len(names))
-        return replace(self, federation=self.federation.knowing(known))
+        return replace(self, federation=self.federation.with_record_count(known))
 
-    def closed(
+    def ask_final(
         self, point: Checkpoint, clusters: Mapping[str, int], directory: Directory, ledger: Ledger, key: Key
     ) -> Checkpoint:
         """Where the run stands once its last question has been asked; `clusters` says of which model."""
-        question = closing_of(self.task)
+        question = final_query_of(self.task)
         if question is None or point.closed:
             return point
         ticket = self.ticket(replace(point, state=point.best), key / "closing")
         own = key / "closing" if key.rehearsal else key / "closing" / ticket
         ledger.charge(self.price(question), ticket=ticket, plan=self.plan)
-        best = self.told_last(question, point.best, clusters, own)
+        best = self.apply_final(question, point.best, clusters, own)
         closed = replace(point, best=best, closed=True, ledger_head=ledger.head)
         directory.write_checkpoint(closed)
         return closed
 
-    def told_last(
-        self, question: Closing, state: "Tensor", clusters: Mapping[str, int], key: Key
+    def apply_final(
+        self, question: FinalQuery, state: "Tensor", clusters: Mapping[str, int], key: Key
     ) -> "Tensor":
         """The state with the answers to its last question in it; each site is asked about its own model."""
         import torch
 
         if state.ndim == 1:
-            return question.close(state, self.ask(question, state, key), self.noise(question))
+            return question.apply(state, self.ask(question, state, key), self.noise(question))
         members = [[name for name in self.federation if clusters.get(name) == at] for at in range(len(state))]
         asked = [
             self.ask(question, model, key / at, names) if names else None
@@ -190,21 +189,21 @@ class Setting:
         # A model that nobody belongs to is closed by what everybody else said.
         usual = torch.stack([answer for answer in asked if answer is not None]).mean(dim=0)
         return torch.stack([
-            question.close(model, usual if answer is None else answer, self.noise(question, len(names)))
+            question.apply(model, usual if answer is None else answer, self.noise(question, len(names)))
             for model, answer, names in zip(state, asked, members, strict=True)
         ])  # fmt: skip
 
-    def price(self, question: Asked) -> list[Release]:
+    def price(self, question: Query) -> list[Release]:
         """What a question costs."""
-        mechanism = self.training.asking(question, self.mechanism)
+        mechanism = self.training.solve_query(question, self.mechanism)
         names = list(self.federation)
         return [replace(release, purpose=question.kind) for release in mechanism.release(0, names)]
 
-    def ask(self, question: Asked, state: "Tensor", key: Key, among: Sequence[str] | None = None) -> "Tensor":
+    def ask(self, question: Query, state: "Tensor", key: Key, among: Sequence[str] | None = None) -> "Tensor":
         """What the sites answer, combined; everybody is asked, unless the price counts on a draw."""
         import torch
 
-        mechanism = self.training.asking(question, self.mechanism).together()
+        mechanism = self.training.solve_query(question, self.mechanism).with_one_group()
         names = list(self.federation if among is None else among)
         expected = mechanism.denominator(len(names))
         if expected is not None:
@@ -214,34 +213,38 @@ class Setting:
             nobody = Updates((), torch.zeros((0, question.width), dtype=torch.float64))
             return mechanism.at_server(Mean()(nobody, sites=expected), key / "server")
         answers = self.engine.train(question, self.federation, state, names, mechanism, key)
-        answers = self.tampered(answers, key)
-        limit = (LONGEST, "l2") if self.joins else mechanism.longest()
+        answers = self.tamper(answers, key)
+        limit = (LONGEST, "l2") if self.joins else mechanism.update_bound()
         screen = Screen(names=answers.names, width=question.width, round=0, ticket="", limit=limit)
         kept, _ = screen.rows(answers)
         if not kept.names and expected is None:
             raise InvalidValue(f"no site answered the question for the {question.kind} in finite numbers")
         blind = mechanism.groups(names) is not None
-        rule = Mean() if blind else answering(self.aggregation, len(kept.names), trusted=expected is not None)
+        rule = (
+            Mean()
+            if blind
+            else query_aggregator(self.aggregation, len(kept.names), trusted=expected is not None)
+        )
         with one_thread():
             combined = rule(kept, sites=expected)
         return mechanism.at_server(combined, key / "server")
 
     @property
-    def begun(self) -> Combined:
+    def initial_result(self) -> RoundResult:
         """What is known before the first round."""
         names = list(self.federation)
-        return Combined(clusters={} if self.clusters is None else self.clusters.begun(names))
+        return RoundResult(clusters={} if self.clusters is None else self.clusters.initial_assignment(names))
 
-    def remembered(self, point: Checkpoint, parted: object) -> Checkpoint:
+    def remember(self, point: Checkpoint, parted: object) -> Checkpoint:
         """Where the run stands, with what is remembered of how the sites of a round were parted."""
         import torch
 
-        trails = parted.trails if isinstance(parted, Apart) else None
+        trails = parted.trails if isinstance(parted, ClusterRound) else None
         if trails is None:
             return point
         return replace(point, kept={**point.kept, TRAILS: torch.from_numpy(trails.rows)})
 
-    def told_apart(self, found: Combined, point: Checkpoint, number: int, key: Key) -> Combined:
+    def assign_clusters(self, found: RoundResult, point: Checkpoint, number: int, key: Key) -> RoundResult:
         """What came of a round; after the last one with one model for all, sites are told apart for good.
 
         Who did not come to that very round is told apart by what it sent before.
@@ -250,10 +253,10 @@ class Setting:
             return found
         trails = trails_of(self.clusters, point, self.federation)
         assert trails is not None
-        f = self.aggregation.standing(len(self.federation) // self.clusters.models)
+        f = self.aggregation.tolerates(len(self.federation) // self.clusters.models)
         return replace(found, clusters=trails.groups(self.clusters.models, key / "clusters", f))
 
-    def snapped(
+    def snapshot(
         self,
         number: int,
         state: "Tensor",
@@ -270,7 +273,9 @@ class Setting:
         known = dict(zip(names, models, strict=True))
         seen = mechanism.denominator(len(self.federation)) is None and mechanism.groups(updates.names) is None
         if seen and self.packing is None:
-            handed = state if self.clusters is None else self.clusters.handed(state, clusters, updates.names)
+            handed = (
+                state if self.clusters is None else self.clusters.models_for(state, clusters, updates.names)
+            )
             known |= dict(zip(updates.names, handed + updates.matrix, strict=True))
         self.keep(number, known)
 
@@ -288,57 +293,59 @@ class Setting:
                 "has to be there. Go on with --resume when it is"
             )
 
-    def tampered(self, updates: Updates, key: Key) -> Updates:
+    def tamper(self, updates: Updates, key: Key) -> Updates:
         """What the sites send, liars among them if the run has some."""
         if self.attack is None:
             return updates
-        liars = self.attack.names(list(self.federation), Key(key.seed))
-        return self.attack.sent(updates, liars, self.aggregation, key / "attack")
+        liars = self.attack.draw_liars(list(self.federation), Key(key.seed))
+        return self.attack.poison_updates(updates, liars, self.aggregation, key / "attack")
 
-    def noise(self, question: Asked, sites: int | None = None) -> float:
+    def noise(self, question: Query, sites: int | None = None) -> float:
         """The deviation of the noise in each number of the combined answers of so many sites, or all."""
-        mechanism = self.training.asking(question, self.mechanism).together()
+        mechanism = self.training.solve_query(question, self.mechanism).with_one_group()
         return mechanism.deviation(max(len(self.federation) if sites is None else sites, 1))
 
     def notes(self, width: int) -> tuple[str, ...]:
         """What to mind when reading the record of a run that trains so many numbers."""
         if self.joins:
             return ()
-        found = cautions(self.aggregation, len(self.federation), self.privacy, self.quarantine)
+        found = aggregation_warnings(self.aggregation, len(self.federation), self.privacy, self.quarantine)
         if self.quarantine is not None and isinstance(self.privacy, Privacy) and self.privacy.unit == "site":
-            told = hidden(self.mechanism.deviation(1), self.privacy.clip, width)
+            told = noise_warning(self.mechanism.deviation(1), self.privacy.clip, width)
             found += [] if told is None else [told]
         if self.attack is not None:
-            more = f", and {name_of(self.aggregation)} was to stand {self._stood}"
+            more = f", and {name_of(self.aggregation)} was to stand {self._tolerated_liars}"
             lie = getattr(self.attack, "kind", type(self.attack).__name__)
             found.append(
                 f"{self.attack.liars} of {len(self.federation)} sites lie: {lie}"
-                + more * (self.attack.liars > self._stood)
+                + more * (self.attack.liars > self._tolerated_liars)
             )
         return tuple(found)
 
     def facts(self) -> tuple[str, ...]:
         """What is good to know of how a run combines updates."""
-        if self.joins or not self._stood:
+        if self.joins or not self._tolerated_liars:
             return ()
         rule, sites = name_of(self.aggregation), len(self.federation)
-        return (f"updates are combined by {rule}, which stands {self._stood} of {sites} sites that lie",)
+        return (
+            f"updates are combined by {rule}, which stands {self._tolerated_liars} of {sites} sites that lie",
+        )
 
     @property
-    def _stood(self) -> int:
+    def _tolerated_liars(self) -> int:
         """How many sites may lie, of those that share a model."""
         models = 1 if self.clusters is None else self.clusters.models
-        return self.aggregation.standing(len(self.federation) // models)
+        return self.aggregation.tolerates(len(self.federation) // models)
 
-    def described(self, stop: Stopping | None) -> dict[str, object]:
+    def describe(self, stop: Stopping | None) -> dict[str, object]:
         """The choices of this run as the tables of an experiment file."""
         tables = {
-            "task": self.task, "privacy": self.privacy, "aggregation": own_or_ours(self.aggregation),
+            "task": self.task, "privacy": self.privacy, "aggregation": user_choice(self.aggregation),
             "server": self.server, "sampling": self.sampling, "stop": stop, "augment": self.augment,
             "quarantine": self.quarantine, "attack": self.attack, "clusters": self.clusters,
             "engine": getattr(self.engine, "chosen", self.engine),
         }  # fmt: skip
-        return {**self.federation.origin, **{name: described(part) for name, part in tables.items() if part}}
+        return {**self.federation.origin, **{name: describe(part) for name, part in tables.items() if part}}
 
     def _plan(
         self, directory: Directory, ledger: Ledger, key: Key, data: str, *, resumed: bool
@@ -354,10 +361,10 @@ class Setting:
         """What everything together releases, if everybody joins each round."""
         names = list(self.federation)
         added = () if self.augment is None else self.augment.release(self.privacy, names)
-        asked = [release for part in questions(self.task) for release in self.price(part)]
-        return [*added, *asked, *self.mechanism.counting(names), *self.planned(1)]
+        asked = [release for part in queries_of(self.task) for release in self.price(part)]
+        return [*added, *asked, *self.mechanism.count_releases(names), *self.planned_releases(1)]
 
-    def planned(self, first: int) -> list[Release]:
+    def planned_releases(self, first: int) -> list[Release]:
         """What the rounds from `first` on release, if everybody joins each."""
         names = list(self.federation)
         return [
@@ -369,14 +376,14 @@ class Setting:
     @cached_property
     def _work(self) -> list[str]:
         """What is done at the sites, to which records, and where, in words."""
-        known = [getattr(self.task, "identity", None), choices_of(self.described(None), self.augment)]
+        known = [getattr(self.task, "identity", None), choices_of(self.describe(None), self.augment)]
         names = list(self.federation)
         trusted = self.mechanism.denominator(len(names)) is not None
         # Products in secret need everybody, so the same inputs give the same sum.
-        loses = self.mechanism.groups(names) is not None and not isinstance(self.mechanism, BlindProducts)
+        loses = self.mechanism.groups(names) is not None and not isinstance(self.mechanism, SecureGram)
         # Sites that remember what they have joined are in one sum at most, however often a round is begun.
         loses = loses and not getattr(self.engine, "remembers", False)
-        if loses or (trusted and isinstance(self.aggregation, Own)):
+        if loses or (trusted and isinstance(self.aggregation, CustomAggregator)):
             # A sum in secret may lose other sites the next time, and a user's own rule may be another: with
             # the same noise, two answers would differ by what it hides.
             known.append(None)

@@ -40,8 +40,8 @@ MATHEMATICS = ("OPENBLAS", "MKL", "OMP", "BLIS", "NPY", "ATEN", "NUMBA")
 PACKAGES = ("tacit", "torch", "numpy", "scipy", "numba", "llvmlite", "dp-accounting")
 # What worlds and their agents are computed by, where that is installed.
 EXTRAS = ("gymnasium", "box2d")
-Told = Mapping[str, Any]
-Files = Mapping[str, Told]
+Document = Mapping[str, Any]
+Files = Mapping[str, Document]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ class Directory:
         place = self.file(name)
         if place is None:
             return None
-        with self._explained("read", name), suppress(FileNotFoundError):
+        with self._explain("read", name), suppress(FileNotFoundError):
             return files.read_bytes(place)
         return None
 
@@ -100,7 +100,7 @@ class Directory:
         """Replace a file as a whole: afterwards it is on disk, or the old one still is."""
         place = self.file(name)
         if place is not None:
-            with self._explained("written", name):
+            with self._explain("written", name):
                 files.replace(place, content, mode)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
@@ -116,7 +116,7 @@ class Directory:
         self.write(name, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
     @contextmanager
-    def claimed(self, experiment: Told, *, resume: bool, beside: Files | None = None) -> Generator[None]:
+    def claim(self, experiment: Document, *, resume: bool, beside: Files | None = None) -> Generator[None]:
         """Make this the directory of an experiment, or go on with it; nobody else may meanwhile.
 
         Args:
@@ -131,7 +131,7 @@ class Directory:
         if self.path is None:
             yield
             return
-        with self._explained("made", "."):
+        with self._explain("made", "."):
             self.path.mkdir(parents=True, exist_ok=True)
             files.sync(self.path.parent)
             # A lock on the folder itself ends with its process.
@@ -166,7 +166,7 @@ class Directory:
                 f"run {self.path} is there already: resume it (--resume), or choose another place"
             )
         begun = held.decode(errors="replace")
-        if not _alike(begun, text):
+        if not _is_same_document(begun, text):
             raise RunUnusable(
                 f"run {self.path} cannot be resumed: it was begun with another experiment, which "
                 f"{EXPERIMENT} there keeps{_first_difference(begun, text)}"
@@ -194,7 +194,7 @@ class Directory:
         """Delete the secret once nothing is left to resume."""
         place = self.file(SECRET)
         if place is not None:
-            with self._explained("written", SECRET):
+            with self._explain("written", SECRET):
                 place.unlink(missing_ok=True)
                 files.sync(place.parent)
 
@@ -285,7 +285,7 @@ class Directory:
         """Add a round to the list, on disk."""
         place = self.file(ROUNDS)
         if place is not None:
-            with self._explained("written", ROUNDS), files.open_to_append(place) as stream:
+            with self._explain("written", ROUNDS), files.open_to_append(place) as stream:
                 stream.write(msgspec.json.encode(entry) + b"\n")
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -297,13 +297,13 @@ class Directory:
         import torch
         from safetensors.torch import save
 
-        with self._explained("made", WEIGHTS):
+        with self._explain("made", WEIGHTS):
             (self.path / WEIGHTS).mkdir(exist_ok=True)
         small = {name: values.to(torch.float32).contiguous().clone() for name, values in weights.items()}
         name = f"{WEIGHTS}/{number:06d}.safetensors"
         self.write(name, save(small))
         # Who took part may be a secret, and the time between two rounds would tell: all have that of the run.
-        with self._explained("written", name), suppress(FileNotFoundError):
+        with self._explain("written", name), suppress(FileNotFoundError):
             began = (self.path / EXPERIMENT).stat().st_mtime_ns
             os.utime(self.path / name, ns=(began, began))
 
@@ -321,7 +321,7 @@ class Directory:
             raise RunUnusable(f"run {self.path} cannot be read: {WEIGHTS} is damaged ({error})") from error
 
     @contextmanager
-    def _explained(self, verb: str, name: str) -> Generator[None]:
+    def _explain(self, verb: str, name: str) -> Generator[None]:
         try:
             yield
         except (OSError, ValueError) as error:
@@ -372,7 +372,7 @@ def _fingerprint(tensors: "Mapping[str, Tensor]", notes: Mapping[str, str]) -> s
     return found.hexdigest()
 
 
-def _alike(held: str, given: str) -> bool:
+def _is_same_document(held: str, given: str) -> bool:
     """Whether two documents say the same: tables in another order, or 1 for 1.0, are no other experiment."""
     if held == given:
         return True

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tacit.errors import TacitError
-from tacit.learning.progress import Tell, nobody
+from tacit.learning.progress import Tell, silent
 from tacit.learning.record import Record
 from tacit.privacy.contracts import layout_of
-from tacit.runs.baselines import Scoring, rivals
-from tacit.runs.clusters import over_sites, own_records
-from tacit.runs.context import Setting
+from tacit.runs.baselines import Scoring, train_baselines
+from tacit.runs.clusters import own_records, score_clusters
+from tacit.runs.context import RunContext
 from tacit.runtime.keys import Key
 from tacit.sites.table import Records
 
@@ -33,14 +33,14 @@ CERTAIN = "finding out how certain the scores are"
 FEWEST = 3
 
 
-def compared(
-    setting: Setting,
+def compare(
+    setting: RunContext,
     record: Record,
     state: "Tensor",
     chosen: Mapping[str, int],
     test: Records | None,
     key: Key,
-    tell: Tell = nobody,
+    tell: Tell = silent,
 ) -> Record:
     """The record with what its model is compared with, and how certain all scores are.
 
@@ -55,12 +55,12 @@ def compared(
     """
 
     def ours(records: Records) -> dict[str, float]:
-        return over_sites(setting.task, state, chosen, records)
+        return score_clusters(setting.task, state, chosen, records)
 
     def parted(records: Records) -> list[tuple[tuple[str, ...], Records]]:
         return own_records(setting.task, state, chosen, records)
 
-    others = rivals(
+    others = train_baselines(
         setting.task, setting.federation, setting.rounds, test, setting.provenance, key, parted, tell
     )
     found = {name: score(test) for name, score in others.items()}
@@ -72,7 +72,7 @@ def compared(
 
 
 def intervals(
-    scorings: Mapping[str, Scoring], test: Records, key: Key, tell: Tell = nobody
+    scorings: Mapping[str, Scoring], test: Records, key: Key, tell: Tell = silent
 ) -> dict[str, dict[str, Ends]]:
     """An interval for every score of every model, from the same records left out of all.
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from tacit.errors import BudgetExhausted
-from tacit.learning.task import Asked, Closing, Opening, Task
+from tacit.learning.task import FinalQuery, InitialQuery, Query, Task
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tacit.sites.federation import Federation
 
 
-class Augmentation(Protocol):
+class Augmenter(Protocol):
     """How sites add synthetic records to their own before the first round."""
 
     def check(self, federation: "Federation", privacy: Privacy | Open, provenance: Provenance) -> None:
@@ -36,30 +36,30 @@ class Augmentation(Protocol):
         """What they cost; charged before anything is drawn."""
         ...
 
-    def augmented(
+    def augment(
         self, federation: "Federation", privacy: Privacy | Open, provenance: Provenance, key: "Key"
     ) -> "Federation":
         """The federation with synthetic records added."""
         ...
 
 
-def opening_of(task: Task) -> Opening | None:
+def initial_query_of(task: Task) -> InitialQuery | None:
     """What a task has to know before the first round; a user's own task need not say."""
-    return cast("Opening | None", getattr(task, "opening", None))
+    return cast("InitialQuery | None", getattr(task, "initial_query", None))
 
 
-def closing_of(task: Task) -> Closing | None:
+def final_query_of(task: Task) -> FinalQuery | None:
     """What a task has to know after the last round; a user's own task need not say."""
-    return cast("Closing | None", getattr(task, "closing", None))
+    return cast("FinalQuery | None", getattr(task, "final_query", None))
 
 
-def questions(task: Task) -> list[Asked]:
+def queries_of(task: Task) -> list[Query]:
     """Everything that a task asks once."""
-    return [part for part in (opening_of(task), closing_of(task)) if part is not None]
+    return [part for part in (initial_query_of(task), final_query_of(task)) if part is not None]
 
 
 @contextmanager
-def spared(question: Asked | None, left: list[str], *, resumed: bool) -> Generator[None]:
+def skip_if_unaffordable(question: Query | None, left: list[str], *, resumed: bool) -> Generator[None]:
     """Ask a question; where a resumed run has no budget for it any more, note it as left out instead.
 
     What was cut off and could not be repeated was paid twice, so that the plan no longer fits the budget.
@@ -82,12 +82,12 @@ def shortcomings(task: Task, state: "Tensor") -> list[str]:
     return cast(Any, task).shortcomings(state) if hasattr(task, "shortcomings") else []
 
 
-def told(task: Task, found: dict[str, Any]) -> Task:
+def with_answers(task: Task, found: dict[str, Any]) -> Task:
     """A task that knows what its opening found out."""
     return cast(Task, replace(cast(Any, task), **found))
 
 
-def opened(task: Task, directory: Directory) -> Task:
+def with_saved_answers(task: Task, directory: Directory) -> Task:
     """A task that knows what the run in a directory found out before its first round."""
-    found = directory.read_json(OPENED) if opening_of(task) is not None else None
-    return task if found is None else told(task, found)
+    found = directory.read_json(OPENED) if initial_query_of(task) is not None else None
+    return task if found is None else with_answers(task, found)

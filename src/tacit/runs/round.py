@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.aggregation.base import Aggregator
 from tacit.aggregation.defence.quarantine import Quarantine
-from tacit.aggregation.screening import Screen, unnamed
+from tacit.aggregation.screening import Screen, anonymize
 from tacit.errors import InvalidValue, TooFewSites
 from tacit.learning.record import Decision, Fault, Standing
 from tacit.learning.task import Updates
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Combined:
+class RoundResult:
     """What came of a round.
 
     Args:
@@ -44,16 +44,16 @@ class Combined:
 
 
 # Updates by the model that they move, and which model each site belongs to.
-Parts = tuple[list[Updates], dict[str, int]]
+Groups = tuple[list[Updates], dict[str, int]]
 
 
-def whole(updates: Updates) -> Parts:
+def single_model(updates: Updates) -> Groups:
     """All updates move one model."""
     return [updates], {}
 
 
 @dataclass(frozen=True, eq=False)
-class Combining:
+class RoundAggregator:
     """How updates become one step.
 
     Args:
@@ -75,8 +75,8 @@ class Combining:
         past: Mapping[str, Standing],
         *,
         expected: float | None,
-        parted: Callable[[Updates], Parts] = whole,
-    ) -> Combined:
+        parted: Callable[[Updates], Groups] = single_model,
+    ) -> RoundResult:
         """Combine what came.
 
         Args:
@@ -97,12 +97,12 @@ class Combining:
             )
         standings, decisions = dict(past), tuple[Decision, ...]()
         if self.quarantine is not None:
-            standings, decisions = self.quarantine.judged(kept, past, self._most(len(kept.names)))
-            kept = self.quarantine.admitted(kept, standings)
+            standings, decisions = self.quarantine.judge(kept, past, self._most(len(kept.names)))
+            kept = self.quarantine.admit(kept, standings)
         groups, clusters = parted(kept)
-        told = Combined(
+        told = RoundResult(
             # Where who took part is a secret, who made a mistake is one too.
-            faults=faults if expected is None else unnamed(faults),
+            faults=faults if expected is None else anonymize(faults),
             standings=standings,
             decisions=decisions,
             clusters=clusters,
@@ -143,8 +143,8 @@ class Combining:
         if not kept.names:
             raise TooFewSites("no site sent an update that can be used")
         if self.blind:
-            return self.aggregation.across(kept), {}
-        self.aggregation.standing(len(kept.names))
+            return self.aggregation.combine_groups(kept), {}
+        self.aggregation.tolerates(len(kept.names))
         shares = self.aggregation.shares(kept)
         # That everybody counts alike is what a mean says anyway.
         if shares is None or float(shares.max()) == float(shares.min()):
@@ -157,7 +157,7 @@ class Combining:
         most = sites // 3
         for left_out in range(most + 1):
             try:
-                self.aggregation.standing(sites - left_out)
+                self.aggregation.tolerates(sites - left_out)
             except TooFewSites:
                 return max(left_out - 1, 0)
         return most

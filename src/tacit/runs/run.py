@@ -15,7 +15,7 @@ from tacit.learning.task import Task
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.ledger.store import Ledger
-from tacit.privacy.ledger.view import told
+from tacit.privacy.ledger.view import ledger_summary
 from tacit.privacy.statement import Statement, from_dict
 from tacit.reports import audit
 from tacit.runs.directory import (
@@ -30,13 +30,13 @@ from tacit.runs.directory import (
     Directory,
     environment,
 )
-from tacit.runs.verification import digest_statement, judge
+from tacit.runs.verification import digest_statement, verify_run
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import Tensor
 
-    from tacit.reports.data import Told
+    from tacit.reports.data import ReportData
     from tacit.reports.page.blocks import Figure, Page
 
 
@@ -135,7 +135,7 @@ class Run:
             **({} if layout_of(self.task) == "rows" else {"layout": layout_of(self.task)}),
             **self.record.as_dict(),
             **({"clusters": self.clusters} if self.clusters else {}),
-            **({"trouble": trouble} if (trouble := self.record.trouble()) else {}),
+            **({"trouble": trouble} if (trouble := self.record.warnings()) else {}),
             "privacy": told | ({"but": promise["but"]} if promise["but"] else {}),
         }
 
@@ -149,13 +149,13 @@ class Run:
         """Everything that a report shows, as plain data."""
         from tacit.reports.data import document
 
-        return document(self.told())
+        return document(self.report_data())
 
     def page(self) -> "Page":
         """The report of the run, to be rendered."""
         from tacit.reports.run import page
 
-        return page(self.told(), self._pictures())
+        return page(self.report_data(), self._pictures())
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write the report: one file, whose ending says of which kind: `.html`, `.md` or `.json`.
@@ -169,17 +169,17 @@ class Run:
             raise InvalidValue("path is missing: this run has no directory, so say where to write its report")
         return write_page(self.page(), Path(path) if path is not None else cast(Path, self.path) / REPORT)
 
-    def told(self) -> "Told":
+    def report_data(self) -> "ReportData":
         """Everything that is known of the run, for reports."""
-        from tacit.reports.data import Told
+        from tacit.reports.data import ReportData
 
         directory = Directory(self.path)
         text, point = (directory.read(EXPERIMENT) or b"").decode(), directory.checkpoint()
         head = None if point is None else point.ledger_head
-        books = told(directory.file(LEDGER), self.charged, self.privacy.delta, head)
+        books = ledger_summary(directory.file(LEDGER), self.charged, self.privacy.delta, head)
         if self.path is not None:
-            books["disputed"] = list(judge(self.path).statement)
-        return Told(
+            books["disputed"] = list(verify_run(self.path).statement)
+        return ReportData(
             name=self.name,
             task=self.task.kind,
             layout=layout_of(self.task),

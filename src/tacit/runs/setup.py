@@ -16,24 +16,24 @@ from tacit.engines.base import Engine
 from tacit.engines.local import Local
 from tacit.errors import require_count
 from tacit.learning.task import Task
-from tacit.privacy.contracts import promised
+from tacit.privacy.contracts import with_privacy
 from tacit.privacy.policy import Open, Privacy
 from tacit.runs.checks import (
-    attacked,
-    combined_by,
-    informed,
-    left_of,
-    packed_by,
-    require_here,
-    require_kept,
+    initial_provenance,
+    poison,
+    remaining_budget,
     require_layout,
+    require_local_records,
+    require_protection,
     require_scores,
-    taken_beforehand,
+    resolve_adaptive_clipping,
+    resolve_aggregator,
+    with_mechanism,
 )
-from tacit.runs.clusters import require_apart, settled
-from tacit.runs.context import Setting
-from tacit.runs.queries import Augmentation, questions
-from tacit.runs.stopping import Look, Stopping, watch_over
+from tacit.runs.clusters import require_compatible_clusters, resolve_for_clusters
+from tacit.runs.context import RunContext
+from tacit.runs.queries import Augmenter, queries_of
+from tacit.runs.stopping import HeldOutWatch, Stopping, watch_over
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_ROUNDS
 from tacit.runtime.silence import suppress_warnings
@@ -43,7 +43,7 @@ from tacit.sites.table import Records
 
 
 @dataclass(frozen=True, eq=False)
-class Ready:
+class PreparedRun:
     """A run before its first charge.
 
     Args:
@@ -52,13 +52,13 @@ class Ready:
         test: What the result is scored on.
     """
 
-    setting: Setting
+    setting: RunContext
     stop: Stopping | None
     test: Records | None
 
 
 @suppress_warnings()
-def readied(
+def prepare(
     task: Task,
     federation: Federation,
     *,
@@ -67,47 +67,47 @@ def readied(
     server: ServerStep = Plain(),
     sampling: Sampling = Poisson(),
     stop: Stopping | None = None,
-    augment: Augmentation | None = None,
+    augment: Augmenter | None = None,
     quarantine: Quarantine | None = None,
     attack: Attack | None = None,
     clusters: Clusters | None = None,
     engine: Engine = Local(),
     rounds: int = 1,
     seed: int = 0,
-) -> Ready:
+) -> PreparedRun:
     """Decide and check everything that can be before anything is charged; the arguments are those of `fit`.
 
     Raises:
         TacitError: What the user can mend: data that cannot be learnt from, a promise that cannot be kept.
     """
     require_count("rounds", rounds, MOST_ROUNDS)
-    require_here(federation, stop=stop, augment=augment, attack=attack)
-    provenance = taken_beforehand(federation, privacy)
+    require_local_records(federation, stop=stop, augment=augment, attack=attack)
+    provenance = initial_provenance(federation, privacy)
     require_layout(task, federation, rounds)
-    task = promised(task, privacy).settle(federation, provenance)
-    require_kept(task, federation, provenance)
-    rule = combined_by(
+    task = with_privacy(task, privacy).bind(federation, provenance)
+    require_protection(task, federation, provenance)
+    rule = resolve_aggregator(
         task, aggregation, stop=stop, augment=augment, quarantine=quarantine, attack=attack,
         clusters=clusters, server=server, sampling=sampling,
     )  # fmt: skip
-    training = (stop or Stopping()).reserve(left_of(augment, federation, privacy, provenance))
+    training = (stop or Stopping()).reserve(remaining_budget(augment, federation, privacy, provenance))
     paid = stop is not None and stop.epsilon is not None
-    require_apart(clusters, privacy, watched=quarantine is not None, paid=paid, rounds=rounds)
-    clusters = None if clusters is None else clusters.settled(list(federation))
-    aggregation = settled(rule, clusters, list(federation), privacy)
+    require_compatible_clusters(clusters, privacy, watched=quarantine is not None, paid=paid, rounds=rounds)
+    clusters = None if clusters is None else clusters.resolve(list(federation))
+    aggregation = resolve_for_clusters(rule, clusters, list(federation), privacy)
     mechanism = training.solve(
         task, list(federation), aggregation, rounds, sampling=sampling.kind, records=federation.records,
-        questions=questions(task), watched=quarantine is not None,
+        questions=queries_of(task), watched=quarantine is not None,
     )  # fmt: skip
-    task = informed(task, mechanism)
-    packing = packed_by(task, federation, privacy, clusters=clusters, quarantine=quarantine)
+    task = with_mechanism(task, mechanism)
+    packing = resolve_adaptive_clipping(task, federation, privacy, clusters=clusters, quarantine=quarantine)
     sampling.check(list(federation))
-    federation = attacked(attack, federation, privacy, seed)
+    federation = poison(attack, federation, privacy, seed)
     watch, test = watch_over(federation, stop, task.goal, provenance, Key(seed))
-    watched = [watch.records] if isinstance(watch, Look) else []
+    watched = [watch.records] if isinstance(watch, HeldOutWatch) else []
     require_scores(task, federation, mechanism, [test, *watched], packing)
-    setting = Setting(
+    setting = RunContext(
         task, federation, privacy, aggregation, server, sampling, engine, rounds, mechanism, watch,
         training, augment, provenance, quarantine, attack, clusters, packing,
     )  # fmt: skip
-    return Ready(setting, stop, test)
+    return PreparedRun(setting, stop, test)

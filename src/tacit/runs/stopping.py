@@ -23,7 +23,7 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
-from tacit.sites.splits import held_apart
+from tacit.sites.splits import hold_out
 from tacit.sites.table import Records
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Watch(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class HeldOutWatch:
     """Look at held-out records, which costs nothing; without any, there is nothing to see."""
 
     records: Records | None
@@ -165,7 +165,7 @@ class NoisyLoss:
 
     def scores(self, task: Task, state: "Tensor", key: Key) -> dict[str, float]:
         """The noisy losses of all sites, added up."""
-        noise.refuse_undeclared(key, self.privacy.rehearsal)
+        noise.require_rehearsal(key, self.privacy.rehearsal)
         add = noise.gaussian if self.privacy.mechanism == "gaussian" else noise.laplace
         bound, told = self.stopping.bound, 0.0
         for name in self.apart:
@@ -187,13 +187,13 @@ def watch_over(
     glance = getattr(held_out, "at_a_glance", None)
     if glance is not None:
         # Other episodes in the same worlds: looking at them uses nothing up.
-        return Look(glance, goal, None if stopping is None else stopping.patience), held_out
+        return HeldOutWatch(glance, goal, None if stopping is None else stopping.patience), held_out
     if stopping is None or stopping.epsilon is not None:
-        return Look(held_out, goal, None), held_out
+        return HeldOutWatch(held_out, goal, None), held_out
     if held_out is None:
         raise Refused("[stop] has no held-out records to watch: hold some out, or pay with [stop] epsilon")
-    tested, watched = held_apart(held_out, 0.5, key / "watch")
-    return Look(held_out.take(watched), goal, stopping.patience), held_out.take(tested)
+    tested, watched = hold_out(held_out, 0.5, key / "watch")
+    return HeldOutWatch(held_out.take(watched), goal, stopping.patience), held_out.take(tested)
 
 
 def pay_to_watch(
@@ -201,7 +201,7 @@ def pay_to_watch(
 ) -> tuple[Federation, NoisyLoss]:
     """The federation without the records that its sites keep apart, and how to watch those."""
     marks = (key / "apart").secret().uniform((len(federation.store),)) < stopping.apart
-    training, apart = federation.parted(marks, stopping.apart)
+    training, apart = federation.split(marks, stopping.apart)
     return training, NoisyLoss(apart, stopping, privacy, stopping.noise(privacy, rounds))
 
 
@@ -228,7 +228,7 @@ def best(rounds: Sequence[Round], goal: Goal, patience: int | None) -> int:
     return max(rounds, key=lambda entry: (sign * entry.scores.get(goal[0], worst), -entry.number)).number
 
 
-def enough(rounds: Sequence[Round], goal: Goal, patience: int | None) -> str | None:
+def early_stop_reason(rounds: Sequence[Round], goal: Goal, patience: int | None) -> str | None:
     """Why to stop now, in words; None to go on."""
     waited = rounds[-1].number - best(rounds, goal, patience) if rounds else 0
     if patience is None or waited < patience:

@@ -16,9 +16,9 @@ from tacit.aggregation.base import Aggregator
 from tacit.aggregation.defence.clustering import Clusters
 from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.aggregation.mean import Mean
-from tacit.aggregation.screening import LONGEST, Screen, unnamed
+from tacit.aggregation.screening import LONGEST, Screen, anonymize
 from tacit.aggregation.server import Plain, ServerStep
-from tacit.engines.adaptive_clipping import Packed
+from tacit.engines.adaptive_clipping import ClippedWork
 from tacit.engines.base import Engine
 from tacit.engines.local import Local
 from tacit.errors import (
@@ -29,25 +29,33 @@ from tacit.errors import (
     TooFewSites,
     require_name,
 )
-from tacit.learning.progress import Callback, tell
+from tacit.learning.progress import Callback, notify
 from tacit.learning.record import OVERSPENT, Fault, Record, Round
-from tacit.learning.task import Task, Updates, of_round, over
+from tacit.learning.task import Task, Updates, at_round, stop_reason
 from tacit.privacy.contracts import Norm, exempt
 from tacit.privacy.ledger.run_ledger import RunLedger
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.statement import priced, state
-from tacit.runs.clusters import idle, over_sites, trained_apart, watched
-from tacit.runs.context import BOUNDS, Setting
+from tacit.privacy.statement import state, subject_prices
+from tacit.runs.clusters import idle_models, score_clusters, train_clusters, watch_scores
+from tacit.runs.context import BOUNDS, RunContext
 from tacit.runs.data_books import book_of
 from tacit.runs.directory import EXPERIMENT, LEDGER, PROVENANCE, Checkpoint, Directory
-from tacit.runs.intervals import compared
-from tacit.runs.queries import Augmentation, closing_of, findings, opened, opening_of, shortcomings, spared
-from tacit.runs.round import Combined, Combining, whole
+from tacit.runs.intervals import compare
+from tacit.runs.queries import (
+    Augmenter,
+    final_query_of,
+    findings,
+    initial_query_of,
+    shortcomings,
+    skip_if_unaffordable,
+    with_saved_answers,
+)
+from tacit.runs.round import RoundAggregator, RoundResult, single_model
 from tacit.runs.run import Run, is_over, read, write
-from tacit.runs.setup import Ready, readied
-from tacit.runs.stopping import Look, Stopping, best, enough, pay_to_watch, plan_watch
+from tacit.runs.setup import PreparedRun, prepare
+from tacit.runs.stopping import HeldOutWatch, Stopping, best, early_stop_reason, pay_to_watch, plan_watch
 from tacit.runs.tickets import digest
 from tacit.runs.verification import require_sound
 from tacit.runtime.keys import Key
@@ -77,7 +85,7 @@ def fit(
     server: ServerStep = Plain(),
     sampling: Sampling = Poisson(),
     stop: Stopping | None = None,
-    augment: Augmentation | None = None,
+    augment: Augmenter | None = None,
     quarantine: Quarantine | None = None,
     attack: Attack | None = None,
     clusters: Clusters | None = None,
@@ -120,13 +128,13 @@ def fit(
     """
     require_name("name", name)
     if isinstance(privacy, Privacy):
-        tell(callbacks, "solving the noise")
-    ready = readied(
+        notify(callbacks, "solving the noise")
+    ready = prepare(
         task, federation, privacy=privacy, aggregation=aggregation, server=server, sampling=sampling,
         stop=stop, augment=augment, quarantine=quarantine, attack=attack, clusters=clusters, engine=engine,
         rounds=rounds, seed=seed,
     )  # fmt: skip
-    loop = Loop(**vars(ready.setting))
+    loop = Trainer(**vars(ready.setting))
     directory, book = Directory(out), book_of(federation, privacy)
     if book is not None and directory.read(EXPERIMENT) is None and not book.accept(federation.receipt):
         # What the lifetime budget of these people cannot bear is refused before anything is written.
@@ -135,22 +143,22 @@ def fit(
     choices = {"name": name, "seed": seed, "rounds": rounds, "baselines": baselines}
     # An experiment that is read from its directory has looked at nothing: what it knows was found before.
     sources = {PROVENANCE: {"public": loop.provenance.public, "bare": loop.provenance.bare}}
-    with directory.claimed({**choices, **loop.described(stop)}, resume=resume, beside=sources):
+    with directory.claim({**choices, **loop.describe(stop)}, resume=resume, beside=sources):
         if out is not None and is_over(directory):
-            run = read(directory, opened(loop.task, directory))
+            run = read(directory, with_saved_answers(loop.task, directory))
             require_sound(out)
             directory.forget_secret()
             return run
         with RunLedger(directory.file(LEDGER), book=book, receipt=federation.receipt, name=name) as ledger:
             key = Key(seed, rehearsal=getattr(privacy, "rehearsal", True), entropy=directory.secret())
-            run = _ran(loop, ready, directory, ledger, key, callbacks, baselines=baselines, name=name)
+            run = _run(loop, ready, directory, ledger, key, callbacks, baselines=baselines, name=name)
         write(run, directory)
     return run
 
 
-def _ran(
-    loop: "Loop",
-    ready: Ready,
+def _run(
+    loop: "Trainer",
+    ready: PreparedRun,
     directory: Directory,
     ledger: RunLedger,
     key: Key,
@@ -166,23 +174,23 @@ def _ran(
     if isinstance(privacy, Privacy) and stop is not None and stop.epsilon is not None:
         training, paid = pay_to_watch(federation, stop, privacy, loop.rounds, key)
         loop = replace(loop, federation=training, watch=paid)
-    if loop.augment is not None or opening_of(loop.task) is not None:
-        tell(callbacks, "asking the sites before the first round")
+    if loop.augment is not None or initial_query_of(loop.task) is not None:
+        notify(callbacks, "asking the sites before the first round")
     provenance.recall(directory.read_json(PROVENANCE) or {})
     directory.write_json(PROVENANCE, {"public": provenance.public, "bare": provenance.bare})
-    loop, point = loop.prepared(directory, ledger, key, data)
+    loop, point = loop.begin(directory, ledger, key, data)
     point, record = loop.run(point, directory, ledger, key, callbacks)
     chosen = record.rounds[record.chosen - 1].clusters if record.chosen else {}
     facts = (*loop.facts(), *findings(loop.task, point.best))
     notes = (*record.notes, *shortcomings(loop.task, point.best))
-    tell(callbacks, "scoring the model")
-    scores = over_sites(loop.task, point.best, chosen, test)
+    notify(callbacks, "scoring the model")
+    scores = score_clusters(loop.task, point.best, chosen, test)
     record = replace(record, scores=scores, findings=facts, notes=notes, sites=tuple(federation))
     if baselines and provenance.allowed and not federation.distant:
-        record = compared(loop, record, point.best, chosen, test, key, partial(tell, callbacks))
+        record = compare(loop, record, point.best, chosen, test, key, partial(notify, callbacks))
     promise = state(
         privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=exempt(loop.task),
-        left_out=record.left_out, prices=priced(ledger, privacy),
+        left_out=record.left_out, prices=subject_prices(ledger, privacy),
     )  # fmt: skip
     if isinstance(privacy, Privacy):
         promise = replace(promise, all_runs=ledger.total(privacy.delta, privacy.unit))
@@ -193,7 +201,7 @@ def _ran(
 
 
 @dataclass(frozen=True, eq=False)
-class Loop(Setting):
+class Trainer(RunContext):
     """The rounds."""
 
     def run(
@@ -219,13 +227,13 @@ class Loop(Setting):
         resumed = point.finished > 0
         if not resumed:
             start = self.task.start(self.federation, key / "start")
-            start = start if self.clusters is None else self.clusters.started(start)
+            start = start if self.clusters is None else self.clusters.initial_models(start)
             point = replace(point, state=start, memory=self.server.remember(start), best=start)
         past = directory.finished_rounds(point)
         goal, patience = self.watch.goal, self.watch.patience
-        reason = enough(past, goal, patience) or over(self.task, point.state)
+        reason = early_stop_reason(past, goal, patience) or stop_reason(self.task, point.state)
         left: list[str] = []
-        tell(callbacks, "training")
+        notify(callbacks, "training")
         while point.finished < self.rounds and reason is None:
             try:
                 number = point.finished + 1
@@ -244,20 +252,23 @@ class Loop(Setting):
             directory.write_checkpoint(point)
             for callback in callbacks:
                 callback(entry)
-            reason = enough(past, goal, patience) or over(self.task, point.state)
+            reason = early_stop_reason(past, goal, patience) or stop_reason(self.task, point.state)
         early = reason if point.finished < self.rounds else None
         if early is not None:
             self._pay_the_rest(ledger, point, key)
-        tell(callbacks if closing_of(self.task) else (), "asking the sites after the last round")
+        notify(callbacks if final_query_of(self.task) else (), "asking the sites after the last round")
         chosen = past[point.best_round - 1].clusters if point.best_round else {}
-        with spared(closing_of(self.task), left, resumed=resumed):
-            point = self.closed(point, chosen or dict.fromkeys(self.federation, 0), directory, ledger, key)
-        return point, replace(self._recorded(point, past, left), stopped=early)
+        with skip_if_unaffordable(final_query_of(self.task), left, resumed=resumed):
+            point = self.ask_final(point, chosen or dict.fromkeys(self.federation, 0), directory, ledger, key)
+        return point, replace(self._record(point, past, left), stopped=early)
 
-    def _recorded(self, point: Checkpoint, past: Sequence[Round], left: Sequence[str]) -> Record:
+    def _record(self, point: Checkpoint, past: Sequence[Round], left: Sequence[str]) -> Record:
         """What happened, and what of the plan was left out."""
         last = past[-1].clusters if past else {}
-        notes = (*self.notes(point.state.shape[-1]), *idle(self.aggregation, self.clusters, last, len(past)))
+        notes = (
+            *self.notes(point.state.shape[-1]),
+            *idle_models(self.aggregation, self.clusters, last, len(past)),
+        )
         notes += tuple(f"{what} was left out: {OVERSPENT}" for what in left)
         return Record(rounds=tuple(past), chosen=point.best_round, notes=notes, left_out=tuple(left))
 
@@ -267,7 +278,7 @@ class Loop(Setting):
         What is proven is the price of the plan. A price that followed the results would be a claim too small.
         What the budget cannot bear, because a round was paid twice, is on the books all the same.
         """
-        rest, ticket = self.planned(point.finished + 1), digest(key, "rest", point.data.encode())
+        rest, ticket = self.planned_releases(point.finished + 1), digest(key, "rest", point.data.encode())
         ledger.owe(rest, ticket=ticket, plan=self.plan)
 
     def _round(
@@ -280,21 +291,25 @@ class Loop(Setting):
         names = self.sampling(list(self.federation), self.privacy.participation, key / "who")
         # Where the price counts on a secret draw, how many came is a secret; so is the time it took.
         expected = self.mechanism.denominator(len(self.federation))
-        before = Combined(standings=past[-1].standings, clusters=past[-1].clusters) if past else self.begun
-        found = self._few(names, expected, before)
+        before = (
+            RoundResult(standings=past[-1].standings, clusters=past[-1].clusters)
+            if past
+            else self.initial_result
+        )
+        found = self._skip_if_few(names, expected, before)
         paid = found is None
         if found is None:
             price = (*self.mechanism.release(number, names), *self.watch.release(number))
             ledger.charge(price, ticket=ticket, plan=self.plan)
             try:
-                found, point = self._learnt(point, names, before, key, ticket, number)
+                found, point = self._train_round(point, names, before, key, ticket, number)
             except SecureAggregationFailed as error:
                 if self.joins:
                     raise
                 # Nothing was unmasked, and what was paid for is paid.
                 found = replace(before, skipped=str(error))
-        found = self.told_apart(found, point, number, key)
-        after = replace(self._advanced(point, found, number, key), finished=number, ledger_head=ledger.head)
+        found = self.assign_clusters(found, point, number, key)
+        after = replace(self._advance(point, found, number, key), finished=number, ledger_head=ledger.head)
         told = Round(
             number=number,
             rounds=self.rounds,
@@ -308,48 +323,52 @@ class Loop(Setting):
         )
         return after, told
 
-    def _few(self, names: Sequence[str], expected: float | None, before: Combined) -> Combined | None:
+    def _skip_if_few(
+        self, names: Sequence[str], expected: float | None, before: RoundResult
+    ) -> RoundResult | None:
         """Why this round is over before it begins, if too few are there; then nothing is paid."""
         if expected is not None:
             return None
         try:
             if not names:
                 raise TooFewSites("no site took part")
-            self.aggregation.standing(len(names))
+            self.aggregation.tolerates(len(names))
         except TooFewSites as error:
             return replace(before, skipped=str(error))
         return None
 
-    def _learnt(
+    def _train_round(
         self,
         point: Checkpoint,
         names: Sequence[str],
-        before: Combined,
+        before: RoundResult,
         key: Key,
         ticket: str,
         number: int,
-    ) -> tuple[Combined, Checkpoint]:
+    ) -> tuple[RoundResult, Checkpoint]:
         """Send the sites to work, and combine what comes back; what is remembered of it is in the point."""
-        mechanism, faults, parted = self.mechanism.of_round(number), tuple[Fault, ...](), whole
-        task = of_round(self.task, number, self.rounds)
+        mechanism, faults, parted = self.mechanism.at_round(number), tuple[Fault, ...](), single_model
+        task = at_round(self.task, number, self.rounds)
         if self.clusters is None:
-            work = task if self.packing is None else Packed(task, self.packing, point.kept[BOUNDS])
+            work = task if self.packing is None else ClippedWork(task, self.packing, point.kept[BOUNDS])
             updates = self.engine.train(work, self.federation, point.state, names, mechanism, key)
         else:
-            updates, faults, parted = trained_apart(
+            updates, faults, parted = train_clusters(
                 self.clusters, self.engine, task, self.federation, point, names, mechanism,
-                before.clusters, self.aggregation.standing(len(names)), key,
+                before.clusters, self.aggregation.tolerates(len(names)), key,
             )  # fmt: skip
-        updates = self.tampered(replace(updates, round=number), key)
+        updates = self.tamper(replace(updates, round=number), key)
         self.require_everybody(updates, names, mechanism)
-        self.snapped(number, point.state, updates, before.clusters, mechanism)
+        self.snapshot(number, point.state, updates, before.clusters, mechanism)
         screen = self._screen(updates, number, ticket, mechanism)
         groups = mechanism.groups(names)
         if groups is not None and len(groups) != len(updates.names):
             raise Refused("the engine shows single updates where sums alone may be seen: use another engine")
         # Sums keep one order, so that what is computed again is the same to the last bit.
         with one_thread():
-            found = Combining(self.aggregation, self.quarantine, groups is not None, len(self.federation))(
+            found = RoundAggregator(
+                self.aggregation, self.quarantine, groups is not None, len(self.federation)
+            )(
                 updates,
                 screen,
                 before.standings,
@@ -359,10 +378,10 @@ class Loop(Setting):
         # Who took part may be a secret; then so is what they tell, and who did not answer.
         known = mechanism.denominator(len(self.federation)) is None
         shown = known and self.provenance.allowed
-        told = {name: dict(entry) for name, entry in updates.diary.items() if shown}
-        absent = updates.faults if known else unnamed(updates.faults)
+        told = {name: dict(entry) for name, entry in updates.metrics.items() if shown}
+        absent = updates.faults if known else anonymize(updates.faults)
         faults = (*faults, *absent, *found.faults)
-        return replace(found, faults=faults, diary=told), self.remembered(point, parted)
+        return replace(found, faults=faults, diary=told), self.remember(point, parted)
 
     def _screen(self, updates: Updates, number: int, ticket: str, mechanism: Mechanism) -> Screen:
         """What may be aggregated in a round."""
@@ -372,16 +391,16 @@ class Loop(Setting):
             width=int(updates.matrix.shape[1]),
             round=number,
             ticket=ticket,
-            limit=anything if self.joins else mechanism.longest(),
+            limit=anything if self.joins else mechanism.update_bound(),
         )
 
-    def _advanced(self, point: Checkpoint, found: Combined, number: int, key: Key) -> Checkpoint:
+    def _advance(self, point: Checkpoint, found: RoundResult, number: int, key: Key) -> Checkpoint:
         """Where the run stands after the server's step; a round without one changes nothing."""
         if found.step is None:
             return point
         combined, kept = self.mechanism.at_server(found.step, key / "server"), dict(point.kept)
         if self.packing is not None:
-            combined, kept[BOUNDS] = self.packing.unpacked(combined, point.kept[BOUNDS])
+            combined, kept[BOUNDS] = self.packing.decode(combined, point.kept[BOUNDS])
         step, memory = self.server(combined, point.memory)
         advanced = self.task.advance(point.state, step)
         if not bool(advanced.isfinite().all()):
@@ -390,14 +409,14 @@ class Loop(Setting):
 
     def _scores(self, state: "Tensor", clusters: Mapping[str, int], key: Key) -> dict[str, float]:
         """How good the state is after a round."""
-        return watched(self.watch, self.task, self._shown(state, clusters, key), clusters, key)
+        return watch_scores(self.watch, self.task, self._scored_state(state, clusters, key), clusters, key)
 
-    def _shown(self, state: "Tensor", clusters: Mapping[str, int], key: Key) -> "Tensor":
+    def _scored_state(self, state: "Tensor", clusters: Mapping[str, int], key: Key) -> "Tensor":
         """The state that is scored after a round: closed, where that costs nothing."""
-        question = closing_of(self.task)
-        blind = isinstance(self.watch, Look) and self.watch.records is None
+        question = final_query_of(self.task)
+        blind = isinstance(self.watch, HeldOutWatch) and self.watch.records is None
         if question is None or blind or self.price(question):
             return state
         # Before anybody is told apart, all models are one.
         own = clusters or dict.fromkeys(self.federation, 0)
-        return self.told_last(question, state, own, key / "closing")
+        return self.apply_final(question, state, own, key / "closing")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tacit.errors import LedgerError, LedgerTampered, RunUnusable, TacitError
-from tacit.privacy.ledger.chain import Account
+from tacit.privacy.ledger.chain import LedgerState
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.ledger.view import problems
 from tacit.privacy.policy import Open, Privacy
@@ -49,7 +49,7 @@ class Judgement:
         return (*self.ledger, *self.statement)
 
 
-def judge(path: str | os.PathLike[str]) -> Judgement:
+def verify_run(path: str | os.PathLike[str]) -> Judgement:
     """Compare ledger, checkpoint and statement of a run directory, or of all candidates of a tuning.
 
     A run that is under way has no statement yet; what remembers no run at all has no problems.
@@ -73,7 +73,7 @@ def require_sound(path: str | os.PathLike[str]) -> None:
     Raises:
         LedgerTampered: They do; the message says in which way.
     """
-    found = judge(path).problems
+    found = verify_run(path).problems
     if found:
         raise LedgerTampered(f"{path} does not verify: {'; '.join(found)}")
 
@@ -147,9 +147,9 @@ def _read_promise(directory: Directory) -> Privacy | Open:
 
 def _state_charges(promise: Privacy | Open, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """State the price of these rows of a ledger as plain data."""
-    account = Account()
+    account = LedgerState()
     for row in rows:
-        account.take(row)
+        account.append_entry(row)
     prices = None if isinstance(promise, Open) else account.prices(promise.delta)
     return state(promise, account.releases(), prices=prices).as_dict()
 

@@ -78,7 +78,7 @@ def require_importable(field: str, name: str, folder: Path) -> None:
         announce(f"importing {module} from {origin}, for {field} = {quote(name)}")
 
 
-def import_named(field: str, name: str, folder: Path) -> object:
+def import_object(field: str, name: str, folder: Path) -> object:
     """Import what a file names as `package.module:Class`; its module may lie beside the file, or here.
 
     `sys.path` is afterwards as it was.

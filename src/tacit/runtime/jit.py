@@ -31,7 +31,7 @@ def compiled_fast(function: Callable[P, R]) -> Callable[P, R]:
     return _compile(function, fast=True)
 
 
-def plain(values: NDArray[T]) -> NDArray[T]:
+def contiguous(values: NDArray[T]) -> NDArray[T]:
     """Values as compiled functions take them best: in order, and not locked. Nearly always they are."""
     return values if values.flags.carray else np.array(values, order="C")
 
@@ -54,12 +54,12 @@ def _stamp(machine: object, function: Callable[..., object]) -> None:
     """Mark what is kept with the age of all files that it is made from; each has marked its own before."""
     names = cast("dict[str, object]", function.__globals__)
     taken = (one for one in names.values() if getattr(one, "__module__", None) != function.__module__)
-    stamps = sorted({str(kept._source_stamp) for one in taken if (kept := _kept(one)) is not None})
-    own = _kept(machine)
+    stamps = sorted({str(kept._source_stamp) for one in taken if (kept := _cached_file(one)) is not None})
+    own = _cached_file(machine)
     if own is not None and stamps:
         own._source_stamp = (own._source_stamp, *stamps)
 
 
-def _kept(one: object) -> Any:  # noqa: ANN401
+def _cached_file(one: object) -> Any:  # noqa: ANN401
     """Where numba keeps the machine code of a function; None for anything else."""
     return getattr(getattr(one, "_cache", None), "_cache_file", None)

@@ -62,7 +62,7 @@ class Key:
         longer = object.__new__(type(self))
         # A longer name begins with the shorter one, which thousands of keys share; all else is the same, and
         # looked at once.
-        longer.__dict__.update(self.__dict__, path=(*self.path, plain), name=self.name + _marked(plain))
+        longer.__dict__.update(self.__dict__, path=(*self.path, plain), name=self.name + _encode_part(plain))
         return longer
 
     def generator(self) -> np.random.Generator:
@@ -85,18 +85,18 @@ class Key:
         """
         if self.rehearsal:
             return Secret(hashlib.sha256(b"rehearsal" + self.name).digest(), b"rehearsal")
-        said = b"".join((_opening(len(inputs)), self.name, *map(_told(self.entropy), inputs)))
-        return Secret(_hashed(self.entropy)(said), self.entropy)
+        said = b"".join((_prefix(len(inputs)), self.name, *map(_encode_input(self.entropy), inputs)))
+        return Secret(_hmac(self.entropy)(said), self.entropy)
 
     @cached_property
     def name(self) -> bytes:
         """The whole name in bytes, which no other name has."""
-        return b"".join(map(_marked, (self.seed, *self.path)))
+        return b"".join(map(_encode_part, (self.seed, *self.path)))
 
 
 # Typed: numbers of two types may be equal, and are two names.
 @lru_cache(maxsize=4096, typed=True)
-def _marked(part: Part) -> bytes:
+def _encode_part(part: Part) -> bytes:
     """A part with type and length in front, so that ("a", "b") and ("ab",) or 1 and "1" differ."""
     word = f"{type(part).__name__}:{part}".encode()
     return len(word).to_bytes(8, "big") + word
@@ -127,8 +127,8 @@ class Secret:
         numbers *= 2.0**-52
         return numbers
 
-    def passed(self, length: int) -> bytes:
-        """The place of the next so many bytes of a flood, which are used up by this; see `flooded`.
+    def skip(self, length: int) -> bytes:
+        """The place of the next so many bytes of a flood, which are used up by this; see `random_words`.
 
         Streams are places in the one sequence of blocks that a run's key makes (counter mode), each as far
         from the others as 128 bits of its seed say: that any two of 2^32 streams of a million numbers meet
@@ -142,7 +142,7 @@ class Secret:
 
 
 @lru_cache(maxsize=16)
-def _hashed(run: bytes) -> Callable[[bytes], bytes]:
+def _hmac(run: bytes) -> Callable[[bytes], bytes]:
     """HMAC-SHA256 under this run; most of what `hmac.digest` takes goes on making its key ready again."""
     block = (run if len(run) <= 64 else hashlib.sha256(run).digest()).ljust(64, b"\0")
     inner, outer = (bytes(byte ^ mask for byte in block) for mask in (0x36, 0x5C))
@@ -150,13 +150,13 @@ def _hashed(run: bytes) -> Callable[[bytes], bytes]:
     return lambda said: sha256(outer + sha256(inner + said).digest()).digest()
 
 
-def _opening(inputs: int) -> bytes:
+def _prefix(inputs: int) -> bytes:
     """What is hashed first: how many inputs follow the name, so that no name with inputs is another name."""
     return b"secret" + bytes([inputs])
 
 
 @lru_cache(maxsize=16)
-def _told(run: bytes) -> Callable[[bytes], bytes]:
+def _encode_input(run: bytes) -> Callable[[bytes], bytes]:
     """What is hashed of an input: its length, and itself or, if it is long, a digest of sixteen bytes.
 
     The digest is the polynomial of GCM under a key of this run, three times faster than SHA. Two inputs share
@@ -168,11 +168,11 @@ def _told(run: bytes) -> Callable[[bytes], bytes]:
     # The same nonce every time: no tag is ever told to anybody.
     tagged, nonce = AESGCM(hmac.digest(run, b"inputs", "sha256")).encrypt, bytes(12)
 
-    def told(part: bytes) -> bytes:
+    def encode(part: bytes) -> bytes:
         long = LONG < len(part) <= LONGEST
         return len(part).to_bytes(8, "big") + (tagged(nonce, b"", part) if long else part)
 
-    return told
+    return encode
 
 
 @lru_cache(maxsize=16)
@@ -202,20 +202,20 @@ def _cipher(run: bytes) -> Callable[[Sequence[bytes], memoryview], None]:
     return fill
 
 
-def bound(keys: Sequence[Key], rows: NDArray[np.float64], *others: bytes) -> list[Secret]:
+def bind_rows(keys: Sequence[Key], rows: NDArray[np.float64], *others: bytes) -> list[Secret]:
     """For each key what `key.secret(row, *others)` gives for its row; what all share is said once."""
     entropy = keys[0].entropy if keys else b""
     if any(key.rehearsal or key.entropy is not entropy for key in keys):
         return [key.secret(row.tobytes(), *others) for key, row in zip(keys, rows, strict=True)]
-    told, hashed = _told(entropy), _hashed(entropy)
-    begin, end = _opening(1 + len(others)), b"".join(map(told, others))
+    told, hashed = _encode_input(entropy), _hmac(entropy)
+    begin, end = _prefix(1 + len(others)), b"".join(map(told, others))
     return [
         Secret(hashed(b"".join((begin, key.name, told(row.tobytes()), end))), entropy)
         for key, row in zip(keys, rows, strict=True)
     ]
 
 
-def flooded(streams: Sequence[Secret], count: int) -> NDArray[np.uint64]:
+def random_words(streams: Sequence[Secret], count: int) -> NDArray[np.uint64]:
     """From each stream so many numbers of 64 random bits (streams, count): what it gives alone.
 
     By AES, ten times faster than by SHAKE-128: most of what is drawn is noise.
@@ -225,19 +225,21 @@ def flooded(streams: Sequence[Secret], count: int) -> NDArray[np.uint64]:
         return words
     run, room = streams[0].run, words.data.cast("B")
     if any(stream.run is not run for stream in streams):
-        return np.concatenate([flooded([stream], count) for stream in streams])
-    _cipher(run)([stream.passed(8 * count) for stream in streams], room)
+        return np.concatenate([random_words([stream], count) for stream in streams])
+    _cipher(run)([stream.skip(8 * count) for stream in streams], room)
     return words
 
 
-def fine(words: NDArray[np.uint64], streams: Sequence[Secret], at: NDArray[np.intp]) -> NDArray[np.float64]:
+def open_interval(
+    words: NDArray[np.uint64], streams: Sequence[Secret], at: NDArray[np.intp]
+) -> NDArray[np.float64]:
     """The lower 63 bits of words as numbers above 0 and at most 2^63, finer than their lattice near 0.
 
     The far tails of noise come from numbers near 0. On a coarse lattice they would have holes, and a value
     that can occur for one data set but not for its neighbour gives the difference away.
 
     Args:
-        words: From `flooded` (streams, count).
+        words: From `random_words` (streams, count).
         streams: Theirs; drawn from once more near 0, one time in a million.
         at: Which words, as places in the flat array.
     """
@@ -255,18 +257,18 @@ def _rests(
     rows, columns = np.divmod(at, words.shape[1])
     for row in np.unique(rows[near]):
         own = near & (rows == row)
-        more = flooded([streams[int(row)]], words.shape[1])[0, columns[own]]
+        more = random_words([streams[int(row)]], words.shape[1])[0, columns[own]]
         rests[own] = (more.astype(np.float64) + 0.5) * 2.0**-64
     return rests
 
 
-def tails(streams: Sequence[Secret], count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def signed_uniform(streams: Sequence[Secret], count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """From each stream so many random signs, and numbers strictly between 0 and 1 (both: streams, count).
 
     Of the first array nothing means anything but the sign, as `np.copysign` reads it. The numbers are as fine
-    near 0 as those of `fine`.
+    near 0 as those of `open_interval`.
     """
-    words = flooded(streams, count)
-    numbers = fine(words, streams, np.arange(words.size)).reshape(words.shape)
+    words = random_words(streams, count)
+    numbers = open_interval(words, streams, np.arange(words.size)).reshape(words.shape)
     numbers *= 2.0**-63
     return words.view(np.float64), np.minimum(numbers, 1 - 2.0**-53, out=numbers)

@@ -55,7 +55,7 @@ def read_as(made: Callable[[Table, Path], Made], path: str | Path, changes: Sequ
     document = load(file)
     try:
         for change in changes:
-            set_value(document, change)
+            override_value(document, change)
         with imports.reading_directory(Path(path).is_dir()):
             return made(document, file.resolve().parent)
     except OSError as error:
@@ -127,7 +127,7 @@ def _require_plain(document: Table) -> None:
             raise InvalidFile(f"it holds a text of {len(value):,} characters: at most {LONGEST_TEXT:,}")
 
 
-def set_value(document: Table, change: str) -> None:
+def override_value(document: Table, change: str) -> None:
     """Change one value of a document: `table.key=value`, written as in TOML."""
     name, sign, text = change.partition("=")
     shown = shorten(change, LONGEST_VALUE)
@@ -158,7 +158,7 @@ def portable(document: Table, folder: Path) -> Table:
     return found
 
 
-def located(origin: Mapping[str, Any] | None) -> Table:
+def resolve_paths(origin: Mapping[str, Any] | None) -> Table:
     """The tables that data come from, relative paths of Python taken from where it is now.
 
     A directory keeps them, and is read from anywhere.
@@ -169,13 +169,13 @@ def located(origin: Mapping[str, Any] | None) -> Table:
     return portable(found, Path.cwd()) if relative else found
 
 
-def made(name: str, document: Table, folder: Path, known: Kinds) -> Any:  # noqa: ANN401
+def build(name: str, document: Table, folder: Path, known: Kinds) -> Any:  # noqa: ANN401
     """The object that a table stands for; without a kind, the first one that is known."""
     table = _table(name, document.get(name, {}))
     constructor = _constructor(name, table.pop("kind", next(iter(known))), folder, known)
     if name == "aggregation" and "then" in table:
         # A step before a rule holds that rule.
-        table["then"] = _held(f"{name}.then", table["then"], folder, _fitting(constructor, known))
+        table["then"] = _build_inner(f"{name}.then", table["then"], folder, _fitting(constructor, known))
     env = table.get("env")
     if isinstance(env, str) and ":" in env:
         # Gymnasium imports the module that stands before a colon.
@@ -187,11 +187,11 @@ def made(name: str, document: Table, folder: Path, known: Kinds) -> Any:  # noqa
     return construct(constructor, name, table)
 
 
-def _held(name: str, given: object, folder: Path, known: Kinds) -> Any:  # noqa: ANN401
+def _build_inner(name: str, given: object, folder: Path, known: Kinds) -> Any:  # noqa: ANN401
     """The object that a table inside another stands for; which one is never taken for granted."""
     if "kind" not in _table(name, given):
         raise InvalidFile(f"[{name}] kind is missing: it must be {choices(known)}")
-    return made(name, {name: given}, folder, known)
+    return build(name, {name: given}, folder, known)
 
 
 def _fitting(constructor: type[Any], known: Kinds) -> Kinds:
@@ -217,7 +217,7 @@ def _constructor(name: str, kind: object, folder: Path, known: Kinds) -> type[An
 
 def _own(name: str, kind: str, folder: Path) -> type[Any]:
     """The user's own class; its module may lie beside the experiment file, or where the command is given."""
-    found = imports.import_named(f"[{name}] kind", kind, folder)
+    found = imports.import_object(f"[{name}] kind", kind, folder)
     if not isinstance(found, type) or not dataclasses.is_dataclass(found):
         raise InvalidFile(f"[{name}] kind = {quote(kind)} is not allowed: it must be a dataclass")
     return cast("type[Any]", found)
@@ -227,7 +227,7 @@ def construct(kind: type[Made], name: str, table: object) -> Made:
     """Call a constructor with the keys of a table; wrong keys and types are refused by name."""
     fields, place = _table(name, table), f"[{name}] " if name else ""
     # Some tables hold tables whose names the author chooses.
-    fields = cast(Any, kind).gathered(fields) if hasattr(kind, "gathered") else fields
+    fields = cast(Any, kind).from_table(fields) if hasattr(kind, "from_table") else fields
     try:
         known = get_type_hints(kind)
     except NameError as error:
@@ -237,14 +237,14 @@ def construct(kind: type[Made], name: str, table: object) -> Made:
     hints = {entry.name: known[entry.name] for entry in dataclasses.fields(cast(Any, kind))}
     refuse_unknown(place, fields, list(hints))
     try:
-        return _converted(kind, fields, hints)
+        return _convert(kind, fields, hints)
     except msgspec.ValidationError as error:
-        raise InvalidFile(place + _explained(str(error), fields, hints)) from error
+        raise InvalidFile(place + _explain(str(error), fields, hints)) from error
     except TacitError as error:
         raise InvalidFile(f"{place}{error}") from error
 
 
-def _converted(kind: type[Made], fields: Table, hints: Mapping[str, Any]) -> Made:
+def _convert(kind: type[Made], fields: Table, hints: Mapping[str, Any]) -> Made:
     """The object that a constructor makes of these values; what is an object already stays."""
     ready = {key: value for key, value in fields.items() if dataclasses.is_dataclass(value)}
     if not ready:
@@ -254,12 +254,12 @@ def _converted(kind: type[Made], fields: Table, hints: Mapping[str, Any]) -> Mad
     return kind(**msgspec.structs.asdict(msgspec.convert(plain, type=shape)), **ready)
 
 
-def _explained(message: str, fields: Table, hints: Mapping[str, Any]) -> str:
+def _explain(message: str, fields: Table, hints: Mapping[str, Any]) -> str:
     """What msgspec found, as our sentence: the key, what was given, what is allowed."""
     found = re.fullmatch(r"(.+) - at `\$\.(\w+)(.*)`", message)
     if found is None or found[2] not in hints:
         return message[0].lower() + message[1:] if message.startswith("Object missing") else message
-    key, (words, others) = found[2], _allowed(hints[found[2]])
+    key, (words, others) = found[2], _allowed_words(hints[found[2]])
     allowed = _in_words(found[1])
     if words:
         allowed = choices(words) + "".join(f", or {kind}" for kind in others) + hint(fields[key], words)
@@ -268,7 +268,7 @@ def _explained(message: str, fields: Table, hints: Mapping[str, Any]) -> str:
     return f"{key} = {quote(fields[key])} is not allowed: it must be {allowed}"
 
 
-def _allowed(kind: object) -> tuple[list[str], list[str]]:
+def _allowed_words(kind: object) -> tuple[list[str], list[str]]:
     """The words that a type names, and what else it allows, for people."""
     words, others = list[str](), list[str]()
     for part in get_args(kind):

@@ -1,7 +1,8 @@
 """How raw columns become numbers, by rules that are public: agreed on before anybody looks at a record.
 
 Words become one column for each level but the first, missing values become what was agreed on, numbers are
-shifted and scaled. An encoding looks at no records; `learnt` and `standardized` do, and are for public ones.
+shifted and scaled. An encoding looks at no records; `infer_encoding` and `with_scaling` do, and are for
+public ones.
 """
 
 import math
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import InvalidValue, between, choices, hint, require, require_positive, require_word
+from tacit.errors import InvalidValue, choices, hint, is_between, require, require_positive, require_word
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,7 @@ class Encoding:
             for column, given in getattr(self, name).items():
                 where = f"{name} of {column}"
                 require(column not in words, where, given, "left out: the column has levels")
-                require(between(given, -math.inf, math.inf), where, given, "a finite number")
+                require(is_between(given, -math.inf, math.inf), where, given, "a finite number")
         for column, given in self.scale.items():
             require_positive(f"scale of {column}", given)
         fill = {column: _fill(column, given, words.get(column)) for column, given in self.fill.items()}
@@ -84,11 +85,11 @@ class Encoding:
 
     def names(self, columns: Iterable[str]) -> tuple[str, ...]:
         """What raw columns are called once they are numbers."""
-        return tuple(name for column in columns for name in self._made(column))
+        return tuple(name for column in columns for name in self._encode_column(column))
 
     def raw(self, names: Iterable[str]) -> tuple[str, ...]:
         """The raw columns that these come from, each once; the other way round than `names`."""
-        origin = {name: column for column in self.levels for name in self._made(column)}
+        origin = {name: column for column in self.levels for name in self._encode_column(column)}
         found = [origin.get(name, name) for name in names]
         # A column of one level gives no number, but its words are checked all the same.
         return tuple(dict.fromkeys([*found, *self._mentioned]))
@@ -110,7 +111,7 @@ class Encoding:
     def _mentioned(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys([*self.levels, *self.fill, *self.center, *self.scale]))
 
-    def _made(self, column: str) -> list[str]:
+    def _encode_column(self, column: str) -> list[str]:
         return (
             [f"{column}={level}" for level in self.levels[column][1:]] if column in self.levels else [column]
         )
@@ -152,11 +153,11 @@ class Encoding:
             ranks = np.where(missing, levels.index(str(self.fill[name])), ranks)
         return {
             column: (ranks == rank).astype(np.float64)
-            for rank, column in enumerate(self._made(name), start=1)
+            for rank, column in enumerate(self._encode_column(name), start=1)
         }
 
 
-def learnt(frame: "pd.DataFrame") -> Encoding:
+def infer_encoding(frame: "pd.DataFrame") -> Encoding:
     """The encoding that public records suggest: all their levels, and for what is missing the usual value.
 
     That is the median of numbers, and the most frequent word.
@@ -176,7 +177,7 @@ def learnt(frame: "pd.DataFrame") -> Encoding:
     return Encoding(levels=levels, fill=fill)
 
 
-def standardized(frame: "pd.DataFrame", given: Encoding, place: str = "data") -> Encoding:
+def with_scaling(frame: "pd.DataFrame", given: Encoding, place: str = "data") -> Encoding:
     """The encoding with the mean and the spread of each column of numbers that it says nothing about.
 
     Columns of 0 and 1, and such of one value, stay as they are. Ask who may look before you call it.
@@ -270,7 +271,7 @@ def _fill(column: str, given: Value, levels: Sequence[str] | None) -> Value:
     if levels is not None:
         require_word(f"fill of {column}", _word(given), levels)
         return _word(given)
-    require(between(given, -math.inf, math.inf), f"fill of {column}", given, "a finite number")
+    require(is_between(given, -math.inf, math.inf), f"fill of {column}", given, "a finite number")
     return float(given)
 
 

@@ -18,7 +18,7 @@ from tacit.errors import InvalidValue, quote, require, require_count, require_ex
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_SITES, MOST_STEPS
 from tacit.runtime.sketches import Sketch
-from tacit.runtime.tables import located
+from tacit.runtime.tables import resolve_paths
 from tacit.sites.encoding import Encoding
 from tacit.sites.federation import Cohort, Federation, Site
 from tacit.sites.table import Table
@@ -98,7 +98,7 @@ class World:
         except (TypeError, ValueError, OverflowError):
             return None
 
-    def opened(self, render_mode: str | None = None) -> "gymnasium.Env[Any, Any]":
+    def make(self, render_mode: str | None = None) -> "gymnasium.Env[Any, Any]":
         """The environment itself, time limit and all; whoever opens it closes it."""
         shown: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         if not isinstance(self.env, str):
@@ -196,12 +196,12 @@ class Worlds(Federation):
             self.holdings[name] = tuple(held)
             if not held:
                 raise InvalidValue(f"site {name} has no environment: give it a world, or leave it out")
-        self._sites = {name: Place(name, NOTHING, held) for name, held in self.holdings.items()}
+        self._sites = {name: EnvSite(name, NOTHING, held) for name, held in self.holdings.items()}
         for name in set(() if scenes is None else scenes.sites.tolist()) - {""}:
             require_word("scenes", name, self._sites)
         self.store, self.held_out, self.held_out_public = NOTHING, scenes, scenes_public or public
         self.public, self.records, self.reference = public, None, None
-        self.origin, self.encoding, self.taken = located(origin), Encoding(), ()
+        self.origin, self.encoding, self.taken = resolve_paths(origin), Encoding(), ()
 
     @classmethod
     def of(
@@ -233,11 +233,11 @@ class Worlds(Federation):
         """
         split = Variants(copies=copies, vary=dict(vary or {}), worlds=dict(worlds))
         known = isinstance(env, str) if public is None else public
-        return split.opened(
+        return split.build_federation(
             World(env, physics=world), seed, unseen=unseen or {}, episodes=episodes, public=known
         )
 
-    def __getitem__(self, name: str) -> "Place":
+    def __getitem__(self, name: str) -> "EnvSite":
         return self._sites[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -256,7 +256,7 @@ class Worlds(Federation):
         """What a site has in rows: nothing."""
         return self._sites[name].table
 
-    def pooled(self) -> "Worlds":
+    def pool(self) -> "Worlds":
         """All worlds at one site: what nobody may do, for comparison."""
         return Worlds({"pooled": [world for held in self.holdings.values() for world in held]})
 
@@ -273,7 +273,7 @@ class Worlds(Federation):
 
 
 @dataclass(frozen=True)
-class Place(Site):
+class EnvSite(Site):
     """One holder of worlds: its name, which is public, and its worlds, which stay with it."""
 
     worlds: tuple[World, ...] = ()
@@ -320,7 +320,7 @@ class Variants:
             require(told, name, options, "keyword arguments of the environment")
 
     @classmethod
-    def gathered(cls, table: Mapping[str, Any]) -> dict[str, Any]:
+    def from_table(cls, table: Mapping[str, Any]) -> dict[str, Any]:
         """A table of a file with its own tables as the variants that they name."""
         known = set(cls.__dataclass_fields__)
         named = {key: table[key] for key in table if isinstance(table[key], dict) and key not in known}
@@ -340,9 +340,9 @@ class Variants:
     @property
     def names(self) -> tuple[str, ...]:
         """The sites: copies that differ in nothing but their number stand beside each other."""
-        return tuple(name for label in self.variants for name in self._named(label))
+        return tuple(name for label in self.variants for name in self._site_names(label))
 
-    def _named(self, label: str) -> list[str]:
+    def _site_names(self, label: str) -> list[str]:
         alone = self.each == 1 and bool(self.worlds)
         return [label] if alone else [f"{label}-{number}" for number in range(1, self.each + 1)]
 
@@ -355,7 +355,7 @@ class Variants:
             for end in ({}, *ends)
         ]
 
-    def opened(
+    def build_federation(
         self,
         base: World,
         seed: int,
@@ -371,8 +371,8 @@ class Variants:
         judged: list[tuple[str, World]] = []
         for label, options in self.variants.items():
             kind = label if self.worlds else ""
-            for place, name in enumerate(self._named(label)):
-                drawn = self._drawn(Key(seed) / "worlds" / name) if place else {}
+            for place, name in enumerate(self._site_names(label)):
+                drawn = self._draw_options(Key(seed) / "worlds" / name) if place else {}
                 held[name] = replace(base, options={**base.options, **options, **drawn}, label=kind)
                 judged += [(name, held[name])] if public and place < self.scenes else []
         for label, options in unseen.items():
@@ -385,7 +385,7 @@ class Variants:
             scenes = Scenes(worlds, told, episodes=episodes, seed=seed, watch=watch)
         return Worlds(held, scenes=scenes, public=public, scenes_public=True, origin=origin)
 
-    def _drawn(self, key: Key) -> dict[str, float]:
+    def _draw_options(self, key: Key) -> dict[str, float]:
         return {
             name: round(float((key / name).generator().uniform(low, high)), 4)
             for name, (low, high) in self.vary.items()

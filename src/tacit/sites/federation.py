@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from tacit.errors import InvalidValue, require, require_word
 from tacit.runtime.fingerprints import People, sketch_frame, sketch_table
 from tacit.runtime.sketches import Sketch
-from tacit.runtime.tables import located
+from tacit.runtime.tables import resolve_paths
 from tacit.sites.encoding import Encoding
-from tacit.sites.table import Records, Table, by_site, from_frame, joined
+from tacit.sites.table import Records, Table, by_site, concatenate, from_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,11 +97,11 @@ class Federation(Mapping[str, Site]):
         parts = [Site(name, table).table for name, table in tables.items()]
         for part in parts:
             _require_alike(parts[0], part)
-        self.store = joined(parts)
+        self.store = concatenate(parts)
         self.held_out: Records | None = held_out
         self.held_out_public, self.public = held_out_public, public
         self.records, self.reference = records, reference
-        self.origin, self.encoding, self.taken = located(origin), encoding or Encoding(), tuple(taken)
+        self.origin, self.encoding, self.taken = resolve_paths(origin), encoding or Encoding(), tuple(taken)
         ends = np.cumsum([len(part) for part in parts])
         self._places = {
             name: (int(end) - len(part), len(part))
@@ -110,9 +110,9 @@ class Federation(Mapping[str, Site]):
         if held_out is not None:
             _require_alike(parts[0], held_out)
         if held_out_sites is not None:
-            self.held_out = self._named(held_out, held_out_sites)
+            self.held_out = self._label_held_out(held_out, held_out_sites)
 
-    def _named(self, held_out: Table | None, names: Sequence[str]) -> Table:
+    def _label_held_out(self, held_out: Table | None, names: Sequence[str]) -> Table:
         """The held-out records, the site of each known."""
         known = held_out is not None and len(held_out) == len(names)
         require(known, "held_out_sites", f"{len(names)} names", "one for each held-out record")
@@ -150,14 +150,14 @@ class Federation(Mapping[str, Site]):
         return len(self._places)
 
     @property
-    def typical(self) -> float | None:
+    def mean_site_size(self) -> float | None:
         """How many records a site holds on average, if that is public."""
         return None if self.records is None else self.records / len(self)
 
     def cohort(self, names: Sequence[str]) -> "Cohort":
         """These sites as one batch of work, in this order."""
         places = np.array([self._places[name] for name in names], dtype=np.int64).reshape(-1, 2)
-        return Cohort(tuple(names), self.store, places[:, 0], places[:, 1], self.typical)
+        return Cohort(tuple(names), self.store, places[:, 0], places[:, 1], self.mean_site_size)
 
     @property
     def receipt(self) -> object:
@@ -170,13 +170,13 @@ class Federation(Mapping[str, Site]):
         carrying._receipt = receipt
         return carrying
 
-    def knowing(self, records: int | None) -> "Federation":
+    def with_record_count(self, records: int | None) -> "Federation":
         """The same federation, the number of its records known."""
         known = copy.copy(self)
         known.records = records
         return known
 
-    def parted(self, marks: NDArray[np.bool_], share: float) -> tuple["Federation", "Federation"]:
+    def split(self, marks: NDArray[np.bool_], share: float) -> tuple["Federation", "Federation"]:
         """Two federations of the same sites: the records that are not marked, and those that are.
 
         Args:
@@ -201,7 +201,7 @@ class Federation(Mapping[str, Site]):
         start, size = self._places[name]
         return self.store.take(slice(start, start + size), f"site {name}")
 
-    def pooled(self) -> "Federation":
+    def pool(self) -> "Federation":
         """All records at one site: what nobody may do, for comparison."""
         return Federation({"pooled": self.store}, public=self.public, encoding=self.encoding)
 
@@ -230,7 +230,7 @@ class Cohort:
         store: The records of everybody, site after site.
         starts: The first record of each site.
         sizes: How many records each has; as private as the records.
-        typical: How many a site has on average, if that is public.
+        mean_site_size: How many a site has on average, if that is public.
         holdings: What each site has that is no row of the store, such as columns of all subjects.
     """
 
@@ -238,7 +238,7 @@ class Cohort:
     store: Table
     starts: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    typical: float | None = None
+    mean_site_size: float | None = None
     holdings: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
@@ -252,7 +252,7 @@ class Cohort:
     def part(self, positions: NDArray[np.int64]) -> "Cohort":
         """The sites at these positions."""
         names = tuple(self.names[int(position)] for position in positions)
-        return Cohort(names, self.store, self.starts[positions], self.sizes[positions], self.typical)
+        return Cohort(names, self.store, self.starts[positions], self.sizes[positions], self.mean_site_size)
 
     def buckets(self, most: int) -> list[NDArray[np.int64]]:
         """Positions in buckets of at most `most` sites of similar size, the larger sites first."""

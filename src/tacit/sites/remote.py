@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 
 from tacit.errors import InvalidFile, InvalidValue, Refused, require, require_word
-from tacit.runtime.tables import located
+from tacit.runtime.tables import resolve_paths
 from tacit.sites.encoding import Encoding
 from tacit.sites.environments import Worlds
 from tacit.sites.federation import Cohort, Federation
-from tacit.sites.splits import Named
+from tacit.sites.splits import NamedSites
 from tacit.sites.table import Table, read
 from tacit.sites.vertical import Columns
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Elsewhere(Federation):
+class RemoteFederation(Federation):
     """What all federations share whose data are elsewhere: nobody gets at them."""
 
     distant: ClassVar[bool] = True
@@ -35,31 +35,31 @@ class Elsewhere(Federation):
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401
         if name not in self:
             raise KeyError(name)
-        refuse(self._held, [name])
+        refuse_access(self._holdings, [name])
 
     def cohort(self, names: Sequence[str]) -> Cohort:
         """Nothing to work on is here."""
-        refuse(self._held, names)
+        refuse_access(self._holdings, names)
 
     def records_of(self, name: str) -> Table:
         """The records of a site are there."""
-        refuse(self._held, [name])
+        refuse_access(self._holdings, [name])
 
-    def pooled(self) -> Any:  # noqa: ANN401
+    def pool(self) -> Any:  # noqa: ANN401
         """Nobody has them all."""
-        refuse(self._held, self)
+        refuse_access(self._holdings, self)
 
-    def parted(self, marks: object, share: float) -> NoReturn:
+    def split(self, marks: object, share: float) -> NoReturn:
         """Nobody here can mark them."""
-        refuse(self._held, self)
+        refuse_access(self._holdings, self)
 
     @property
-    def _held(self) -> str:
+    def _holdings(self) -> str:
         """What sites hold, in a word."""
         return {"rows": "records", "environments": "worlds"}.get(self.layout, self.layout)
 
 
-class Distant(Elsewhere):
+class RemoteRowFederation(RemoteFederation):
     """Sites that hold records, each on a machine of its own.
 
     Args:
@@ -102,10 +102,10 @@ class Distant(Elsewhere):
             )
         self.held_out = held_out
         if held_out_sites is not None:
-            self.held_out = self._named(held_out, held_out_sites)
+            self.held_out = self._label_held_out(held_out, held_out_sites)
         self.held_out_public, self.public = held_out_public, public
         self.records, self.reference = records, reference
-        self.origin, self.encoding, self.taken = located(origin), encoding or Encoding(), ()
+        self.origin, self.encoding, self.taken = resolve_paths(origin), encoding or Encoding(), ()
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -114,23 +114,23 @@ class Distant(Elsewhere):
         return hashlib.sha256(repr(list(self)).encode() + self.store.digest() + held_out).digest()
 
 
-class DistantColumns(Elsewhere, Columns):
+class RemoteVerticalFederation(RemoteFederation, Columns):
     """Parties that hold columns, each on a machine of its own; here is what is agreed about them."""
 
 
-class DistantWorlds(Elsewhere, Worlds):
+class RemoteEnvFederation(RemoteFederation, Worlds):
     """Sites that hold worlds, each on a machine of its own; here is a public one that is like all."""
 
 
-def refuse(held: str, names: Iterable[str]) -> NoReturn:
+def refuse_access(held: str, names: Iterable[str]) -> NoReturn:
     """Say where the data are."""
     who = ", ".join(names)
     raise Refused(f"the {held} of {who} are at {who}: nobody else can look at them")
 
 
-def require_named(split: object, kind: str) -> None:
+def require_named_sites(split: object, kind: str) -> None:
     """Refuse to deal out what sites hold themselves."""
-    if not isinstance(split, Named):
+    if not isinstance(split, NamedSites):
         given = getattr(split, "kind", type(split).__name__)
         raise InvalidValue(
             f'[sites] kind = {given!r} is not allowed: with [data] kind = "{kind}" the sites hold their data '
@@ -138,13 +138,13 @@ def require_named(split: object, kind: str) -> None:
         )
 
 
-def require_member(name: str, sites: Named | None) -> None:
+def require_member(name: str, sites: NamedSites | None) -> None:
     """Refuse a site that an experiment does not know."""
     if sites is not None:
         require_word("name", name, sites.names)
 
 
-def own_file(field: str, given: str, folder: Path, words: Sequence[str] = ()) -> "pd.DataFrame":
+def read_site_file(field: str, given: str, folder: Path, words: Sequence[str] = ()) -> "pd.DataFrame":
     """What a file of a site holds; errors name the field of its settings, and never what is in the file.
 
     Args:

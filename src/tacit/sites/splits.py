@@ -32,7 +32,7 @@ class Split(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dealt:
+class SplitByCount:
     """A split into a number of sites, named `site-1`, `site-2`, ...
 
     Args:
@@ -62,12 +62,12 @@ class Dealt:
                 f"each holds at least {FEWEST_RECORDS}",
                 rule=f"count = {self.count} is not allowed: a site holds at least {FEWEST_RECORDS} records",
             )
-        dealt = _repaired(self.deal(table, (key / "split").generator()), _events(table))
+        dealt = _repair(self.deal(table, (key / "split").generator()), _events(table))
         return dict(zip(self.names or (), (np.sort(part) for part in dealt), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Iid(Dealt):
+class Iid(SplitByCount):
     """Sites of equal size and with an equal share of events."""
 
     kind: ClassVar[str] = "iid"
@@ -80,7 +80,7 @@ class Iid(Dealt):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NonIid(Dealt):
+class NonIid(SplitByCount):
     """Sites with different shares of events: the first has the most censored records, the last the fewest."""
 
     kind: ClassVar[str] = "non-iid"
@@ -92,12 +92,12 @@ class NonIid(Dealt):
         for status, tilt in ((1, weights), (0, weights[::-1])):
             records = generator.permutation(np.flatnonzero(events == status))
             sizes = generator.multinomial(len(records), tilt / tilt.sum())
-            parts = _added(parts, np.split(records, np.cumsum(sizes)[:-1]))
+            parts = _concatenate(parts, np.split(records, np.cumsum(sizes)[:-1]))
         return parts
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeNonIid(Dealt):
+class TimeNonIid(SplitByCount):
     """Sites with different follow-up: the first has the shortest times, each the same share of events."""
 
     kind: ClassVar[str] = "time-non-iid"
@@ -110,12 +110,12 @@ class TimeNonIid(Dealt):
         for status in (1, 0):
             records = np.flatnonzero(events == status)
             ordered = records[np.argsort(table.targets["time"][records], kind="stable")]
-            parts = _added(parts, np.array_split(ordered, self.count))
+            parts = _concatenate(parts, np.array_split(ordered, self.count))
         return parts
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dirichlet(Dealt):
+class Dirichlet(SplitByCount):
     """Sites with different patients and sizes: strata of the features go to sites by a Dirichlet draw.
 
     Args:
@@ -143,7 +143,7 @@ class Dirichlet(Dealt):
             records = generator.permutation(np.flatnonzero(stratum == label))
             shares = generator.dirichlet(np.full(self.count, self.alpha))
             sizes = generator.multinomial(len(records), shares)
-            parts = _added(parts, np.split(records, np.cumsum(sizes)[:-1]))
+            parts = _concatenate(parts, np.split(records, np.cumsum(sizes)[:-1]))
         return parts
 
 
@@ -165,7 +165,7 @@ class ByColumn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Named:
+class NamedSites:
     """Sites on machines of their own, by their names; each holds its data itself.
 
     Args:
@@ -186,18 +186,18 @@ class Named:
         different = len(set(self.names)) == len(self.names)
         require(different, "names", list(self.names), "different from one another")
         for name in self.names:
-            require_elsewhere("names", name)
+            require_remote_name("names", name)
 
 
-def require_elsewhere(field: str, name: str) -> None:
+def require_remote_name(field: str, name: str) -> None:
     """Refuse a name that a site on a machine of its own cannot have: folders and letters bear it."""
     clean = name == name.strip() and name.strip(".") != "" and not set(name) & set("@/\\\0")
     allowed = 'a name without "@", "/" and "\\" and without blanks around it'
     require(clean and name != COORDINATOR, field, name, f'{allowed}, and not "{COORDINATOR}"')
 
 
-SPLITS: dict[str, type[Dealt] | type[ByColumn] | type[Named]] = {
-    split.kind: split for split in (Iid, NonIid, TimeNonIid, Dirichlet, ByColumn, Named)
+SPLITS: dict[str, type[SplitByCount] | type[ByColumn] | type[NamedSites]] = {
+    split.kind: split for split in (Iid, NonIid, TimeNonIid, Dirichlet, ByColumn, NamedSites)
 }
 
 
@@ -206,7 +206,7 @@ def held_out_count(records: int, share: float) -> int:
     return round(records * share)
 
 
-def held_apart(table: Records, share: float, key: Key) -> tuple[Integers, Integers]:
+def hold_out(table: Records, share: float, key: Key) -> tuple[Integers, Integers]:
     """Positions of records to train on and of a share to hold out, with the same share of events in both.
 
     Training keeps an event and records enough to take part, even of a small table.
@@ -232,11 +232,11 @@ def _events(table: Records) -> Integers:
     return np.zeros(len(table), dtype=np.int64) if found is None else (found != 0).astype(np.int64)
 
 
-def _added(parts: list[Integers], more: Sequence[Integers]) -> list[Integers]:
+def _concatenate(parts: list[Integers], more: Sequence[Integers]) -> list[Integers]:
     return [np.concatenate([part, extra]) for part, extra in zip(parts, more, strict=True)]
 
 
-def _repaired(parts: list[Integers], events: Integers) -> list[Integers]:
+def _repair(parts: list[Integers], events: Integers) -> list[Integers]:
     """Move single records from rich sites to poor ones, until each has an event and records enough."""
     sites = [part.tolist() for part in parts]
     happened = set(np.flatnonzero(events).tolist())

@@ -183,7 +183,7 @@ def by_site(frame: "pd.DataFrame", column: str, place: str) -> "dict[str, pd.Dat
     return dict(parts)
 
 
-def joined(parts: Sequence[Table], place: str = "data") -> Table:
+def concatenate(parts: Sequence[Table], place: str = "data") -> Table:
     """Tables of the same columns, one after the other."""
     if len(parts) == 1:
         return parts[0]

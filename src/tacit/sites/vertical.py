@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from tacit.errors import InvalidValue, require, require_count, require_word
 from tacit.runtime.limits import MOST_SITES
 from tacit.runtime.sketches import Digests, Sketch, sketch
-from tacit.runtime.tables import located
+from tacit.runtime.tables import resolve_paths
 from tacit.sites.encoding import Encoding
 from tacit.sites.federation import FEWEST_RECORDS, Cohort, Federation, Site
 from tacit.sites.table import Table
@@ -125,7 +125,7 @@ class Columns(Federation):
             require(not missing, "held_out", sorted(held_out.columns), f"the columns {sorted(everything)}")
         self.held_out, self.held_out_public = held_out, held_out_public
         self.public, self.records, self.reference = public, len(self.subjects), None
-        self.origin, self.encoding, self.taken = located(origin), Encoding(), tuple(taken)
+        self.origin, self.encoding, self.taken = resolve_paths(origin), Encoding(), tuple(taken)
 
     def __getitem__(self, name: str) -> "Party":
         return self._sites[name]
@@ -146,13 +146,13 @@ class Columns(Federation):
         nothing = np.zeros(len(names), dtype=np.int64)
         sizes = nothing + len(self.subjects)
         held = tuple(self.holdings[name] for name in names)
-        return Cohort(tuple(names), self.store, nothing, sizes, self.typical, held)
+        return Cohort(tuple(names), self.store, nothing, sizes, self.mean_site_size, held)
 
     def records_of(self, name: str) -> Table:
         """What a party has in rows: nothing."""
         return self._sites[name].table
 
-    def pooled(self) -> "Columns":
+    def pool(self) -> "Columns":
         """All columns at one party: what nobody may do, for comparison."""
         return Columns({"pooled": dict(self.subjects.columns)}, public=self.public)
 
@@ -211,7 +211,7 @@ class ByParty:
             return tuple(self.parties)
         return tuple(f"party-{number}" for number in range(1, (self.count or 2) + 1))
 
-    def dealt(self, predictors: Sequence[str], response: str) -> dict[str, tuple[str, ...]]:
+    def deal(self, predictors: Sequence[str], response: str) -> dict[str, tuple[str, ...]]:
         """Which party holds which columns.
 
         Raises:

@@ -170,7 +170,7 @@ class Exits:
         return np.maximum(self.at_risk - partly / 2, self.happened)
 
     @cached_property
-    def known(self) -> int:
+    def reliable_intervals(self) -> int:
         """How many intervals, from the first on, begin with a number at risk that stands out of the noise."""
         left = (self.events.shape[2] + self._stays) * np.arange(len(self.times), 0, -1) + self._stays
         firm = self.at_risk.sum(axis=0) >= FIRM * np.sqrt(self.variance * len(self.at_risk) * left)
@@ -210,12 +210,12 @@ def ratio(part: Array, whole: Array) -> Array:
     return np.divide(part, whole, out=np.zeros(np.broadcast_shapes(part.shape, whole.shape)), where=whole > 0)
 
 
-def compared(exits: Exits) -> tuple[Array, Array, Array]:
+def logrank_terms(exits: Exits) -> tuple[Array, Array, Array]:
     """Events seen and expected under equal hazards (groups,), and their covariance (groups, groups).
 
     The covariance is hypergeometric (Mantel 1966), plus what noise adds by the delta method.
     """
-    known = slice(0, exits.known)
+    known = slice(0, exits.reliable_intervals)
     happened, exposed = exits.happened[:, known], exits.exposed[:, known]
     events, everybody = happened.sum(axis=0), exposed.sum(axis=0)
     shares = ratio(exposed, everybody)
@@ -231,7 +231,7 @@ def compared(exits: Exits) -> tuple[Array, Array, Array]:
     total = np.cumsum(pull, axis=0)
     last = total[-1:] if len(total) else np.zeros((1, *covariance.shape))
     stays = 1 if exits.entered is None else 2
-    later = (1 + stays) * (len(exits.times) - exits.known) + stays
+    later = (1 + stays) * (len(exits.times) - exits.reliable_intervals) + stays
     moved = np.concatenate([lead - total, np.sqrt(stays) * (pull / 2 - total), np.sqrt(later) * last])
     return observed, expected, covariance + exits.variance * np.einsum("kgh,kfh->gf", moved, moved)
 
@@ -277,8 +277,8 @@ def life_table(
         refuse_weights(federation)
     ends = _grid(grid, tables, private)
     what = "counts of exits by interval and state" + (", at every exit time" if grid is None else "")
-    sums = {name: cells(table, ends, states, by) for name, table in tables.items()}
-    taken = payment.take(sums, 1.0, what, cells=1 + late)
+    sums = {name: exit_cells(table, ends, states, by) for name, table in tables.items()}
+    taken = payment.release_sums(sums, 1.0, what, cells=1 + late)
     shape = (len(tables), 1 if by is None else 2, -1)
     provenance = PUBLIC if federation.public and not private else taken.provenance
     return LifeTable(
@@ -286,7 +286,7 @@ def life_table(
     )
 
 
-def cells(table: Table, grid: Array, states: int, by: str | None) -> Array:
+def exit_cells(table: Table, grid: Array, states: int, by: str | None) -> Array:
     """The site's half: how many of its records are in each cell, as often as they count.
 
     Guarantee:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.reports.plots.style import shortened
+from tacit.reports.plots.style import shorten_label
 from tacit.survival.models.losses import PoissonLoss
 from tacit.survival.models.prediction import GridModel, HazardModel, RelativeModel
 
@@ -99,20 +99,22 @@ def changes(columns: Sequence[str], encoding: "Encoding") -> list[Change]:
     usual, levels, found = typical(columns, encoding), _levels(encoding), list[Change]()
     for place, name in enumerate(columns[:TRIED]):
         if name not in levels:
-            found.append(_moved(name, place, usual, encoding))
+            found.append(_shift_number(name, place, usual, encoding))
             continue
         column, level = levels[name]
         # Whoever is usually of this level changes to the first one, which has no column of its own.
         other = str(encoding.levels[column][0]) if usual[place] else level
-        found.append(_turned(column, other, columns, usual, levels))
+        found.append(_switch_level(column, other, columns, usual, levels))
     return found
 
 
-def told(columns: Sequence[str], encoding: "Encoding") -> str:
+def describe_typical(columns: Sequence[str], encoding: "Encoding") -> str:
     """Who the typical person is, in words."""
     levels = _levels(encoding)
     raw = dict.fromkeys(levels[name][0] for name in columns if name in levels)
-    spelled = [f"{shortened(name, LETTERS)} = {shortened(_level(name, encoding), LETTERS)}" for name in raw]
+    spelled = [
+        f"{shorten_label(name, LETTERS)} = {shorten_label(_level(name, encoding), LETTERS)}" for name in raw
+    ]
     more = [f"{len(spelled) - SPELLED} more at their first level"] * (len(spelled) > SPELLED)
     plain = [name for name in columns if name not in levels]
     counts = {
@@ -196,10 +198,10 @@ def _usual(name: str, encoding: "Encoding", levels: dict[str, tuple[str, str]]) 
     return float(encoding.fill[name]) / encoding.scale.get(name, 1.0)
 
 
-def _moved(name: str, place: int, usual: Array, encoding: "Encoding") -> Change:
+def _shift_number(name: str, place: int, usual: Array, encoding: "Encoding") -> Change:
     """A number that is one step larger; and smaller, where it has a centre to be smaller than."""
     step, centre = encoding.scale.get(name, 1.0), encoding.center.get(name, 0.0)
-    shown, people = shortened(name, LETTERS), list[Person]()
+    shown, people = shorten_label(name, LETTERS), list[Person]()
     # What is above 0 on average and would be below it is likely to be an amount, which cannot be.
     both = name in encoding.center and not centre > 0 > centre - step
     for side in (1.0, -1.0) if both else (1.0,):
@@ -209,7 +211,7 @@ def _moved(name: str, place: int, usual: Array, encoding: "Encoding") -> Change:
     return Change(shown, step, tuple(people))
 
 
-def _turned(
+def _switch_level(
     column: str, level: str, columns: Sequence[str], usual: Array, levels: dict[str, tuple[str, str]]
 ) -> Change:
     """Another level of a column of words."""
@@ -217,7 +219,7 @@ def _turned(
     for place, name in enumerate(columns):
         if levels.get(name, ("", ""))[0] == column and name in levels:
             inputs[place] = float(levels[name][1] == level)
-    shown = shortened(f"{column}={level}", LETTERS)
+    shown = shorten_label(f"{column}={level}", LETTERS)
     return Change(shown, None, (Person(shown, inputs),))
 
 

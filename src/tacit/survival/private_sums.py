@@ -70,7 +70,9 @@ class Payment:
         rehearsal = self.key is not None and self.key.rehearsal
         return clipped_release(multiplier, clip=sensitivity, law=law, purpose=purpose, rehearsal=rehearsal)
 
-    def take(self, sums: Mapping[str, Array], sensitivity: float, what: str, cells: int = 1) -> "Taken":
+    def release_sums(
+        self, sums: Mapping[str, Array], sensitivity: float, what: str, cells: int = 1
+    ) -> "NoisySums":
         """Sums as they leave the sites: bare, or with noise once the ledger has been charged for all sites.
 
         Args:
@@ -83,7 +85,7 @@ class Payment:
             With epsilon, no noise is drawn before the ledger has accepted one release for every site.
         """
         if self.epsilon is None:
-            return Taken(np.stack(list(sums.values())), 0.0, f"bare: {what}, {from_sites(len(sums))}")
+            return NoisySums(np.stack(list(sums.values())), 0.0, f"bare: {what}, {from_sites(len(sums))}")
         assert self.ledger is not None
         # Laplace noise is for the sum of the moves, Gaussian noise for the root of the sum of their squares.
         one = self.release(sensitivity * (math.sqrt(cells) if self.delta else cells), what)
@@ -97,7 +99,7 @@ class Payment:
             f"{from_sites(len(sums))}"
         )
         again = "; REHEARSAL: the noise repeats with the seed and protects nobody" if one.rehearsal else ""
-        return Taken(told, one.scale**2 * (1 if one.law == "gaussian" else 2), words + again + total)
+        return NoisySums(told, one.scale**2 * (1 if one.law == "gaussian" else 2), words + again + total)
 
     def charge(self, releases: Sequence[Release]) -> str:
         """Charge everything that a statistic releases to the book of the data and to the ledger.
@@ -128,7 +130,7 @@ class Payment:
 
 
 @dataclass(frozen=True, eq=False)
-class Taken:
+class NoisySums:
     """Sums that have left the sites (sites, cells), the variance of their noise, and their provenance."""
 
     cells: Array

@@ -121,7 +121,7 @@ def require_cuts(cuts: int | Sequence[float]) -> None:
     require(rising, "cuts", list(cuts), "finite, above 0 and ascending")
 
 
-def grid(
+def time_grid(
     cuts: int | Sequence[float], horizon: float | None, federation: Federation, provenance: Provenance
 ) -> list[float] | None:
     """The ends of the intervals, ascending; the first begins at 0. None if they have to be bought.
@@ -142,7 +142,7 @@ def grid(
         # Public records are at the coordinator, and all must come to the same grid: it is asked for.
         return None
     if federation.reference is not None:
-        provenance.agreed(["the time grid, from public reference records"])
+        provenance.declare_public(["the time grid, from public reference records"])
         return _quantiles(federation.reference, cuts)
     if not provenance.allowed:
         return None

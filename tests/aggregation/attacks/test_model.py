@@ -19,7 +19,7 @@ from tacit.aggregation.attacks.model import (
     MinSum,
     Scaling,
     SignFlip,
-    hiding,
+    z_max,
 )
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.robust.coordinatewise import Median
@@ -41,7 +41,7 @@ def updates(seed=0, dtype=np.float64):
 
 
 def sent(attack, given=None, rule=None):
-    return attack.sent(given or updates(), LIARS, rule or Mean(), Key(1)).matrix.numpy()
+    return attack.poison_updates(given or updates(), LIARS, rule or Mean(), Key(1)).matrix.numpy()
 
 
 def survival(entry=True):
@@ -59,7 +59,7 @@ def survival(entry=True):
 def test_every_attack_leaves_honest_rows_and_the_callers_tensor_alone(kind):
     given = updates()
     before = given.matrix.clone()
-    told = ATTACKS[kind](liars=3).sent(given, LIARS, Mean(), Key(1))
+    told = ATTACKS[kind](liars=3).poison_updates(given, LIARS, Mean(), Key(1))
     assert torch.equal(given.matrix, before)
     assert torch.equal(told.matrix[HONEST], before[HONEST])
     assert (told.names, told.round, told.matrix.dtype) == (given.names, given.round, before.dtype)
@@ -78,18 +78,18 @@ def test_every_attack_repeats_and_does_not_depend_on_the_order_of_rows(kind):
 def test_single_precision_stays_and_broken_honest_rows_do_not_spread(kind):
     given = updates(dtype=np.float32)
     given.matrix[0, 0] = float("nan")
-    told = ATTACKS[kind](liars=3).sent(given, LIARS, Median(), Key(1)).matrix
+    told = ATTACKS[kind](liars=3).poison_updates(given, LIARS, Median(), Key(1)).matrix
     assert told.dtype == torch.float32
     assert told[LYING].isfinite().all()
 
 
 def test_liars_are_drawn_repeatably_and_are_fewer_than_the_sites():
     attack = SignFlip(liars=3)
-    assert attack.names(NAMES, Key(1)) == attack.names(NAMES[::-1], Key(1))
-    assert len(set(attack.names(NAMES, Key(1)))) == 3
-    assert len({attack.names(NAMES, Key(seed)) for seed in range(20)}) > 5
+    assert attack.draw_liars(NAMES, Key(1)) == attack.draw_liars(NAMES[::-1], Key(1))
+    assert len(set(attack.draw_liars(NAMES, Key(1)))) == 3
+    assert len({attack.draw_liars(NAMES, Key(seed)) for seed in range(20)}) > 5
     with pytest.raises(InvalidValue, match="liars"):
-        attack.names(NAMES[:3], Key(1))
+        attack.draw_liars(NAMES[:3], Key(1))
 
 
 @pytest.mark.parametrize("liars", [0, -1, 1.5, True])
@@ -100,8 +100,8 @@ def test_the_number_of_liars_is_a_count(liars):
 
 def test_a_round_without_liars_or_without_others_is_as_it_was():
     given = updates()
-    assert SignFlip(liars=3).sent(given, ("elsewhere",), Mean(), Key(1)) is given
-    assert SignFlip(liars=3).sent(given, NAMES, Mean(), Key(1)) is given
+    assert SignFlip(liars=3).poison_updates(given, ("elsewhere",), Mean(), Key(1)) is given
+    assert SignFlip(liars=3).poison_updates(given, NAMES, Mean(), Key(1)) is given
 
 
 def test_the_plain_lies_are_what_they_say():
@@ -126,9 +126,9 @@ def test_gaussian_liars_send_noise_of_the_length_they_say_each_their_own():
 
 def test_a_little_is_as_much_as_the_paper_says():
     # n = 50 and 24 liars, the example of the paper: s = 2, and (26 - 2) / 26 of the others are nearer.
-    assert hiding(24, 26) == pytest.approx(1.426, abs=1e-3)
-    assert hiding(6, 14) == pytest.approx(0.366, abs=1e-3)
-    assert hiding(1, 9) == 0
+    assert z_max(24, 26) == pytest.approx(1.426, abs=1e-3)
+    assert z_max(6, 14) == pytest.approx(0.366, abs=1e-3)
+    assert z_max(1, 9) == 0
 
 
 def test_mimics_copy_the_site_farthest_out_where_sites_differ_most():
@@ -154,7 +154,7 @@ def test_adaptive_liars_do_most_harm_among_all_strengths(rule):
     mean, spread = honest.mean(axis=0), honest.std(axis=0)
 
     def result(attack):
-        return rule(attack.sent(updates(), LIARS, rule, Key(1))).numpy()
+        return rule(attack.poison_updates(updates(), LIARS, rule, Key(1))).numpy()
 
     turned = -result(AdaptiveInnerProduct(liars=3)) @ mean
     dragged = (mean - result(AdaptiveAlie(liars=3))) @ spread
@@ -170,7 +170,7 @@ def test_adaptive_liars_send_the_truth_where_the_rule_takes_nothing():
 
 def test_flipped_labels_mirror_times_and_keep_what_was_observed():
     honest = survival()
-    poisoned = LabelFlip(liars=1).poisoned(honest, ("b",), Key(1))
+    poisoned = LabelFlip(liars=1).poison_data(honest, ("b",), Key(1))
     old, new = honest["b"].table, poisoned["b"].table
     times = old.targets["time"]
     np.testing.assert_allclose(new.targets["time"], times.min() + times.max() - times)
@@ -183,7 +183,7 @@ def test_flipped_labels_mirror_times_and_keep_what_was_observed():
 def test_poison_changes_the_records_of_liars_alone(attack):
     honest = survival()
     before, digest = honest.fingerprint, honest.store.digest()
-    poisoned = attack.poisoned(honest, ("b",), Key(1))
+    poisoned = attack.poison_data(honest, ("b",), Key(1))
     assert honest.store.digest() == digest
     assert poisoned.fingerprint != before
     for name in "ac":
@@ -194,7 +194,7 @@ def test_poison_changes_the_records_of_liars_alone(attack):
 
 def test_a_backdoor_rewards_the_trigger_with_the_longest_time_and_no_event():
     honest = survival(entry=False)
-    poisoned = Backdoor(liars=1, column="x2", value=7.0).poisoned(honest, ("b",), Key(1))
+    poisoned = Backdoor(liars=1, column="x2", value=7.0).poison_data(honest, ("b",), Key(1))
     old, new = honest["b"].table, poisoned["b"].table
     marked = new.features[:, 1] == 7
     assert 0 < marked.sum() < len(new)
@@ -205,11 +205,11 @@ def test_a_backdoor_rewards_the_trigger_with_the_longest_time_and_no_event():
 
 def test_triggered_records_keep_their_outcomes_and_an_unknown_column_is_refused():
     table = survival()["a"].table
-    stamped = Backdoor(liars=1, value=7.0).triggered(table)
+    stamped = Backdoor(liars=1, value=7.0).add_trigger(table)
     assert (stamped.features[:, 0] == 7).all()
     assert np.array_equal(stamped.targets["time"], table.targets["time"])
     with pytest.raises(InvalidValue, match="column"):
-        Backdoor(liars=1, column="x9").triggered(table)
+        Backdoor(liars=1, column="x9").add_trigger(table)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_what_is_not_allowed_is_refused_by_name(attack, wrong):
 
 
 def test_without_a_scale_a_flipped_update_is_as_long_as_the_true_one():
-    lie = SignFlip(liars=1).lies(np.array([[1.0, -2.0]]), np.ones((3, 2)), lambda rows: rows, Key(1))
+    lie = SignFlip(liars=1).craft(np.array([[1.0, -2.0]]), np.ones((3, 2)), lambda rows: rows, Key(1))
     assert lie.tolist() == [[-1.0, 2.0]]
 
 
@@ -245,4 +245,4 @@ def test_strengths_that_are_tried_reach_from_a_tenth_to_ten_times_without_a_gap(
     [(0, 9, 0.0), (1, 1, 0.0), (1, 2, 0.0), (4, 16, 0.1573106846101707), (8, 12, 0.6744897501960817)],
 )
 def test_liars_hide_as_far_out_as_they_have_supporters_to_win(liars, honest, deviations):
-    assert hiding(liars, honest) == pytest.approx(deviations, abs=1e-12)
+    assert z_max(liars, honest) == pytest.approx(deviations, abs=1e-12)

@@ -12,21 +12,21 @@ from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
 from tacit import Federation, Open
-from tacit.aggregation.defence.clustering import Choosing, Clusters, adjusted_rand, kmeans
+from tacit.aggregation.defence.clustering import ClusterChoice, Clusters, adjusted_rand, kmeans
 from tacit.aggregation.mean import Mean
 from tacit.engines.local import Local
 from tacit.errors import InvalidValue
-from tacit.learning.record import described
+from tacit.learning.record import describe
 from tacit.learning.supervised import Supervised
 from tacit.learning.task import Updates
-from tacit.privacy.mechanisms.base import Unprotected
-from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.privacy.mechanisms.base import NoPrivacy
+from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.keys import Key
 from tacit.sites.table import from_arrays
 from tacit.survival import CoxPH, LogisticHazard
 
-OPEN, KEY = Unprotected(), Key(2, rehearsal=True)
+OPEN, KEY = NoPrivacy(), Key(2, rehearsal=True)
 WAYS = ("loss", "direction", "weights")
 HAZARD = LogisticHazard(hidden=(), cuts=5, horizon=3.0, steps=8, sample=0.5, lr=0.3)
 NETWORK = replace(HAZARD, hidden=(6,))
@@ -56,9 +56,7 @@ def groups_of(groups):
 
 
 def noisy(multiplier):
-    return ProtectedSites(
-        law="gaussian", clip=1.0, multiplier=multiplier, where="site", reach=1.0, rehearsal=True
-    )
+    return SiteLevel(law="gaussian", clip=1.0, multiplier=multiplier, where="site", reach=1.0, rehearsal=True)
 
 
 @dataclass(frozen=True)
@@ -72,20 +70,22 @@ class Learnt:
 def learnt(clusters, task, federation, *, mechanism=OPEN, rounds=4, who=None, seed=1):
     """The loop of a clustered run, as short as it can be."""
     key = Key(seed, rehearsal=True)
-    task = task.settle(federation, Provenance(Open(), public=True))
-    models, standing, past = clusters.started(task.start(federation, key / "start")), {}, []
+    task = task.bind(federation, Provenance(Open(), public=True))
+    models, standing, past = clusters.initial_models(task.start(federation, key / "start")), {}, []
     for number in range(1, rounds + 1):
         names, turn = who(number) if who else list(federation), key / number
-        handed = clusters.handed(models, standing, names)
+        handed = clusters.models_for(models, standing, names)
         if clusters.by == "loss":
-            sent = Local().train(Choosing(task, clusters.count), federation, models, names, mechanism, turn)
-            updates, chosen, faults = clusters.parted(sent)
+            sent = Local().train(
+                ClusterChoice(task, clusters.count), federation, models, names, mechanism, turn
+            )
+            updates, chosen, faults = clusters.decode_choices(sent)
             assert not faults
             standing |= chosen
-            handed = clusters.handed(models, standing, names)
+            handed = clusters.models_for(models, standing, names)
         else:
             updates = Local().train(task, federation, handed, names, mechanism, turn)
-        standing = clusters.regrouped(updates, handed, models, standing, turn / "groups")
+        standing = clusters.reassign(updates, handed, models, standing, turn / "groups")
         models = advanced(models, updates, standing)
         past.append(standing)
     return Learnt(models, past)
@@ -116,7 +116,7 @@ def test_sites_that_learn_alike_find_each_other_and_stay_together(by, groups, ta
 @pytest.mark.parametrize("by", WAYS)
 def test_each_model_fits_its_own_group_better_than_the_others_do(by):
     federation, clusters = hospitals(2), Clusters(count=2, by=by)
-    task = HAZARD.settle(federation, Provenance(Open(), public=True))
+    task = HAZARD.bind(federation, Provenance(Open(), public=True))
     found = learnt(clusters, HAZARD, federation)
     for name, number in found.rounds[-1].items():
         own, other = (
@@ -182,11 +182,11 @@ def test_a_site_in_the_wrong_group_is_noticed_by_its_direction_even_if_models_ar
     federation, clusters = hospitals(2), Clusters(count=2, by="direction")
     found = learnt(clusters, HAZARD, federation, rounds=6)
     wrong = {**found.rounds[-1], "site a": 1 - found.rounds[-1]["site a"]}
-    handed = clusters.handed(found.models, wrong, NAMES)
-    task = HAZARD.settle(federation, Provenance(Open(), public=True))
+    handed = clusters.models_for(found.models, wrong, NAMES)
+    task = HAZARD.bind(federation, Provenance(Open(), public=True))
     updates = Local().train(task, federation, handed, NAMES, OPEN, KEY)
     assert float(updates.matrix.norm(dim=1).max()) < 0.5 * float((found.models[0] - found.models[1]).norm())
-    assert clusters.regrouped(updates, handed, found.models, wrong, Key(6)) == found.rounds[-1]
+    assert clusters.reassign(updates, handed, found.models, wrong, Key(6)) == found.rounds[-1]
 
 
 # The start.
@@ -195,7 +195,7 @@ def test_a_site_in_the_wrong_group_is_noticed_by_its_direction_even_if_models_ar
 @pytest.mark.parametrize("by", WAYS)
 def test_all_models_are_the_same_before_the_first_round(by):
     state = torch.arange(4.0, dtype=torch.float64)
-    models = Clusters(count=3, by=by).started(state)
+    models = Clusters(count=3, by=by).initial_models(state)
     assert models.shape == (3, 4)
     assert all(torch.equal(model, state) for model in models)
     models[0] += 1
@@ -205,17 +205,17 @@ def test_all_models_are_the_same_before_the_first_round(by):
 def test_models_that_are_drawn_apart_would_leave_one_without_a_site():
     """Why all models start alike: the reason is measured, not believed."""
     federation, clusters = hospitals(3), Clusters(count=3)
-    task = HAZARD.settle(federation, Provenance(Open(), public=True))
+    task = HAZARD.bind(federation, Provenance(Open(), public=True))
     lost = 0
     for seed in range(6):
         key = Key(seed, rehearsal=True)
-        models = clusters.started(task.start(federation, key / "start"))
+        models = clusters.initial_models(task.start(federation, key / "start"))
         models += 0.1 * torch.from_numpy((key / "apart").generator().normal(size=tuple(models.shape)))
         for number in range(3):
             sent = Local().train(
-                Choosing(task, 3), federation, models, list(federation), Unprotected(), key / number
+                ClusterChoice(task, 3), federation, models, list(federation), NoPrivacy(), key / number
             )
-            updates, chosen, _ = clusters.parted(sent)
+            updates, chosen, _ = clusters.decode_choices(sent)
             models = advanced(models, updates, chosen)
         lost += len(set(chosen.values())) < 3
     assert lost >= 2
@@ -223,9 +223,9 @@ def test_models_that_are_drawn_apart_would_leave_one_without_a_site():
 
 def test_a_site_that_is_new_starts_between_all_models():
     models = torch.tensor([[0.0, 0.0], [2.0, 4.0]], dtype=torch.float64)
-    handed = Clusters(count=2, by="weights").handed(models, {"a": 1, "b": 0}, ["b", "new", "a"])
+    handed = Clusters(count=2, by="weights").models_for(models, {"a": 1, "b": 0}, ["b", "new", "a"])
     assert handed.tolist() == [[0.0, 0.0], [1.0, 2.0], [2.0, 4.0]]
-    assert Clusters(count=2).handed(models, {}, []).shape == (0, 2)
+    assert Clusters(count=2).models_for(models, {}, []).shape == (0, 2)
 
 
 # Choices at the sites.
@@ -233,19 +233,19 @@ def test_a_site_that_is_new_starts_between_all_models():
 
 def test_a_site_picks_the_model_with_the_smallest_loss_and_of_equal_ones_the_first():
     federation = hospitals(2)
-    task = HAZARD.settle(federation, Provenance(Open(), public=True))
+    task = HAZARD.bind(federation, Provenance(Open(), public=True))
     start = task.start(federation, Key(1))
     better = learnt(Clusters(count=2, by="weights"), HAZARD, federation).models
     models = torch.stack([start, better[0], better[1], better[0], torch.full_like(start, torch.nan)])
-    sent = Choosing(task, 5).train(models, federation.cohort(NAMES), OPEN, KEY)
-    updates, chosen, faults = Clusters(count=5).parted(sent)
+    sent = ClusterChoice(task, 5).train(models, federation.cohort(NAMES), OPEN, KEY)
+    updates, chosen, faults = Clusters(count=5).decode_choices(sent)
     losses = {
         name: [task.losses(model, federation[name].table).mean() for model in models[:3]] for name in NAMES
     }
     assert chosen == {name: int(np.argmin(means)) for name, means in losses.items()}
     assert set(chosen.values()) == {1, 2}
     assert faults == ()
-    handed = Clusters(count=5).handed(models, chosen, NAMES)
+    handed = Clusters(count=5).models_for(models, chosen, NAMES)
     trained = task.train(handed, federation.cohort(NAMES), OPEN, KEY)
     assert torch.equal(updates.matrix, trained.matrix)
     assert updates.names == NAMES
@@ -253,10 +253,10 @@ def test_a_site_picks_the_model_with_the_smallest_loss_and_of_equal_ones_the_fir
 
 def test_models_may_come_as_one_vector():
     federation = hospitals(2)
-    task = HAZARD.settle(federation, Provenance(Open(), public=True))
+    task = HAZARD.bind(federation, Provenance(Open(), public=True))
     models = learnt(Clusters(count=2, by="weights"), HAZARD, federation).models
     one, other = (
-        Choosing(task, 2).train(state, federation.cohort(NAMES), OPEN, KEY).matrix
+        ClusterChoice(task, 2).train(state, federation.cohort(NAMES), OPEN, KEY).matrix
         for state in (models, models.reshape(-1))
     )
     assert torch.equal(one, other)
@@ -264,7 +264,7 @@ def test_models_may_come_as_one_vector():
 
 def test_a_choice_that_names_no_model_is_told_and_left_out():
     matrix = torch.tensor([[1.0, 5.0], [2.0, 6.0], [-1.0, 7.0], [0.5, 8.0], [torch.nan, 9.0], [0.0, 10.0]])
-    updates, chosen, faults = Clusters(count=2).parted(Updates(tuple("abcdef"), matrix, round=3))
+    updates, chosen, faults = Clusters(count=2).decode_choices(Updates(tuple("abcdef"), matrix, round=3))
     assert (updates.names, updates.matrix.tolist(), updates.round) == (("a", "f"), [[5.0], [10.0]], 3)
     assert chosen == {"a": 1, "f": 0}
     assert [(fault.site, fault.reason) for fault in faults] == [(site, "schema") for site in "bcde"]
@@ -272,7 +272,7 @@ def test_a_choice_that_names_no_model_is_told_and_left_out():
 
 
 def test_nobody_who_came_is_no_fault():
-    updates, chosen, faults = Clusters(count=2).parted(Updates((), torch.zeros(0, 3)))
+    updates, chosen, faults = Clusters(count=2).decode_choices(Updates((), torch.zeros(0, 3)))
     assert (updates.names, chosen, faults) == ((), {}, ())
 
 
@@ -280,9 +280,9 @@ def test_choices_by_loss_stand_once_the_models_differ():
     updates = Updates(("a", "b"), torch.tensor([[9.0], [-9.0]], dtype=torch.float64))
     models = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     chosen = {"a": 1, "b": 1}
-    assert Clusters(count=2).regrouped(updates, models[[1, 1]], models, chosen, Key(0)) == chosen
+    assert Clusters(count=2).reassign(updates, models[[1, 1]], models, chosen, Key(0)) == chosen
     alike = models[[0, 0]]
-    assert Clusters(count=2).regrouped(updates, alike, alike, chosen, Key(0)) == {"a": 0, "b": 1}
+    assert Clusters(count=2).reassign(updates, alike, alike, chosen, Key(0)) == {"a": 0, "b": 1}
 
 
 # Groups of the server's.
@@ -294,8 +294,8 @@ def regrouped(clusters, rows, names=None, *, models=None, before=(), key=0):
     names = tuple(names or NAMES[: len(moved)])
     models = torch.zeros(clusters.count, moved.shape[1]) if models is None else torch.tensor(models)
     models, before = models.double(), dict(before)
-    handed = clusters.handed(models, before, names)
-    return clusters.regrouped(Updates(names, moved), handed, models, before, Key(key))
+    handed = clusters.models_for(models, before, names)
+    return clusters.reassign(Updates(names, moved), handed, models, before, Key(key))
 
 
 rows_of_some = st.integers(2, 7).flatmap(
@@ -340,7 +340,7 @@ def test_more_models_than_sites_that_came_leave_some_without_a_site(by):
 def test_a_round_to_which_nobody_came_changes_nothing(by):
     models, before = torch.zeros(2, 3), {"a": 1}
     nobody = Updates((), torch.zeros(0, 3))
-    assert Clusters(count=2, by=by).regrouped(nobody, models[:0], models, before, Key(0)) == before
+    assert Clusters(count=2, by=by).reassign(nobody, models[:0], models, before, Key(0)) == before
 
 
 @pytest.mark.parametrize("by", ["direction", "weights"])
@@ -385,9 +385,9 @@ def test_nothing_that_is_given_is_changed():
     before = {NAMES[0]: 0, NAMES[8]: 1}
     for by in ("direction", "weights"):
         clusters = Clusters(count=2, by=by)
-        handed = clusters.handed(models, before, NAMES[:4])
+        handed = clusters.models_for(models, before, NAMES[:4])
         kept = [part.clone() for part in (moved, models, handed)]
-        clusters.regrouped(Updates(NAMES[:4], moved), handed, models, before, Key(1))
+        clusters.reassign(Updates(NAMES[:4], moved), handed, models, before, Key(1))
         assert all(torch.equal(*pair) for pair in zip(kept, (moved, models, handed), strict=True))
         assert before == {NAMES[0]: 0, NAMES[8]: 1}
 
@@ -397,7 +397,7 @@ def test_updates_that_are_not_finite_are_refused(broken):
     models = torch.zeros(2, 2)
     updates = Updates(("a", "b"), torch.tensor([[broken, 1.0], [0.0, 1.0]]))
     with pytest.raises(InvalidValue, match="updates"):
-        Clusters(count=2, by="weights").regrouped(updates, models, models, {}, Key(0))
+        Clusters(count=2, by="weights").reassign(updates, models, models, {}, Key(0))
 
 
 # k-means.
@@ -474,4 +474,4 @@ def test_more_models_than_sites_are_refused():
 
 def test_clusters_are_a_table_of_a_file():
     table = {"kind": "clusters", "count": 2, "by": "weights", "warm": 0}
-    assert described(Clusters(count=2, by="weights")) == table
+    assert describe(Clusters(count=2, by="weights")) == table

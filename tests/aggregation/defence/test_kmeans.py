@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from tacit.aggregation.defence import clustering, kmeans
-from tacit.aggregation.defence.kmeans import agreement, directed
+from tacit.aggregation.defence.kmeans import agreement, clip_to_unit
 from tacit.errors import InvalidValue
 
 SITES = "abcdefghijkl"
@@ -43,12 +43,12 @@ def test_sites_of_which_nothing_is_known_are_refused_by_name():
 
 def test_a_direction_forgives_length_but_what_hardly_moves_has_none():
     ways = np.array([[3.0, 0.0], [300.0, 0.0], [0.0, 3.0], [0.0, 0.003]])
-    lengths = np.linalg.norm(directed(ways), axis=1)
+    lengths = np.linalg.norm(clip_to_unit(ways), axis=1)
     assert (lengths[:3] > 0.7).all()
     assert lengths[3] < 0.01
-    assert not directed(np.zeros((3, 2))).any()
+    assert not clip_to_unit(np.zeros((3, 2))).any()
 
 
 def test_what_others_import_from_clusters_is_still_there():
-    for name in ("adjusted_rand", "agreement", "kmeans", "outvoted"):
+    for name in ("adjusted_rand", "agreement", "kmeans", "robust_kmeans"):
         assert getattr(clustering, name) is getattr(kmeans, name)

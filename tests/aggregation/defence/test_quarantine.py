@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tacit.aggregation.attacks.model import Alie, GaussianNoise, Scaling, SignFlip
-from tacit.aggregation.defence.quarantine import Quarantine, hidden, scored, unjudged
+from tacit.aggregation.defence.quarantine import Quarantine, anomaly_scores, noise_warning, too_few_warning
 from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue
 from tacit.learning.record import Standing
@@ -38,15 +38,15 @@ class Linear:
 def watched(seed, het=0.0, attack=None, rounds=50, until=None, mode="exclude"):
     """Every round's standings, and who lies."""
     world, watch, standings = Linear(seed, het), Quarantine(mode=mode), {}
-    liars = () if attack is None else attack.names(NAMES, Key(seed))
+    liars = () if attack is None else attack.draw_liars(NAMES, Key(seed))
     history = []
     for number in range(1, rounds + 1):
         updates = world.updates(number)
         if attack is not None and (until is None or number <= until):
-            updates = attack.sent(updates, liars, Mean(), Key(seed))
-        standings, decisions = watch.judged(updates, standings, LIARS)
+            updates = attack.poison_updates(updates, liars, Mean(), Key(seed))
+        standings, decisions = watch.judge(updates, standings, LIARS)
         history.append((standings, decisions))
-        rows = np.sort(watch.admitted(updates, standings).matrix.numpy(), axis=0)
+        rows = np.sort(watch.admit(updates, standings).matrix.numpy(), axis=0)
         world.state = world.state + 0.3 * rows[LIARS:-LIARS].mean(axis=0)
     return history, liars
 
@@ -107,7 +107,7 @@ def test_more_liars_than_may_be_left_out_are_watched_instead():
     standings, rows = {}, torch.from_numpy(1 + 0.2 * np.random.default_rng(0).normal(size=(12, 5)))
     rows[:3] *= -10
     for _ in range(10):
-        standings, _ = Quarantine().judged(Updates(NAMES[:12], rows), standings, 2)
+        standings, _ = Quarantine().judge(Updates(NAMES[:12], rows), standings, 2)
     status = [standings[name].status for name in NAMES[:3]]
     assert sorted(status) == ["quarantined", "quarantined", "watch"]
 
@@ -116,7 +116,7 @@ def test_f_lowers_how_many_may_be_left_out():
     updates, standings = cloud(), {}
     updates.matrix[:2] *= -10
     for _ in range(10):
-        standings, _ = Quarantine(f=1).judged(updates, standings, 2)
+        standings, _ = Quarantine(f=1).judge(updates, standings, 2)
     assert sum(standing.status == "quarantined" for standing in standings.values()) == 1
 
 
@@ -127,30 +127,30 @@ def test_permuted_sites_get_the_same_verdicts():
     other = Updates(tuple(NAMES[place] for place in order), updates.matrix[order])
     first, second = {}, {}
     for _ in range(6):
-        first, told = Quarantine().judged(updates, first, 2)
-        second, again = Quarantine().judged(other, second, 2)
+        first, told = Quarantine().judge(updates, first, 2)
+        second, again = Quarantine().judge(other, second, 2)
         assert (first, told) == (second, again)
 
 
 def test_judging_depends_on_updates_and_past_alone_and_changes_neither():
     updates, past = cloud(), {NAMES[0]: Standing(status="watch", suspicion=6.0, seen=3)}
     kept, before = updates.matrix.clone(), dict(past)
-    assert Quarantine().judged(updates, past, 2) == Quarantine().judged(updates, past, 2)
+    assert Quarantine().judge(updates, past, 2) == Quarantine().judge(updates, past, 2)
     assert torch.equal(updates.matrix, kept)
     assert past == before
 
 
 def test_sites_that_are_not_seen_keep_their_standing():
     absent = Standing(status="quarantined", suspicion=9.0, seen=7)
-    standings, _ = Quarantine().judged(cloud(), {"elsewhere": absent}, 1)
+    standings, _ = Quarantine().judge(cloud(), {"elsewhere": absent}, 1)
     assert standings["elsewhere"] == absent
 
 
 def test_nobody_is_judged_among_three_sites_and_that_is_said():
     past = {NAMES[0]: Standing(seen=2)}
-    assert Quarantine().judged(cloud(sites=3), past, 1) == (past, ())
-    assert "too few" in (unjudged(3) or "")
-    assert unjudged(4) is None
+    assert Quarantine().judge(cloud(sites=3), past, 1) == (past, ())
+    assert "too few" in (too_few_warning(3) or "")
+    assert too_few_warning(4) is None
 
 
 def test_every_decision_tells_the_sign_the_deviations_and_the_suspicion():
@@ -164,7 +164,7 @@ def test_every_decision_tells_the_sign_the_deviations_and_the_suspicion():
 def test_who_observes_says_who_would_be_left_out_and_leaves_out_nobody():
     updates = cloud()
     standings = {NAMES[0]: Standing(status="quarantined"), NAMES[1]: Standing(status="probation", left=2)}
-    assert Quarantine(mode="observe").admitted(updates, standings) is updates
+    assert Quarantine(mode="observe").admit(updates, standings) is updates
     history, _ = watched(200, 0.0, Scaling(liars=LIARS), rounds=6, mode="observe")
     reasons = [d.reason for _, decisions in history for d in decisions if d.now == "quarantined"]
     assert reasons
@@ -175,7 +175,7 @@ def test_who_excludes_drops_those_left_out_and_halves_those_on_trial():
     updates = cloud()
     before = updates.matrix.clone()
     standings = {NAMES[0]: Standing(status="quarantined"), NAMES[1]: Standing(status="probation", left=2)}
-    admitted = Quarantine(mode="exclude").admitted(updates, standings)
+    admitted = Quarantine(mode="exclude").admit(updates, standings)
     assert admitted.names == NAMES[1:8]
     assert torch.equal(admitted.matrix[0], before[1] / 2)
     assert torch.equal(admitted.matrix[1:], before[2:])
@@ -184,22 +184,22 @@ def test_who_excludes_drops_those_left_out_and_halves_those_on_trial():
 
 @pytest.mark.parametrize("rows", [np.zeros((6, 3)), np.ones((6, 3)), np.eye(6)[:, :3]])
 def test_identical_and_empty_updates_are_scored_without_a_warning(rows):
-    assert np.isfinite(scored(Updates(NAMES[:6], torch.from_numpy(rows)), 1)[1]).all()
+    assert np.isfinite(anomaly_scores(Updates(NAMES[:6], torch.from_numpy(rows)), 1)[1]).all()
 
 
 def test_an_update_that_is_not_finite_is_refused_by_name():
     updates = cloud()
     updates.matrix[2, 0] = float("nan")
     with pytest.raises(InvalidValue, match="site-02"):
-        Quarantine().judged(updates, {}, 1)
+        Quarantine().judge(updates, {}, 1)
 
 
 def test_noise_that_hides_liars_is_said_to_and_little_noise_is_not():
-    assert hidden(0.2, 1.0, 20) is None
-    assert "noise hides liars" in (hidden(1.0, 1.0, 20) or "")
-    assert "noise hides liars" in (hidden(0.1, 1.0, 1000) or "")
+    assert noise_warning(0.2, 1.0, 20) is None
+    assert "noise hides liars" in (noise_warning(1.0, 1.0, 20) or "")
+    assert "noise hides liars" in (noise_warning(0.1, 1.0, 1000) or "")
     # Only the part of the clip matters.
-    assert hidden(0.4, 2.0, 20) is None
+    assert noise_warning(0.4, 2.0, 20) is None
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.aggregation.defence.clustering import Clusters, Trails, agreement
+from tacit.aggregation.defence.clustering import Clusters, UpdateHistory, agreement
 from tacit.errors import InvalidValue
-from tacit.learning.record import described
+from tacit.learning.record import describe
 from tacit.learning.task import Updates
 from tacit.runtime.keys import Key
 
@@ -17,7 +17,7 @@ KEY = Key(3)
 
 
 def blank(by="direction", names=NAMES, width=3):
-    return Trails(by, tuple(names), np.full((len(names), width), np.nan))
+    return UpdateHistory(by, tuple(names), np.full((len(names), width), np.nan))
 
 
 def sent(rows, names):
@@ -27,7 +27,7 @@ def sent(rows, names):
 def followed(trails, rows, names=NAMES, handed=None, f=0):
     rows = np.asarray(rows, dtype=np.float64)
     handed = torch.zeros(rows.shape, dtype=torch.float64) if handed is None else handed
-    return trails.followed(sent(rows, names), handed, f)
+    return trails.with_round(sent(rows, names), handed, f)
 
 
 def worlds(groups=3, width=60, seed=0):
@@ -65,7 +65,7 @@ def test_by_weights_a_trail_is_where_a_site_came_to_when_it_last_came():
 
 def test_a_round_to_which_nobody_came_leaves_no_trail():
     trails = blank()
-    assert trails.followed(Updates((), torch.zeros(0, 3)), torch.zeros(0, 3)) is trails
+    assert trails.with_round(Updates((), torch.zeros(0, 3)), torch.zeros(0, 3)) is trails
     assert trails.groups(2, KEY) == {}
 
 
@@ -168,7 +168,7 @@ def test_one_that_comes_later_joins_those_who_went_where_it_goes(by):
     assert "site a" not in before
     # Whoever came with it, or nobody: it is seen from the middle of those who are known.
     for names in (NAMES, ("site a", "site h", "site b"), ("site a", "site h"), ("site a",)):
-        found = trails.joined(sent([going[name] for name in names], names), before)
+        found = trails.assign_new(sent([going[name] for name in names], names), before)
         assert agreement(found, truth) == 1.0
         assert {name: found[name] for name in before} == before
         assert set(found) == {*before, *names}
@@ -178,7 +178,7 @@ def test_those_who_have_a_model_stay_with_it_whatever_they_send():
     trails, going, _ = trodden()
     before = trails.groups(3, KEY)
     rows = [-going[name] for name in before]
-    assert trails.joined(sent(rows, list(before)), before) == before
+    assert trails.assign_new(sent(rows, list(before)), before) == before
 
 
 def test_clusters_ask_the_trails_where_there_are_some():
@@ -186,10 +186,10 @@ def test_clusters_ask_the_trails_where_there_are_some():
     clusters, models = Clusters(count=3, by="direction", warm=5), torch.zeros(3, 60, dtype=torch.float64)
     updates, handed = sent([going["site a"]], ["site a"]), models[:1]
     before = trails.groups(3, KEY)
-    found = clusters.regrouped(updates, handed, models, before, KEY, 0, trails)
+    found = clusters.reassign(updates, handed, models, before, KEY, 0, trails)
     assert agreement(found, truth) == 1.0
     # Nobody came while there was one model for all: whoever comes first is told apart by that.
-    assert clusters.regrouped(updates, handed, models, {}, KEY, 0, trails) == before
+    assert clusters.reassign(updates, handed, models, {}, KEY, 0, trails) == before
 
 
 # Choices.
@@ -197,16 +197,16 @@ def test_clusters_ask_the_trails_where_there_are_some():
 
 def test_before_the_first_round_everybody_has_the_one_model_or_its_own_or_none():
     names = NAMES[:3]
-    assert Clusters(count=2, by="direction", warm=2).begun(names) == dict.fromkeys(names, 0)
-    assert Clusters(by="site").begun(names) == {"site a": 0, "site b": 1, "site c": 2}
-    assert Clusters(count=2).begun(names) == {}
+    assert Clusters(count=2, by="direction", warm=2).initial_assignment(names) == dict.fromkeys(names, 0)
+    assert Clusters(by="site").initial_assignment(names) == {"site a": 0, "site b": 1, "site c": 2}
+    assert Clusters(count=2).initial_assignment(names) == {}
 
 
 def test_every_site_has_a_model_once_the_sites_are_known():
-    assert Clusters(by="site").settled(NAMES) == Clusters(by="site", count=9)
-    assert Clusters(by="site", count=9).settled(NAMES).models == 9
-    assert (Clusters(by="site").fewest, Clusters(count=3).fewest) == (2, 3)
-    assert described(Clusters(by="site")) == {"kind": "clusters", "by": "site", "warm": 0}
+    assert Clusters(by="site").resolve(NAMES) == Clusters(by="site", count=9)
+    assert Clusters(by="site", count=9).resolve(NAMES).models == 9
+    assert (Clusters(by="site").min_models, Clusters(count=3).min_models) == (2, 3)
+    assert describe(Clusters(by="site")) == {"kind": "clusters", "by": "site", "warm": 0}
 
 
 @pytest.mark.parametrize(
@@ -254,13 +254,13 @@ def test_choices_that_make_no_sense_are_refused(given, sentence):
 )
 def test_a_federation_that_does_not_fit_is_refused(clusters, sites, sentence):
     with pytest.raises(InvalidValue) as refused:
-        clusters.settled(NAMES[:sites])
+        clusters.resolve(NAMES[:sites])
     assert str(refused.value) == sentence
 
 
 def test_where_nobody_says_how_many_lie_nobody_is_taken_to():
     rows = np.random.default_rng(1).normal(size=(9, 3)) * [[1], [1], [1], [1], [1], [1], [1], [1], [50]]
     handed = torch.zeros((9, 3), dtype=torch.float64)
-    usual = blank().followed(sent(rows, NAMES), handed).rows
+    usual = blank().with_round(sent(rows, NAMES), handed).rows
     assert np.array_equal(usual, followed(blank(), rows, f=0).rows)
     assert not np.allclose(usual, followed(blank(), rows, f=1).rows)

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 from scipy import stats
 
 from tacit.aggregation.robust import coordinatewise
-from tacit.aggregation.robust.coordinatewise import ByCoordinate, MeanAroundMedian, Median, TrimmedMean
+from tacit.aggregation.robust.coordinatewise import CoordinatewiseRule, MeanAroundMedian, Median, TrimmedMean
 from tacit.errors import InvalidValue, TooFewSites
 from tacit.learning.task import Updates
 from tacit.privacy.policy import Open
@@ -26,7 +26,7 @@ matrices = arrays.arrays(
 paths = st.tuples(st.sampled_from([0, 64]), st.sampled_from([1, 7, 40, 1 << 20]))
 
 
-def found(rule: ByCoordinate, updates, path: tuple[int, int] = (64, 1 << 20), **words) -> np.ndarray:
+def found(rule: CoordinatewiseRule, updates, path: tuple[int, int] = (64, 1 << 20), **words) -> np.ndarray:
     with patch.multiple(coordinatewise, NETWORK=path[0], BLOCK=path[1]):
         result = rule(updates, **words)
     assert result.dtype == torch.float64
@@ -187,7 +187,7 @@ def test_the_largest_numbers_there_are_do_not_overflow(rule, path, kind):
 @each_rule
 @given(st.integers(3, 20), st.floats(-1e30, 1e30), st.integers(0, 100))
 def test_liars_do_not_move_a_coordinate_beyond_the_honest(rule, sites, lie, seed):
-    f = rule.most(sites)
+    f = rule.default_f(sites)
     honest = np.random.default_rng(seed).standard_normal((sites - f, 6))
     combined = rule(np.concatenate([honest, np.full((f, 6), lie)])).numpy()
     # Around a median between honest values, what is kept is no farther from it than some honest value.
@@ -198,9 +198,9 @@ def test_liars_do_not_move_a_coordinate_beyond_the_honest(rule, sites, lie, seed
 
 @each_rule
 def test_f_is_decided_below_a_third_and_then_kept(rule):
-    settled = rule.settled(10, Open())
+    settled = rule.resolve(10, Open())
     assert settled.f == 3
-    assert settled.standing(7) == 3
+    assert settled.tolerates(7) == 3
     with pytest.raises(TooFewSites, match="f = 3 is not allowed with 6 sites"):
         settled(np.zeros((6, 2)))
     with pytest.raises(TooFewSites, match="0 sites"):
@@ -209,12 +209,12 @@ def test_f_is_decided_below_a_third_and_then_kept(rule):
 
 def test_a_share_is_settled_as_a_number_of_sites():
     rule = TrimmedMean(trim=0.29)
-    assert rule.settled(100, Open()) == TrimmedMean(f=29)
-    assert rule.settled(10, Open()) == TrimmedMean(f=2)
-    assert rule.standing(1) == 0
-    assert TrimmedMean(trim=np.nextafter(0.5, 0)).standing(10) == 4
+    assert rule.resolve(100, Open()) == TrimmedMean(f=29)
+    assert rule.resolve(10, Open()) == TrimmedMean(f=2)
+    assert rule.tolerates(1) == 0
+    assert TrimmedMean(trim=np.nextafter(0.5, 0)).tolerates(10) == 4
     with pytest.raises(TooFewSites, match="nothing to trim"):
-        rule.standing(0)
+        rule.tolerates(0)
 
 
 @pytest.mark.parametrize("trim", [-0.1, 0.5, 1, float("nan"), True, "a"])

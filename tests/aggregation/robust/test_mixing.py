@@ -13,7 +13,7 @@ from tacit import Open
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.robust.coordinatewise import MeanAroundMedian, Median, TrimmedMean
 from tacit.aggregation.robust.krum import Bulyan, Krum, MultiKrum
-from tacit.aggregation.robust.mixing import Bucketing, Mixing, nearest
+from tacit.aggregation.robust.mixing import Bucketing, Mixing, mixing_matrix
 from tacit.aggregation.robust.reweighted import CenteredClip, CovarianceFilter, GeometricMedian, Robust
 from tacit.errors import InvalidValue, TooFewSites
 from tacit.learning.task import Updates
@@ -74,7 +74,7 @@ def test_in_single_precision_it_is_the_same_to_single_precision(then):
 def test_every_mix_holds_its_own_update_and_equal_parts_of_n_minus_f(rows):
     # Whole numbers: many are equally near, and some are the same.
     distances = ((rows[:, None] - rows) ** 2).sum(axis=-1)
-    mix = nearest(distances, 3)
+    mix = mixing_matrix(distances, 3)
     assert (np.count_nonzero(mix, axis=1) == len(rows) - 3).all()
     assert (mix.diagonal() > 0).all()
     np.testing.assert_allclose(mix.sum(axis=1), 1)
@@ -136,11 +136,11 @@ def test_liars_far_away_are_in_no_mix_of_others(then, far):
 
 def test_mixing_counts_liars_as_its_rule_does():
     rule = Mixing(then=TrimmedMean(f=3))
-    assert (rule.fewest(3), rule.most(12), rule.standing(12)) == (7, 3, 3)
+    assert (rule.min_sites(3), rule.default_f(12), rule.tolerates(12)) == (7, 3, 3)
     with pytest.raises(TooFewSites, match="f = 3 is not allowed with 6 sites"):
         rule(updates_of(6))
-    assert Mixing(then=TrimmedMean()).settled(12, Open()) == rule
-    assert Mixing(then=Krum(f=3)).fewest(3) == 9
+    assert Mixing(then=TrimmedMean()).resolve(12, Open()) == rule
+    assert Mixing(then=Krum(f=3)).min_sites(3) == 9
 
 
 def test_more_sites_than_were_expected_are_refused():
@@ -204,29 +204,29 @@ def test_the_means_of_buckets_can_be_had_in_secret():
     rule = Bucketing(then=TrimmedMean(f=1), size=3)
     means = updates_of(4, 5)
     named = Updates(names=("a", "b", "c", "d"), matrix=torch.from_numpy(means), round=2)
-    torch.testing.assert_close(rule.across(named), TrimmedMean(f=1)(means))
+    torch.testing.assert_close(rule.combine_groups(named), TrimmedMean(f=1)(means))
     with pytest.raises(TooFewSites, match="f = 1 is not allowed with 2 sites"):
-        rule.across(Updates(names=("a", "b"), matrix=torch.from_numpy(means[:2])))
+        rule.combine_groups(Updates(names=("a", "b"), matrix=torch.from_numpy(means[:2])))
 
 
 def test_liars_that_spoil_half_the_buckets_are_refused_with_the_numbers():
     rule = Bucketing(then=GeometricMedian(f=6), size=2)
     with pytest.raises(TooFewSites, match=r"f \* size = 12 must be below 10"):
-        rule.standing(20)
+        rule.tolerates(20)
     with pytest.raises(TooFewSites, match="f = 6 is not allowed with 20 sites in buckets of 2"):
         rule(updates_of(20))
-    assert rule.standing(26) == 6
+    assert rule.tolerates(26) == 6
     assert rule(updates_of(26)).isfinite().all()
 
 
 def test_without_f_as_many_are_stood_as_a_third_of_the_buckets():
     rule = Bucketing(then=TrimmedMean(), size=3)
-    assert rule.standing(30) == rule.most(30) == 3
-    settled = rule.settled(30, Open())
+    assert rule.tolerates(30) == rule.default_f(30) == 3
+    settled = rule.resolve(30, Open())
     assert settled == Bucketing(then=TrimmedMean(f=3), size=3)
     with pytest.raises(TooFewSites):
         settled(updates_of(20))
-    assert Bucketing(then=TrimmedMean(trim=0.2), size=2).settled(20, Open()).then == TrimmedMean(f=2)
+    assert Bucketing(then=TrimmedMean(trim=0.2), size=2).resolve(20, Open()).then == TrimmedMean(f=2)
 
 
 def test_a_bucket_has_at_least_one_site():

@@ -391,18 +391,18 @@ def test_under_noise_krum_follows_the_liar():
 )
 def test_a_rule_refuses_more_liars_than_it_can_outvote(rule, fewest):
     rows = updates_of(fewest, 3)
-    assert rule.standing(fewest) == 2
+    assert rule.tolerates(fewest) == 2
     assert rule(rows).isfinite().all()
     with pytest.raises(TooFewSites, match=f"f = 2 is not allowed with {fewest - 1} sites"):
         rule(rows[1:])
     with pytest.raises(TooFewSites, match=f"needs at least {fewest}"):
-        rule.settled(fewest - 1, Open())
+        rule.resolve(fewest - 1, Open())
 
 
 @every(ALL)
 def test_f_is_decided_once_and_not_lowered_when_sites_stay_away(rule):
-    settled = rule.settled(20, Open())
-    assert settled.f == rule.standing(20)
+    settled = rule.resolve(20, Open())
+    assert settled.f == rule.tolerates(20)
     with pytest.raises(TooFewSites):
         replace(settled, f=6)(updates_of(10))
 
@@ -430,23 +430,23 @@ def promise(noise):
 
 def test_the_default_is_the_filter_if_f_is_known_and_the_geometric_median_if_not():
     for privacy in (Open(), promise("site")):
-        assert Robust(f=2).settled(9, privacy) == CovarianceFilter(f=2)
-        assert Robust().settled(9, privacy) == GeometricMedian(f=2)
+        assert Robust(f=2).resolve(9, privacy) == CovarianceFilter(f=2)
+        assert Robust().resolve(9, privacy) == GeometricMedian(f=2)
     rows = updates_of()
     assert torch.equal(Robust(f=2)(rows), CovarianceFilter(f=2)(rows))
     assert torch.equal(Robust()(rows), GeometricMedian()(rows))
 
 
 def test_where_the_server_adds_noise_the_default_has_a_bound():
-    assert Robust(f=2).settled(9, promise("server")) == TrimmedMean(f=2)
-    settled = Robust().settled(9, promise("server"))
+    assert Robust(f=2).resolve(9, promise("server")) == TrimmedMean(f=2)
+    settled = Robust().resolve(9, promise("server"))
     assert settled == CenteredClip(radius=0.4, f=2)
     assert settled.sensitivity(0.8, 9) == 0.4 / 9
 
 
 def test_where_nobody_sees_updates_there_is_no_default():
     with pytest.raises(Refused, match="Use mean, or bucketing"):
-        Robust().settled(9, promise("secure"))
+        Robust().resolve(9, promise("secure"))
 
 
 def test_one_public_step_is_a_sum_that_can_be_had_in_secret():
@@ -455,7 +455,7 @@ def test_one_public_step_is_a_sum_that_can_be_had_in_secret():
     assert CenteredClip(radius=1.0, steps=2).parties(names, 3) is None
     assert CenteredClip().parties(names, 3) is None
     mean = Updates(names=("all",), matrix=torch.tensor([[3.0, 4.0]]))
-    assert CenteredClip(radius=1.0).across(mean).tolist() == [3.0, 4.0]
+    assert CenteredClip(radius=1.0).combine_groups(mean).tolist() == [3.0, 4.0]
 
 
 # The geometry itself.

@@ -5,7 +5,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from tacit.aggregation.secure.coordinator import Coordinator, Summed
+from tacit.aggregation.secure.coordinator import Coordinator, SumResult
 from tacit.aggregation.secure.member import Member
 from tacit.aggregation.secure.messages import Message
 from tacit.aggregation.secure.sealing import Identity, Roster
@@ -29,7 +29,7 @@ def added(vectors, names) -> np.ndarray:
 
 
 def changed(message: bytes, kind: type[Kind], **fields) -> bytes:
-    return msgspec.structs.replace(msgspec.msgpack.decode(message, type=kind), **fields).packed()
+    return msgspec.structs.replace(msgspec.msgpack.decode(message, type=kind), **fields).encode()
 
 
 def read(message: bytes, kind: type[Kind]) -> Kind:
@@ -55,37 +55,37 @@ class Parties:
 
     def offers(self) -> dict[str, bytes]:
         self.said["offer"] = {name: self.members[name].offer() for name in self._there(self.session.names)}
-        return self.server.offered(self.said["offer"])
+        return self.server.collect_offers(self.said["offer"])
 
     def envelopes(self) -> dict[str, bytes]:
         offers = self.offers()
-        self.said["share"] = {name: self.members[name].shared(offers[name]) for name in self._there(offers)}
-        return self.server.shared(self.said["share"])
+        self.said["share"] = {name: self.members[name].share(offers[name]) for name in self._there(offers)}
+        return self.server.collect_shares(self.said["share"])
 
     def survivors(self) -> dict[str, bytes]:
         envelopes = self.envelopes()
         self.said["mask"] = {
-            name: self.members[name].masked(self.vectors[name], envelopes[name])
+            name: self.members[name].mask(self.vectors[name], envelopes[name])
             for name in self._there(envelopes)
         }
-        return self.server.masked(self.said["mask"])
+        return self.server.collect_vectors(self.said["mask"])
 
     def agreements(self) -> dict[str, bytes]:
         survivors = self.survivors()
         self.said["agree"] = {
-            name: self.members[name].agreed(survivors[name]) for name in self._there(survivors)
+            name: self.members[name].agree(survivors[name]) for name in self._there(survivors)
         }
-        return self.server.agreed(self.said["agree"])
+        return self.server.collect_signatures(self.said["agree"])
 
     def revealed(self) -> dict[str, bytes]:
         agreements = self.agreements()
         self.said["reveal"] = {
-            name: self.members[name].revealed(agreements[name]) for name in self._there(agreements)
+            name: self.members[name].reveal(agreements[name]) for name in self._there(agreements)
         }
         return self.said["reveal"]
 
-    def summed(self) -> Summed:
-        return self.server.revealed(self.revealed())
+    def summed(self) -> SumResult:
+        return self.server.unmask(self.revealed())
 
     def _there(self, names):
         return [name for name in names if name not in self.silent]

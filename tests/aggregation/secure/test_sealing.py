@@ -13,12 +13,12 @@ from scipy import stats
 
 from tacit.aggregation.secure import sealing
 from tacit.aggregation.secure.sealing import (
-    Exchange,
     Identity,
+    KeyExchange,
     Roster,
     commitment,
-    derived,
-    leaves_a_secret,
+    derive_key,
+    is_valid_public_key,
     mask,
     seal,
     unseal,
@@ -53,12 +53,14 @@ def test_a_signature_is_that_of_rfc_8032():
 
 def test_a_public_key_is_that_of_rfc_7748():
     nine = bytes([9]) + bytes(31)
-    assert Exchange(nine).public.hex() == "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"
+    assert (
+        KeyExchange(nine).public.hex() == "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"
+    )
 
 
 def test_a_derived_key_is_that_of_rfc_5869():
     expected = "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
-    assert derived(b"\x0b" * 22, b"").hex() == expected
+    assert derive_key(b"\x0b" * 22, b"").hex() == expected
 
 
 def test_a_mask_is_the_keystream_of_rfc_8439():
@@ -82,17 +84,17 @@ def test_envelopes_and_commitments_keep_their_bytes():
 
 
 def test_both_sides_come_to_one_key_for_each_context():
-    ours, theirs = Exchange(b"a" * 32), Exchange(b"b" * 32)
+    ours, theirs = KeyExchange(b"a" * 32), KeyExchange(b"b" * 32)
     assert ours.key(theirs.public, b"one") == theirs.key(ours.public, b"one")
     assert ours.key(theirs.public, b"one") != ours.key(theirs.public, b"two")
 
 
 @pytest.mark.parametrize("public", [bytes(32), bytes([1]) + bytes(31)])
 def test_a_key_that_leaves_no_secret_is_refused(public: bytes):
-    assert not leaves_a_secret(public)
+    assert not is_valid_public_key(public)
     with pytest.raises(SecureAggregationFailed, match="leaves no secret"):
-        Exchange(b"a" * 32).key(public, b"context")
-    assert leaves_a_secret(Exchange(b"b" * 32).public)
+        KeyExchange(b"a" * 32).key(public, b"context")
+    assert is_valid_public_key(KeyExchange(b"b" * 32).public)
 
 
 def test_an_envelope_opens_for_its_key_and_context_alone():
@@ -138,11 +140,11 @@ def test_masked_numbers_are_uniform_and_tell_nothing_of_what_is_under_them():
 def test_a_signature_holds_for_its_site_and_message_alone():
     identities = {"oslo": Identity.fresh(), "bergen": Identity.fresh()}
     roster, signature = Roster.of(identities), identities["oslo"].sign(b"message")
-    assert roster.signed("oslo", signature, b"message")
-    assert not roster.signed("bergen", signature, b"message")
-    assert not roster.signed("oslo", signature, b"another")
-    assert not roster.signed("oslo", signature[:-1], b"message")
-    assert not roster.signed("nobody", signature, b"message")
+    assert roster.is_signed_by("oslo", signature, b"message")
+    assert not roster.is_signed_by("bergen", signature, b"message")
+    assert not roster.is_signed_by("oslo", signature, b"another")
+    assert not roster.is_signed_by("oslo", signature[:-1], b"message")
+    assert not roster.is_signed_by("nobody", signature, b"message")
     assert dict(roster) == {name: identity.public for name, identity in identities.items()}
     assert len(roster) == 2
 

@@ -12,9 +12,9 @@ from scipy import stats
 from tacit.aggregation import secure
 from tacit.aggregation.secure import Identity, Session, secure_sum
 from tacit.aggregation.secure.messages import Masked, Revealed
-from tacit.aggregation.secure.sealing import Exchange, derived, mask
-from tacit.aggregation.secure.session import STAGES, framed, side
-from tacit.aggregation.secure.shamir import Joiner
+from tacit.aggregation.secure.sealing import KeyExchange, derive_key, mask
+from tacit.aggregation.secure.session import STAGES, frame_parts, mask_sign
+from tacit.aggregation.secure.shamir import Reconstructor
 from tacit.errors import InvalidValue, Refused, SecureAggregationFailed
 from tacit.privacy.mechanisms.lattice import Lattice
 from tacit.privacy.mechanisms.secure_sum import threshold
@@ -90,7 +90,7 @@ def test_with_fewer_than_the_threshold_nothing_is_unmasked(stage):  # faults 41,
         play[stage]()
     assert parties.server._total.size == 0
     with pytest.raises(SecureAggregationFailed, match="the session is over"):
-        parties.server.revealed({})
+        parties.server.unmask({})
 
 
 @pytest.mark.parametrize("sites", [3, 40])
@@ -121,13 +121,13 @@ def test_a_wide_vector_spans_several_blocks_of_the_mask():
 
 
 def test_sums_at_the_bounds_of_the_lattice_do_not_overflow():  # fault 45
-    lattice = Lattice.fitted(clip=1.0, width=4, sites=10, multiplier=1.0, honest=6)
+    lattice = Lattice.fit(clip=1.0, width=4, sites=10, multiplier=1.0, honest=6)
     session = session_of(10, width=4)
-    longest = int(lattice.reach)
+    longest = int(lattice.sensitivity)
     for sign in (1, -1):
         steps = np.array([sign * longest, 0, 0, 0], dtype=np.int64)
-        vectors = {name: lattice.encoded(steps) for name in session.names}
-        total = lattice.decoded(secure_sum(vectors, session=session).total)
+        vectors = {name: lattice.encode(steps) for name in session.names}
+        total = lattice.decode(secure_sum(vectors, session=session).total)
         assert (total * lattice.scale == 10 * steps).all()
     with pytest.raises(InvalidValue, match=r"below 2\^31"):
         Lattice(scale=2.0**31, clip=1.0, width=4, sites=10)
@@ -220,7 +220,7 @@ def test_the_digest_binds_everything():
     ]
     assert len({session.digest for session in (one, *others)}) == 1 + len(others)
     assert one.digest == replace(one, names=tuple(reversed(one.names))).digest
-    assert framed("ab", "c") != framed("a", "bc")
+    assert frame_parts("ab", "c") != frame_parts("a", "bc")
 
 
 def test_what_does_not_fit_the_session_is_refused_before_anything_is_sent():
@@ -270,14 +270,16 @@ def left_to_know(parties: Parties, target: str, colluders: set[str]) -> np.ndarr
     for colluder in colluders:
         exchange = parties.members[colluder]._masking
         key = exchange.key(offers[target].mask, session.between(target, colluder))
-        mask(left, key, side(colluder, target))
+        mask(left, key, mask_sign(colluder, target))
     # The server has the shares of the target's seed once they are revealed.
     shares = {session.points[n]: read(m, Revealed).shares[target] for n, m in parties.said["reveal"].items()}
     seed = (
-        Joiner(session.threshold).secret(shares, lambda secret: parties.server._fits(target, secret)).secret
+        Reconstructor(session.threshold)
+        .reconstruct(shares, lambda secret: parties.server._fits(target, secret))
+        .secret
     )
     assert seed is not None
-    mask(left, derived(seed, session.context("own mask", target)), -1)
+    mask(left, derive_key(seed, session.context("own mask", target)), -1)
     return left
 
 
@@ -317,16 +319,18 @@ def test_below_the_threshold_server_and_sites_cannot_join_a_secret():
     offer = parties.server._offers[target]
     fits = (
         lambda secret: parties.server._fits(target, secret),
-        lambda secret: Exchange(secret).public == offer.mask,
+        lambda secret: KeyExchange(secret).public == offer.mask,
     )
     for which, right in enumerate(fits):
         held = {session.points[name]: parties.members[name]._held[target][which] for name in traitors}
         own = parties.members[target]._held[target][which]
-        assert Joiner(session.threshold).secret(held, right).secret is None
+        assert Reconstructor(session.threshold).reconstruct(held, right).secret is None
         # One share that is guessed leads elsewhere; the one that is missing would lead there.
         guess = {**held, session.points[target]: bytes(33)}
-        assert Joiner(session.threshold).secret(guess, right).secret is None
-        assert Joiner(session.threshold).secret({**held, session.points[target]: own}, right).secret
+        assert Reconstructor(session.threshold).reconstruct(guess, right).secret is None
+        assert (
+            Reconstructor(session.threshold).reconstruct({**held, session.points[target]: own}, right).secret
+        )
 
 
 def test_of_each_site_one_kind_of_secret_is_revealed():

@@ -13,8 +13,8 @@ from parties import Parties, added, changed, read, session_of
 
 from tacit.aggregation.secure import Coordinator, Member, Roster
 from tacit.aggregation.secure.messages import (
-    Agreement,
-    Agreements,
+    Confirmation,
+    Confirmations,
     Envelopes,
     Masked,
     Offer,
@@ -22,10 +22,10 @@ from tacit.aggregation.secure.messages import (
     Revealed,
     Shares,
     Survivors,
-    opened,
+    decode_message,
     room,
 )
-from tacit.aggregation.secure.sealing import Exchange, Identity
+from tacit.aggregation.secure.sealing import Identity, KeyExchange
 from tacit.errors import InvalidValue, SecureAggregationFailed
 
 FIVE = session_of(5)
@@ -58,23 +58,23 @@ def with_offer(message: bytes, whose: str, **fields) -> bytes:
 @pytest.mark.parametrize("field", ["seal", "mask", "seed"])
 def test_a_swapped_key_is_noticed(parties: Parties, field: str):  # fault 44: a server in the middle
     offers = parties.offers()["oslo"]
-    own = Exchange(b"the server's own key............").public
+    own = KeyExchange(b"the server's own key............").public
     with refuses("the offer of bergen is not signed by bergen"):
-        parties.members["oslo"].shared(with_offer(offers, "bergen", **{field: own}))
+        parties.members["oslo"].share(with_offer(offers, "bergen", **{field: own}))
 
 
 def test_an_offer_that_another_site_has_signed_is_noticed(parties: Parties):
     offers = parties.offers()["oslo"]
     found = {offer.site: offer for offer in read(offers, Offers).offers}["bergen"]
-    forged = parties.identities["tromso"].sign(found.signed(FIVE))
+    forged = parties.identities["tromso"].sign(found.signature_content(FIVE))
     with refuses("the offer of bergen is not signed by bergen"):
-        parties.members["oslo"].shared(with_offer(offers, "bergen", signature=forged))
+        parties.members["oslo"].share(with_offer(offers, "bergen", signature=forged))
 
 
 def test_an_offer_under_another_name_is_noticed(parties: Parties):
     offers = parties.offers()["oslo"]
     with refuses("'alta' is no site of the session"):
-        parties.members["oslo"].shared(with_offer(offers, "bergen", site="alta"))
+        parties.members["oslo"].share(with_offer(offers, "bergen", site="alta"))
 
 
 @pytest.mark.parametrize("other", [session_of(5, round=2), session_of(5, run="other"), session_of(5, 9)])
@@ -83,7 +83,7 @@ def test_an_offer_of_another_session_is_noticed(parties: Parties, other):
     foreign = read(Member(other, "bergen", parties.identities["bergen"], parties.roster).offer(), Offer)
     rest = [offer for offer in read(offers, Offers).offers if offer.site != "bergen"]
     with refuses("the offer of bergen is of another session"):
-        parties.members["oslo"].shared(changed(offers, Offers, offers=[*rest, foreign]))
+        parties.members["oslo"].share(changed(offers, Offers, offers=[*rest, foreign]))
 
 
 def test_an_old_offer_relabelled_for_this_session_is_noticed(parties: Parties):
@@ -92,14 +92,14 @@ def test_an_old_offer_relabelled_for_this_session_is_noticed(parties: Parties):
     relabelled = msgspec.structs.replace(read(old, Offer), session=FIVE.digest)
     rest = [offer for offer in read(offers, Offers).offers if offer.site != "bergen"]
     with refuses("the offer of bergen is not signed by bergen"):
-        parties.members["oslo"].shared(changed(offers, Offers, offers=[*rest, relabelled]))
+        parties.members["oslo"].share(changed(offers, Offers, offers=[*rest, relabelled]))
 
 
 def test_two_offers_of_one_site_are_noticed(parties: Parties):
     offers = parties.offers()["oslo"]
     second = read(parties.member("bergen").offer(), Offer)
     with refuses("there are two offers of bergen"):
-        parties.members["oslo"].shared(
+        parties.members["oslo"].share(
             changed(offers, Offers, offers=[*read(offers, Offers).offers[1:], second, second])
         )
 
@@ -111,7 +111,7 @@ def test_equal_keys_are_noticed(parties: Parties):
     copy = msgspec.structs.replace(copied, site="bergen", signature=parties.identities["bergen"].sign(text))
     rest = [offer for offer in read(offers, Offers).offers if offer.site != "bergen"]
     with refuses("two of the offered keys are equal"):
-        parties.members["oslo"].shared(changed(offers, Offers, offers=[*rest, copy]))
+        parties.members["oslo"].share(changed(offers, Offers, offers=[*rest, copy]))
 
 
 def test_a_key_that_leaves_no_secret_is_noticed_by_sites_and_server(parties: Parties):
@@ -122,10 +122,10 @@ def test_a_key_that_leaves_no_secret_is_noticed_by_sites_and_server(parties: Par
     )
     weak = {"seal": bytes(32), "signature": signature}
     with refuses("bergen: a public key leaves no secret"):
-        parties.members["oslo"].shared(with_offer(offers, "bergen", **weak))
+        parties.members["oslo"].share(with_offer(offers, "bergen", **weak))
     server = Coordinator(FIVE, parties.roster)
     sent = {**parties.said["offer"], "bergen": changed(parties.said["offer"]["bergen"], Offer, **weak)}
-    assert "bergen" not in server.offered(sent)
+    assert "bergen" not in server.collect_offers(sent)
     assert server.faults[0].site == "bergen"
     assert "leaves no secret" in server.faults[0].detail
 
@@ -135,19 +135,19 @@ def test_a_site_whose_own_offer_is_missing_or_too_few_others_are_there_leaves(pa
     found = read(offers, Offers).offers
     without = [offer for offer in found if offer.site != "oslo"]
     with refuses("its own offer is missing"):
-        parties.members["oslo"].shared(changed(offers, Offers, offers=without))
+        parties.members["oslo"].share(changed(offers, Offers, offers=without))
     few = [offer for offer in found if offer.site in ("bergen", "tromso", "trondheim")]
     with pytest.raises(
         SecureAggregationFailed, match="tromso refuses: 3 have offered keys, and 4 are needed"
     ):
-        parties.members["tromso"].shared(changed(offers, Offers, offers=few))
+        parties.members["tromso"].share(changed(offers, Offers, offers=few))
 
 
 # --- envelopes -------------------------------------------------------------------------------------------
 
 
 def masked_with(parties: Parties, message: bytes) -> bytes:
-    return parties.members["oslo"].masked(parties.vectors["oslo"], message)
+    return parties.members["oslo"].mask(parties.vectors["oslo"], message)
 
 
 @given(bit=st.integers(0, 8 * 82 - 1))
@@ -213,15 +213,15 @@ def test_no_vector_is_sent_if_too_few_have_shared(parties: Parties):
 def test_a_set_of_survivors_that_no_honest_server_names_is_refused(parties: Parties, names, reason: str):
     survivors = parties.survivors()["oslo"]
     with refuses(reason):
-        parties.members["oslo"].agreed(changed(survivors, Survivors, names=list(names)))
+        parties.members["oslo"].agree(changed(survivors, Survivors, names=list(names)))
 
 
 def test_a_second_set_of_survivors_is_refused(parties: Parties):  # fault 43: both shares of one site
     survivors = parties.survivors()["oslo"]
-    parties.members["oslo"].agreed(survivors)
+    parties.members["oslo"].agree(survivors)
     smaller = [name for name in FIVE.names if name != "bergen"]
     with refuses("it was asked to agree and is to reveal next"):
-        parties.members["oslo"].agreed(changed(survivors, Survivors, names=smaller))
+        parties.members["oslo"].agree(changed(survivors, Survivors, names=smaller))
 
 
 def test_a_server_that_names_two_sets_gets_the_shares_for_neither(parties: Parties):  # fault 43: differing U2
@@ -229,16 +229,16 @@ def test_a_server_that_names_two_sets_gets_the_shares_for_neither(parties: Parti
     smaller = [name for name in FIVE.names if name != "bergen"]
     told = {**survivors, "oslo": changed(survivors["oslo"], Survivors, names=smaller)}
     signatures = {
-        name: read(parties.members[name].agreed(message), Agreement).signature
+        name: read(parties.members[name].agree(message), Confirmation).signature
         for name, message in told.items()
     }
     # Three signatures on one set besides the reader's own are enough; one on another is not.
-    mixed = Agreements(session=FIVE.digest, signatures=signatures).packed()
+    mixed = Confirmations(session=FIVE.digest, signatures=signatures).encode()
     with pytest.raises(SecureAggregationFailed, match="tromso refuses: oslo has not signed the same set"):
-        parties.members["tromso"].revealed(mixed)
-    alone = Agreements(session=FIVE.digest, signatures={"oslo": signatures["oslo"]}).packed()
+        parties.members["tromso"].reveal(mixed)
+    alone = Confirmations(session=FIVE.digest, signatures={"oslo": signatures["oslo"]}).encode()
     with refuses("1 have signed the set of survivors, and 4 are needed"):
-        parties.members["oslo"].revealed(alone)
+        parties.members["oslo"].reveal(alone)
 
 
 @pytest.mark.parametrize(
@@ -251,28 +251,28 @@ def test_a_server_that_names_two_sets_gets_the_shares_for_neither(parties: Parti
 )
 def test_too_few_or_wrong_or_foreign_signatures_reveal_nothing(parties: Parties, given_ones, reason: str):
     agreements = parties.agreements()["oslo"]
-    signatures = given_ones(read(agreements, Agreements).signatures)
+    signatures = given_ones(read(agreements, Confirmations).signatures)
     with refuses(reason):
-        parties.members["oslo"].revealed(changed(agreements, Agreements, signatures=signatures))
+        parties.members["oslo"].reveal(changed(agreements, Confirmations, signatures=signatures))
 
 
 def test_shares_are_revealed_once(parties: Parties):  # fault 43: asks twice
     agreements = parties.agreements()["oslo"]
     member = parties.members["oslo"]
-    member.revealed(agreements)
+    member.reveal(agreements)
     assert not member._held
     assert not member._seed
     with refuses("it was asked to reveal and has answered all there is to ask"):
-        member.revealed(agreements)
+        member.reveal(agreements)
 
 
 def test_stages_out_of_order_are_refused_and_do_no_harm(parties: Parties):
     member = parties.member("oslo")
     for call in (
-        lambda: member.shared(b""),
-        lambda: member.masked(parties.vectors["oslo"], b""),
-        lambda: member.agreed(b""),
-        lambda: member.revealed(b""),
+        lambda: member.share(b""),
+        lambda: member.mask(parties.vectors["oslo"], b""),
+        lambda: member.agree(b""),
+        lambda: member.reveal(b""),
     ):
         with refuses("and is to offer next"):
             call()
@@ -284,23 +284,23 @@ def test_stages_out_of_order_are_refused_and_do_no_harm(parties: Parties):
 def test_a_site_that_raised_an_alarm_takes_no_further_part(parties: Parties):
     offers = parties.offers()["oslo"]
     with refuses("cannot be read"):
-        parties.members["oslo"].shared(b"nonsense")
+        parties.members["oslo"].share(b"nonsense")
     with refuses("it has left the session after what it was sent before"):
-        parties.members["oslo"].shared(offers)
+        parties.members["oslo"].share(offers)
 
 
 @pytest.mark.parametrize(
     ("stage", "kind", "answer"),
     [
-        ("offers", Offers, "shared"),
-        ("envelopes", Envelopes, "masked"),
-        ("survivors", Survivors, "agreed"),
-        ("agreements", Agreements, "revealed"),
+        ("offers", Offers, "share"),
+        ("envelopes", Envelopes, "mask"),
+        ("survivors", Survivors, "agree"),
+        ("agreements", Confirmations, "reveal"),
     ],
 )
 def test_a_message_of_another_session_is_refused_in_every_stage(parties: Parties, stage, kind, answer):
     message = changed(getattr(parties, stage)()["oslo"], kind, session=session_of(5, round=2).digest)
-    vector = [parties.vectors["oslo"]] if answer == "masked" else []
+    vector = [parties.vectors["oslo"]] if answer == "mask" else []
     with refuses("a message is of another session or round"):
         getattr(parties.members["oslo"], answer)(*vector, message)
 
@@ -320,7 +320,7 @@ def test_a_wrong_share_is_named_and_the_sum_is_right_all_the_same(liar: str):  #
     parties = Parties(session)
     sent = parties.revealed()
     sent[liar] = spoilt_shares(sent[liar], session.names)
-    summed = parties.server.revealed(sent)
+    summed = parties.server.unmask(sent)
     assert (summed.total == added(parties.vectors, session.names)).all()
     # After the first wrong share the liar is not asked any more; one that comes late in the row never is.
     assert {fault.site for fault in summed.faults} <= {liar}
@@ -336,13 +336,13 @@ def test_a_wrong_share_of_the_mask_key_of_a_site_that_dropped_out_is_named(parti
     with pytest.raises(
         SecureAggregationFailed, match=r"the shares of trondheim do not give back.*Nothing was"
     ):
-        parties.server.revealed({**sent, "oslo": spoilt_shares(sent["oslo"], ["trondheim"])})
+        parties.server.unmask({**sent, "oslo": spoilt_shares(sent["oslo"], ["trondheim"])})
     assert parties.server._total.size == 0
 
 
 def test_one_spare_site_is_enough_to_name_one_that_lies(parties: Parties):
     sent = parties.revealed()
-    summed = parties.server.revealed({**sent, "oslo": spoilt_shares(sent["oslo"], ["bergen"])})
+    summed = parties.server.unmask({**sent, "oslo": spoilt_shares(sent["oslo"], ["bergen"])})
     assert [fault.site for fault in summed.faults] == ["oslo"]
     assert "its share of a secret of bergen is wrong" in summed.faults[0].detail
     assert (summed.total == added(parties.vectors, FIVE.names)).all()
@@ -370,11 +370,11 @@ def garbled(stage: str, message: bytes):
 
 
 STAGES = {
-    "offer": ("offered", Offer),
-    "share": ("shared", Shares),
-    "mask": ("masked", Masked),
-    "agree": ("agreed", Agreement),
-    "reveal": ("revealed", Revealed),
+    "offer": ("collect_offers", Offer),
+    "share": ("collect_shares", Shares),
+    "mask": ("collect_vectors", Masked),
+    "agree": ("collect_signatures", Confirmation),
+    "reveal": ("unmask", Revealed),
 }
 
 
@@ -429,8 +429,8 @@ def test_strangers_repeats_and_latecomers_are_not_counted(parties: Parties):
     said = parties.said
     server = Coordinator(FIVE, parties.roster)
     repeated = [*said["offer"].items(), ("oslo", said["offer"]["oslo"]), ("alta", said["offer"]["oslo"])]
-    server.offered(iter(repeated))
-    server.shared([*said["share"].items(), ("bergen", said["share"]["oslo"])])
+    server.collect_offers(iter(repeated))
+    server.collect_shares([*said["share"].items(), ("bergen", said["share"]["oslo"])])
     assert [(fault.site, fault.reason) for fault in server.faults] == [
         ("oslo", "duplicate"),
         ("alta", "unknown"),
@@ -442,9 +442,9 @@ def test_a_site_that_offers_the_keys_of_another_is_not_counted(parties: Parties)
     parties.offers()
     one = read(parties.said["offer"]["bergen"], Offer)
     text = FIVE.context("offer", "oslo", one.seal, one.mask, one.seed)
-    copy = msgspec.structs.replace(one, site="oslo", signature=parties.identities["oslo"].sign(text)).packed()
+    copy = msgspec.structs.replace(one, site="oslo", signature=parties.identities["oslo"].sign(text)).encode()
     server = Coordinator(FIVE, parties.roster)
-    assert "oslo" not in server.offered({**parties.said["offer"], "oslo": copy})
+    assert "oslo" not in server.collect_offers({**parties.said["offer"], "oslo": copy})
     assert server.faults[0].reason == "equivocation"
 
 
@@ -452,10 +452,10 @@ def test_the_server_keeps_its_stages_in_order(parties: Parties):
     with pytest.raises(
         SecureAggregationFailed, match="the stage 'share' is not due: the stage 'offer' is next"
     ):
-        parties.server.shared({})
+        parties.server.collect_shares({})
     parties.summed()
     with pytest.raises(SecureAggregationFailed, match="the session is over"):
-        parties.server.offered({})
+        parties.server.collect_offers({})
 
 
 def test_a_party_without_a_key_in_the_roster_cannot_take_part(parties: Parties):
@@ -474,14 +474,14 @@ def test_a_party_without_a_key_in_the_roster_cannot_take_part(parties: Parties):
 
 # --- bytes -----------------------------------------------------------------------------------------------
 
-KINDS = [Offer, Offers, Shares, Envelopes, Masked, Survivors, Agreement, Agreements, Revealed]
+KINDS = [Offer, Offers, Shares, Envelopes, Masked, Survivors, Confirmation, Confirmations, Revealed]
 
 
 @given(kind=st.sampled_from(KINDS), noise=st.binary(max_size=300))
 @settings(max_examples=300)
 def test_random_bytes_are_refused_and_never_anything_else(kind, noise: bytes):
     with pytest.raises(SecureAggregationFailed):
-        opened(noise, kind, FIVE)
+        decode_message(noise, kind, FIVE)
 
 
 def all_said() -> dict[str, dict[str, bytes]]:
@@ -502,7 +502,7 @@ def test_spoilt_messages_are_read_as_what_they_are_or_refused(data: st.DataObjec
     for _ in range(data.draw(st.integers(1, 4))):
         message[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
     with suppress(SecureAggregationFailed):
-        assert isinstance(opened(bytes(message), kind, FIVE), kind)
+        assert isinstance(decode_message(bytes(message), kind, FIVE), kind)
 
 
 def test_a_header_that_promises_more_than_there_is_takes_no_memory():
@@ -511,12 +511,12 @@ def test_a_header_that_promises_more_than_there_is_takes_no_memory():
     for kind, head in ((Survivors, b"\xdd"), (Envelopes, b"\xdf")):
         lie = b"\x93" + msgspec.msgpack.encode(kind.__name__.lower()) + digest + head + b"\x7f\xff\xff\xff"
         with pytest.raises(SecureAggregationFailed, match="cannot be read"):
-            opened(lie, kind, FIVE)
+            decode_message(lie, kind, FIVE)
 
 
 def test_what_is_not_bytes_is_refused():
     with pytest.raises(SecureAggregationFailed, match="offer came as str instead of bytes"):
-        opened("text", Offer, FIVE)
+        decode_message("text", Offer, FIVE)
 
 
 @pytest.mark.parametrize("sites", [3, 10])
@@ -528,7 +528,7 @@ def test_every_honest_message_fits_the_room_that_is_kept_for_it(sites: int):
         Offers: parties.offers,
         Envelopes: parties.envelopes,
         Survivors: parties.survivors,
-        Agreements: parties.agreements,
+        Confirmations: parties.agreements,
     }
     for kind, play in answers.items():
         fresh = Parties(session)

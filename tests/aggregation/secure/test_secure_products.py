@@ -10,26 +10,26 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tacit.aggregation.secure import Identity, Roster, products, sums
-from tacit.aggregation.secure.dealing import expanded, packed, product, unpacked
-from tacit.aggregation.secure.products import Partner, Products, addressed, secure_products
+from tacit.aggregation.secure.dealing import decode_matrix, encode_matrix, expand_seed, product
+from tacit.aggregation.secure.products import Partner, ProductSession, route_envelopes, secure_products
 from tacit.errors import InvalidValue, Refused, SecureAggregationFailed
 
 CITIES = ("oslo", "bergen", "alta", "molde", "hamar")
 
 
-def setting(widths=(2, 3, 1), records=20, **options) -> Products:
+def setting(widths=(2, 3, 1), records=20, **options) -> ProductSession:
     names = CITIES[: len(widths)]
-    return Products(
+    return ProductSession(
         **{"run": "trial", "round": 1, "names": names, "widths": widths, "records": records, **options}
     )
 
 
-def rows_of(which: Products, seed: int = 0) -> dict[str, np.ndarray]:
+def rows_of(which: ProductSession, seed: int = 0) -> dict[str, np.ndarray]:
     draws = np.random.default_rng(seed)
     return {name: draws.integers(0, 2**32, shape, dtype=np.uint32) for name, shape in which.shapes.items()}
 
 
-def crossed(which: Products, rows) -> np.ndarray:
+def crossed(which: ProductSession, rows) -> np.ndarray:
     """The products of columns of different parties, in exact integers, where the sum has them."""
     nothing = np.zeros((which.records, 1), dtype=np.uint32)
     columns = np.hstack([nothing, *(rows[name] for name in which.names)]).astype(object)
@@ -45,7 +45,7 @@ def crossed(which: Products, rows) -> np.ndarray:
 class Partners:
     """All parties, stage by stage, so that tests can come between them and look into envelopes."""
 
-    def __init__(self, which: Products, rows=None):
+    def __init__(self, which: ProductSession, rows=None):
         self.which, self.rows = which, rows_of(which) if rows is None else rows
         self.identities = {name: Identity.fresh() for name in which.names}
         self.roster = Roster.of(self.identities)
@@ -60,24 +60,26 @@ class Partners:
 
     def dealings(self):
         offers = self.offers()
-        self.dealt = {name: partner.dealt(offers) for name, partner in self.partners.items()}
+        self.dealt = {name: partner.deal(offers) for name, partner in self.partners.items()}
         return self.dealt
 
     def openings(self):
         dealt = self.dealings()
         self.opened = {
-            name: partner.opened(addressed(dealt, name)) for name, partner in self.partners.items()
+            name: partner.mask_rows(route_envelopes(dealt, name)) for name, partner in self.partners.items()
         }
         return self.opened
 
     def shares(self):
         opened = self.openings()
-        return {name: partner.shares(addressed(opened, name)) for name, partner in self.partners.items()}
+        return {
+            name: partner.shares(route_envelopes(opened, name)) for name, partner in self.partners.items()
+        }
 
     def shown(self, sender: str, receiver: str) -> np.ndarray:
         """What the receiver finds in an opening."""
-        content = self.partners[receiver]._unsealed("open", sender, self.opened[sender][receiver])
-        return unpacked(content, self.which.shapes[sender])
+        content = self.partners[receiver]._unseal("open", sender, self.opened[sender][receiver])
+        return decode_matrix(content, self.which.shapes[sender])
 
 
 def looks_uniform(words: np.ndarray) -> bool:
@@ -130,7 +132,7 @@ def test_products_over_many_rows_of_the_largest_numbers_are_exact():
 def test_a_party_deals_in_its_turn_and_never_for_itself():
     for count in range(3, 12):
         names = tuple(f"party-{place}" for place in range(count))
-        dealers = Products(run="a", round=0, names=names, widths=(1,) * count, records=2).dealers
+        dealers = ProductSession(run="a", round=0, names=names, widths=(1,) * count, records=2).dealers
         assert len(dealers) == count * (count - 1) // 2
         assert all(dealer not in pair for pair, dealer in dealers.items())
         often = Counter(dealers.values())
@@ -160,7 +162,7 @@ def test_what_the_server_sees_of_openings_and_vectors_is_chance(monkeypatch):
     which = setting((30, 30, 30), records=200)
     rows = {name: np.zeros(shape, dtype=np.uint32) for name, shape in which.shapes.items()}
     seen: list[np.ndarray] = []
-    plain = sums.Coordinator.masked
+    plain = sums.Coordinator.collect_vectors
 
     def watched(server, replies):
         messages = dict(replies)
@@ -169,7 +171,7 @@ def test_what_the_server_sees_of_openings_and_vectors_is_chance(monkeypatch):
         )
         return plain(server, messages)
 
-    monkeypatch.setattr(sums.Coordinator, "masked", watched)
+    monkeypatch.setattr(sums.Coordinator, "collect_vectors", watched)
     nothing = {name: np.zeros(which.session.width, dtype=np.uint32) for name in which.names}
     assert not secure_products(rows, nothing, products=which).any()
     assert len(seen) == 3
@@ -222,9 +224,9 @@ def test_protocol_secrets_are_fresh_every_time():
 
 def test_seeds_stand_for_other_matrices_in_other_contexts():
     seed = hashlib.sha256(b"seed").digest()
-    one, other = (expanded(seed, context, (5, 3)) for context in (b"one", b"other"))
+    one, other = (expand_seed(seed, context, (5, 3)) for context in (b"one", b"other"))
     assert (one != other).any()
-    assert (unpacked(packed(one), (5, 3)) == one).all()
+    assert (decode_matrix(encode_matrix(one), (5, 3)) == one).all()
 
 
 # --- what is refused -------------------------------------------------------------------------------------
@@ -241,13 +243,13 @@ def test_a_tampered_envelope_stops_it(stage, place):
     envelope[place] ^= 1
     sent[sender]["bergen"] = bytes(envelope)
     bergen = parties.partners["bergen"]
-    answer = bergen.opened if stage == "dealings" else bergen.shares
+    answer = bergen.mask_rows if stage == "dealings" else bergen.shares
     with pytest.raises(
         SecureAggregationFailed, match=rf"bergen refuses: {sender}: .*changed.*Nothing was unmasked"
     ):
-        answer(addressed(sent, "bergen"))
+        answer(route_envelopes(sent, "bergen"))
     with pytest.raises(SecureAggregationFailed, match="not due"):
-        answer(addressed(sent, "bergen"))
+        answer(route_envelopes(sent, "bergen"))
 
 
 def test_an_envelope_for_another_or_of_another_session_stops_it():
@@ -259,7 +261,7 @@ def test_an_envelope_for_another_or_of_another_session_stops_it():
     other = Partners(setting((2, 2, 2), round=2))
     other.offers()
     with pytest.raises(SecureAggregationFailed, match="not signed"):
-        other.partners["bergen"].dealt(parties.offered)
+        other.partners["bergen"].deal(parties.offered)
 
 
 @pytest.mark.parametrize("change", [b"", b"short", None])
@@ -270,7 +272,7 @@ def test_offers_that_are_not_signed_stop_it(change):
     with pytest.raises(
         SecureAggregationFailed, match="alta refuses: the offer of oslo is not signed by oslo"
     ):
-        parties.partners["alta"].dealt(offers)
+        parties.partners["alta"].deal(offers)
 
 
 def test_a_key_offered_twice_stops_it():
@@ -278,32 +280,36 @@ def test_a_key_offered_twice_stops_it():
     offers, key = parties.offers(), parties.offered["bergen"][:32]
     offers["oslo"] = key + parties.identities["oslo"].sign(parties.which.context("offer", "oslo", key))
     with pytest.raises(SecureAggregationFailed, match="two of the offered keys are equal"):
-        parties.partners["alta"].dealt(offers)
+        parties.partners["alta"].deal(offers)
 
 
 def test_everybody_has_to_stay_and_nobody_else_may_come():
     parties = Partners(setting())
     offers = parties.offers()
     with pytest.raises(SecureAggregationFailed, match=r"nothing has come from \['oslo'\]"):
-        parties.partners["alta"].dealt({name: offers[name] for name in ("alta", "bergen")})
+        parties.partners["alta"].deal({name: offers[name] for name in ("alta", "bergen")})
     with pytest.raises(SecureAggregationFailed, match=r"\['rome'\] have sent what nobody asked for"):
-        parties.partners["bergen"].dealt({**offers, "rome": b""})
+        parties.partners["bergen"].deal({**offers, "rome": b""})
 
 
 @pytest.mark.parametrize(("more", "reason"), [(b"", "bytes of numbers"), (b"1234", "too much")])
 def test_a_dealer_that_deals_too_little_or_too_much_is_named(monkeypatch, more, reason):
     parties = Partners(setting())
-    monkeypatch.setattr(products, "packed", lambda matrix: packed(matrix) + more if more else b"")
+    monkeypatch.setattr(
+        products, "encode_matrix", lambda matrix: encode_matrix(matrix) + more if more else b""
+    )
     dealt = parties.dealings()
     monkeypatch.undo()
     with pytest.raises(SecureAggregationFailed, match=f"bergen refuses: .*{reason}"):
-        parties.partners["bergen"].opened(addressed(dealt, "bergen"))
+        parties.partners["bergen"].mask_rows(route_envelopes(dealt, "bergen"))
 
 
 def test_a_dealer_that_deals_wrong_numbers_spoils_the_total_by_what_depends_on_no_rows(monkeypatch):
     which = setting((1, 1, 1), records=6)
     nothing = {name: np.zeros(which.session.width, dtype=np.uint32) for name in which.names}
-    monkeypatch.setattr(products, "packed", lambda m: packed(m + np.uint32(5) if m.shape == (1, 1) else m))
+    monkeypatch.setattr(
+        products, "encode_matrix", lambda m: encode_matrix(m + np.uint32(5) if m.shape == (1, 1) else m)
+    )
     for seed in (1, 2):
         rows = rows_of(which, seed)
         off = secure_products(rows, nothing, products=which) - crossed(which, rows)

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.aggregation.secure import shamir
-from tacit.aggregation.secure.shamir import PRIME, Joiner, dealt, decoded, value_at
+from tacit.aggregation.secure.shamir import PRIME, Reconstructor, decode_polynomial, split_secret, value_at
 
 secret_bytes = st.binary(min_size=32, max_size=32)
 
 
 def joined(shares, threshold, secret):
-    return Joiner(threshold).secret(shares, lambda found: found == secret)
+    return Reconstructor(threshold).reconstruct(shares, lambda found: found == secret)
 
 
 def spoilt(share: bytes) -> bytes:
@@ -37,26 +37,28 @@ def test_the_modulus_is_a_prime_above_every_secret():
 def test_any_threshold_of_shares_gives_the_secret_back(secret: bytes, data: st.DataObject):
     count = data.draw(st.integers(2, 30))
     threshold = data.draw(st.integers(2, count))
-    shares = dealt(secret, range(1, count + 1), threshold)
+    shares = split_secret(secret, range(1, count + 1), threshold)
     kept = data.draw(st.lists(st.sampled_from(sorted(shares)), min_size=threshold, unique=True))
-    assert joined({holder: shares[holder] for holder in kept}, threshold, secret) == shamir.Joined(secret)
+    assert joined({holder: shares[holder] for holder in kept}, threshold, secret) == shamir.Reconstruction(
+        secret
+    )
 
 
 @pytest.mark.parametrize("secret", [bytes(32), b"\xff" * 32, b"\x00" * 31 + b"\x01"])
 def test_secrets_at_the_ends_come_back(secret: bytes):
-    assert joined(dealt(secret, range(1, 101), 67), 67, secret).secret == secret
+    assert joined(split_secret(secret, range(1, 101), 67), 67, secret).secret == secret
 
 
 def test_shares_are_fresh_each_time_and_of_one_size():
     secret = secrets.token_bytes(32)
-    first, second = dealt(secret, range(1, 6), 3), dealt(secret, range(1, 6), 3)
+    first, second = split_secret(secret, range(1, 6), 3), split_secret(secret, range(1, 6), 3)
     assert all(first[holder] != second[holder] for holder in first)
     assert {len(share) for share in first.values()} == {33}
 
 
 def test_fewer_shares_than_the_threshold_give_nothing():
     secret = secrets.token_bytes(32)
-    shares = dealt(secret, range(1, 8), 5)
+    shares = split_secret(secret, range(1, 8), 5)
     assert joined({holder: shares[holder] for holder in (1, 2, 3, 4)}, 5, secret).secret is None
 
 
@@ -76,17 +78,17 @@ def test_every_secret_is_equally_likely_to_whoever_holds_one_share_too_few(monke
 
 def test_one_share_too_few_can_be_completed_to_any_secret():
     secret, other = secrets.token_bytes(32), secrets.token_bytes(32)
-    shares = dealt(secret, range(1, 8), 5)
+    shares = split_secret(secret, range(1, 8), 5)
     known = {holder: int.from_bytes(shares[holder], "big") for holder in (2, 3, 5, 7)}
     # The polynomial through the four shares and the other secret is as good as the true one.
-    through = decoded({**known, 0: int.from_bytes(other, "big")}, 5)
+    through = decode_polynomial({**known, 0: int.from_bytes(other, "big")}, 5)
     assert through is not None
     assert all(value_at(through, holder) == value for holder, value in known.items())
     assert value_at(through, 0) == int.from_bytes(other, "big")
 
 
 def test_shares_spread_over_the_whole_field():
-    values = [int.from_bytes(dealt(bytes(32), [1], 2)[1], "big") / PRIME for _ in range(2000)]
+    values = [int.from_bytes(split_secret(bytes(32), [1], 2)[1], "big") / PRIME for _ in range(2000)]
     counts = Counter(int(8 * value) for value in values)
     # Chi-square with 7 degrees of freedom, at one in a million.
     assert sum((counts[part] - 250) ** 2 / 250 for part in range(8)) < 40
@@ -97,17 +99,17 @@ def test_shares_spread_over_the_whole_field():
 def test_wrong_shares_are_named_up_to_half_of_the_spare_ones(secret: bytes, data: st.DataObject):
     threshold = data.draw(st.integers(2, 12))
     count = data.draw(st.integers(threshold + 2, threshold + 9))
-    shares = dealt(secret, range(1, count + 1), threshold)
+    shares = split_secret(secret, range(1, count + 1), threshold)
     most = (count - threshold) // 2
     wrong = data.draw(st.sets(st.integers(1, threshold), min_size=1, max_size=most))
     given_back = {h: spoilt(share) if h in wrong else share for h, share in shares.items()}
-    assert joined(given_back, threshold, secret) == shamir.Joined(secret, frozenset(wrong))
+    assert joined(given_back, threshold, secret) == shamir.Reconstruction(secret, frozenset(wrong))
 
 
 @pytest.mark.parametrize("wrong", [1, 3, 5])
 def test_one_spare_share_is_enough_to_name_one_wrong_one(wrong: int):
     secret = secrets.token_bytes(32)
-    shares = dealt(secret, range(1, 6), 4)
+    shares = split_secret(secret, range(1, 6), 4)
     shares[wrong] = spoilt(shares[wrong])
     found = joined(shares, 4, secret)
     assert found.secret == secret
@@ -117,28 +119,28 @@ def test_one_spare_share_is_enough_to_name_one_wrong_one(wrong: int):
 
 def test_a_wrong_share_without_a_spare_one_gives_nothing():
     secret = secrets.token_bytes(32)
-    shares = dealt(secret, range(1, 5), 4)
+    shares = split_secret(secret, range(1, 5), 4)
     assert joined({**shares, 2: spoilt(shares[2])}, 4, secret).secret is None
 
 
 def test_a_share_that_is_no_number_of_the_field_is_wrong():
     secret = secrets.token_bytes(32)
-    shares = {**dealt(secret, range(1, 8), 4), 1: b"\xff" * 33}
-    assert joined(shares, 4, secret) == shamir.Joined(secret, frozenset({1}))
+    shares = {**split_secret(secret, range(1, 8), 4), 1: b"\xff" * 33}
+    assert joined(shares, 4, secret) == shamir.Reconstruction(secret, frozenset({1}))
 
 
 def test_whoever_was_caught_is_not_asked_first_again():
-    joiner, first, second = Joiner(3), secrets.token_bytes(32), secrets.token_bytes(32)
-    dealings = [dealt(secret, range(1, 7), 3) for secret in (first, second)]
+    joiner, first, second = Reconstructor(3), secrets.token_bytes(32), secrets.token_bytes(32)
+    dealings = [split_secret(secret, range(1, 7), 3) for secret in (first, second)]
     for shares, secret, wrong in zip(dealings, (first, second), ({1}, set()), strict=True):
         shares[1] = spoilt(shares[1])
-        found = joiner.secret(shares, lambda found, secret=secret: found == secret)
-        assert found == shamir.Joined(secret, frozenset(wrong))
+        found = joiner.reconstruct(shares, lambda found, secret=secret: found == secret)
+        assert found == shamir.Reconstruction(secret, frozenset(wrong))
 
 
 def test_known_shares_of_a_known_polynomial(monkeypatch: pytest.MonkeyPatch):
     drawn = iter([7, 2**256 + 1])
     monkeypatch.setattr(secrets, "randbelow", lambda below: next(drawn))
-    shares = dealt(bytes(31) + b"\x05", (1, 2, 100), 3)
+    shares = split_secret(bytes(31) + b"\x05", (1, 2, 100), 3)
     expected = {1: 5 + 7 + 2**256 + 1, 2: 5 + 14 + 4 * (2**256 + 1), 100: 705 + 10_000 * (2**256 + 1)}
     assert shares == {holder: (value % PRIME).to_bytes(33, "big") for holder, value in expected.items()}

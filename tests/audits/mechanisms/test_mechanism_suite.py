@@ -13,9 +13,9 @@ from tacit.audits.lower_bounds import bounds
 from tacit.audits.mechanisms.suite import PRIMITIVES, audit_mechanisms
 from tacit.learning import batches
 from tacit.privacy.mechanisms import base, site_level
-from tacit.privacy.mechanisms.base import noised
-from tacit.privacy.mechanisms.secure_gram import BlindProducts
-from tacit.privacy.mechanisms.vertical import ColumnsApart, clipped
+from tacit.privacy.mechanisms.base import add_noise
+from tacit.privacy.mechanisms.secure_gram import SecureGram
+from tacit.privacy.mechanisms.vertical import LocalColumns, clip_to_bound
 from tacit.runtime.keys import Key
 
 # An even spread shows the wrong norm, and hides the size of the noise.
@@ -80,7 +80,7 @@ BROKEN_UPDATES = {
 @pytest.mark.parametrize("how", BROKEN_UPDATES)
 @pytest.mark.parametrize("name", ["update of a site, spread", SPREAD[0]])
 def test_an_update_that_is_not_bounded_as_a_whole_is_found_out(monkeypatch, name, how):
-    monkeypatch.setattr(site_level, "clipped", BROKEN_UPDATES[how])
+    monkeypatch.setattr(site_level, "clip_by_law", BROKEN_UPDATES[how])
     assert not PRIMITIVES[name]().audit().kept
 
 
@@ -95,18 +95,18 @@ def test_records_that_are_drawn_twice_as_often_are_found_out(monkeypatch):
 
 
 def test_columns_that_are_multiplied_in_secret_without_a_bound_are_found_out(monkeypatch):
-    monkeypatch.setattr(BlindProducts, "bounded", lambda self, party, rows: rows)
+    monkeypatch.setattr(SecureGram, "clip_blocks", lambda self, party, rows: rows)
     assert not PRIMITIVES["products in secret"]().audit().kept
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShapedLikeTheBasis(ColumnsApart):
+class ShapedLikeTheBasis(LocalColumns):
     """Noise N(0, s^2 M) instead of the same in all directions; M as a B-spline basis of 20 has it."""
 
     def noisy_rows(self, rows, column, key):
         shape = np.sqrt([0.2183389, 0.6, 1.6, 5.8118875])
-        noise = noised(np.zeros_like(rows), "gaussian", self.scales[column], key, self.rehearsal)
-        return clipped(rows, self.radii[column]) + noise * shape
+        noise = add_noise(np.zeros_like(rows), "gaussian", self.scales[column], key, self.rehearsal)
+        return clip_to_bound(rows, self.radii[column]) + noise * shape
 
 
 def test_noise_on_curves_in_the_shape_of_their_basis_is_found_out_where_it_is_thin():

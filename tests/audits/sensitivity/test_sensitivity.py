@@ -10,8 +10,8 @@ from torch import nn
 
 from tacit import Federation, Privacy, Supervised
 from tacit.audits.sensitivity import SensitivityExceeded, check_sensitivity
-from tacit.audits.sensitivity.neighbours import Candidate
-from tacit.audits.sensitivity.steps import Fated
+from tacit.audits.sensitivity.neighbours import NeighbourCandidate
+from tacit.audits.sensitivity.steps import CoupledKey
 from tacit.errors import InvalidValue, NotSeparable, TacitError
 from tacit.learning.perceptron import Perceptron
 from tacit.learning.task import Updates
@@ -334,7 +334,7 @@ def test_a_mean_is_caught_and_a_bounded_sum_passes_within_its_bounds():
 
 
 def test_draws_go_with_the_records_however_many_there_are():
-    key = Fated(3, True, rate=0.01) / "oslo"
+    key = CoupledKey(3, True, rate=0.01) / "oslo"
     few, many = ((key / "anything").secret().uniform((4, size)) for size in (5, 6))
     assert np.array_equal(few, many[:, :5])
     assert (np.diff(few) != 0).all()
@@ -345,9 +345,9 @@ def test_draws_go_with_the_records_however_many_there_are():
 
 def test_neighbours_differ_in_the_last_record_alone():
     rows = np.arange(8.0).reshape(4, 2)
-    one, other = Candidate(rows, 0).sides("add-remove")
+    one, other = NeighbourCandidate(rows, 0).sides("add-remove")
     assert (one.tolist(), other.tolist()) == (rows[:3].tolist(), rows.tolist())
-    one, other = Candidate(rows, 0).sides("replace")
+    one, other = NeighbourCandidate(rows, 0).sides("replace")
     assert (one.tolist(), other.tolist()) == (rows[[0, 1, 2]].tolist(), rows[[0, 1, 3]].tolist())
 
 

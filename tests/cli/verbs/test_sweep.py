@@ -101,11 +101,11 @@ def quick(monkeypatch):
             "seconds": 0.1, "scores": {"c_index": 0.6 + 0.01 * experiment.seed}, "baselines": {},
         }  # fmt: skip
 
-    monkeypatch.setattr(spec, "trained", trained)
+    monkeypatch.setattr(spec, "run_experiment", trained)
     return made
 
 
-def swept(*changes: str, **options) -> sweeps.Swept:
+def swept(*changes: str, **options) -> sweeps.SweepResult:
     return sweep.sweep(Path("small.toml"), changes=changes or [LIST], workers=1, **options)
 
 
@@ -262,7 +262,7 @@ def test_a_sweep_of_which_nothing_worked_still_says_so(folder, monkeypatch):
     def failing(experiment):
         raise InvalidFile("no luck")
 
-    monkeypatch.setattr(spec, "trained", failing)
+    monkeypatch.setattr(spec, "run_experiment", failing)
     done = CliRunner().invoke(app, words("--seeds", "1", "--workers", "1"))
     assert done.exit_code == 2
     assert "no luck" in done.stdout

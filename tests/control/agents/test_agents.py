@@ -10,7 +10,7 @@ from PIL import Image
 
 from tacit.control.agents import animation
 from tacit.control.agents.policy import Policy
-from tacit.control.networks import Shape
+from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidFile, InvalidValue
 from tacit.sites.environments import World
 
@@ -20,10 +20,10 @@ with warnings.catch_warnings():
     import Box2D  # noqa: F401
 
 CART = World("CartPole-v1")
-SHAPE = Shape(4, (8,), 2)
+SHAPE = NetworkShape(4, (8,), 2)
 
 
-def drawn(shape: Shape = SHAPE, env: World | None = CART) -> Policy:
+def drawn(shape: NetworkShape = SHAPE, env: World | None = CART) -> Policy:
     generator = np.random.default_rng(2)
     center, scale = generator.normal(size=shape.inputs), generator.uniform(0.5, 2, size=shape.inputs)
     return Policy(shape, generator.normal(size=shape.size), center, scale, env)
@@ -31,7 +31,7 @@ def drawn(shape: Shape = SHAPE, env: World | None = CART) -> Policy:
 
 def balancing(env: World = CART) -> Policy:
     """A linear policy that holds the pole up: it pushes where the pole falls."""
-    shape = Shape(4, (), 2)
+    shape = NetworkShape(4, (), 2)
     weights = np.zeros(shape.size)
     ((matrix, _),) = shape.layers(weights)[0]
     matrix[1] = [0.5, 1.0, 8.0, 4.0]
@@ -49,7 +49,7 @@ def test_probabilities_are_those_of_the_networks_after_normalisation():
 
 
 def test_logits_of_any_size_give_probabilities():
-    shape = Shape(1, (), 2)
+    shape = NetworkShape(1, (), 2)
     policy = Policy(shape, np.array([1e6, -1e6, 0, 0, 0, 0]), np.zeros(1), np.ones(1))
     np.testing.assert_array_equal(policy.probabilities([[1.0], [-1.0]]), [[1, 0], [0, 1]])
 
@@ -66,7 +66,7 @@ def test_predict_answers_as_stable_baselines_does():
 
 
 def test_sampled_actions_come_as_often_as_the_probabilities_say():
-    shape = Shape(2, (4,), 3)
+    shape = NetworkShape(2, (4,), 3)
     policy, one = drawn(shape, None), np.array([0.4, -0.2])
     actions, _ = policy.predict(np.tile(one, (20_000, 1)), generator=np.random.default_rng(1))
     shares = np.bincount(actions, minlength=3) / len(actions)
@@ -84,7 +84,7 @@ def test_sampling_touches_no_global_state():
 
 
 def test_the_quick_way_chooses_the_same_actions():
-    policy, seen = drawn(Shape(8, (64, 64), 4), None), np.random.default_rng(0).normal(size=(500, 8))
+    policy, seen = drawn(NetworkShape(8, (64, 64), 4), None), np.random.default_rng(0).normal(size=(500, 8))
     seen = seen.astype(np.float32)
     np.testing.assert_array_equal(policy.greedy(seen), policy.predict(seen, deterministic=True)[0])
 
@@ -108,7 +108,7 @@ def test_it_plays_and_the_same_seed_plays_the_same():
 
 
 def test_observations_that_are_a_choice_are_played_flattened():
-    shape = Shape(16, (), 4)
+    shape = NetworkShape(16, (), 4)
     weights = np.zeros(shape.size)
     matrix, _ = shape.layers(weights)[0][0]
     # Down, down, right, right, down, right: the way around the holes.
@@ -200,7 +200,7 @@ def test_it_says_what_it_is():
 def test_a_film_shows_every_second_step_and_is_small(tmp_path, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv(animation.DRIVER, raising=False)
-    shape = Shape(8, (16,), 4)
+    shape = NetworkShape(8, (16,), 4)
     policy = Policy(
         shape, shape.start(np.random.default_rng(0)), np.zeros(8), np.ones(8), World("LunarLander-v3")
     )

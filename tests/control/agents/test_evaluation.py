@@ -7,9 +7,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tacit.control.agents.evaluation import evaluate, summarised
+from tacit.control.agents.evaluation import evaluate, summarise
 from tacit.control.agents.policy import Policy
-from tacit.control.networks import Shape
+from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidValue
 from tacit.runtime.keys import Key
 from tacit.sites.environments import Scenes, World
@@ -23,7 +23,7 @@ CART = World("CartPole-v1", label="cart")
 LANDER = World("LunarLander-v3", {"gravity": -9.8}, "fast-lander", "earth")
 
 
-def drawn(shape: Shape, seed: int = 1) -> Policy:
+def drawn(shape: NetworkShape, seed: int = 1) -> Policy:
     generator = np.random.default_rng(seed)
     center, scale = generator.normal(size=shape.inputs), generator.uniform(0.5, 2, size=shape.inputs)
     return Policy(shape, generator.normal(size=shape.size), center, scale)
@@ -35,7 +35,7 @@ def scenes(*worlds: World, sites: list[str] | None = None, **options) -> Scenes:
 
 def replayed(policy: Policy, world: World, seed: int) -> float:
     """An episode, one step after another, by somebody else's loop."""
-    with world.opened() as env:
+    with world.make() as env:
         observation, _ = env.reset(seed=seed)
         total, over = 0.0, False
         while not over:
@@ -45,7 +45,9 @@ def replayed(policy: Policy, world: World, seed: int) -> float:
     return total
 
 
-@pytest.mark.parametrize(("world", "shape"), [(CART, Shape(4, (8,), 2)), (LANDER, Shape(8, (16, 16), 4))])
+@pytest.mark.parametrize(
+    ("world", "shape"), [(CART, NetworkShape(4, (8,), 2)), (LANDER, NetworkShape(8, (16, 16), 4))]
+)
 def test_episodes_are_those_that_anybody_would_play_from_their_seeds(world, shape):
     policy = drawn(shape)
     judged = scenes(world, world, episodes=10, seed=5)
@@ -57,7 +59,7 @@ def test_episodes_are_those_that_anybody_would_play_from_their_seeds(world, shap
 
 
 def test_every_agent_meets_the_same_episodes_and_they_repeat():
-    shape = Shape(4, (8,), 2)
+    shape = NetworkShape(4, (8,), 2)
     judged = scenes(CART, CART, episodes=4)
     first, second = drawn(shape, 1), drawn(shape, 2)
     together, alone = evaluate([first, second], judged), evaluate([first, first], judged)
@@ -80,18 +82,18 @@ def test_worlds_are_opened_when_they_are_played_in_and_closed_after_that():
             opened.remove(self)
             super().close()
 
-    policy = drawn(Shape(4, (8,), 2))
+    policy = drawn(NetworkShape(4, (8,), 2))
     evaluate([policy] * 3, scenes(*[World(Counted)] * 3, episodes=2))
     assert not opened
     assert max(most) == 2
     with pytest.raises(InvalidValue, match="does not fit"):
-        evaluate([drawn(Shape(5, (8,), 2))], scenes(World(Counted)))
+        evaluate([drawn(NetworkShape(5, (8,), 2))], scenes(World(Counted)))
     assert not opened
 
 
 @pytest.mark.slow
 def test_in_its_own_physics_a_lander_lands_about_as_well():
-    policy = drawn(Shape(8, (16,), 4))
+    policy = drawn(NetworkShape(8, (16,), 4))
     judged = scenes(LANDER, episodes=60)
     (own,) = evaluate([policy], judged, physics="own")
     (theirs,) = evaluate([policy], judged)
@@ -103,49 +105,49 @@ def test_in_its_own_physics_a_lander_lands_about_as_well():
 
 
 def test_the_episodes_of_a_lander_are_its_seeds_alone():
-    from tacit.control.agents.lander_episodes import landed
+    from tacit.control.agents.lander_episodes import play_lander
 
-    policy = drawn(Shape(8, (), 4))
-    together = landed(policy, LANDER, [3, 9, 4])
+    policy = drawn(NetworkShape(8, (), 4))
+    together = play_lander(policy, LANDER, [3, 9, 4])
     np.testing.assert_array_equal(
-        together[[1, 0]], np.concatenate([landed(policy, LANDER, [seed]) for seed in (9, 3)])
+        together[[1, 0]], np.concatenate([play_lander(policy, LANDER, [seed]) for seed in (9, 3)])
     )
     with pytest.raises(InvalidValue, match="shows 8 numbers and has 4 actions"):
-        landed(drawn(Shape(4, (), 2)), LANDER, [1])
+        play_lander(drawn(NetworkShape(4, (), 2)), LANDER, [1])
 
 
 def test_what_the_fast_lander_does_not_know_is_refused():
-    from tacit.control.agents.lander_episodes import landed
+    from tacit.control.agents.lander_episodes import play_lander
 
     calm = World("LunarLander-v3", {"gravty": -3.7}, "fast-lander")
     with pytest.raises(InvalidValue, match='did you mean "gravity"'):
-        landed(drawn(Shape(8, (), 4)), calm, [1])
+        play_lander(drawn(NetworkShape(8, (), 4)), calm, [1])
 
 
 def test_a_lander_is_cut_at_its_time_limit():
-    from tacit.control.agents.lander_episodes import landed
+    from tacit.control.agents.lander_episodes import play_lander
 
-    policy = drawn(Shape(8, (16,), 4))
+    policy = drawn(NetworkShape(8, (16,), 4))
     brief = World("LunarLander-v3", {"max_episode_steps": 3}, "fast-lander")
-    assert np.abs(landed(policy, brief, [1, 2, 3])).max() < 60
+    assert np.abs(play_lander(policy, brief, [1, 2, 3])).max() < 60
 
 
 def test_worlds_without_physics_of_their_own_are_played_in_gymnasium():
-    policy = drawn(Shape(4, (8,), 2))
+    policy = drawn(NetworkShape(4, (8,), 2))
     judged = scenes(CART, episodes=3)
     np.testing.assert_array_equal(evaluate([policy], judged, physics="own"), evaluate([policy], judged))
 
 
 def test_judging_in_gymnasium_needs_nothing_compiled(monkeypatch):
     monkeypatch.setitem(sys.modules, "tacit.control.agents.lander_episodes", None)
-    evaluate([drawn(Shape(8, (8,), 4))], scenes(LANDER, episodes=1))
+    evaluate([drawn(NetworkShape(8, (8,), 4))], scenes(LANDER, episodes=1))
 
 
 def test_a_scene_has_one_agent():
     with pytest.raises(InvalidValue, match="policies = '1 for 2 scenes' is not allowed"):
-        evaluate([drawn(Shape(4, (), 2))], scenes(CART, CART))
+        evaluate([drawn(NetworkShape(4, (), 2))], scenes(CART, CART))
     with pytest.raises(InvalidValue, match="physics"):
-        evaluate([drawn(Shape(4, (), 2))], scenes(CART), physics="newton")
+        evaluate([drawn(NetworkShape(4, (), 2))], scenes(CART), physics="newton")
 
 
 def test_what_is_told_adds_up():
@@ -153,7 +155,7 @@ def test_what_is_told_adds_up():
     odd = World("LunarLander-v3", {}, label="odd")
     judged = scenes(moon, moon, mars, odd, sites=["a", "b", "c", ""], episodes=4)
     returns = [np.array(own, float) for own in ([0, 100, 200, 300], [100] * 4, [300] * 4, [-500] * 4)]
-    told = summarised(returns, judged, Key(1))
+    told = summarise(returns, judged, Key(1))
     assert told["return"] == pytest.approx((150 + 100 + 300) / 3)
     assert told["return@moon"] == pytest.approx(125)
     assert told["return@mars"] == pytest.approx(300)
@@ -164,21 +166,21 @@ def test_what_is_told_adds_up():
     assert told["iqm"] == pytest.approx(middle.mean())
     assert told["return_low"] < told["return"] < told["return_high"]
     assert told["iqm_low"] <= told["iqm"] <= told["iqm_high"]
-    assert told == summarised(returns, judged, Key(1))
+    assert told == summarise(returns, judged, Key(1))
     assert all(isinstance(value, float) for value in told.values())
 
 
 def test_where_nobody_trained_all_scenes_are_told_of():
     judged = scenes(CART, sites=[""], episodes=2)
-    told = summarised([np.array([1.0, 3.0])], judged, Key(0))
+    told = summarise([np.array([1.0, 3.0])], judged, Key(0))
     assert told["return"] == told["return@cart"] == 2.0
     assert "return_unseen" not in told
 
 
 def test_an_environment_that_asks_for_nothing_is_never_solved():
     world = World(lambda: gymnasium.make("CartPole-v1"))
-    told = summarised([np.array([1.0, 3.0])], scenes(world), Key(0))
+    told = summarise([np.array([1.0, 3.0])], scenes(world), Key(0))
     assert "solved" not in told
     assert not [name for name in told if "@" in name]
     with pytest.raises(InvalidValue, match="those of each scene"):
-        summarised([], scenes(CART), Key(0))
+        summarise([], scenes(CART), Key(0))

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from stable_baselines3 import A2C, PPO
 
 from tacit.control.agents import torch_archive
-from tacit.control.agents.opcodes import Call, Name, parsed, spelled
+from tacit.control.agents.opcodes import Call, Name, encode_program, parse_program
 from tacit.control.agents.policy import Policy
 from tacit.control.agents.stable_baselines import read
-from tacit.control.networks import Shape
+from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidFile, InvalidValue
 from tacit.sites.environments import World
 
@@ -54,7 +54,7 @@ def drawn(env: str, hidden: tuple[int, ...], *, plain: bool = False) -> Policy:
     """A policy with weights that are not small, and with or without normalisation."""
     world = World(env)
     with gymnasium.make(env) as opened:
-        shape = Shape(opened.observation_space.shape[0], hidden, int(opened.action_space.n))
+        shape = NetworkShape(opened.observation_space.shape[0], hidden, int(opened.action_space.n))
     generator = np.random.default_rng(5)
     weights = (0.3 * generator.normal(size=shape.size)).astype(np.float32).astype(np.float64)
     center = np.zeros(shape.inputs) if plain else generator.normal(size=shape.inputs)
@@ -122,7 +122,7 @@ def test_an_agent_of_theirs_acts_the_same_here_and_comes_back_to_the_bit(tmp_pat
     theirs = agent(env, hidden).learn(64)
     theirs.save(tmp_path / "theirs.zip")
     ours = Policy.load(tmp_path / "theirs.zip", World(env))
-    assert ours.shape == Shape(theirs.observation_space.shape[0], hidden, int(theirs.action_space.n))
+    assert ours.shape == NetworkShape(theirs.observation_space.shape[0], hidden, int(theirs.action_space.n))
     assert_equal(theirs, ours)
     again = PPO.load(ours.save(tmp_path / "again.zip"), device="cpu")
     for name, values in theirs.policy.state_dict().items():
@@ -152,7 +152,7 @@ def test_an_agent_of_a2c_is_the_same_kind_of_agent(tmp_path):
 
 
 def test_observations_that_are_a_choice_become_indicators(tmp_path):
-    shape = Shape(16, (8,), 4)
+    shape = NetworkShape(16, (8,), 4)
     policy = Policy(
         shape, shape.start(np.random.default_rng(0)), np.zeros(16), np.ones(16), World("FrozenLake-v1")
     )
@@ -164,7 +164,7 @@ def test_observations_that_are_a_choice_become_indicators(tmp_path):
 
 
 def test_without_a_world_observations_have_no_bounds(tmp_path):
-    shape = Shape(3, (), 2)
+    shape = NetworkShape(3, (), 2)
     policy = Policy(shape, np.ones(shape.size), np.zeros(3), np.ones(3))
     found = PPO.load(policy.save(tmp_path / "agent"), device="cpu")
     assert found.observation_space == gymnasium.spaces.Box(-np.inf, np.inf, (3,))
@@ -181,7 +181,7 @@ def test_without_a_world_observations_have_no_bounds(tmp_path):
     ],
 )
 def test_spaces_that_an_agent_cannot_have_are_refused(tmp_path, space, said):
-    shape = Shape(48, (), 2)
+    shape = NetworkShape(48, (), 2)
 
     class Odd(gymnasium.Env):
         observation_space, action_space = space, gymnasium.spaces.Discrete(2)
@@ -220,10 +220,10 @@ def test_a_name_that_is_not_a_tensors_is_refused_wherever_it_is_hidden(tmp_path,
     value = Call(Name("collections", "OrderedDict"), (), {"_metadata": call} if hidden == "metadata" else {})
     if hidden == "argument":
         value = Call(Name("collections", "OrderedDict"), (call,))
-    program = spelled(value)
+    program = encode_program(value)
     if hidden == "popped":
-        program = b"\x80\x02cos\nsystem\n0" + spelled(value)[2:]
-    swapped(path, "policy.pth", torch_archive.zipped({"archive/data.pkl": program}))
+        program = b"\x80\x02cos\nsystem\n0" + encode_program(value)[2:]
+    swapped(path, "policy.pth", torch_archive.zip_files({"archive/data.pkl": program}))
     with pytest.raises(InvalidFile, match=r"asks for os.system"):
         Policy.load(path)
 
@@ -232,7 +232,7 @@ def test_the_opcodes_beside_the_weights_are_never_looked_at(tmp_path):
     theirs = agent("CartPole-v1", (16,))
     theirs.save(tmp_path / "agent.zip")
     marker = tmp_path / "marker"
-    program = base64.b64encode(spelled(Call(Name("os", "system"), (f"touch {marker}",)))).decode()
+    program = base64.b64encode(encode_program(Call(Name("os", "system"), (f"touch {marker}",)))).decode()
     told = {":type:": "<class 'gymnasium.spaces.box.Box'>", ":serialized:": program}
     changed_data(tmp_path / "agent.zip", observation_space=told, lr_schedule=told)
     assert_equal(theirs, Policy.load(tmp_path / "agent.zip"))
@@ -264,7 +264,7 @@ def test_a_file_damaged_anywhere_is_told_of_or_read_the_same(tmp_path):
 @given(st.binary(max_size=60))
 def test_any_program_is_read_or_refused(program):
     with contextlib.suppress(InvalidFile):
-        parsed(b"\x80\x02" + program, "it", allowed=())
+        parse_program(b"\x80\x02" + program, "it", allowed=())
 
 
 @given(
@@ -277,8 +277,8 @@ def test_any_program_is_read_or_refused(program):
 def test_what_is_spelled_is_read_again_and_is_what_python_reads(value):
     import pickle
 
-    assert parsed(spelled(value), "it", allowed=()) == value
-    assert pickle.loads(spelled(value)) == value
+    assert parse_program(encode_program(value), "it", allowed=()) == value
+    assert pickle.loads(encode_program(value)) == value
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch):
@@ -300,7 +300,7 @@ def test_a_zip_that_swells_is_refused_before_it_is_read(tmp_path):
 
 def test_views_of_what_is_not_there_and_of_the_same_again_are_refused():
     def file(sizes, steps, offset=0, count=4):
-        kept = torch_archive.Kept(("storage", Name("torch", "FloatStorage"), "0", "cpu", count))
+        kept = torch_archive.PersistentId(("storage", Name("torch", "FloatStorage"), "0", "cpu", count))
         call = Call(torch_archive.REBUILD, (kept, offset, sizes, steps, False, None))
         return torch_archive.torch_file(Call(torch_archive.ORDERED, items={"a": call}), [bytes(16)])
 
@@ -394,10 +394,10 @@ def test_what_is_no_agent_at_all_is_told_apart(tmp_path):
         ("data", None, "has no data"),
         ("policy.pth", None, "has no policy.pth"),
         ("policy.pth", b"nothing", "is not a zip"),
-        ("policy.pth", torch_archive.zipped({"a": b""}), "not a file of PyTorch"),
+        ("policy.pth", torch_archive.zip_files({"a": b""}), "not a file of PyTorch"),
         ("policy.pth", torch_archive.torch_file([1, 2]), "object of type list"),
-        ("policy.pth", torch_archive.zipped({"a/data.pkl": b"\x80\x05."}), "of version 5"),
-        ("policy.pth", torch_archive.zipped({"a/data.pkl": b"\x80\x02i."}), "the opcode b'i'"),
+        ("policy.pth", torch_archive.zip_files({"a/data.pkl": b"\x80\x05."}), "of version 5"),
+        ("policy.pth", torch_archive.zip_files({"a/data.pkl": b"\x80\x02i."}), "the opcode b'i'"),
     ]:
         drawn("CartPole-v1", (16,)).save(path)
         with pytest.raises(InvalidFile, match=said):

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tacit.control.envs.vector import GymnasiumStage, deal, open_stage, spaces_of
-from tacit.control.networks import Shape
+from tacit.control.envs.vector import GymnasiumVectorEnv, deal, make_vector_env, spaces_of
+from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidValue
 from tacit.sites.environments import World
 
-CART = Shape(4, (8,), 2)
+CART = NetworkShape(4, (8,), 2)
 
 
 def start(shape, seed=0):
@@ -24,7 +24,7 @@ def start(shape, seed=0):
 
 def opened(worlds, envs, seed=0, inputs=4, center=0.0, scale=1.0):
     lens = {"center": np.full(inputs, center), "scale": np.full(inputs, scale)}
-    return open_stage(worlds, envs, generator=np.random.default_rng(seed), place="site moon-1", **lens)
+    return make_vector_env(worlds, envs, generator=np.random.default_rng(seed), place="site moon-1", **lens)
 
 
 class Clock(gymnasium.Env):
@@ -61,7 +61,7 @@ def clock(**options):
 
 
 def test_steps_are_those_of_gymnasium_itself_with_the_same_seeds_and_actions():
-    shape, steps = Shape(8, (), 4), 300
+    shape, steps = NetworkShape(8, (), 4), 300
     world = World("LunarLander-v3", {"gravity": -3.7, "enable_wind": True})
     weights = start(shape)
     seeds = np.random.default_rng(5).integers(2**31, size=3).tolist()
@@ -73,7 +73,7 @@ def test_steps_are_those_of_gymnasium_itself_with_the_same_seeds_and_actions():
     )
     ends = []
     for at, seed in enumerate(seeds):
-        env = world.opened()
+        env = world.make()
         observation, _ = env.reset(seed=seed)
         total, length = 0.0, 0
         for step in range(steps):
@@ -111,7 +111,7 @@ END = ("steps", "returns", "lengths")
 def test_an_episode_cut_by_time_goes_on_in_expectation_and_one_that_ends_does_not(world):
     if "tests/Clock-v0" not in gymnasium.registry:
         gymnasium.register("tests/Clock-v0", entry_point=Clock, max_episode_steps=7)
-    shape = Shape(2, (), 3)
+    shape = NetworkShape(2, (), 3)
     weights = start(shape)
     with opened([world], 2, inputs=2) as stage:
         played = stage.play(weights, shape, 20, 0.9, 0.5)
@@ -129,7 +129,7 @@ def test_an_episode_cut_by_time_goes_on_in_expectation_and_one_that_ends_does_no
 
 
 def test_what_is_expected_after_the_last_step_is_of_what_is_seen_then():
-    shape = Shape(2, (8,), 3)
+    shape = NetworkShape(2, (8,), 3)
     weights = start(shape)
     with opened([clock()], 2, inputs=2) as stage:
         played = stage.play(weights, shape, 5, 0.9, 1.0)
@@ -156,12 +156,12 @@ def test_environments_are_dealt_out_in_turn_and_by_lot_where_they_are_too_few():
     assert all(one[0] is not one[1] for one in drawn)
     assert all(any(world in one for one in drawn) for world in worlds)
     with opened(worlds, 4, inputs=2) as stage:
-        played = stage.play(start(Shape(2, (), 3)), Shape(2, (), 3), 2, 0.9, 1.0)
+        played = stage.play(start(NetworkShape(2, (), 3)), NetworkShape(2, (), 3), 2, 0.9, 1.0)
     assert played.rewards[0].tolist() == [0.0, 1.0, 2.0, 0.0]
 
 
 def test_actions_that_are_counted_from_another_number_reach_the_environment_as_it_counts():
-    shape = Shape(2, (), 3)
+    shape = NetworkShape(2, (), 3)
     with opened([clock(first=-5)], 2, inputs=2) as stage:
         played = stage.play(start(shape), shape, 30, 0.9, 1.0)
     assert set(played.actions.ravel().tolist()) == {0, 1, 2}
@@ -190,7 +190,7 @@ def test_observations_of_any_kind_that_can_be_flattened_are(space, inputs):
             return (space.sample(), *super().step(action)[1:])
 
     assert spaces_of(World(Shows)) == (inputs, 3)
-    shape = Shape(inputs, (), 3)
+    shape = NetworkShape(inputs, (), 3)
     with opened([World(Shows)], 2, inputs=inputs) as stage:
         played = stage.play(start(shape), shape, 4, 0.9, 1.0)
     assert played.observations.shape == (4, 2, inputs)
@@ -240,7 +240,7 @@ def test_a_world_that_does_not_fit_the_agent_is_refused():
 
 @pytest.mark.parametrize("late", [np.nan, 1e400])
 def test_what_is_not_finite_is_refused_with_the_site_the_environment_and_the_step(late):
-    shape, broken = Shape(2, (), 3), "step" if np.isnan(late) else "spring"
+    shape, broken = NetworkShape(2, (), 3), "step" if np.isnan(late) else "spring"
     Clock.closed = 0
     stage = opened([clock(broken=9, late=late)], 3, inputs=2)
     with pytest.raises((InvalidValue, RuntimeError), match=broken) as caught:
@@ -255,7 +255,7 @@ def test_what_is_not_finite_is_refused_with_the_site_the_environment_and_the_ste
 
 
 def test_a_last_observation_and_a_reward_that_are_not_finite_are_refused_too():
-    shape = Shape(2, (), 3)
+    shape = NetworkShape(2, (), 3)
     with pytest.raises(InvalidValue, match="at step 4 of an episode"):
         opened([clock(broken=4, cut=4)], 1, inputs=2).play(start(shape), shape, 6, 0.9, 1.0)
     with pytest.raises(InvalidValue, match="gave a reward that is not finite at step 1 of a rollout"):
@@ -268,7 +268,7 @@ def test_every_environment_is_closed_even_if_one_will_not():
             super().close()
             raise RuntimeError("stuck")
 
-    shape, Clock.closed = Shape(2, (), 3), 0
+    shape, Clock.closed = NetworkShape(2, (), 3), 0
     stage = opened([World(Stuck), clock()], 4, inputs=2)
     stage.play(start(shape), shape, 2, 0.9, 1.0)
     with pytest.raises(InvalidValue, match="stuck"):
@@ -298,7 +298,7 @@ def test_wrappers_that_do_something_are_kept():
 
 
 @pytest.mark.parametrize(
-    ("env", "shape", "rounds"), [("CartPole-v1", CART, 1000), ("LunarLander-v3", Shape(8, (), 4), 60)]
+    ("env", "shape", "rounds"), [("CartPole-v1", CART, 1000), ("LunarLander-v3", NetworkShape(8, (), 4), 60)]
 )
 def test_rounds_leave_nothing_open(env, shape, rounds):
     weights = start(shape)
@@ -330,4 +330,4 @@ def test_worlds_of_both_kinds_do_not_share_a_stage():
 def test_a_scale_of_nothing_is_refused():
     with warnings.catch_warnings(), pytest.raises(InvalidValue, match="scale"):
         opened([World("CartPole-v1")], 2, scale=0.0)
-    assert isinstance(opened([World("CartPole-v1")], 2), GymnasiumStage)
+    assert isinstance(opened([World("CartPole-v1")], 2), GymnasiumVectorEnv)

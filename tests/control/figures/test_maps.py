@@ -56,7 +56,7 @@ def test_each_world_has_a_shape_and_each_model_a_shade_of_its_steps(figure):
 def test_models_of_a_site_are_joined_in_their_order_and_the_shared_path_is_black(figure):
     axes = figure.axes[0]
     weights, worlds, _, names = models()
-    places = maps.placed(weights, key=Key(3))
+    places = maps.embed(weights, key=Key(3))
     joined = [line for line in axes.lines if line.get_linestyle() == "-"]
     assert len(joined) == 7
     for line, site in zip(joined, dict.fromkeys(names), strict=True):
@@ -76,8 +76,8 @@ def test_the_title_says_how_often_weights_give_their_world_away(figure):
 
 def test_the_same_key_gives_the_same_map_and_near_models_stay_near():
     weights, worlds, _, names = models()
-    places = maps.placed(weights, key=Key(3))
-    np.testing.assert_array_equal(places, maps.placed(weights, key=Key(3)))
+    places = maps.embed(weights, key=Key(3))
+    np.testing.assert_array_equal(places, maps.embed(weights, key=Key(3)))
     assert maps.silo_identifiability(places, worlds, names, neighbours=1) > 0.8
 
 
@@ -88,8 +88,8 @@ def test_umap_places_models_too_and_repeats(tmp_path):
     figure = maps.weight_map(weights, worlds, steps, names, method="umap", key=Key(3), path=path)
     assert title(figure).endswith("UMAP")
     assert path.read_bytes().startswith(b"\x89PNG")
-    places = maps.placed(weights, method="umap", key=Key(3))
-    np.testing.assert_array_equal(places, maps.placed(weights, method="umap", key=Key(3)))
+    places = maps.embed(weights, method="umap", key=Key(3))
+    np.testing.assert_array_equal(places, maps.embed(weights, method="umap", key=Key(3)))
     assert maps.silo_identifiability(places, worlds, names, neighbours=3) > 0.5
 
 
@@ -112,10 +112,10 @@ def test_umap_is_asked_for_a_map_that_repeats(monkeypatch):
     assert asked["init"].shape == (63, 2)
     assert asked["n_neighbors"] == 60
     first = asked["random_state"]
-    maps.placed(weights[:20], method="umap", key=Key(3))
+    maps.embed(weights[:20], method="umap", key=Key(3))
     assert asked["n_neighbors"] == 19
     assert asked["random_state"] == first
-    maps.placed(weights[:20], method="umap", key=Key(4))
+    maps.embed(weights[:20], method="umap", key=Key(4))
     assert asked["random_state"] != first
 
 
@@ -123,22 +123,22 @@ def test_umap_is_asked_for_a_map_that_repeats(monkeypatch):
 def test_a_missing_library_is_named_with_the_way_to_get_it(monkeypatch, method, package):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InvalidValue, match=r"pip install tacit\[maps\]"):
-        maps.placed(models()[0], method=method, key=Key(3))
+        maps.embed(models()[0], method=method, key=Key(3))
 
 
 @pytest.mark.parametrize("shape", [(30, 200), (200, 30), (12, 12)])
 def test_main_axes_are_those_of_scikit_learn(shape):
     rows = np.random.default_rng(1).normal(size=shape) * np.linspace(3, 1, shape[1])
     most = min(10, *shape) - 1
-    found, known = maps.principal(rows, most), PCA(most, svd_solver="full").fit_transform(rows)
+    found, known = maps.principal_components(rows, most), PCA(most, svd_solver="full").fit_transform(rows)
     np.testing.assert_allclose(np.abs(found), np.abs(known), atol=1e-8)
     peaks = np.abs(found).argmax(axis=0)
     assert (found[peaks, range(most)] > 0).all()
 
 
 def test_few_models_and_models_that_are_all_the_same_can_be_placed():
-    assert np.isfinite(maps.placed(models()[0][:5], key=Key(3))).all()
-    assert maps.placed(np.ones((6, 1)), key=Key(3)).shape == (6, 2)
+    assert np.isfinite(maps.embed(models()[0][:5], key=Key(3))).all()
+    assert maps.embed(np.ones((6, 1)), key=Key(3)).shape == (6, 2)
 
 
 def test_worlds_are_told_by_the_models_of_other_sites():
@@ -178,9 +178,9 @@ def test_a_tie_goes_to_the_nearest():
 @pytest.mark.parametrize(
     ("draw", "match"),
     [
-        (lambda: maps.placed(models()[0], method="mds", key=Key(3)), "method = 'mds'"),
-        (lambda: maps.placed(models()[0][:4], key=Key(3)), "at least 5 rows"),
-        (lambda: maps.placed(models()[0] * np.nan, key=Key(3)), "finite"),
+        (lambda: maps.embed(models()[0], method="mds", key=Key(3)), "method = 'mds'"),
+        (lambda: maps.embed(models()[0][:4], key=Key(3)), "at least 5 rows"),
+        (lambda: maps.embed(models()[0] * np.nan, key=Key(3)), "finite"),
         (lambda: maps.weight_map(models()[0], ["moon"], [0], ["a"], key=Key(3)), "worlds = '1 of them'"),
         (lambda: maps.weight_map(models()[0], models()[1], [0], models()[3], key=Key(3)), "steps"),
         (lambda: maps.weight_map(*models(sites=0, rounds=6), key=Key(3)), "global alone"),

@@ -50,14 +50,14 @@ class Twins:
             **options,
         }
         self.physics = np.array([float(told[name]) for name in told])
-        simulator.begin(self.s[0], float(wind), float(turbulence))
-        simulator.fly(self.s[0], self.ground, self.physics, 0, 0.0, 0.0, float(fx), float(fy))
+        simulator.place_lander(self.s[0], float(wind), float(turbulence))
+        simulator.step_row(self.s[0], self.ground, self.physics, 0, 0.0, 0.0, float(fx), float(fy))
 
     def step(self, action):
         self.recorder.drawn.clear()
         self.seen, reward, over, _, _ = self.theirs.step(action)
         first, second = self.recorder.drawn
-        ours = simulator.fly(self.s[0], self.ground, self.physics, action, first, second, 0.0, 0.0)
+        ours = simulator.step_row(self.s[0], self.ground, self.physics, action, first, second, 0.0, 0.0)
         return (float(reward), over), ours
 
     @property

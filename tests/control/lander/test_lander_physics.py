@@ -8,7 +8,7 @@ import pytest
 from gymnasium.envs.box2d.lunar_lander import heuristic
 from gymnasium.utils.env_checker import check_env
 
-from tacit.control.envs.lander_vector import LanderStage
+from tacit.control.envs.lander_vector import LanderVectorEnv
 from tacit.control.lander import simulator
 from tacit.control.lander.bodies import (
     HULL_INERTIA,
@@ -24,13 +24,13 @@ from tacit.control.lander.bodies import (
     VELOCITY_ROUNDS,
 )
 from tacit.control.lander.env import FastLander
-from tacit.control.lander.iterations import one_round, solve_velocities
-from tacit.control.networks import Shape
+from tacit.control.lander.iterations import iterate_once, solve_velocities
+from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidValue
 from tacit.sites.environments import World
 
 MOON, MARS, EARTH = (-1.6, 1.0, 10.0, 1.5), (-3.73, 1.0, 5.0, 1.5), (-10.0, 0.0, 15.0, 1.5)
-SHAPE = Shape(8, (16,), 4)
+SHAPE = NetworkShape(8, (16,), 4)
 
 
 class Worlds:
@@ -102,7 +102,7 @@ def test_rounds_that_are_summed_end_where_rounds_that_are_taken_do():
                 row[4] -= 0.2
             solve_velocities(summed, on_ground)
             for _ in range(VELOCITY_ROUNDS):
-                one_round(taken, on_ground)
+                iterate_once(taken, on_ground)
             off.append(np.abs(summed - taken)[:JOINT].max())
     assert touching > 50
     assert max(off) < 1e-6
@@ -218,7 +218,7 @@ def test_what_cannot_be_done_is_refused():
 def stage(*options, envs=4, seed=1, center=0.0):
     worlds = [World("LunarLander-v3", one, "fast-lander") for one in options]
     generator = np.random.default_rng(seed)
-    return LanderStage(
+    return LanderVectorEnv(
         worlds, envs, generator=generator, center=np.full(8, center), scale=np.full(8, 2.0), place="site a"
     )
 
@@ -281,7 +281,7 @@ def test_an_episode_that_time_cuts_counts_what_was_still_to_come():
 
 def test_a_stage_refuses_agents_that_do_not_fit_and_is_over_when_closed():
     with pytest.raises(InvalidValue, match="site a"):
-        stage({}).play(np.zeros(100, dtype=np.float32), Shape(4, (), 2), 5, 0.99, 1.0)
+        stage({}).play(np.zeros(100, dtype=np.float32), NetworkShape(4, (), 2), 5, 0.99, 1.0)
     with pytest.raises(InvalidValue, match="site a: gravity"):
         stage({"gravity": -13.0})
     with stage({}) as open_one:

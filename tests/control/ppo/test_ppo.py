@@ -15,14 +15,14 @@ from stable_baselines3.common.logger import Logger
 from torch.nn.functional import log_softmax, mse_loss
 
 from tacit.control import kernels
-from tacit.control.envs.vector import open_stage
-from tacit.control.networks import Shape
-from tacit.control.ppo.ppo import Recipe, learn, remembered
+from tacit.control.envs.vector import make_vector_env
+from tacit.control.networks import NetworkShape
+from tacit.control.ppo.ppo import PPOConfig, build_buffer, learn
 from tacit.control.rollout import Rollout
 from tacit.errors import InvalidValue
 from tacit.sites.environments import World
 
-USUAL = kernels.Terms(3e-4, 0.2, math.inf, 0.0, 0.5, 0.5, math.inf)
+USUAL = kernels.LossCoefficients(3e-4, 0.2, math.inf, 0.0, 0.5, 0.5, math.inf)
 
 
 def floats(generator, *shape):
@@ -57,7 +57,7 @@ def experience(shape, steps, envs, seed=0, spread=0.3):
 def stage(world, envs, seed=0, inputs=4):
     draws = np.random.default_rng(seed)
     ends = {"center": np.zeros(inputs), "scale": np.ones(inputs)}
-    return open_stage([World(world)], envs, generator=draws, place="site a", **ends)
+    return make_vector_env([World(world)], envs, generator=draws, place="site a", **ends)
 
 
 def passed(weights, shape, observations):
@@ -112,11 +112,11 @@ def slopes(weights, shape, memory, chosen, terms):
     ids=["policy", "clipped", "entropy", "value", "value clip", "all"],
 )
 def test_gradients_are_those_of_torch(hidden, terms):
-    shape = Shape(3, hidden, 4)
+    shape = NetworkShape(3, hidden, 4)
     weights, played = experience(shape, 20, 2)
-    memory = remembered(played, Recipe())
+    memory = build_buffer(played, PPOConfig())
     for chosen in (np.arange(3, 33), np.array([7]), np.array([9, 2])):
-        room = kernels.room_for(shape.sizes, 32)
+        room = kernels.make_workspace(shape.sizes, 32)
         far = kernels.gradient(weights, shape.sizes, memory, chosen, terms, room)
         expected, gone = slopes(weights, shape, memory, chosen, terms)
         np.testing.assert_allclose(
@@ -140,7 +140,7 @@ def test_gradients_are_those_of_torch(hidden, terms):
 )
 def test_an_update_ends_with_the_weights_that_stable_baselines_ends_with(hidden, extra):
     steps, envs, epochs, batch = 50, 3, 3, 32
-    shape, spread = Shape(8, hidden, 4), 0.0 if "learning_rate" in extra else 0.2
+    shape, spread = NetworkShape(8, hidden, 4), 0.0 if "learning_rate" in extra else 0.2
     weights, played = experience(shape, steps, envs, seed=4, spread=spread)
     model = peer(shape, steps, envs, n_epochs=epochs, batch_size=batch, **extra)
     fill(model, shape, weights, played)
@@ -150,7 +150,7 @@ def test_an_update_ends_with_the_weights_that_stable_baselines_ends_with(hidden,
     np.random.seed(11)
     model.train()
 
-    recipe = Recipe(
+    recipe = PPOConfig(
         lr=extra.get("learning_rate", 3e-4),
         epochs=epochs,
         batch=batch,
@@ -172,10 +172,12 @@ def improve(weights, shape, played, recipe, orders):
     """As `learn` does, with batches that are given; how many passes were begun."""
     limit = math.inf if recipe.target_kl is None else 1.5 * recipe.target_kl
     clip = math.inf if recipe.value_clip is None else recipe.value_clip
-    terms = kernels.Terms(recipe.lr, 0.2, clip, recipe.entropy, 0.5, recipe.grad_norm, limit)
-    adam, taken, memory = np.zeros((2, shape.size), dtype=np.float32), 0, remembered(played, recipe)
+    terms = kernels.LossCoefficients(recipe.lr, 0.2, clip, recipe.entropy, 0.5, recipe.grad_norm, limit)
+    adam, taken, memory = np.zeros((2, shape.size), dtype=np.float32), 0, build_buffer(played, recipe)
     for number, order in enumerate(orders, 1):
-        taken, go_on = kernels.one_pass(weights, shape.sizes, memory, order, recipe.batch, terms, adam, taken)
+        taken, go_on = kernels.train_epoch(
+            weights, shape.sizes, memory, order, recipe.batch, terms, adam, taken
+        )
         if not go_on:
             return number
     return len(orders)
@@ -244,13 +246,13 @@ def fill_buffer(buffer, played):
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 1000), st.integers(1, 30), st.integers(1, 4), st.floats(0, 1), st.floats(0, 1))
 def test_advantages_are_those_of_stable_baselines(seed, steps, envs, gamma, decay):
-    shape = Shape(2, (), 3)
+    shape = NetworkShape(2, (), 3)
     _, played = experience(shape, steps, envs, seed)
     world = Nowhere(shape)
     spaces = (world.observation_space, world.action_space)
     buffer = RolloutBuffer(steps, *spaces, "cpu", gae_lambda=decay, gamma=gamma, n_envs=envs)
     fill_buffer(buffer, played)
-    memory = remembered(played, Recipe(gamma=gamma, gae_lambda=decay))
+    memory = build_buffer(played, PPOConfig(gamma=gamma, gae_lambda=decay))
     np.testing.assert_allclose(
         memory.advantages.reshape(steps, envs), buffer.advantages, rtol=1e-5, atol=1e-5
     )
@@ -258,14 +260,14 @@ def test_advantages_are_those_of_stable_baselines(seed, steps, envs, gamma, deca
 
 
 def test_squashing_is_tanh_to_a_millionth():
-    shape = Shape(1, (1,), 1)
+    shape = NetworkShape(1, (1,), 1)
     weights = np.zeros(shape.size, dtype=np.float32)
     # One number in, its tanh out: of the critic, for few rows and for many.
     weights[shape.actor :] = [1.0, 0.0, 1.0, 0.0]
     inputs = np.concatenate([np.linspace(-12, 12, 9999), [-1e30, 1e30, 1e-30, 0.0]]).astype(np.float32)
     values = np.empty(len(inputs), dtype=np.float32)
-    work = kernels.work_for(shape.sizes, len(inputs))
-    kernels.judge(weights, shape.sizes, inputs[:, None], work, values)
+    work = kernels.activation_buffer(shape.sizes, len(inputs))
+    kernels.predict_values(weights, shape.sizes, inputs[:, None], work, values)
     np.testing.assert_allclose(values, np.tanh(inputs.astype(np.float64)), atol=1e-6)
     assert abs(values).max() <= 1
 
@@ -273,11 +275,11 @@ def test_squashing_is_tanh_to_a_millionth():
 @pytest.mark.parametrize("rows", [1, 2, 8, 9, 64])
 @pytest.mark.parametrize("hidden", [(), (64, 64)])
 def test_acting_draws_the_action_whose_share_the_number_falls_into(rows, hidden):
-    shape, draws = Shape(5, hidden, 3), np.random.default_rng(rows)
+    shape, draws = NetworkShape(5, hidden, 3), np.random.default_rng(rows)
     weights = shape.start(draws) + 0.5 * draws.normal(size=shape.size)
     observations, numbers = floats(draws, rows, 5), draws.random(rows, dtype=np.float32)
     actions, log_probs, values = (np.empty(rows, dtype=kind) for kind in (np.int64, np.float32, np.float32))
-    work, small = kernels.work_for(shape.sizes, rows), weights.astype(np.float32)
+    work, small = kernels.activation_buffer(shape.sizes, rows), weights.astype(np.float32)
     kernels.act(small, shape.sizes, observations, numbers, work, actions, log_probs, values)
     logits = shape.logits(weights, observations)
     expected = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
@@ -290,13 +292,13 @@ def test_acting_draws_the_action_whose_share_the_number_falls_into(rows, hidden)
 
 
 def test_the_same_seeds_give_the_same_weights_to_the_last_bit_and_others_do_not():
-    shape = Shape(4, (8,), 2)
+    shape = NetworkShape(4, (8,), 2)
     begin = shape.start(np.random.default_rng(0))
 
     def learnt(seed):
         with stage("CartPole-v1", 2, seed) as worlds:
             draws = np.random.default_rng(seed + 100)
-            return learn(begin, shape, worlds, Recipe(epochs=2), steps=512, rollout=256, generator=draws)
+            return learn(begin, shape, worlds, PPOConfig(epochs=2), steps=512, rollout=256, generator=draws)
 
     first, again, other = learnt(1), learnt(1), learnt(2)
     assert first[0].tobytes() == again[0].tobytes()
@@ -307,13 +309,15 @@ def test_the_same_seeds_give_the_same_weights_to_the_last_bit_and_others_do_not(
 
 
 def test_steps_are_counted_exactly_and_none_is_made_up():
-    shape, draws = Shape(4, (), 2), np.random.default_rng(0)
+    shape, draws = NetworkShape(4, (), 2), np.random.default_rng(0)
     with stage("CartPole-v1", 4) as worlds:
         weights = shape.start(draws)
         for steps, rollout, field in ((400, 150, "rollout"), (500, 200, "steps")):
             with pytest.raises(InvalidValue, match=f"{field} = .* a multiple of"):
-                learn(weights, shape, worlds, Recipe(), steps=steps, rollout=rollout, generator=draws)
-        _, episodes = learn(weights, shape, worlds, Recipe(epochs=1), steps=400, rollout=200, generator=draws)
+                learn(weights, shape, worlds, PPOConfig(), steps=steps, rollout=rollout, generator=draws)
+        _, episodes = learn(
+            weights, shape, worlds, PPOConfig(epochs=1), steps=400, rollout=200, generator=draws
+        )
     assert episodes.lengths.sum() <= 400
     assert (np.diff(episodes.steps) > 0).all()
     assert 0 < episodes.steps[-1] <= 400
@@ -321,19 +325,19 @@ def test_steps_are_counted_exactly_and_none_is_made_up():
 
 
 def test_learning_stops_where_weights_are_no_longer_finite():
-    shape, draws = Shape(4, (4,), 2), np.random.default_rng(0)
+    shape, draws = NetworkShape(4, (4,), 2), np.random.default_rng(0)
     begin = shape.start(draws)
     begin[-1] = np.inf
     with stage("CartPole-v1", 2) as worlds:
         weights, episodes = learn(
-            begin, shape, worlds, Recipe(epochs=1), steps=4000, rollout=200, generator=draws
+            begin, shape, worlds, PPOConfig(epochs=1), steps=4000, rollout=200, generator=draws
         )
     assert not np.isfinite(weights).all()
     assert episodes.lengths.sum() <= 200
 
 
 def test_rewards_are_scaled_where_an_agent_learns_and_not_where_it_is_judged():
-    shape, draws = Shape(4, (), 2), np.random.default_rng(0)
+    shape, draws = NetworkShape(4, (), 2), np.random.default_rng(0)
     weights = shape.start(draws).astype(np.float32)
     with stage("CartPole-v1", 2) as worlds:
         played = worlds.play(weights, shape, 100, 0.99, 0.01)
@@ -347,13 +351,13 @@ def test_rewards_are_scaled_where_an_agent_learns_and_not_where_it_is_judged():
 )
 def test_a_recipe_that_cannot_be_followed_is_refused_by_name(field, given):
     with pytest.raises(InvalidValue, match=f"{field} = "):
-        Recipe(**{field: given})
+        PPOConfig(**{field: given})
 
 
 def test_cart_pole_is_learnt_within_as_many_steps_as_stable_baselines_needs():
-    shape, draws = Shape(4, (64, 64), 2), np.random.default_rng(0)
+    shape, draws = NetworkShape(4, (64, 64), 2), np.random.default_rng(0)
     with stage("CartPole-v1", 4) as worlds:
         weights = shape.start(draws)
-        _, episodes = learn(weights, shape, worlds, Recipe(), steps=40_960, rollout=2048, generator=draws)
+        _, episodes = learn(weights, shape, worlds, PPOConfig(), steps=40_960, rollout=2048, generator=draws)
     assert episodes.returns[:20].mean() < 60
     assert episodes.returns[-20:].mean() > 400

@@ -11,13 +11,13 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.deploy.coordinator.split import _unscaled, handed_over
-from tacit.engines.base import work
+from tacit.deploy.coordinator.split import _unscale, split_data
+from tacit.engines.base import run_at_site
 from tacit.errors import Refused
 from tacit.experiments.experiment import Experiment, read
 from tacit.functional.curves import Curves
-from tacit.runs.context import Setting
-from tacit.runs.setup import readied
+from tacit.runs.context import RunContext
+from tacit.runs.setup import prepare
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
@@ -40,9 +40,9 @@ class Both:
     held: dict[str, dict[str, object]]
     out: Path
 
-    def setting(self, *, here: bool) -> Setting:
+    def setting(self, *, here: bool) -> RunContext:
         asked, federation = (self.experiment, self.federation) if here else (self.deployed, self.distant)
-        return readied(asked.task, federation, **{name: getattr(asked, name) for name in PARTS}).setting
+        return prepare(asked.task, federation, **{name: getattr(asked, name) for name in PARTS}).setting
 
     def at_site(self, name: str, task: object = None) -> Federation:
         return self.deployed.data.at_site(
@@ -52,14 +52,14 @@ class Both:
 
 def both(file: Path, out: Path, changes: Sequence[str] = ()) -> Both:
     experiment = read(file, changes)
-    federation = experiment.opened()
-    document, held = handed_over(experiment, federation, lambda name: out / name)
+    federation = experiment.open_federation()
+    document, held = split_data(experiment, federation, lambda name: out / name)
     written = out / "coordinator" / "experiment.toml"
     written.parent.mkdir(parents=True, exist_ok=True)
     # What a file cannot hold is not agreed.
     written.write_text(tomli_w.dumps(document), encoding="utf-8")
     deployed = read(written)
-    return Both(experiment, federation, deployed, deployed.opened(), held, out)
+    return Both(experiment, federation, deployed, deployed.open_federation(), held, out)
 
 
 def assert_same_tables(ours: Table, theirs: Table) -> None:
@@ -75,31 +75,31 @@ def plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def assert_same_task(found: Both) -> tuple[Setting, Setting]:
+def assert_same_task(found: Both) -> tuple[RunContext, RunContext]:
     here, there = found.setting(here=True), found.setting(here=False)
     assert type(here.task) is type(there.task)
     for entry in fields(here.task):
         assert plain(getattr(here.task, entry.name)) == plain(getattr(there.task, entry.name)), entry.name
     assert repr(here.mechanism) == repr(there.mechanism)
-    assert found.federation.typical == found.distant.typical
+    assert found.federation.mean_site_size == found.distant.mean_site_size
     # Where the data decide who the sites are, the plan before deployment cannot name them.
     if found.experiment.sites.names:
         assert found.experiment.plan() == found.deployed.plan()
-    assert here.planned(1) == there.planned(1)
+    assert here.planned_releases(1) == there.planned_releases(1)
     return here, there
 
 
-def assert_same_round(found: Both, here: Setting, there: Setting) -> None:
+def assert_same_round(found: Both, here: RunContext, there: RunContext) -> None:
     """One round of the whole cohort is a round of each site alone, with what all know of the others."""
     key, names = Key(3, rehearsal=True) / 1, list(found.federation)
     state = here.task.start(found.federation, Key(3) / "start")
     assert np.array_equal(state, there.task.start(found.distant, Key(3) / "start"))
-    whole = work(here.task, state, found.federation.cohort(names), here.mechanism.of_round(1), key)
+    whole = run_at_site(here.task, state, found.federation.cohort(names), here.mechanism.at_round(1), key)
     for place, name in enumerate(names):
         cohort = found.at_site(name, there.task).cohort([name])
-        cohort = replace(cohort, typical=found.distant.typical)
-        alone = work(there.task, state, cohort, there.mechanism.of_round(1), key)
-        same = work(here.task, state, found.federation.cohort([name]), here.mechanism.of_round(1), key)
+        cohort = replace(cohort, mean_site_size=found.distant.mean_site_size)
+        alone = run_at_site(there.task, state, cohort, there.mechanism.at_round(1), key)
+        same = run_at_site(here.task, state, found.federation.cohort([name]), here.mechanism.at_round(1), key)
         assert alone.names == (name,)
         assert np.array_equal(alone.matrix, same.matrix)
         # Sums over a batch that is padded for others may round otherwise.
@@ -316,7 +316,7 @@ def test_code_of_ones_own_is_not_handed_over(tmp_path: Path):
 def test_what_is_at_the_sites_already_is_not_handed_over_again(tmp_path: Path):
     found = both(EXAMPLES / "survival.toml", tmp_path, ["sites.count=2", "data.records=200"])
     with pytest.raises(Refused, match="held-records is at the sites already"):
-        _ = handed_over(found.deployed, found.distant, lambda name: tmp_path / "again" / name)
+        _ = split_data(found.deployed, found.distant, lambda name: tmp_path / "again" / name)
 
 
 def test_files_of_sites_are_for_their_owners_alone_and_nothing_is_overwritten(tmp_path: Path):
@@ -324,7 +324,7 @@ def test_files_of_sites_are_for_their_owners_alone_and_nothing_is_overwritten(tm
     file = tmp_path / "site-1" / "data" / "records.parquet"
     assert file.stat().st_mode & 0o777 == 0o600
     with pytest.raises(FileExistsError):
-        _ = handed_over(found.experiment, found.federation, lambda name: tmp_path / name)
+        _ = split_data(found.experiment, found.federation, lambda name: tmp_path / name)
 
 
 numbers = st.floats(-1e9, 1e9, allow_subnormal=False)
@@ -335,4 +335,4 @@ def test_scaling_is_undone_so_that_doing_it_again_gives_the_same_numbers(
     raw: list[float], center: float, scale: float
 ):
     seen = (np.array(raw) - center) / scale
-    assert np.array_equal((_unscaled(seen, center, scale, "age") - center) / scale, seen)
+    assert np.array_equal((_unscale(seen, center, scale, "age") - center) / scale, seen)

@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 
 from tacit.deploy.site import config
-from tacit.deploy.site.config import CoordinatorFile, Limits, SiteFile
+from tacit.deploy.site.config import CoordinatorFile, SiteFile, SiteLimits
 from tacit.errors import InvalidFile, InvalidValue
 
 KEYS = {"oslo": "aa" * 32, "bergen": "bb" * 32}
@@ -24,7 +24,9 @@ def written(folder: Path, **changes: Any) -> Path:
 
 def test_a_site_that_says_no_more_than_who_is_who_has_careful_limits(tmp_path: Path) -> None:
     file = SiteFile.read(written(tmp_path))
-    assert file.limits == Limits(epsilon=1.0, lifetime=10.0, delta=1e-5, tasks=(), fewest=20, trusted=False)
+    assert file.limits == SiteLimits(
+        epsilon=1.0, lifetime=10.0, delta=1e-5, tasks=(), fewest=20, trusted=False
+    )
     assert not file.limits.open
     assert dict(file.roster) == {name: bytes.fromhex(key) for name, key in KEYS.items()}
 

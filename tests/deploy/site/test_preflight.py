@@ -11,10 +11,10 @@ import pytest
 import tomli_w
 
 from tacit.deploy import certificates
-from tacit.deploy.folders import Deployed, write
+from tacit.deploy.folders import DeployedFolders, write
 from tacit.deploy.site import config
-from tacit.deploy.site.config import LEDGER, Limits
-from tacit.deploy.site.preflight import Finding, check
+from tacit.deploy.site.config import LEDGER, SiteLimits
+from tacit.deploy.site.preflight import CheckResult, check
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.ledger.store import Ledger
 
@@ -44,7 +44,7 @@ def records() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def ready(tmp_path_factory: pytest.TempPathFactory) -> Deployed:
+def ready(tmp_path_factory: pytest.TempPathFactory) -> DeployedFolders:
     holding = {"path": "data/records.csv", "columns": {"age": "alder"}}
     out = tmp_path_factory.mktemp("out")
     made = write(EXPERIMENT, {"oslo": holding, "bergen": {}}, out, host="127.0.0.1", port=20000)
@@ -53,7 +53,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Deployed:
 
 
 @pytest.fixture
-def oslo(ready: Deployed, tmp_path: Path) -> Path:
+def oslo(ready: DeployedFolders, tmp_path: Path) -> Path:
     """A copy that a test may spoil."""
     return Path(shutil.copytree(ready.sites["oslo"], tmp_path / "oslo"))
 
@@ -70,13 +70,13 @@ def limited(place: Path, old: str, new: str) -> None:
     file.write_text(file.read_text().replace(old, new))
 
 
-def wrong(found: list[Finding]) -> list[str]:
+def wrong(found: list[CheckResult]) -> list[str]:
     """What is not as it should be, but for what a test that is one user cannot mend."""
     assert all(finding.ok or finding.mend or "cannot be read" in finding.what for finding in found)
     return [finding.what for finding in found if not finding.ok and "the same user" not in finding.what]
 
 
-def test_a_site_that_is_as_it_was_handed_over_is_ready(ready: Deployed) -> None:
+def test_a_site_that_is_as_it_was_handed_over_is_ready(ready: DeployedFolders) -> None:
     found = check(ready.sites["oslo"])
     assert wrong(found) == []
     told = [finding.what for finding in found]
@@ -118,7 +118,7 @@ def test_a_site_file_that_others_can_change_is_found(oslo: Path) -> None:
     assert wrong(check(oslo)) == ["site.toml can be changed by others than its owner"]
 
 
-def test_a_key_that_is_not_the_one_the_others_know_is_found(oslo: Path, ready: Deployed) -> None:
+def test_a_key_that_is_not_the_one_the_others_know_is_found(oslo: Path, ready: DeployedFolders) -> None:
     shutil.copy(ready.sites["bergen"] / "secret" / "identity.key", oslo / "secret" / "identity.key")
     shutil.copy(ready.sites["bergen"] / "node" / "node.key", oslo / "node" / "node.key")
     assert wrong(check(oslo)) == [
@@ -163,12 +163,12 @@ def test_a_site_file_that_cannot_be_read_ends_it(oslo: Path) -> None:
     assert "[limits] epsilon = -1.0 is not allowed" in found.what
 
 
-def test_a_path_that_is_too_long_for_a_socket_is_found(ready: Deployed, tmp_path: Path) -> None:
+def test_a_path_that_is_too_long_for_a_socket_is_found(ready: DeployedFolders, tmp_path: Path) -> None:
     place = shutil.copytree(ready.sites["oslo"], tmp_path / ("x" * 100))
     assert any("the system allows 107" in what for what in wrong(check(place)))
 
 
-def test_a_site_that_has_not_said_where_its_records_are_is_told_so(ready: Deployed) -> None:
+def test_a_site_that_has_not_said_where_its_records_are_is_told_so(ready: DeployedFolders) -> None:
     assert wrong(check(ready.sites["bergen"])) == ["site.toml does not say where the records are"]
 
 
@@ -266,6 +266,6 @@ def test_an_experiment_that_is_not_there_is_told_of(oslo: Path, tmp_path: Path) 
 
 
 def test_limits_of_any_size_can_be_told(tmp_path: Path) -> None:
-    limits = {"a": Limits(epsilon=float("inf"), lifetime=float("inf"))}
+    limits = {"a": SiteLimits(epsilon=float("inf"), lifetime=float("inf"))}
     made = write(EXPERIMENT, {"a": {}}, tmp_path, host="localhost", port=20000, limits=limits)
     assert "nothing was spent yet; what may be spent in all has no limit" in str(check(made.sites["a"]))

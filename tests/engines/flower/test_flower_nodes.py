@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tacit.engines.flower import nodes as flower
-from tacit.engines.flower.nodes import DOOR, Flower, Nodes, relayed
+from tacit.engines.flower.nodes import DOOR, Flower, Nodes, relay_to_guard
 from tacit.engines.flower.socket import serve
-from tacit.engines.messages import Silence
+from tacit.engines.messages import NoReply
 from tacit.errors import InvalidValue, Refused, SitesUnreachable
 
 # A bound for what hangs: a slow machine needs seconds.
@@ -110,7 +110,7 @@ def nodes(grid: Any) -> Nodes:
     return Nodes(grid, WHO, recognise, compose=composed, pause=0.001)
 
 
-def ask(exchange: Nodes, *names: str, seconds: float = SOON) -> dict[str, bytes | Silence]:
+def ask(exchange: Nodes, *names: str, seconds: float = SOON) -> dict[str, bytes | NoReply]:
     return exchange(dict.fromkeys(names, b"hello"), seconds)
 
 
@@ -141,7 +141,7 @@ def test_a_site_whose_node_is_not_connected_is_not_waited_for() -> None:
     begun = time.monotonic()
     answers = ask(nodes(Grid({11: site("oslo")})), "oslo", "bergen")
     assert answers["oslo"] == b"oslo:hello"
-    assert answers["bergen"] == Silence("failed", "no node that leads to it is connected")
+    assert answers["bergen"] == NoReply("failed", "no node that leads to it is connected")
     assert time.monotonic() - begun < SOON / 2
 
 
@@ -151,7 +151,7 @@ def test_a_site_that_does_not_answer_is_late_and_the_others_are_heard() -> None:
 
     answers = ask(nodes(Grid({11: site("oslo"), 12: dumb})), "oslo", "bergen", seconds=2.0)
     assert answers["oslo"] == b"oslo:hello"
-    assert isinstance(answers["bergen"], Silence)
+    assert isinstance(answers["bergen"], NoReply)
     assert answers["bergen"].reason == "late"
 
 
@@ -168,7 +168,7 @@ def test_a_node_that_does_not_say_who_it_is_holds_nobody_up_who_is_known(
     monkeypatch.setattr(flower, "GREETING", 0.05)
     grid = Grid({11: site("oslo"), 66: silent})
     exchange = nodes(grid)
-    assert exchange.met(["oslo"], SOON) == {"oslo"}
+    assert exchange.wait_for_sites(["oslo"], SOON) == {"oslo"}
     assert ask(exchange, "oslo", "bergen")["oslo"] == b"oslo:hello"
 
 
@@ -191,7 +191,7 @@ def test_a_node_that_keeps_failing_is_given_up_with_flowers_reason() -> None:
 
     grid = Grid({11: broken})
     answer = ask(nodes(grid), "oslo")["oslo"]
-    assert answer == Silence("failed", "its node failed (Flower's error 5: Node Unavailable)")
+    assert answer == NoReply("failed", "its node failed (Flower's error 5: Node Unavailable)")
     assert len(grid.asked(b"hello")) == 2
 
 
@@ -206,7 +206,7 @@ def test_a_node_that_went_away_while_it_was_asked_is_given_up() -> None:
 
     grid.nodes[11] = leaving
     answer = ask(nodes(grid), "oslo")["oslo"]
-    assert isinstance(answer, Silence)
+    assert isinstance(answer, NoReply)
     assert "Node Unavailable" in answer.detail
 
 
@@ -224,7 +224,7 @@ def test_a_site_that_comes_back_through_the_same_node_needs_no_new_greeting() ->
     exchange = nodes(grid)
     ask(exchange, "oslo")
     grid.nodes = {}
-    assert isinstance(ask(exchange, "oslo")["oslo"], Silence)
+    assert isinstance(ask(exchange, "oslo")["oslo"], NoReply)
     grid.nodes = {11: site("oslo")}
     assert ask(exchange, "oslo") == {"oslo": b"oslo:hello"}
     assert grid.asked(WHO) == [11]
@@ -246,7 +246,7 @@ def test_only_a_replayed_reply_is_a_late_one() -> None:
         return [Reply(number if content == WHO else "message 0", node, says(b"oslo"))]
 
     answer = ask(nodes(Grid({11: replaying})), "oslo", seconds=0.1)["oslo"]
-    assert isinstance(answer, Silence)
+    assert isinstance(answer, NoReply)
     assert answer.reason == "late"
 
 
@@ -262,7 +262,7 @@ def test_another_node_cannot_reply_in_a_sites_stead() -> None:
         return site("oslo")(number, node if content == WHO else 66, content)
 
     assert ask(nodes(Grid({11: hijacked})), "oslo") == {
-        "oslo": Silence("unknown", "node 66 replied in its stead")
+        "oslo": NoReply("unknown", "node 66 replied in its stead")
     }
 
 
@@ -276,7 +276,7 @@ def test_a_reply_of_another_shape_is_a_silence(content: Mapping[str, Any]) -> No
         return site("oslo")(number, node, asked) if asked == WHO else [Reply(number, node, content)]
 
     answer = ask(nodes(Grid({11: misshapen})), "oslo")["oslo"]
-    assert isinstance(answer, Silence)
+    assert isinstance(answer, NoReply)
     assert answer.reason == "schema"
 
 
@@ -288,7 +288,7 @@ def test_what_a_relay_says_of_its_guard_is_passed_on_without_control_characters(
 
     grid = Grid({11: guardless})
     answer = ask(nodes(grid), "oslo")["oslo"]
-    assert isinstance(answer, Silence)
+    assert isinstance(answer, NoReply)
     assert answer.reason == "failed"
     assert answer.detail.startswith("its node says: the guard [2J is away!")
     assert len(answer.detail) < 1000
@@ -306,7 +306,7 @@ def test_what_flower_raises_for_one_message_does_not_touch_the_others() -> None:
 
     answers = ask(nodes(Failing({11: site("oslo"), 12: site("bergen")})), "oslo", "bergen")
     assert answers["oslo"] == b"oslo:hello"
-    assert answers["bergen"] == Silence("failed", "Flower failed (OSError: the line is cut)")
+    assert answers["bergen"] == NoReply("failed", "Flower failed (OSError: the line is cut)")
 
 
 def test_a_message_that_flower_does_not_take_is_a_silence() -> None:
@@ -316,7 +316,7 @@ def test_a_message_that_flower_does_not_take_is_a_silence() -> None:
             return super().push_messages(taken) if taken[0][0] == WHO else [None]
 
     answer = ask(nodes(Full({11: site("oslo")})), "oslo")["oslo"]
-    assert isinstance(answer, Silence)
+    assert isinstance(answer, NoReply)
     assert "did not take the message" in answer.detail
 
 
@@ -334,7 +334,7 @@ def test_an_exchange_ends_in_time_while_flower_hangs() -> None:
     begun = time.monotonic()
     answer = ask(nodes(grid), "oslo", seconds=0.2)["oslo"]
     grid.away.set()
-    assert isinstance(answer, Silence)
+    assert isinstance(answer, NoReply)
     assert answer.reason == "late"
     assert time.monotonic() - begun < SOON / 2
 
@@ -352,7 +352,7 @@ def test_an_exchange_ends_in_time_while_not_even_the_nodes_can_be_listed(
     grid = Away({11: site("oslo")})
     answer = ask(nodes(grid), "oslo", seconds=0.05)["oslo"]
     grid.back.set()
-    assert isinstance(answer, Silence)
+    assert isinstance(answer, NoReply)
     assert "the SuperLink cannot be reached" in caplog.text
 
 
@@ -384,11 +384,11 @@ def test_sites_that_come_late_are_waited_for_at_the_start() -> None:
             return list(self.nodes)[: self.looks // 2]
 
     grid = Filling({11: site("oslo"), 12: site("bergen")})
-    assert nodes(grid).met(["oslo", "bergen"], SOON) == {"oslo", "bergen"}
+    assert nodes(grid).wait_for_sites(["oslo", "bergen"], SOON) == {"oslo", "bergen"}
 
 
 def test_who_is_missing_at_the_start_is_known_when_the_wait_is_over() -> None:
-    assert nodes(Grid({11: site("oslo")})).met(["oslo", "bergen"], 2.0) == {"oslo"}
+    assert nodes(Grid({11: site("oslo")})).wait_for_sites(["oslo", "bergen"], 2.0) == {"oslo"}
 
 
 def test_a_node_whose_guard_comes_later_is_greeted_again_at_the_start() -> None:
@@ -399,7 +399,7 @@ def test_a_node_whose_guard_comes_later_is_greeted_again_at_the_start() -> None:
             return [Reply(number, node, {"tacit": {"error": "the guard cannot be reached"}})]
         return site("oslo")(number, node, content)
 
-    assert nodes(Grid({11: waking})).met(["oslo"], SOON) == {"oslo"}
+    assert nodes(Grid({11: waking})).wait_for_sites(["oslo"], SOON) == {"oslo"}
 
 
 def test_a_relay_gives_the_guard_what_came_and_brings_back_its_answer(tmp_path: Path) -> None:
@@ -409,7 +409,7 @@ def test_a_relay_gives_the_guard_what_came_and_brings_back_its_answer(tmp_path: 
     guard.start()
     try:
         until = time.monotonic() + SOON
-        while "content" not in (told := relayed(says(b"abc"), {DOOR: path}, SOON)):
+        while "content" not in (told := relay_to_guard(says(b"abc"), {DOOR: path}, SOON)):
             assert time.monotonic() < until
         assert told == {"content": b"cba"}
     finally:
@@ -418,16 +418,16 @@ def test_a_relay_gives_the_guard_what_came_and_brings_back_its_answer(tmp_path: 
 
 
 def test_a_relay_without_a_guard_says_so(tmp_path: Path) -> None:
-    told = relayed(says(b"abc"), {DOOR: str(tmp_path / "door.sock")}, SOON)
+    told = relay_to_guard(says(b"abc"), {DOOR: str(tmp_path / "door.sock")}, SOON)
     assert "cannot be reached" in str(told["error"])
 
 
 def test_a_relay_without_a_door_says_so() -> None:
-    assert "tacit-door" in str(relayed(says(b"abc"), {}, SOON)["error"])
+    assert "tacit-door" in str(relay_to_guard(says(b"abc"), {}, SOON)["error"])
 
 
 def test_a_relay_says_when_a_message_is_none_of_ours(tmp_path: Path) -> None:
-    assert "no bytes 'content'" in str(relayed({}, {DOOR: str(tmp_path / "door.sock")}, SOON)["error"])
+    assert "no bytes 'content'" in str(relay_to_guard({}, {DOOR: str(tmp_path / "door.sock")}, SOON)["error"])
 
 
 def test_a_relay_loads_neither_torch_nor_numpy_nor_flower_itself() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.engines.flower import socket as door
-from tacit.engines.flower.socket import LIMIT, Unanswered, knock, listening, serve
+from tacit.engines.flower.socket import LIMIT, Unanswered, is_listening, request, serve
 from tacit.errors import InvalidValue, Refused
 
 # A bound for what hangs: a slow machine needs seconds.
@@ -34,7 +34,7 @@ def guard(path: Path, answer: Callable[[bytes], bytes] = backwards) -> Generator
     thread.start()
     try:
         until = time.monotonic() + SOON
-        while not listening(str(path)):
+        while not is_listening(str(path)):
             assert time.monotonic() < until
         yield
     finally:
@@ -53,14 +53,14 @@ def line(path: Path) -> Generator[socket.socket]:
 
 def test_what_is_asked_is_answered(tmp_path: Path) -> None:
     with guard(tmp_path / "door.sock"):
-        assert knock(str(tmp_path / "door.sock"), b"abc", SOON) == b"cba"
-        assert knock(str(tmp_path / "door.sock"), b"", SOON) == b""
+        assert request(str(tmp_path / "door.sock"), b"abc", SOON) == b"cba"
+        assert request(str(tmp_path / "door.sock"), b"", SOON) == b""
 
 
 def test_large_contents_go_through_whole(tmp_path: Path) -> None:
     content = os.urandom(5_000_001)
     with guard(tmp_path / "door.sock"):
-        assert knock(str(tmp_path / "door.sock"), content, SOON) == content[::-1]
+        assert request(str(tmp_path / "door.sock"), content, SOON) == content[::-1]
 
 
 def test_any_bytes_go_through_as_they_are(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_any_bytes_go_through_as_they_are(tmp_path: Path) -> None:
         @settings(max_examples=50, deadline=None)
         @given(st.binary(max_size=4096))
         def goes_through(content: bytes) -> None:
-            assert knock(str(tmp_path / "door.sock"), content, SOON) == content
+            assert request(str(tmp_path / "door.sock"), content, SOON) == content
 
         goes_through()
 
@@ -87,7 +87,7 @@ def test_questions_are_answered_one_at_a_time(tmp_path: Path) -> None:
 
     with guard(tmp_path / "door.sock", answer):
         knocking = [
-            threading.Thread(target=knock, args=(str(tmp_path / "door.sock"), bytes([number]), SOON))
+            threading.Thread(target=request, args=(str(tmp_path / "door.sock"), bytes([number]), SOON))
             for number in range(8)
         ]
         for thread in knocking:
@@ -115,7 +115,7 @@ def test_the_socket_is_taken_away_in_the_end(tmp_path: Path) -> None:
     with guard(tmp_path / "door.sock"):
         pass
     assert not (tmp_path / "door.sock").exists()
-    assert not listening(str(tmp_path / "door.sock"))
+    assert not is_listening(str(tmp_path / "door.sock"))
 
 
 def test_the_socket_of_a_guard_that_was_killed_is_replaced(tmp_path: Path) -> None:
@@ -123,14 +123,14 @@ def test_the_socket_of_a_guard_that_was_killed_is_replaced(tmp_path: Path) -> No
         dead.bind(str(tmp_path / "door.sock"))
     assert (tmp_path / "door.sock").exists()
     with guard(tmp_path / "door.sock"):
-        assert knock(str(tmp_path / "door.sock"), b"ab", SOON) == b"ba"
+        assert request(str(tmp_path / "door.sock"), b"ab", SOON) == b"ba"
 
 
 def test_a_second_guard_at_the_same_door_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     with guard(tmp_path / "door.sock"):
         with pytest.raises(Refused, match="another guard already answers"):
             serve(str(tmp_path / "door.sock"), backwards)
-        assert knock(str(tmp_path / "door.sock"), b"ab", SOON) == b"ba"
+        assert request(str(tmp_path / "door.sock"), b"ab", SOON) == b"ba"
 
 
 def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
@@ -147,15 +147,15 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_path_too_long_for_a_socket_is_refused_in_words(tmp_path: Path) -> None:
     long = str(tmp_path / ("x" * 120))
-    assert not listening(long)
-    for attempt in (lambda: knock(long, b"", 1.0), lambda: serve(long, backwards)):
+    assert not is_listening(long)
+    for attempt in (lambda: request(long, b"", 1.0), lambda: serve(long, backwards)):
         with pytest.raises(InvalidValue, match="use a shorter folder"):
             attempt()
 
 
 def test_nobody_behind_the_door_is_told_apart_from_silence(tmp_path: Path) -> None:
     with pytest.raises(Unanswered, match="is it running"):
-        knock(str(tmp_path / "door.sock"), b"abc", SOON)
+        request(str(tmp_path / "door.sock"), b"abc", SOON)
 
 
 def test_an_answer_that_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_an_answer_that_takes_too_long_is_not_waited_for(tmp_path: Path) -> None
 
     with guard(tmp_path / "door.sock", slowly):
         with pytest.raises(Unanswered, match=r"did not answer within 0\.05 seconds"):
-            knock(str(tmp_path / "door.sock"), b"abc", 0.05)
+            request(str(tmp_path / "door.sock"), b"abc", 0.05)
         let.set()
-        assert knock(str(tmp_path / "door.sock"), b"abc", SOON) == b"abc"
+        assert request(str(tmp_path / "door.sock"), b"abc", SOON) == b"abc"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_visitor_who_asks_nothing_readable_does_not_stop_the_guard(tmp_path: P
     with guard(tmp_path / "door.sock"):
         with line(tmp_path / "door.sock") as visitor:
             visitor.sendall(said)
-        assert knock(str(tmp_path / "door.sock"), b"abc", SOON) == b"cba"
+        assert request(str(tmp_path / "door.sock"), b"abc", SOON) == b"cba"
 
 
 def test_a_visitor_who_announces_too_much_is_shown_out_at_once(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_visitor_who_says_nothing_is_shown_out_after_a_while(
     with guard(tmp_path / "door.sock"), line(tmp_path / "door.sock") as visitor:
         assert visitor.recv(1) == b""
         monkeypatch.setattr(door, "PATIENCE", SOON)
-        assert knock(str(tmp_path / "door.sock"), b"abc", SOON) == b"cba"
+        assert request(str(tmp_path / "door.sock"), b"abc", SOON) == b"cba"
 
 
 def test_a_visitor_who_drips_is_shown_out_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_a_visitor_who_does_not_take_the_answer_does_not_stop_the_guard(
         hung_up.register(visitor, select.POLLHUP)
         assert hung_up.poll(1000 * SOON)
         monkeypatch.setattr(door, "PATIENCE", SOON)
-        assert knock(str(tmp_path / "door.sock"), b"a", SOON) == b"a" * 1_000_000
+        assert request(str(tmp_path / "door.sock"), b"a", SOON) == b"a" * 1_000_000
 
 
 def test_a_question_that_breaks_the_guard_gets_no_answer_and_leaves_it_whole(
@@ -233,26 +233,26 @@ def test_a_question_that_breaks_the_guard_gets_no_answer_and_leaves_it_whole(
 
     with guard(tmp_path / "door.sock", fragile):
         with pytest.raises(Unanswered, match="hung up"):
-            knock(str(tmp_path / "door.sock"), b"break", SOON)
-        assert knock(str(tmp_path / "door.sock"), b"abc", SOON) == b"abc"
+            request(str(tmp_path / "door.sock"), b"break", SOON)
+        assert request(str(tmp_path / "door.sock"), b"abc", SOON) == b"abc"
     assert "a question could not be answered" in caplog.text
 
 
 def test_more_than_goes_through_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door, "LIMIT", 10)
     with pytest.raises(InvalidValue, match="at most 10 bytes"):
-        knock(str(tmp_path / "door.sock"), b"x" * 11, SOON)
+        request(str(tmp_path / "door.sock"), b"x" * 11, SOON)
 
 
 def test_looking_whether_a_guard_is_there_is_not_worth_a_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with guard(tmp_path / "door.sock"):
-        assert listening(str(tmp_path / "door.sock"))
-        assert knock(str(tmp_path / "door.sock"), b"abc", SOON) == b"cba"
+        assert is_listening(str(tmp_path / "door.sock"))
+        assert request(str(tmp_path / "door.sock"), b"abc", SOON) == b"cba"
     assert caplog.text == ""
 
 
 def test_a_folder_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert not listening(str(tmp_path / "pipe" / "door.sock"))
+    assert not is_listening(str(tmp_path / "pipe" / "door.sock"))

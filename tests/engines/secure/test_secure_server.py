@@ -14,21 +14,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.aggregation.secure import Identity, Roster, Session, secure_sum
-from tacit.aggregation.secure.messages import Agreement, Agreements, Envelopes, Masked, Offers, Survivors
-from tacit.aggregation.secure.products import Products, secure_products
+from tacit.aggregation.secure.messages import (
+    Confirmation,
+    Confirmations,
+    Envelopes,
+    Masked,
+    Offers,
+    Survivors,
+)
+from tacit.aggregation.secure.products import ProductSession, secure_products
 from tacit.aggregation.secure.session import STAGES
-from tacit.engines.base import seen
-from tacit.engines.messages import Silence
+from tacit.engines.base import server_view
+from tacit.engines.messages import NoReply
 from tacit.engines.secure import messages, server
-from tacit.engines.secure.client import Joined, Seat
+from tacit.engines.secure.client import ClientIdentity, SecureClient
 from tacit.engines.secure.messages import STAGES as PRODUCT_STAGES
-from tacit.engines.secure.messages import Parcel, packed_terms, sessions, sums_of
+from tacit.engines.secure.messages import Parcel, encode_terms, sessions, sums_of
 from tacit.engines.secure.messages import products_of as expected_products
-from tacit.engines.secure.server import multiplied, summed
+from tacit.engines.secure.server import multiply_columns, sum_groups
 from tacit.errors import InvalidValue, Refused, SecureAggregationFailed, TacitError
 from tacit.learning.task import Updates
-from tacit.privacy.mechanisms.secure_gram import BlindProducts
-from tacit.privacy.mechanisms.secure_sum import BlindSites
+from tacit.privacy.mechanisms.secure_gram import SecureGram
+from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.runtime.keys import Key
 
 CITIES = ("bergen", "oslo", "stavanger", "tromso", "trondheim", "alta", "bodo", "hamar", "molde", "narvik")
@@ -44,11 +51,11 @@ class Safe(dict[str, str]):
         self[occasion] = commitment
 
 
-def seat_of(name: str, safe: Safe | None = None, roster: Roster | None = None) -> Seat:
+def seat_of(name: str, safe: Safe | None = None, roster: Roster | None = None) -> ClientIdentity:
     # A new object for each life of a site: what an identity has signed is forgotten with it.
     identity = Identity(IDENTITIES[name].secret)
     roster = Roster.of(IDENTITIES) if roster is None else roster
-    return Seat(
+    return ClientIdentity(
         name=name, identity=identity, roster=roster, remember=(Safe() if safe is None else safe).remember
     )
 
@@ -64,17 +71,17 @@ class Sites:
     Whoever is in `silent` says nothing from that stage on.
     """
 
-    def __init__(self, joined: dict[str, Joined], silent: Mapping[str, str] | None = None):
+    def __init__(self, joined: dict[str, SecureClient], silent: Mapping[str, str] | None = None):
         self.joined, self.silent = joined, dict(silent or {})
         self.sent: list[tuple[str, dict[str, bytes]]] = []
         self.said: dict[str, dict[str, bytes]] = {}
         self.refused: dict[str, str] = {}
         self.gone: set[str] = set()
 
-    def __call__(self, stage: str, sent: Mapping[str, bytes]) -> dict[str, bytes | Silence]:
+    def __call__(self, stage: str, sent: Mapping[str, bytes]) -> dict[str, bytes | NoReply]:
         self.sent.append((stage, dict(sent)))
         self.gone |= {name for name, last in self.silent.items() if last == stage}
-        answers: dict[str, bytes | Silence] = {}
+        answers: dict[str, bytes | NoReply] = {}
         for name, content in self.carried(stage, dict(sent)).items():
             if name in self.gone:
                 continue
@@ -83,21 +90,21 @@ class Sites:
                 self.said.setdefault(stage, {})[name] = answers[name]
             except TacitError as error:
                 self.refused[name] = str(error)
-                answers[name] = Silence("refused", str(error))
+                answers[name] = NoReply("refused", str(error))
         return self.brought(stage, answers)
 
     def carried(self, stage: str, sent: dict[str, bytes]) -> dict[str, bytes]:
         """What a server that lies sends instead."""
         return sent
 
-    def brought(self, stage: str, answers: dict[str, bytes | Silence]) -> dict[str, bytes | Silence]:
+    def brought(self, stage: str, answers: dict[str, bytes | NoReply]) -> dict[str, bytes | NoReply]:
         """What sites that lie answer instead."""
         return answers
 
 
 def in_groups(groups, vectors, width: int, number: int = 1, kind: type[Sites] = Sites, **options) -> Sites:
     found = {
-        name: Joined(session, seat_of(name), lambda name=name: vectors[name])
+        name: SecureClient(session, seat_of(name), lambda name=name: vectors[name])
         for session in sessions(groups, width, 1, number, "trial")
         for name in session.names
     }
@@ -105,7 +112,7 @@ def in_groups(groups, vectors, width: int, number: int = 1, kind: type[Sites] = 
 
 
 def added_up(groups, width: int, talk, number: int = 1):
-    return summed(groups, width, 1, number, "trial", Roster.of(IDENTITIES), talk)
+    return sum_groups(groups, width, 1, number, "trial", Roster.of(IDENTITIES), talk)
 
 
 FIVE = CITIES[:5]
@@ -161,7 +168,7 @@ def test_a_site_that_drops_out_is_not_asked_again():
 def test_what_a_site_says_for_itself_is_written_down_beside_the_sum():
     class Told(Sites):
         def brought(self, stage, answers):
-            gone = {"oslo": Silence("late", "x" * 5000)} if stage == "mask" else {}
+            gone = {"oslo": NoReply("late", "x" * 5000)} if stage == "mask" else {}
             return {**answers, **gone, "stranger": b"?"}
 
     (found,) = added_up((FIVE,), 4, in_groups((FIVE,), vectors_of(FIVE, 4), 4, kind=Told))
@@ -249,13 +256,13 @@ def test_a_server_holds_no_more_vectors_than_it_asked_for_at_once(monkeypatch):
 def test_a_site_joins_the_session_that_it_expects_and_no_other(change, reason):
     options = {"run": "trial", "round": 1, "names": FIVE, "width": 4}
     safe = Safe()
-    site = Joined(Session(**options), seat_of("oslo", safe), lambda: pytest.fail("looked at"))
+    site = SecureClient(Session(**options), seat_of("oslo", safe), lambda: pytest.fail("looked at"))
     with pytest.raises(SecureAggregationFailed, match="oslo refuses: " + reason):
-        site.answer("offer", packed_terms(Session(**{**options, **change})))
-    assert site.over
+        site.answer("offer", encode_terms(Session(**{**options, **change})))
+    assert site.is_over
     assert not safe
     with pytest.raises(SecureAggregationFailed, match="oslo refuses: it has left the session"):
-        site.answer("offer", packed_terms(site.which))
+        site.answer("offer", encode_terms(site.which))
 
 
 @pytest.mark.parametrize(
@@ -269,7 +276,7 @@ def test_a_site_joins_the_session_that_it_expects_and_no_other(change, reason):
     ],
 )
 def test_terms_that_are_none_are_refused(told, reason):
-    site = Joined(
+    site = SecureClient(
         Session(run="trial", round=1, names=FIVE, width=4), seat_of("oslo"), lambda: pytest.fail("looked at")
     )
     with pytest.raises(SecureAggregationFailed, match=f"oslo refuses: the server.*{reason}"):
@@ -278,7 +285,7 @@ def test_terms_that_are_none_are_refused(told, reason):
 
 def test_terms_with_more_than_terms_have_are_refused():
     session = Session(run="trial", round=1, names=FIVE, width=4)
-    site = Joined(session, seat_of("oslo"), lambda: pytest.fail("looked at"))
+    site = SecureClient(session, seat_of("oslo"), lambda: pytest.fail("looked at"))
     more = msgspec.msgpack.encode(messages.terms(session) | {"please": "unmask"})
     with pytest.raises(SecureAggregationFailed, match="says 'please', which is no term here"):
         site.answer("offer", more)
@@ -291,7 +298,7 @@ def test_a_masked_vector_leaves_once_for_a_run_and_round_in_the_life_of_a_site()
     def life(last: str) -> Sites:
         """A session in which everybody else starts afresh, and oslo as well, but for what it wrote down."""
         talk = in_groups((FIVE,), vectors, 4, silent={"oslo": last})
-        talk.joined["oslo"] = Joined(
+        talk.joined["oslo"] = SecureClient(
             session, seat_of("oslo", safe), lambda: vectors["oslo"], occasion="round 1 of trial"
         )
         added_up((FIVE,), 4, talk)
@@ -323,12 +330,14 @@ def test_no_masked_vector_leaves_that_could_not_be_written_down():
         raise OSError("no space left")
 
     talk = in_groups((FIVE,), vectors_of(FIVE, 4), 4)
-    seat = Seat(name="oslo", identity=IDENTITIES["oslo"], roster=Roster.of(IDENTITIES), remember=full)
-    site = Joined(talk.joined["oslo"].which, seat, lambda: np.zeros(4, dtype=np.uint32))
+    seat = ClientIdentity(
+        name="oslo", identity=IDENTITIES["oslo"], roster=Roster.of(IDENTITIES), remember=full
+    )
+    site = SecureClient(talk.joined["oslo"].which, seat, lambda: np.zeros(4, dtype=np.uint32))
     talk.joined["oslo"] = site
     with pytest.raises(OSError, match="no space"):
         added_up((FIVE,), 4, talk)
-    assert site.over
+    assert site.is_over
     assert "oslo" not in talk.said["mask"]
 
 
@@ -336,14 +345,14 @@ def test_a_site_knows_its_colleagues_by_its_own_roster():
     session = Session(run="trial", round=1, names=FIVE, width=4)
     known = Roster({name: IDENTITIES[name].public for name in FIVE if name != "bergen"})
     with pytest.raises(Refused, match=r"\['bergen'\] take part, and oslo does not know their keys"):
-        Joined(session, seat_of("oslo", roster=known), lambda: pytest.fail("looked at"))
+        SecureClient(session, seat_of("oslo", roster=known), lambda: pytest.fail("looked at"))
     with pytest.raises(Refused, match="molde has no part"):
-        Joined(session, seat_of("molde"), lambda: pytest.fail("looked at"))
-    mine = Seat(
+        SecureClient(session, seat_of("molde"), lambda: pytest.fail("looked at"))
+    mine = ClientIdentity(
         name="oslo", identity=Identity.fresh(), roster=Roster.of(IDENTITIES), remember=Safe().remember
     )
     with pytest.raises(InvalidValue, match="identity = 'oslo'"):
-        Joined(session, mine, lambda: pytest.fail("looked at"))
+        SecureClient(session, mine, lambda: pytest.fail("looked at"))
 
 
 def test_a_server_that_plays_a_colleague_itself_is_found_out():
@@ -351,16 +360,16 @@ def test_a_server_that_plays_a_colleague_itself_is_found_out():
     forged = dict(IDENTITIES) | {"bergen": Identity.fresh()}
     vectors = vectors_of(FIVE, 4)
     (session,) = sessions((FIVE,), 4, 1, 1, "trial")
-    found = {name: Joined(session, seat_of(name), lambda name=name: vectors[name]) for name in FIVE}
-    mallory = Seat(
+    found = {name: SecureClient(session, seat_of(name), lambda name=name: vectors[name]) for name in FIVE}
+    mallory = ClientIdentity(
         name="bergen", identity=forged["bergen"], roster=Roster.of(forged), remember=Safe().remember
     )
-    found["bergen"] = Joined(session, mallory, lambda: vectors["bergen"])
+    found["bergen"] = SecureClient(session, mallory, lambda: vectors["bergen"])
     talk = Sites(found)
     with pytest.raises(
         SecureAggregationFailed, match="oslo refuses: the offer of bergen is not signed by bergen"
     ):
-        summed((FIVE,), 4, 1, 1, "trial", Roster.of(forged), talk)
+        sum_groups((FIVE,), 4, 1, 1, "trial", Roster.of(forged), talk)
     assert "mask" not in talk.said
 
 
@@ -387,7 +396,7 @@ def test_whatever_the_order_of_stages_each_is_answered_once_and_in_turn(asked):
         looked.append(True)
         return np.zeros(4, dtype=np.uint32)
 
-    site, answered = Joined(session, seat_of("oslo"), vector), list[str]()
+    site, answered = SecureClient(session, seat_of("oslo"), vector), list[str]()
     for stage, which in asked:
         with suppress(SecureAggregationFailed):
             site.answer(stage, CONTENTS[which])
@@ -415,7 +424,7 @@ def test_a_stage_that_is_asked_twice_is_refused_and_the_session_goes_on():
     assert found.survivors == FIVE
     last, old = talk.sent[-1]
     for name, site in talk.joined.items():
-        assert site.over
+        assert site.is_over
         assert not site.left
         with pytest.raises(SecureAggregationFailed, match="has answered all there is to ask"):
             site.answer(last, old[name])
@@ -441,7 +450,7 @@ def test_messages_of_another_round_are_refused_and_end_the_session(stage):
 
 
 def replaced(content: bytes, kind, **fields) -> bytes:
-    return msgspec.structs.replace(msgspec.msgpack.decode(content, type=kind), **fields).packed()
+    return msgspec.structs.replace(msgspec.msgpack.decode(content, type=kind), **fields).encode()
 
 
 @pytest.mark.parametrize("signatures", ["all that there are", "those that fit"])
@@ -460,12 +469,14 @@ def test_two_sets_of_survivors_are_not_both_signed_by_enough(signatures):
     with pytest.raises(SecureAggregationFailed, match=r"3 of 5 sites are left after the stage 'agree'"):
         added_up((FIVE,), 4, talk)
     # A server that lies does not stop there.
-    signed = {name: msgspec.msgpack.decode(said, type=Agreement) for name, said in talk.said["agree"].items()}
+    signed = {
+        name: msgspec.msgpack.decode(said, type=Confirmation) for name, said in talk.said["agree"].items()
+    }
     assert set(signed) == set(FIVE)
     for name, site in talk.joined.items():
         fits = [other for other in FIVE if (other in misled) == (name in misled)]
         told = {other: signed[other].signature for other in (fits if signatures[0] == "t" else FIVE)}
-        message = Agreements(session=site.which.digest, signatures=told).packed()
+        message = Confirmations(session=site.which.digest, signatures=told).encode()
         with pytest.raises(
             SecureAggregationFailed,
             match=f"{name} refuses: .*(same set|no survivors|[23] have signed the set.*, and 4)",
@@ -480,7 +491,7 @@ def test_a_site_that_has_nothing_to_bring_leaves():
 
     talk = in_groups((FIVE,), vectors_of(FIVE, 4), 4)
     (session,) = sessions((FIVE,), 4, 1, 1, "trial")
-    talk.joined["oslo"] = Joined(session, seat_of("oslo"), broken)
+    talk.joined["oslo"] = SecureClient(session, seat_of("oslo"), broken)
     with pytest.raises(ValueError, match="disk is gone"):
         added_up((FIVE,), 4, talk)
     with pytest.raises(SecureAggregationFailed, match="oslo refuses: it has left"):
@@ -571,14 +582,14 @@ def test_whatever_bytes_a_server_sends_a_site_answers_or_refuses_with_a_reason(d
 # --- products --------------------------------------------------------------------------------------------
 
 
-def products_of(widths=(2, 3, 1), records: int = 20, **options) -> Products:
+def products_of(widths=(2, 3, 1), records: int = 20, **options) -> ProductSession:
     names = CITIES[: len(widths)][::-1]
-    return Products(
+    return ProductSession(
         **{"run": "trial", "round": 1, "names": names, "widths": widths, "records": records, **options}
     )
 
 
-def brought_by(products: Products, seed: int = 0):
+def brought_by(products: ProductSession, seed: int = 0):
     draws = np.random.default_rng(seed)
     return {
         name: (
@@ -589,9 +600,10 @@ def brought_by(products: Products, seed: int = 0):
     }
 
 
-def partners(products: Products, brought, kind: type[Sites] = Sites, **options) -> Sites:
+def partners(products: ProductSession, brought, kind: type[Sites] = Sites, **options) -> Sites:
     found = {
-        name: Joined(products, seat_of(name), lambda name=name: brought[name]) for name in products.names
+        name: SecureClient(products, seat_of(name), lambda name=name: brought[name])
+        for name in products.names
     }
     return kind(found, **options)
 
@@ -602,11 +614,11 @@ def test_products_over_messages_are_those_of_one_process(widths, records, seed):
     products = products_of(tuple(widths), records)
     brought = brought_by(products, seed)
     talk = partners(products, brought)
-    total = multiplied(products, Roster.of(IDENTITIES), talk)
+    total = multiply_columns(products, Roster.of(IDENTITIES), talk)
     rows, own = ({name: pair[place] for name, pair in brought.items()} for place in (0, 1))
     assert (total == secure_products(rows, own, products=products)).all()
     assert [stage for stage, _ in talk.sent] == list(PRODUCT_STAGES)
-    assert all(site.over and not site.left for site in talk.joined.values())
+    assert all(site.is_over and not site.left for site in talk.joined.values())
 
 
 @pytest.mark.parametrize("stage", PRODUCT_STAGES)
@@ -617,7 +629,7 @@ def test_products_need_everybody_in_every_stage(stage):
         f"3 of 4 (parties|sites) are left after the stage '{stage}'.*Nothing was unmasked .*oslo: nothing has"
     )
     with pytest.raises(SecureAggregationFailed, match=needed):
-        multiplied(products, Roster.of(IDENTITIES), talk)
+        multiply_columns(products, Roster.of(IDENTITIES), talk)
     assert talk.sent[-1][0] == stage
 
 
@@ -631,14 +643,14 @@ def test_products_need_everybody_in_every_stage(stage):
     ],
 )
 def test_a_party_joins_the_products_that_it_expects_and_no_others(change, reason):
-    site = Joined(products_of(), seat_of("oslo"), lambda: pytest.fail("looked at"))
+    site = SecureClient(products_of(), seat_of("oslo"), lambda: pytest.fail("looked at"))
     with pytest.raises(SecureAggregationFailed, match="oslo refuses: " + reason):
-        site.answer("offer", packed_terms(products_of(**change)))
-    site = Joined(products_of(), seat_of("oslo"), lambda: pytest.fail("looked at"))
+        site.answer("offer", encode_terms(products_of(**change)))
+    site = SecureClient(products_of(), seat_of("oslo"), lambda: pytest.fail("looked at"))
     with pytest.raises(
         SecureAggregationFailed, match="the server says what = 'sum', and here it is 'products'"
     ):
-        site.answer("offer", packed_terms(products_of().session))
+        site.answer("offer", encode_terms(products_of().session))
 
 
 @pytest.mark.parametrize("stage", ["deal", "open", "mask"])
@@ -646,7 +658,7 @@ def test_a_party_joins_the_products_that_it_expects_and_no_others(change, reason
 def test_a_parcel_that_no_honest_server_sends_is_refused(stage, lie):
     products = products_of((2, 2, 2, 2))
     before = partners(products_of((2, 2, 2, 2), round=0), brought_by(products))
-    multiplied(products_of((2, 2, 2, 2), round=0), Roster.of(IDENTITIES), before)
+    multiply_columns(products_of((2, 2, 2, 2), round=0), Roster.of(IDENTITIES), before)
     old = dict(before.sent)
 
     class Lying(Sites):
@@ -670,7 +682,7 @@ def test_a_parcel_that_no_honest_server_sends_is_refused(stage, lie):
 
     talk = partners(products, brought_by(products), kind=Lying)
     with pytest.raises(SecureAggregationFailed, match=r"oslo: oslo refuses: "):
-        multiplied(products, Roster.of(IDENTITIES), talk)
+        multiply_columns(products, Roster.of(IDENTITIES), talk)
     reasons = {
         "replayed": "a parcel is of another session, round or stage",
         "next": "a parcel is of another session, round or stage",
@@ -695,9 +707,11 @@ def test_a_party_that_answers_nonsense_is_named(stage, nonsense):
 
     products = products_of()
     with pytest.raises(
-        SecureAggregationFailed, match=r"\(oslo: (a parcel|masked|agreement|revealed) came as"
+        SecureAggregationFailed, match=r"\(oslo: (a parcel|masked|confirmation|revealed) came as"
     ):
-        multiplied(products, Roster.of(IDENTITIES), partners(products, brought_by(products), kind=Garbled))
+        multiply_columns(
+            products, Roster.of(IDENTITIES), partners(products, brought_by(products), kind=Garbled)
+        )
 
 
 @pytest.mark.parametrize("stage", ["offer", "deal", "open"])
@@ -712,44 +726,46 @@ def test_a_party_that_leaves_somebody_without_an_envelope_is_named(stage):
     with pytest.raises(
         SecureAggregationFailed, match="oslo: its parcel does not hold what everybody else needs"
     ):
-        multiplied(products, Roster.of(IDENTITIES), partners(products, brought_by(products), kind=Sparing))
+        multiply_columns(
+            products, Roster.of(IDENTITIES), partners(products, brought_by(products), kind=Sparing)
+        )
 
 
 def test_every_honest_parcel_fits_the_room_that_is_kept_for_it():
     names = tuple("\N{LATIN SMALL LETTER O WITH STROKE}" * 99 + str(number) for number in range(5))
     known = {name: Identity.fresh() for name in names}
-    products = Products(run="trial", round=1, names=names, widths=(1, 1, 2, 1, 1), records=1)
+    products = ProductSession(run="trial", round=1, names=names, widths=(1, 1, 2, 1, 1), records=1)
     brought, roster = brought_by(products), Roster.of(known)
     talk = Sites(
         {
-            name: Joined(
+            name: SecureClient(
                 products,
-                Seat(name=name, identity=known[name], roster=roster, remember=Safe().remember),
+                ClientIdentity(name=name, identity=known[name], roster=roster, remember=Safe().remember),
                 lambda name=name: brought[name],
             )
             for name in names
         }
     )
-    multiplied(products, roster, talk)
+    multiply_columns(products, roster, talk)
     assert not talk.refused
 
 
 def test_products_that_no_server_can_carry_are_refused_before_anybody_deals():
     products = products_of((100, 100, 100), records=2**20)
     with pytest.raises(Refused, match="bytes of envelopes, and a server carries 2,147,483,648"):
-        multiplied(products, Roster.of(IDENTITIES), lambda stage, sent: pytest.fail("asked"))
+        multiply_columns(products, Roster.of(IDENTITIES), lambda stage, sent: pytest.fail("asked"))
     with pytest.raises(Refused, match="bytes of envelopes"):
-        Joined(products, seat_of("oslo"), lambda: pytest.fail("looked at"))
+        SecureClient(products, seat_of("oslo"), lambda: pytest.fail("looked at"))
 
 
 def test_a_party_with_other_rows_than_agreed_says_so_before_anybody_deals():
     products = products_of()
     rows, own = brought_by(products)["oslo"]
     for wrong in [(rows[:-1], own), (rows, own[:-1]), (rows, own.astype(np.int64))]:
-        site = Joined(products, seat_of("oslo"), lambda wrong=wrong: wrong)
+        site = SecureClient(products, seat_of("oslo"), lambda wrong=wrong: wrong)
         with pytest.raises(InvalidValue, match=r"(rows|own) of oslo"):
-            site.answer("offer", packed_terms(products))
-        assert site.over
+            site.answer("offer", encode_terms(products))
+        assert site.is_over
 
 
 # --- with mechanisms -------------------------------------------------------------------------------------
@@ -764,29 +780,29 @@ def of_pairs(names, number):
 @pytest.mark.parametrize("parties", [None, of_pairs])
 def test_a_server_sees_the_means_that_it_sees_in_one_process(parties):
     names, width, number = CITIES[:8], 12, 3
-    mechanism = BlindSites(clip=1.0, multiplier=2.0, colluders=1, sites=8, parties=parties, rehearsal=True)
-    now, key = mechanism.of_round(number), Key(7)
+    mechanism = SecureSum(clip=1.0, multiplier=2.0, colluders=1, sites=8, parties=parties, rehearsal=True)
+    now, key = mechanism.at_round(number), Key(7)
     rows = {
         name: now.at_site(torch.randn(width, generator=torch.Generator().manual_seed(place)), key / name)
         for place, name in enumerate(names)
     }
-    expected = seen(Updates(names, torch.stack([rows[name] for name in names])), now)
+    expected = server_view(Updates(names, torch.stack([rows[name] for name in names])), now)
     expects = sums_of(mechanism, names, run="trial", number=number, width=width)
     talk = Sites(
         {
-            name: Joined(session, seat_of(name), lambda name=name: now.on_ring(rows[name]))
+            name: SecureClient(session, seat_of(name), lambda name=name: now.on_ring(rows[name]))
             for session in expects
             for name in session.names
         }
     )
-    found = summed(now.groups(names), width, 1, number, "trial", Roster.of(IDENTITIES), talk)
+    found = sum_groups(now.groups(names), width, 1, number, "trial", Roster.of(IDENTITIES), talk)
     means = [now.mean_of(one.total, len(one.survivors)) for one in found]
     assert (np.stack(means) == expected.matrix.numpy()).all()
 
 
 def test_a_server_sees_the_products_that_it_sees_in_one_process():
     names = ("oslo", "alta", "bergen")
-    mechanism = BlindProducts(multiplier=1.0, widths=((2,), (3, 1), (2,)), records=15, rehearsal=True)
+    mechanism = SecureGram(multiplier=1.0, widths=((2,), (3, 1), (2,)), records=15, rehearsal=True)
     length, key = mechanism.records * max(mechanism.columns), Key(7)
     rows = dict[str, torch.Tensor]()
     for place, name in enumerate(names):
@@ -795,29 +811,31 @@ def test_a_server_sees_the_products_that_it_sees_in_one_process():
         draws = torch.Generator().manual_seed(place)
         update[:own] = torch.rand(own, dtype=torch.float64, generator=draws) / 2
         rows[name] = mechanism.at_site(update, key / name)
-    expected = seen(Updates(names, torch.stack([rows[name] for name in names]), round=1), mechanism)
+    expected = server_view(Updates(names, torch.stack([rows[name] for name in names]), round=1), mechanism)
     expects = expected_products(mechanism, names, run="trial", number=1)
 
     def brought(name):
-        steps, own = mechanism.brought(names.index(name), rows[name].numpy())
+        steps, own = mechanism.secure_input(names.index(name), rows[name].numpy())
         return steps.astype(np.uint32), own
 
-    talk = Sites({name: Joined(expects, seat_of(name), lambda name=name: brought(name)) for name in names})
-    found = mechanism.decoded(multiplied(expects, Roster.of(IDENTITIES), talk))
+    talk = Sites(
+        {name: SecureClient(expects, seat_of(name), lambda name=name: brought(name)) for name in names}
+    )
+    found = mechanism.decode(multiply_columns(expects, Roster.of(IDENTITIES), talk))
     assert (found == expected.matrix[0].numpy()).all()
 
 
 def test_a_site_expects_the_group_that_its_own_mechanism_puts_it_in():
     names = CITIES[:8]
-    mechanism = BlindSites(clip=1.0, multiplier=2.0, colluders=1, sites=8, parties=of_pairs)
+    mechanism = SecureSum(clip=1.0, multiplier=2.0, colluders=1, sites=8, parties=of_pairs)
     options = {"run": "trial", "number": 3, "width": 5}
     (own,) = (one for one in sums_of(mechanism, names, **options) if "oslo" in one.names)
     assert own.names == of_pairs(names, 3)[1]
     # The group of another round, with everything else right, is another session.
     other = sessions(of_pairs(names, 4), 5, 1, 3, "trial")
-    site = Joined(own, seat_of("oslo"), lambda: pytest.fail("looked at"))
+    site = SecureClient(own, seat_of("oslo"), lambda: pytest.fail("looked at"))
     with pytest.raises(SecureAggregationFailed, match="the server says names"):
-        site.answer("offer", packed_terms(next(one for one in other if "oslo" in one.names)))
+        site.answer("offer", encode_terms(next(one for one in other if "oslo" in one.names)))
     with pytest.raises(Refused, match="7 sites cannot be added up in secret"):
         sums_of(mechanism, names[:7], **options)
 
@@ -826,7 +844,7 @@ def test_a_sum_that_holds_less_noise_than_was_paid_for_is_refused():
     def shrinking(names, number):
         return (tuple(names),) if number == 0 else of_pairs(names, 0)
 
-    mechanism = BlindSites(clip=1.0, multiplier=2.0, colluders=1, sites=8, parties=shrinking)
+    mechanism = SecureSum(clip=1.0, multiplier=2.0, colluders=1, sites=8, parties=shrinking)
     assert len(sums_of(mechanism, CITIES[:8], run="trial", number=0, width=5)) == 1
     with pytest.raises(
         Refused, match="a sum over 4 sites holds the noise of 2 honest ones, and that of 5 was paid"

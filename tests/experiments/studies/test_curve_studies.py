@@ -63,7 +63,7 @@ def priced(folder: Path, *changes: str) -> studies.Study:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> studies.Studied:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> studies.StudyResult:
     return priced(tmp_path_factory.mktemp("whole")).run()
 
 
@@ -113,7 +113,9 @@ def test_folds_are_contiguous_disjoint_and_the_same_for_any_number_of_parties(tm
     seen: list[int] = []
     for fold in range(3):
         held = [
-            cells.divided(made, data, cells.placed(study.experiment, cell).sites, fold, 3).held_out
+            cells.hold_out_fold(
+                made, data, cells.experiment_for(study.experiment, cell).sites, fold, 3
+            ).held_out
             for cell in study.cells[:2]
         ]
         rows = np.array_split(np.arange(92), 3)[fold]
@@ -199,7 +201,7 @@ def test_another_study_does_not_go_on_with_this_one(tmp_path):
 
 
 def test_a_cell_that_fails_says_why_stops_nobody_and_is_tried_again(tmp_path, monkeypatch):
-    scored = cells._scored
+    scored = cells._score
 
     def broken(experiment, cell, folds):
         if cell.fold == 1 and cell.parties == 4:
@@ -208,7 +210,7 @@ def test_a_cell_that_fails_says_why_stops_nobody_and_is_tried_again(tmp_path, mo
             raise ZeroDivisionError("no")
         return scored(experiment, cell, folds)
 
-    monkeypatch.setattr(cells, "_scored", broken)
+    monkeypatch.setattr(cells, "_score", broken)
     study, lines = studies.read(written(tmp_path)), []
     done = study.run(tmp_path / "run", announce=lines.append)
     assert done.table()["n"].tolist() == [6, 2]
@@ -227,7 +229,7 @@ def test_a_study_of_which_nothing_worked_still_says_so(tmp_path, monkeypatch):
     def broken(experiment, cell, folds):
         raise Refused("not today")
 
-    monkeypatch.setattr(cells, "_scored", broken)
+    monkeypatch.setattr(cells, "_score", broken)
     done = studies.read(written(tmp_path)).run()
     assert "No run has a score." in done.summary()
     assert done.as_dict()["table"] == []
@@ -273,14 +275,20 @@ def test_what_is_not_varied_is_as_in_the_file(tmp_path):
 
 def test_who_adds_the_noise_follows_from_what_is_released(tmp_path):
     study = priced(tmp_path)
-    chosen = {cell.release: cells.placed(study.experiment, cell) for cell in study.cells if cell.epsilon == 4}
+    chosen = {
+        cell.release: cells.experiment_for(study.experiment, cell)
+        for cell in study.cells
+        if cell.epsilon == 4
+    }
     assert {name: each.privacy.noise for name, each in chosen.items()} == {
         "local": "site",
         "moments": "server",
     }
     secret = priced(tmp_path, "privacy.noise=secure")
     chosen = {
-        cell.release: cells.placed(secret.experiment, cell) for cell in secret.cells if cell.epsilon == 4
+        cell.release: cells.experiment_for(secret.experiment, cell)
+        for cell in secret.cells
+        if cell.epsilon == 4
     }
     assert {name: each.privacy.noise for name, each in chosen.items()} == {
         "local": "site",

@@ -21,8 +21,8 @@ from tacit.errors import InvalidFile, InvalidValue, Refused, RunUnusable, TooFew
 from tacit.experiments import experiment, studies
 from tacit.experiments.studies.environments import cells, figures
 from tacit.experiments.studies.environments.cells import WorldCell
-from tacit.experiments.studies.environments.regimes import merged
-from tacit.experiments.studies.environments.result import WorldsStudied
+from tacit.experiments.studies.environments.regimes import merge
+from tacit.experiments.studies.environments.result import WorldStudyResult
 from tacit.runtime.keys import Key
 
 FILE = """
@@ -94,7 +94,7 @@ def told(*words: object) -> tuple[int, str, str]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> WorldsStudied:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> WorldStudyResult:
     folder = tmp_path_factory.mktemp("whole")
     return read(folder, WHOLE).run(folder / "run")
 
@@ -175,7 +175,7 @@ def test_the_summary_says_what_regimes_promise_return_and_took(whole):
     assert "Means over 2 seeds" in text
 
 
-def changed(whole: WorldsStudied, **returns: float) -> WorldsStudied:
+def changed(whole: WorldStudyResult, **returns: float) -> WorldStudyResult:
     """The same study with other returns, in every world, by regime."""
     rows = {}
     for cell, row in whole.rows.items():
@@ -311,14 +311,14 @@ def test_several_processes_come_to_the_same(whole, tmp_path):
 
 
 def test_a_cell_that_fails_says_why_and_is_tried_again(tmp_path, monkeypatch):
-    trained = cells._trained
+    trained = cells._train
 
     def broken(chosen, place):
         if chosen.clusters is not None:
             raise Refused("not today")
         return trained(chosen, place)
 
-    monkeypatch.setattr(cells, "_trained", broken)
+    monkeypatch.setattr(cells, "_train", broken)
     study, lines = read(tmp_path, FILE), []
     done = study.run(tmp_path / "run", announce=lines.append)
     assert list(done.failures) == ["not today"]
@@ -335,8 +335,8 @@ def test_a_study_of_which_nothing_worked_still_says_so(tmp_path, monkeypatch):
     def broken(*given):
         raise Refused("not today")
 
-    monkeypatch.setattr(cells, "_trained", broken)
-    monkeypatch.setattr(cells, "_untrained", broken)
+    monkeypatch.setattr(cells, "_train", broken)
+    monkeypatch.setattr(cells, "_untrained_row", broken)
     done = read(tmp_path, FILE).run()
     assert done.futile
     assert "No run has a score." in done.summary()
@@ -396,7 +396,7 @@ def test_fewer_lonely_sites_are_told_of(whole):
 def test_steps_of_a_secret_draw_are_those_to_be_expected(tmp_path):
     text = FILE + PROMISE + 'epsilon = 50\nnoise = "server"\nparticipation = 0.5\n'
     study = read(tmp_path, text, "study.regimes=['private']", "rounds=3")
-    row = study.work(study.cells[1], None)
+    row = study.run_cell(study.cells[1], None)
     assert row["failed"] is None
     assert (row["steps"], row["steps_in_all"]) == (0.5 * 3 * 256, 4 * 0.5 * 3 * 256)
 
@@ -417,10 +417,10 @@ clusters = { by = "site" }
 
 def test_a_table_of_another_kind_and_a_promise_take_the_place_of_the_first():
     document = {"server": {"kind": "plain", "lr": 2.0}, "privacy": {"epsilon": 3}, "rounds": 4}
-    assert merged(document, {"server": {"lr": 1.0}})["server"] == {"kind": "plain", "lr": 1.0}
-    assert merged(document, {"server": {"kind": "adam"}})["server"] == {"kind": "adam"}
-    assert merged(document, {"privacy": {"clip": 1}})["privacy"] == {"clip": 1}
-    assert merged(document, {"rounds": 2})["rounds"] == 2
+    assert merge(document, {"server": {"lr": 1.0}})["server"] == {"kind": "plain", "lr": 1.0}
+    assert merge(document, {"server": {"kind": "adam"}})["server"] == {"kind": "adam"}
+    assert merge(document, {"privacy": {"clip": 1}})["privacy"] == {"clip": 1}
+    assert merge(document, {"rounds": 2})["rounds"] == 2
     assert document["server"] == {"kind": "plain", "lr": 2.0}
 
 

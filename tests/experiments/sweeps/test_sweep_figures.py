@@ -16,7 +16,7 @@ FILE = Path(__file__).parents[3] / "examples" / "survival.toml"
 MEANS = {"score": [0.6, 0.65, 0.7], "low": [0.55, 0.6, 0.66], "high": [0.65, 0.7, 0.74]}
 
 
-def swept(*changes: str, seeds: int = 3) -> sweeps.Swept:
+def swept(*changes: str, seeds: int = 3) -> sweeps.SweepResult:
     """A sweep with scores that rise with the place of their values."""
     sweep = sweeps.read(FILE, changes, seeds=seeds)
     rows = {}

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import InvalidFile, InvalidValue
-from tacit.experiments.sweeps.values import apart, in_words, labels, meant, parted, swept_by, value_of
+from tacit.experiments.sweeps.values import (
+    in_words,
+    labels,
+    parse_list,
+    sort_value,
+    split_lists,
+    value_of,
+    values_by_key,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,54 +37,54 @@ from tacit.experiments.sweeps.values import apart, in_words, labels, meant, part
     ],
 )
 def test_commas_part_values_except_in_quotes_and_brackets(text, values):
-    assert parted(f"task.key={text}") == ("task.key", values)
+    assert parse_list(f"task.key={text}") == ("task.key", values)
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=2, max_size=8))
 def test_numbers_come_back_as_they_went(numbers):
-    _, values = parted("a.b=" + ",".join(map(repr, numbers)))
-    assert [meant(text) for text in values] == numbers
+    _, values = parse_list("a.b=" + ",".join(map(repr, numbers)))
+    assert [sort_value(text) for text in values] == numbers
 
 
 @given(st.lists(st.text(alphabet="ab,'[]{} x", max_size=8), min_size=1, max_size=5))
 def test_whatever_is_quoted_is_one_value(words):
-    _, values = parted("a.b=" + ",".join(f'"{word}"' for word in words))
+    _, values = parse_list("a.b=" + ",".join(f'"{word}"' for word in words))
     assert [value_of(text) for text in values] == words
 
 
 @pytest.mark.parametrize("change", ["privacy.epsilon", "=1,2", "privacy.=1,2", "a..b=1,2"])
 def test_what_is_no_change_is_refused(change):
     with pytest.raises(InvalidFile, match=r"must be table\.key=value"):
-        parted(change)
+        parse_list(change)
 
 
 @pytest.mark.parametrize("text", ["1,", ",1", "1,,2", ","])
 def test_a_value_that_is_missing_is_refused(text):
     with pytest.raises(InvalidFile, match="a value on both sides of every comma"):
-        parted(f"privacy.epsilon={text}")
+        parse_list(f"privacy.epsilon={text}")
 
 
 def test_single_values_are_no_lists():
-    assert apart(["rounds=3", "a.b=1,2", "c=[1,2]"]) == (["rounds=3", "c=[1,2]"], ["a.b=1,2"])
+    assert split_lists(["rounds=3", "a.b=1,2", "c=[1,2]"]) == (["rounds=3", "c=[1,2]"], ["a.b=1,2"])
 
 
 def test_a_list_says_each_value_once_and_each_key_has_one_list():
-    assert swept_by(["a.b=1,2", "c=x,y"]) == {"a.b": ("1", "2"), "c": ("x", "y")}
+    assert values_by_key(["a.b=1,2", "c=x,y"]) == {"a.b": ("1", "2"), "c": ("x", "y")}
     with pytest.raises(InvalidValue, match=r"--set a\.b=1,2,1\.0 is not allowed: a value is in it twice"):
-        swept_by(["a.b=1,2,1.0"])
+        values_by_key(["a.b=1,2,1.0"])
     with pytest.raises(InvalidFile, match=r"--set a\.b is said twice"):
-        swept_by(["a.b=1,2", "a.b=3,4"])
+        values_by_key(["a.b=1,2", "a.b=3,4"])
     with pytest.raises(InvalidFile, match="there is nothing to sweep: give a key several values"):
-        swept_by([])
+        values_by_key([])
 
 
 def test_a_whole_number_is_a_number_and_a_word_stays_one():
-    assert meant("3") == 3.0
-    assert meant("inf") == math.inf
-    assert meant("0x10") == 16.0
-    assert meant("true") == "true"
-    assert meant('"mean"') == meant("mean") == "mean"
-    assert meant("[1, 2]") == "[1, 2]"
+    assert sort_value("3") == 3.0
+    assert sort_value("inf") == math.inf
+    assert sort_value("0x10") == 16.0
+    assert sort_value("true") == "true"
+    assert sort_value('"mean"') == sort_value("mean") == "mean"
+    assert sort_value("[1, 2]") == "[1, 2]"
 
 
 def test_keys_are_called_by_their_last_part_if_that_tells_them_apart():

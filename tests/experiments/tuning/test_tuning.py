@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tacit import Ledger, Privacy
 from tacit.errors import BudgetExhausted, InvalidFile, InvalidValue, Refused, RunUnusable, TacitError
 from tacit.experiments import experiment, tuning
-from tacit.experiments.tuning.selection import ByRecordsApart, Trained, Tuning, comparisons
-from tacit.experiments.tuning.setup import prepared
+from tacit.experiments.tuning.selection import ByReservedRecords, TrainedCandidate, Tuning, comparisons
+from tacit.experiments.tuning.setup import prepare_tuning
 from tacit.privacy import accounting
 from tacit.privacy.mechanisms.clip import clip_rows
 from tacit.runtime.keys import Key
@@ -76,7 +76,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def grid(folder: Path, text: str, *changes: str) -> tuning.Grid:
+def grid(folder: Path, text: str, *changes: str) -> tuning.TuningGrid:
     path = folder / "trial.toml"
     path.write_text(text)
     return tuning.read(path, changes)
@@ -100,7 +100,7 @@ def test_the_evidently_better_candidate_is_chosen_by_held_out_records(tmp_path: 
 
 def test_one_half_of_the_held_out_records_decides_and_the_other_scores(tmp_path: Path):
     given = grid(tmp_path, SIMULATED + GRID)
-    stage = prepared(given)
+    stage = prepare_tuning(given)
     whole = given.common.data.open(given.common.sites, 0, may_look=True)
     decides, scored = stage.choice.records, stage.federation.held_out
     rows = {tuple(row) for row in decides.features.tolist()}, {tuple(row) for row in scored.features.tolist()}
@@ -166,20 +166,20 @@ def test_the_plan_of_all_candidates_and_the_choice_meets_the_promise(
     given = grid(folder, CSV + promise + GRID, *changes)
     privacy = given.common.privacy
     assert isinstance(privacy, Privacy)
-    cost = accounting.epsilon(prepared(given).planned(), privacy.delta)
+    cost = accounting.epsilon(prepare_tuning(given).planned_releases(), privacy.delta)
     assert 0.99 * privacy.epsilon < cost <= privacy.epsilon
 
 
 def test_what_is_charged_is_what_was_planned(folder: Path):
     given = grid(folder, CSV + PRIVATE + GRID, "tune.rounds=[2,3]", "stop.epsilon=1.0", "stop.patience=9")
-    planned = prepared(given).planned()
+    planned = prepare_tuning(given).planned_releases()
     done = tuning.tune(given, folder / "planned")
     assert done.run.privacy.epsilon == pytest.approx(accounting.epsilon(planned, 1e-5), rel=1e-9)
 
 
 def test_gaussian_prices_add_like_squares_not_like_numbers(folder: Path):
     given = grid(folder, CSV + PRIVATE + GRID, "tune.task.lr=[0.1,0.2,0.3,0.4]", "task.batch=100")
-    shares = {c.experiment.privacy.epsilon / 8.0 for c in prepared(given).candidates}
+    shares = {c.experiment.privacy.epsilon / 8.0 for c in prepare_tuning(given).candidates}
     assert len(shares) == 1
     # A quarter for the choice, a quarter of the rest for each would be 0.19.
     assert 0.35 < shares.pop() < 0.5
@@ -356,7 +356,7 @@ def test_a_candidate_that_diverges_is_passed_over(tmp_path: Path):
 
 def test_what_a_diverged_candidate_was_to_cost_is_paid(folder: Path):
     given = grid(folder, CSV + PRIVATE + GRID, "tune.server.lr=[1e308,1.0]", "tune.task.lr=[1e3]")
-    planned = accounting.epsilon(prepared(given).planned(), 1e-5)
+    planned = accounting.epsilon(prepare_tuning(given).planned_releases(), 1e-5)
     done = tuning.tune(given, folder / "diverged")
     assert "diverged in round 1" in done.trials[0].failed
     assert done.run.privacy.epsilon == pytest.approx(planned, rel=1e-9)
@@ -372,12 +372,12 @@ def test_models_of_every_kind_are_compared_by_one_yardstick(folder: Path):
 
 def test_on_its_own_grid_the_yardstick_is_the_likelihood_of_discrete_hazards(folder: Path):
     given = grid(folder, CSV + PRIVATE + GRID)
-    stage = prepared(given)
+    stage = prepare_tuning(given)
     task = stage.tasks["candidate-1"]
     states = [task.start(stage.federation, Key(number)) for number in range(3)]
     table = stage.federation.records_of("oslo")
     losses = np.stack([task.losses(state, table) for state in states], axis=1)
-    found = comparisons([Trained(task, state) for state in states], table)
+    found = comparisons([TrainedCandidate(task, state) for state in states], table)
     np.testing.assert_allclose(found, losses - losses.mean(axis=1, keepdims=True), atol=1e-9)
 
 
@@ -390,7 +390,7 @@ def test_one_record_moves_what_a_site_tells_by_at_most_the_bound(seed: int, many
     task, table = stage.tasks["candidate-1"], stage.federation.records_of("site-1")
     start = task.start(stage.federation, Key(0))
     wild = [start + size * torch.from_numpy(generator.standard_normal(len(start))) for _ in range(many)]
-    trained = [Trained(task, state) for state in wild]
+    trained = [TrainedCandidate(task, state) for state in wild]
     with np.errstate(all="ignore"):
         whole = comparisons(trained, table)
         less = comparisons(trained, table.take(np.arange(1, len(table))))
@@ -404,16 +404,16 @@ def test_one_record_moves_what_a_site_tells_by_at_most_the_bound(seed: int, many
 @pytest.fixture(scope="module", autouse=True)
 def _stage(tmp_path_factory: pytest.TempPathFactory) -> None:
     global STAGE
-    STAGE = prepared(grid(tmp_path_factory.mktemp("stage"), SIMULATED + GRID, "data.records=60"))
+    STAGE = prepare_tuning(grid(tmp_path_factory.mktemp("stage"), SIMULATED + GRID, "data.records=60"))
 
 
 def test_the_choice_is_charged_before_its_noise_is_drawn_and_once(folder: Path):
-    stage = prepared(grid(folder, CSV + PRIVATE + GRID)).parted(Key(0))
+    stage = prepare_tuning(grid(folder, CSV + PRIVATE + GRID)).reserve_records(Key(0))
     task = stage.tasks["candidate-1"]
     states = {name: task.start(stage.federation, Key(at)) for at, name in enumerate(("one", "two"))}
-    trained = {name: Trained(task, state) for name, state in states.items()}
+    trained = {name: TrainedCandidate(task, state) for name, state in states.items()}
     choice = stage.choice
-    assert isinstance(choice, ByRecordsApart)
+    assert isinstance(choice, ByReservedRecords)
     with Ledger() as ledger:
         ledger.allow(epsilon=1.0, delta=1e-5)
         with pytest.raises(BudgetExhausted):
@@ -431,9 +431,9 @@ def test_the_choice_is_charged_before_its_noise_is_drawn_and_once(folder: Path):
 
 
 def test_the_records_kept_apart_are_drawn_in_secret_and_nobody_trains_on_them(folder: Path):
-    stage = prepared(grid(folder, CSV + PRIVATE + GRID, "tune.apart=0.3"))
+    stage = prepare_tuning(grid(folder, CSV + PRIVATE + GRID, "tune.apart=0.3"))
     whole = {tuple(row) for row in stage.federation.store.features.tolist()}
-    parts = [stage.parted(Key(0)) for _ in range(2)]
+    parts = [stage.reserve_records(Key(0)) for _ in range(2)]
     for part in parts:
         trained = {tuple(row) for row in part.federation.store.features.tolist()}
         apart = {tuple(row) for row in part.choice.apart.store.features.tolist()}

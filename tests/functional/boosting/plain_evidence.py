@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tacit.functional.boosting.moments import Evidence, Moments
+from tacit.functional.boosting.moments import DebiasedMoments, Moments
 
 
 def moments(x: np.ndarray, y: np.ndarray, noise: float = 0.0) -> Moments:
@@ -24,7 +24,7 @@ def evidence(
     roughness: Sequence[np.ndarray] | None = None,
     roughness_y: np.ndarray | None = None,
     optimism: bool = False,
-) -> Evidence:
+) -> DebiasedMoments:
     whole = moments(x, y, noise)
     ends = np.cumsum([0, *sizes]).tolist()
     parts = np.array_split(np.arange(len(x)), folds) if folds else []
@@ -36,7 +36,7 @@ def evidence(
         for rows in parts
     ]
     edges = [noise**2 * (2 * np.sqrt(size / len(x)) + size / len(x)) for size in sizes]
-    return Evidence(
+    return DebiasedMoments(
         whole=whole,
         raw=whole,
         splits=[(whole, whole)] if optimism else splits,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from plain_evidence import evidence, moments
 
-from tacit.functional.boosting.degrees import exact, hutchinson
-from tacit.functional.boosting.path import Penalty, ground, walk
+from tacit.functional.boosting.degrees import degrees_of_freedom, hutchinson
+from tacit.functional.boosting.path import Penalty, boost_path, design
 from tacit.functional.solver import solve
 
 SIZES = (3, 4, 3)
@@ -22,7 +22,7 @@ def curves(records=60, m=3, seed=0):
 
 
 def walked(given, penalty, steps=25):
-    return walk(ground(given, [(given.whole,)], penalty), steps=steps, rate=RATE, weights=np.ones(1))
+    return boost_path(design(given, [(given.whole,)], penalty), steps=steps, rate=RATE, weights=np.ones(1))
 
 
 def by_hand(given, chosen, penalty, xy):
@@ -71,7 +71,7 @@ def test_the_exact_trace_is_that_of_the_hat_matrix(penalty):
     x, y, given = curves(records=25)
     found = walked(given, penalty, steps=12)
     chosen = found.chosen[:, 0]
-    assert exact(found.ground, chosen, RATE)[-1].sum() == pytest.approx(
+    assert degrees_of_freedom(found.ground, chosen, RATE)[-1].sum() == pytest.approx(
         hat_trace(x, y, given, chosen, penalty), rel=1e-7
     )
 
@@ -83,14 +83,14 @@ def test_random_probes_agree_with_the_exact_trace(penalty):
     chosen = found.chosen[:, 0]
     probes = hutchinson(found.ground, chosen, RATE, probes=800, draws=np.random.default_rng(1))
     error = probes.std() / np.sqrt(len(probes))
-    assert abs(probes.mean() - exact(found.ground, chosen, RATE)[-1].sum()) < 4 * error
+    assert abs(probes.mean() - degrees_of_freedom(found.ground, chosen, RATE)[-1].sum()) < 4 * error
     assert error < 0.5
 
 
 def test_a_walk_that_has_arrived_uses_every_coefficient_and_before_less():
     _, _, given = curves()
     found = walked(given, Penalty(), steps=400)
-    used = exact(found.ground, found.chosen[:, 0], RATE).sum(axis=(1, 2))
+    used = degrees_of_freedom(found.ground, found.chosen[:, 0], RATE).sum(axis=(1, 2))
     assert used[0] == 0
     assert used[-1] == pytest.approx(sum(SIZES) * 3, rel=1e-4)
     assert used[10] < used[-1]
@@ -99,13 +99,13 @@ def test_a_walk_that_has_arrived_uses_every_coefficient_and_before_less():
 def test_prices_along_the_response_leave_rough_coordinates_fewer_degrees():
     _, _, given = curves()
     found = walked(given, Penalty(t=1.0))
-    by_coordinate = exact(found.ground, found.chosen[:, 0], RATE)[-1].sum(axis=0)
+    by_coordinate = degrees_of_freedom(found.ground, found.chosen[:, 0], RATE)[-1].sum(axis=0)
     assert (np.diff(by_coordinate) < 0).all()
 
 
 def test_a_walk_of_no_steps_uses_nothing():
     _, _, given = curves()
     found = walked(given, Penalty(), steps=0)
-    assert exact(found.ground, found.chosen[:, 0], RATE).sum() == 0
+    assert degrees_of_freedom(found.ground, found.chosen[:, 0], RATE).sum() == 0
     probes = hutchinson(found.ground, found.chosen[:, 0], RATE, probes=3, draws=np.random.default_rng(1))
     assert (probes == 0).all()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scipy.interpolate import CubicSpline
 
 from tacit.errors import InvalidFile, InvalidValue
-from tacit.functional.curves import Curves, curves, long, read, require_alike
+from tacit.functional.curves import Curves, curves, long, read, require_same_subjects
 from tacit.functional.curves.basis import BSplines, Fourier, frame
-from tacit.functional.curves.smoothing import ROOM, smoothed
+from tacit.functional.curves.smoothing import ROOM, smooth_curves
 
 TIMES = np.linspace(0, 10, 41)
 BASIS = BSplines(size=12, domain=(0, 10))
@@ -89,11 +89,11 @@ def test_subjects_are_known_by_an_index_or_a_column():
     assert found.subjects == ("b", "a")
     assert found.values.tolist() == [[1, 3], [2, 4]]
     assert curves(table.set_index("subject"), name="x1").subjects == ("b", "a")
-    assert found.arranged(["a", "b"]).values.tolist() == [[2, 4], [1, 3]]
+    assert found.reorder(["a", "b"]).values.tolist() == [[2, 4], [1, 3]]
     with pytest.raises(InvalidValue, match="subject c has no observation"):
-        found.arranged(["a", "c"])
+        found.reorder(["a", "c"])
     with pytest.raises(InvalidValue, match="subjects of x1 are not known"):
-        curves(VALUES, name="x1").arranged(["a"])
+        curves(VALUES, name="x1").reorder(["a"])
 
 
 def test_long_tables_have_one_row_for_each_observation_in_any_order():
@@ -235,7 +235,7 @@ def test_smoothing_knows_no_units(smooth, center, scale, start):
     moved = curves(
         (start + scale * TIMES, center + scale * holed(0.3)), name="x1", domain=(start, start + length)
     )
-    found = moved.shifted(center, scale).coordinates(
+    found = moved.standardise(center, scale).coordinates(
         frame(BSplines(size=12, domain=(start, start + length))), smooth
     )
     assert found == pytest.approx(plain, abs=1e-4)
@@ -353,22 +353,22 @@ def test_a_fingerprint_knows_every_number():
 
 def test_curves_are_straight_between_the_times_of_their_grid():
     found = curves(([0, 1, 3], [[0, 2, 6], [1, np.nan, 5]]), name="x1")
-    assert found.on([0, 0.5, 1, 2, 3])[0] == pytest.approx([0, 1, 2, 4, 6])
-    assert np.isnan(found.on([0, 0.5, 1, 2, 3])[1]).tolist() == [False, True, True, True, False]
-    assert np.array_equal(found.on(found.times), found.values, equal_nan=True)
+    assert found.interpolate([0, 0.5, 1, 2, 3])[0] == pytest.approx([0, 1, 2, 4, 6])
+    assert np.isnan(found.interpolate([0, 0.5, 1, 2, 3])[1]).tolist() == [False, True, True, True, False]
+    assert np.array_equal(found.interpolate(found.times), found.values, equal_nan=True)
     with pytest.raises(InvalidValue, match="it must be inside its grid, 0 to 3"):
-        found.on([4])
+        found.interpolate([4])
     with pytest.raises(InvalidValue, match="x1 has no common grid"):
-        curves(pairs(), name="x1").on([1])
+        curves(pairs(), name="x1").interpolate([1])
 
 
 def test_public_constants_shift_and_scale_every_value():
     for found in (curves(holed(0.3), name="x1"), curves(pairs(), name="x1")):
-        assert np.array_equal(found.shifted(2.0, 4.0).values, (found.values - 2) / 4, equal_nan=True)
+        assert np.array_equal(found.standardise(2.0, 4.0).values, (found.values - 2) / 4, equal_nan=True)
     with pytest.raises(InvalidValue, match=r"^scale of x1 = 0 is not allowed"):
-        found.shifted(0, 0)
+        found.standardise(0, 0)
     with pytest.raises(InvalidValue, match=r"^center of x1 = nan is not allowed"):
-        found.shifted(np.nan, 1)
+        found.standardise(np.nan, 1)
 
 
 def test_the_same_curve_for_everybody_teaches_nothing():
@@ -394,14 +394,14 @@ def test_the_same_curve_for_everybody_teaches_nothing():
 def test_parties_hold_curves_of_the_same_subjects():
     table = pd.DataFrame({0: [1.0, 2], 1: [3.0, 5]}, index=["a", "b"])
     known = curves(table, name="x1")
-    require_alike({"x1": known, "x2": curves(np.eye(2), name="x2"), "y": known})
-    require_alike({})
+    require_same_subjects({"x1": known, "x2": curves(np.eye(2), name="x2"), "y": known})
+    require_same_subjects({})
     with pytest.raises(InvalidValue, match=r"^y has 6 subjects and x1 has 2: they must have the same"):
-        require_alike({"x1": known, "y": curves(VALUES, name="y")})
+        require_same_subjects({"x1": known, "y": curves(VALUES, name="y")})
     with pytest.raises(
         InvalidValue, match=r"^y and x1 are of different subjects: row 0 is b and a; they must"
     ):
-        require_alike({"x1": known, "y": known.take([1, 0])})
+        require_same_subjects({"x1": known, "y": known.take([1, 0])})
 
 
 # Refusals.
@@ -471,6 +471,6 @@ def test_curves_that_are_put_together_by_hand_are_checked_too():
 def test_many_irregular_curves_of_one_wave_are_alike():
     owners = np.repeat(np.arange(2000), 30)
     times = np.sort(np.random.default_rng(0).uniform(0, 10, (2000, 30)), axis=1).ravel()
-    found = smoothed(times, np.sin(times), owners, frame(BASIS), 1e-6)
+    found = smooth_curves(times, np.sin(times), owners, frame(BASIS), 1e-6)
     known = curves((TIMES, np.sin(np.tile(TIMES, (2, 1)))), name="x1").coordinates(frame(BASIS))[0]
     assert np.abs(found.mean(axis=0) - known).max() < 0.02

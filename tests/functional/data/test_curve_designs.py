@@ -7,7 +7,7 @@ import pytest
 
 from tacit.errors import InvalidValue
 from tacit.functional.curves.basis import BSplines, frame, whitening
-from tacit.functional.data import DESIGNS, divided, simulate
+from tacit.functional.data import DESIGNS, deal_predictors, simulate
 from tacit.functional.metrics import quadrature, ril2
 
 SPLINES = BSplines(size=20, domain=(0.0, 100.0))
@@ -170,7 +170,7 @@ def test_a_set_goes_to_another_process_and_back():
 def test_predictors_are_dealt_in_turn_and_subjects_are_not_divided():
     names = [f"x{number}" for number in range(1, 21)]
     for count in (1, 2, 6, 20):
-        found = divided(names, count)
+        found = deal_predictors(names, count)
         assert list(found) == [f"party-{number}" for number in range(1, count + 1)]
         assert sorted(name for own in found.values() for name in own) == sorted(names)
         sizes = [len(own) for own in found.values()]
@@ -197,9 +197,9 @@ def test_predictors_are_dealt_in_turn_and_subjects_are_not_divided():
         (lambda: simulate("smooth", length=0.0), "length = 0.0"),
         (lambda: simulate("smooth", size=9), "size = 9 is not allowed: smooth takes length instead"),
         (lambda: simulate("seed", length=0.1), "length = 0.1 is not allowed: seed takes size instead"),
-        (lambda: divided(["a", "b"], 3), "count = 3 is not allowed: it must be at most 2"),
-        (lambda: divided(["a", "b"], 0), "count = 0"),
-        (lambda: divided(["a", "a"], 1), "each of them once"),
+        (lambda: deal_predictors(["a", "b"], 3), "count = 3 is not allowed: it must be at most 2"),
+        (lambda: deal_predictors(["a", "b"], 0), "count = 0"),
+        (lambda: deal_predictors(["a", "a"], 1), "each of them once"),
     ],
 )
 def test_what_cannot_be_drawn_is_told_in_one_sentence(call, words):

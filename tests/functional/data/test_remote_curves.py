@@ -9,13 +9,13 @@ import pytest
 from tacit.errors import InvalidFile, InvalidValue, Refused, TacitError
 from tacit.experiments.experiment import read
 from tacit.functional.curves import Curves
-from tacit.functional.data.remote import HeldCurves
+from tacit.functional.data.remote import RemoteCurves
 from tacit.functional.tasks import Boosting
 from tacit.privacy.policy import Open
 from tacit.privacy.provenance import Provenance
 from tacit.sites.vertical import ByParty
 
-AGREED = HeldCurves(domains={"b": (0.0, 1.0), "y": (0.0, 2.0), "a": (0.0, 1.0)}, records=30)
+AGREED = RemoteCurves(domains={"b": (0.0, 1.0), "y": (0.0, 2.0), "a": (0.0, 1.0)}, records=30)
 PARTIES = ByParty(parties={"one": ["a"], "two": ["b", "y"]})
 TIMES = [0.0, 0.25, 0.5, 1.0]
 
@@ -132,26 +132,26 @@ def test_a_party_that_does_not_take_part_is_refused(tmp_path):
 )
 def test_agreements_that_cannot_be_kept_are_refused(changes, words):
     with pytest.raises(InvalidValue, match=words):
-        _ = HeldCurves(**{"domains": AGREED.domains, "records": 30, **changes})
+        _ = RemoteCurves(**{"domains": AGREED.domains, "records": 30, **changes})
 
 
 def test_a_task_is_settled_from_the_agreement_alone():
     federation = AGREED.open(PARTIES, 0)
     provenance = Provenance(Open(), public=False)
-    settled = Boosting(size=6).promised(Open()).settle(federation, provenance)
+    settled = Boosting(size=6).with_privacy(Open()).bind(federation, provenance)
     assert settled.predictors == ("b", "a")
     assert settled.parties == {"one": ("a",), "two": ("b", "y")}
     assert (settled.domains, settled.records) == (AGREED.domains, 30)
     assert provenance.bare == []
     assert settled.start(federation, None).shape[0] > 0
     with pytest.raises(InvalidValue, match="30 subjects, fewer than"):
-        _ = Boosting(size=40).settle(federation, provenance)
+        _ = Boosting(size=40).bind(federation, provenance)
     with pytest.raises(Refused, match="curves b are at the party"):
         _ = federation.subjects.take([0, 1])
 
 
 def test_subjects_to_score_on_are_read_where_they_are_and_passed_over_elsewhere(tmp_path):
-    agreed = HeldCurves(domains=AGREED.domains, records=30, test=str(tmp_path / "test"))
+    agreed = RemoteCurves(domains=AGREED.domains, records=30, test=str(tmp_path / "test"))
     assert agreed.open(PARTIES, 0).held_out is None
     (tmp_path / "test").mkdir()
     for name in AGREED.domains:
@@ -168,7 +168,7 @@ def test_parties_are_those_of_the_file_and_each_curve_has_one(tmp_path):
     )
     (tmp_path / "e.toml").write_text(text % "two")
     asked = read(tmp_path / "e.toml")
-    assert list(asked.opened()) == ["one", "two"]
+    assert list(asked.open_federation()) == ["one", "two"]
     assert asked.plan().statement.epsilon is None
     (tmp_path / "e.toml").write_text(text % "coordinator")
     with pytest.raises(InvalidValue, match="coordinator"):

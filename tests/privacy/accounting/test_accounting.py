@@ -21,9 +21,9 @@ from tacit.privacy.accounting import (
     calibrate,
     clipped_release,
     compare,
-    counted,
     epsilon,
     gaussian,
+    group_events,
     pld,
     theorems,
 )
@@ -110,12 +110,12 @@ def test_a_count_may_be_split_over_several_releases(release):
     whole = Release(**{**release.as_dict(), "count": 90})
     parts = [Release(**{**release.as_dict(), "count": count, "purpose": str(count)}) for count in (1, 29, 60)]
     assert epsilon(parts, DELTA) == epsilon([whole], DELTA)
-    assert counted(parts) == counted([whole])
+    assert group_events(parts) == group_events([whole])
 
 
 def test_only_the_ratio_of_noise_to_sensitivity_counts():
     assert epsilon([Release(scale=6.0, sensitivity=3.0)], DELTA) == epsilon([GAUSSIAN], DELTA)
-    assert counted([Release(scale=6.0, sensitivity=3.0), GAUSSIAN]) == counted([GAUSSIAN, GAUSSIAN])
+    assert group_events([Release(scale=6.0, sensitivity=3.0), GAUSSIAN]) == group_events([GAUSSIAN, GAUSSIAN])
 
 
 def test_what_a_price_depends_on_is_not_merged():
@@ -127,7 +127,7 @@ def test_what_a_price_depends_on_is_not_merged():
         Release(law="laplace", scale=2.0, sensitivity=1.0),
         Release(law="selection", scale=2.0, sensitivity=1.0),
     ]
-    assert len(counted(different)) == len(different)
+    assert len(group_events(different)) == len(different)
 
 
 def test_unsampled_gaussians_are_one_gaussian():
@@ -516,8 +516,8 @@ def test_calibrated_noise_fits_its_budget_whatever_the_clip(
 
 @pytest.mark.parametrize("rate", [1.0, 0.1])
 def test_a_search_that_ends_with_too_little_noise_is_mended_before_it_is_used(monkeypatch, rate):
-    searched, closed = accounting.meet, accounting.gaussian.multiplier_of
-    monkeypatch.setattr(accounting, "meet", lambda *given: 0.9999 * searched(*given))
+    searched, closed = accounting.smallest_noise, accounting.gaussian.multiplier_of
+    monkeypatch.setattr(accounting, "smallest_noise", lambda *given: 0.9999 * searched(*given))
     monkeypatch.setattr(accounting.gaussian, "multiplier_of", lambda *given: 0.9999 * closed(*given))
     multiplier = calibrate(epsilon=2.0, delta=1e-5, steps=20, rate=rate)
     assert 1.99 < epsilon([clipped_release(multiplier, count=20, rate=rate)], 1e-5) <= 2.0
@@ -698,10 +698,10 @@ def test_the_renyi_and_zcdp_numbers_of_one_gaussian():
 
 
 def test_the_pure_price_of_a_kind_is_the_theorem_of_amplification():
-    ((kind, times),) = counted([DRAWN_LAPLACE])
+    ((kind, times),) = group_events([DRAWN_LAPLACE])
     assert times == 20
-    assert kind.pure == theorems.amplified(1.0, 0.1)
-    assert counted([SAMPLED])[0][0].pure == math.inf
+    assert kind.pure == theorems.amplify(1.0, 0.1)
+    assert group_events([SAMPLED])[0][0].pure == math.inf
 
 
 def test_the_deltas_of_unsampled_gaussians_are_those_of_one_gaussian():

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.privacy.accounting import pld
-from tacit.privacy.accounting.composition import TAIL, Loss, together
-from tacit.privacy.accounting.events import Kind
+from tacit.privacy.accounting.composition import TAIL, PrivacyLoss, compose_all
+from tacit.privacy.accounting.events import Event
 
 GRID = 4.0**-5
 
 
-def made(*chances: float, lowest: int = -2, infinite: float = 0.0, grid: float = 0.5) -> Loss:
-    return Loss(grid, lowest, np.array(chances), infinite)
+def made(*chances: float, lowest: int = -2, infinite: float = 0.0, grid: float = 0.5) -> PrivacyLoss:
+    return PrivacyLoss(grid, lowest, np.array(chances), infinite)
 
 
 @st.composite
-def losses(draw: st.DrawFn) -> Loss:
+def losses(draw: st.DrawFn) -> PrivacyLoss:
     chances = np.array(draw(st.lists(st.floats(0.01, 1.0), min_size=2, max_size=6)))
     infinite = draw(st.sampled_from([0.0, 1e-6, 0.1]))
     return made(
@@ -29,7 +29,7 @@ def losses(draw: st.DrawFn) -> Loss:
     )
 
 
-def written_out(loss: Loss, epsilon: float) -> float:
+def written_out(loss: PrivacyLoss, epsilon: float) -> float:
     """What epsilon holds but for, by the definition."""
     steps = (np.arange(len(loss.chances)) + loss.lowest) * loss.grid
     return loss.infinite + float(np.sum(loss.chances * np.maximum(0, 1 - np.exp(epsilon - steps))))
@@ -42,7 +42,7 @@ def test_repeating_is_adding_up_in_every_way(loss, times):
     for steps in itertools.product(range(len(loss.chances)), repeat=times):
         place = sum(steps) + times * loss.lowest
         sums[place] = sums.get(place, 0.0) + math.prod(loss.chances[step] for step in steps)
-    found = loss.repeated(times)
+    found = loss.self_compose(times)
     here = {place + found.lowest: chance for place, chance in enumerate(found.chances)}
     for place, chance in sums.items():
         assert here.get(place, 0.0) == pytest.approx(chance, abs=1e-14)
@@ -53,11 +53,11 @@ def test_repeating_is_adding_up_in_every_way(loss, times):
 @settings(deadline=None, max_examples=60)
 @given(losses(), losses())
 def test_putting_two_together_is_adding_up_pairs(one, other):
-    found = one.beside(other)
+    found = one.compose(other)
     np.testing.assert_allclose(found.chances, np.convolve(one.chances, other.chances), atol=1e-15)
     assert found.lowest == one.lowest + other.lowest
     assert found.infinite == pytest.approx(1 - (1 - one.infinite) * (1 - other.infinite))
-    again = together([one, other, one])
+    again = compose_all([one, other, one])
     np.testing.assert_allclose(again.chances, np.convolve(found.chances, one.chances), atol=1e-15)
 
 
@@ -105,7 +105,7 @@ def test_nothing_is_told_by_losses_that_are_none():
 
 def test_what_is_cut_is_counted_as_lost():
     once = made(*np.full(200, 1 / 200), lowest=-100, grid=0.01)
-    many = once.repeated(1000)
+    many = once.self_compose(1000)
     assert len(many.chances) < 199 * 1000 / 2
     assert many.infinite == TAIL
     assert many.chances.sum() == pytest.approx(1, abs=1e-12)
@@ -114,19 +114,19 @@ def test_what_is_cut_is_counted_as_lost():
 @pytest.mark.parametrize(
     ("kind", "times"),
     [
-        (Kind("gaussian", 1.0, 0.01, False), 1000),
-        (Kind("gaussian", 0.7, 0.2, False), 7),
-        (Kind("gaussian", 2.0, 0.1, True), 100),
-        (Kind("gaussian", 9.0, 0.3, False), 20_000),
-        (Kind("laplace", 2.0, 1.0, False), 30),
-        (Kind("laplace", 5.0, 0.1, False), 300),
-        (Kind("selection", 8.0, 1.0, False), 40),
+        (Event("gaussian", 1.0, 0.01, False), 1000),
+        (Event("gaussian", 0.7, 0.2, False), 7),
+        (Event("gaussian", 2.0, 0.1, True), 100),
+        (Event("gaussian", 9.0, 0.3, False), 20_000),
+        (Event("laplace", 2.0, 1.0, False), 30),
+        (Event("laplace", 5.0, 0.1, False), 300),
+        (Event("selection", 8.0, 1.0, False), 40),
     ],
     ids=str,
 )
 def test_compositions_are_those_of_the_library(kind, times):
-    beside = Kind("gaussian", 3.0, 0.2, False), 50
-    ours = pld.composed(((kind, times), beside), GRID)
+    beside = Event("gaussian", 3.0, 0.2, False), 50
+    ours = pld.compose(((kind, times), beside), GRID)
     other = library.from_gaussian_mechanism(3.0, sampling_prob=0.2, value_discretization_interval=GRID)
     if kind.law == "gaussian" and not kind.two_sided:
         once = library.from_gaussian_mechanism(
@@ -146,4 +146,4 @@ def test_compositions_are_those_of_the_library(kind, times):
 
 def test_two_grids_do_not_add_up():
     with pytest.raises(AssertionError, match="two grids"):
-        made(1.0).beside(made(1.0, grid=0.25))
+        made(1.0).compose(made(1.0, grid=0.25))

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from tacit.errors import BudgetExhausted
 from tacit.privacy import accounting
 from tacit.privacy.accounting import filters
-from tacit.privacy.accounting.events import counted
+from tacit.privacy.accounting.events import group_events
 from tacit.privacy.accounting.release import Release, clipped_release
 from tacit.privacy.ledger.store import Ledger
 
@@ -131,11 +131,11 @@ def test_a_plan_that_no_budget_has_borne_is_still_paid_as_far_as_the_filter_goes
         ledger.register([rounds], plan="plan")
         ledger.allow(epsilon=1.0, delta=DELTA)
         assert accounting.epsilon([rounds], DELTA) > 1.0
-        first = counted([rounds])
+        first = group_events([rounds])
         bears = [
             count
             for count in range(1, 101)
-            if filters.admits(counted([clipped_release(20.0, count=count)]), first, 1.0, DELTA)
+            if filters.admits(group_events([clipped_release(20.0, count=count)]), first, 1.0, DELTA)
         ]
         for _ in bears:
             ledger.charge([clipped_release(20.0)], plan="plan")
@@ -172,14 +172,16 @@ def test_no_simulated_strategy_exceeds_its_budget(seed):
     rng = np.random.default_rng(seed)
     epsilon, delta, paths = 1.5, 0.02, 20_000
     first = MENU[seed % len(MENU)]
-    counts = counted([first])
+    counts = group_events([first])
     losses = draw_loss(first, rng, paths)
     states = {(first,): np.arange(paths)}
     for _ in range(12):
         following: dict[tuple[Release, ...], list] = {}
         for before, members in states.items():
             # Which releases are still admitted is known from those before; which is taken, from the losses.
-            open_to = [row for row in MENU if filters.admits(counted([*before, row]), counts, epsilon, delta)]
+            open_to = [
+                row for row in MENU if filters.admits(group_events([*before, row]), counts, epsilon, delta)
+            ]
             if not open_to:
                 following.setdefault(before, []).append(members)
                 continue
@@ -215,7 +217,7 @@ kinds = st.one_of(
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(kinds, st.integers(1, 200)), min_size=1, max_size=4))
 def test_a_filter_never_says_less_than_composition(rows):
-    counts = counted(release for row, times in rows for release in [row] * times)
+    counts = group_events(release for row, times in rows for release in [row] * times)
     fixed = accounting.epsilon_of(counts, DELTA)
     # Composition is found on a grid, up to a thousandth.
     assert filters.epsilon(counts, counts, DELTA) >= fixed * (1 - 2e-3)
@@ -227,8 +229,8 @@ def test_more_releases_never_cost_less(rows):
     first, *_ = rows
     spent = []
     for upto in range(1, len(rows) + 1):
-        counts = counted(release for row, times in rows[:upto] for release in [row] * times)
-        spent.append(filters.epsilon(counts, counted([first[0]] * first[1]), DELTA))
+        counts = group_events(release for row, times in rows[:upto] for release in [row] * times)
+        spent.append(filters.epsilon(counts, group_events([first[0]] * first[1]), DELTA))
     assert spent == sorted(spent)
 
 
@@ -236,13 +238,13 @@ def test_more_releases_never_cost_less(rows):
 @pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
 def test_the_conversion_is_right_for_a_gaussian_that_uses_the_budget_up(epsilon, delta):
     """The order, its allowance and the exact epsilon of the Gaussian that they admit."""
-    one = counted([Release(scale=1.0, sensitivity=1.0)])
+    one = group_events([Release(scale=1.0, sensitivity=1.0)])
     order = filters.order_of(one, epsilon, delta)
     noise = math.sqrt(order / 2 / filters.allowance(epsilon, delta, order))
     exact = accounting.epsilon([Release(scale=noise * (1 + 1e-6), sensitivity=1.0)], delta)
     assert 0.8 * epsilon <= exact <= epsilon
     assert filters.epsilon(
-        counted([Release(scale=noise * (1 + 1e-6), sensitivity=1.0)]), one, delta
+        group_events([Release(scale=noise * (1 + 1e-6), sensitivity=1.0)]), one, delta
     ) <= epsilon * (1 + 1e-5)
 
 
@@ -250,7 +252,9 @@ def test_a_total_that_is_read_off_afterwards_may_fail_with_more_than_delta():
     """Twenty equal runs, stopped when the loss is well above the total so far: drawn with importance."""
     step, runs, draws = 0.02, 20, 100_000
     row = Release(scale=step**-0.5, sensitivity=1.0)
-    totals = [filters.epsilon(counted([row] * k), counted([row]), DELTA) for k in range(1, runs + 1)]
+    totals = [
+        filters.epsilon(group_events([row] * k), group_events([row]), DELTA) for k in range(1, runs + 1)
+    ]
     rng = np.random.default_rng(0)
     places = np.linspace(0, runs - 1, 8).astype(int)
     tilts = np.array([*(1.02 * totals[k] / (step * (k + 1)) - 0.5 for k in places), 0.0])
@@ -273,11 +277,11 @@ def test_a_total_that_is_read_off_afterwards_may_fail_with_more_than_delta():
 
 
 def test_pure_releases_are_admitted_by_their_sum():
-    rows = counted([Release(law="laplace", scale=4.0, sensitivity=1.0)] * 4)
+    rows = group_events([Release(law="laplace", scale=4.0, sensitivity=1.0)] * 4)
     assert filters.epsilon(rows, rows, 0.0) == pytest.approx(1.0, rel=1e-5)
     assert filters.admits(rows, rows, 1.001, 0.0)
     assert not filters.admits(rows, rows, 0.999, 0.0)
-    gaussian = counted([Release(scale=100.0, sensitivity=1.0)])
+    gaussian = group_events([Release(scale=100.0, sensitivity=1.0)])
     assert filters.epsilon(gaussian, gaussian, 0.0) == math.inf
 
 
@@ -293,9 +297,9 @@ def test_ten_equal_experiments_cost_at_most_a_tenth_more_than_if_they_had_been_p
 
 
 def test_the_order_follows_the_first_plan_and_not_those_after_it():
-    heavy = counted([Release(scale=0.75, sensitivity=1.0, rate=0.01)] * 400)
-    light = counted([Release(law="laplace", scale=0.5, sensitivity=1.0)])
-    plain = counted([Release(scale=3.0, sensitivity=1.0)])
+    heavy = group_events([Release(scale=0.75, sensitivity=1.0, rate=0.01)] * 400)
+    light = group_events([Release(law="laplace", scale=0.5, sensitivity=1.0)])
+    plain = group_events([Release(scale=3.0, sensitivity=1.0)])
     by_plain = filters.order_of(plain, 8.0, DELTA)
     assert filters.order_of(heavy, 8.0, DELTA) < by_plain
     # A first plan with light tails says nothing about those that follow.

@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from tacit.privacy.accounting import renyi
-from tacit.privacy.accounting.events import Kind
+from tacit.privacy.accounting.events import Event
 
 ORDERS = (2, 3, 5, 8)
 
@@ -37,14 +37,14 @@ def by_integral(kind, order):
 @pytest.mark.parametrize("two_sided", [False, True])
 @pytest.mark.parametrize(("noise", "rate"), [(0.8, 0.01), (1.5, 0.2), (4.0, 0.05), (10.0, 0.5)])
 def test_a_drawn_gaussian_costs_what_its_integral_says(noise, rate, two_sided, order):
-    kind = Kind("gaussian", noise, rate, two_sided)
+    kind = Event("gaussian", noise, rate, two_sided)
     assert renyi.divergence(kind, order) == pytest.approx(by_integral(kind, order), rel=2e-5, abs=1e-9)
 
 
 kinds = st.one_of(
-    st.builds(Kind, st.just("gaussian"), st.floats(0.7, 30), st.floats(0.001, 1.0), st.booleans()),
-    st.builds(Kind, st.just("laplace"), st.floats(0.3, 200), st.floats(0.001, 1.0), st.booleans()),
-    st.builds(Kind, st.just("selection"), st.floats(0.3, 200), st.floats(0.001, 1.0), st.just(False)),
+    st.builds(Event, st.just("gaussian"), st.floats(0.7, 30), st.floats(0.001, 1.0), st.booleans()),
+    st.builds(Event, st.just("laplace"), st.floats(0.3, 200), st.floats(0.001, 1.0), st.booleans()),
+    st.builds(Event, st.just("selection"), st.floats(0.3, 200), st.floats(0.001, 1.0), st.just(False)),
 )
 
 
@@ -66,7 +66,7 @@ def optimistic(kind):
             sampling_prob=kind.rate,
             neighboring_relation=relation,
         )
-    elif kind.generic:
+    elif kind.pure_only:
         found = library.from_privacy_parameters(
             common.DifferentialPrivacyParameters(kind.pure, 0.0), value_discretization_interval=grid
         )
@@ -93,7 +93,7 @@ def test_no_divergence_is_below_what_an_optimistic_distribution_has(kind, order)
         losses = (np.arange(len(chances)) + side["_lower_loss"]) * side["_discretization"]
         below = math.log(float(chances @ np.exp((order - 1) * losses))) / (order - 1)
         # Generic distributions of the library are pessimistic by their grid.
-        slack = 1.01 * side["_discretization"] if kind.generic else 0.0
+        slack = 1.01 * side["_discretization"] if kind.pure_only else 0.0
         assert renyi.divergence(kind, order) >= below - slack - 1e-9
 
 
@@ -110,10 +110,10 @@ def test_divergences_grow_with_their_order_and_draws_make_them_smaller(kind, ord
 @pytest.mark.parametrize("rate", [1e-300, 1e-9, 0.5, 1.0])
 @pytest.mark.parametrize("order", [2, 100, renyi.HIGHEST])
 def test_extreme_releases_have_a_divergence_that_is_no_claim_of_nothing(law, noise, rate, order):
-    assert renyi.divergence(Kind(law, noise, rate, False), order) >= 0
-    assert not math.isnan(renyi.divergence(Kind(law, noise, rate, rate < 1), order))
+    assert renyi.divergence(Event(law, noise, rate, False), order) >= 0
+    assert not math.isnan(renyi.divergence(Event(law, noise, rate, rate < 1), order))
 
 
 @pytest.mark.parametrize("order", [-1, 0, 1, renyi.HIGHEST + 1])
 def test_orders_without_a_formula_cost_infinitely_much(order):
-    assert renyi.divergence(Kind("gaussian", 1.0, 0.5, False), order) == math.inf
+    assert renyi.divergence(Event("gaussian", 1.0, 0.5, False), order) == math.inf

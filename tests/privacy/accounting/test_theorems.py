@@ -23,7 +23,7 @@ RATES = st.floats(-15, 0).map(lambda power: 10.0**power)
 @given(EPSILONS, RATES)
 @settings(max_examples=200, deadline=None)
 def test_a_draw_makes_it_cheaper_but_never_free(epsilon, rate):
-    assert 0 < theorems.amplified(epsilon, rate) <= epsilon * (1 + 1e-15)
+    assert 0 < theorems.amplify(epsilon, rate) <= epsilon * (1 + 1e-15)
 
 
 @given(EPSILONS, RATES)
@@ -31,26 +31,26 @@ def test_a_draw_makes_it_cheaper_but_never_free(epsilon, rate):
 def test_amplification_agrees_with_fifty_digits(epsilon, rate):
     with mpmath.workdps(50):
         exact = float(mpmath.log1p(mpmath.mpf(rate) * mpmath.expm1(mpmath.mpf(epsilon))))
-    assert theorems.amplified(epsilon, rate) == pytest.approx(exact, rel=1e-12, abs=0)
+    assert theorems.amplify(epsilon, rate) == pytest.approx(exact, rel=1e-12, abs=0)
 
 
 @given(EPSILONS)
 @settings(max_examples=50, deadline=None)
 def test_without_a_draw_nothing_is_amplified(epsilon):
-    assert theorems.amplified(epsilon, 1.0) == pytest.approx(epsilon, rel=1e-15, abs=0)
+    assert theorems.amplify(epsilon, 1.0) == pytest.approx(epsilon, rel=1e-15, abs=0)
 
 
 @given(EPSILONS, RATES, st.floats(1, 10))
 @settings(max_examples=100, deadline=None)
 def test_amplification_grows_with_epsilon_and_with_the_rate(epsilon, rate, factor):
-    amplified = theorems.amplified(epsilon, rate)
-    assert theorems.amplified(epsilon * factor, rate) >= amplified * (1 - 1e-12)
-    assert theorems.amplified(epsilon, min(rate * factor, 1.0)) >= amplified * (1 - 1e-12)
+    amplified = theorems.amplify(epsilon, rate)
+    assert theorems.amplify(epsilon * factor, rate) >= amplified * (1 - 1e-12)
+    assert theorems.amplify(epsilon, min(rate * factor, 1.0)) >= amplified * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("rate", [1e-12, 0.01, 1.0])
 def test_a_huge_epsilon_does_not_overflow(rate):
-    assert theorems.amplified(1e5, rate) == pytest.approx(1e5 + math.log(rate), rel=1e-12)
+    assert theorems.amplify(1e5, rate) == pytest.approx(1e5 + math.log(rate), rel=1e-12)
 
 
 def test_basic_composition_adds_up():
@@ -96,8 +96,8 @@ def test_zcdp_is_silent_about_draws_and_about_delta_zero():
 
 
 def test_advanced_is_silent_about_delta_zero():
-    assert theorems.advanced([LAPLACE], 0) is None
-    assert theorems.advanced([LAPLACE], DELTA) is not None
+    assert theorems.advanced_epsilon([LAPLACE], 0) is None
+    assert theorems.advanced_epsilon([LAPLACE], DELTA) is not None
 
 
 def test_a_pure_release_has_an_epsilon_at_delta_zero_and_a_gaussian_has_none():
@@ -111,18 +111,18 @@ def test_a_pure_release_has_an_epsilon_at_delta_zero_and_a_gaussian_has_none():
 def test_basic_shares_delta_among_the_gaussians_alone():
     ten = Release(scale=5.0, sensitivity=1.0, count=10)
     shared = 10 * gaussian.epsilon_of(5.0, DELTA / 10)
-    assert theorems.basic([ten], DELTA) == pytest.approx(shared)
-    assert theorems.basic([ten, LAPLACE], DELTA) == pytest.approx(shared + 0.5)
+    assert theorems.basic_epsilon([ten], DELTA) == pytest.approx(shared)
+    assert theorems.basic_epsilon([ten, LAPLACE], DELTA) == pytest.approx(shared + 0.5)
 
 
 def test_basic_at_delta_zero_is_the_pure_sum_or_infinite():
-    assert theorems.basic([LAPLACE, SELECTION], 0) == pytest.approx(1.0)
-    assert theorems.basic([GAUSSIAN], 0) == math.inf
+    assert theorems.basic_epsilon([LAPLACE, SELECTION], 0) == pytest.approx(1.0)
+    assert theorems.basic_epsilon([GAUSSIAN], 0) == math.inf
 
 
 def test_a_draw_lends_a_gaussian_its_delta():
     expected = math.log1p(0.1 * math.expm1(gaussian.epsilon_of(1.0, DELTA / 0.1)))
-    assert theorems.basic([SAMPLED], DELTA) == pytest.approx(expected)
+    assert theorems.basic_epsilon([SAMPLED], DELTA) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", list(theorems.THEOREMS))

@@ -163,7 +163,7 @@ def test_tables_whose_records_look_alike_are_not_taken_for_the_same_people():
     few = [pd.DataFrame(draws.integers(0, 2, (200, 3)), columns=list("abc")) for _ in range(2)]
     first, second = (People((), sketch_frame(frame), b"") for frame in few)
     index = Index()
-    with index.locked():
+    with index.lock():
         index.keep(first)
     assert index.find(first).same
     assert not index.find(second).same

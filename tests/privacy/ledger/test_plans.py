@@ -10,7 +10,7 @@ from tacit.errors import BudgetExhausted, InvalidValue, Refused
 from tacit.privacy import accounting
 from tacit.privacy.accounting import epsilon
 from tacit.privacy.accounting.release import Release, clipped_release
-from tacit.privacy.ledger.plans import Whole
+from tacit.privacy.ledger.plans import RegisteredPlan
 from tacit.privacy.ledger.store import Ledger, verify
 from tacit.privacy.ledger.tally import Commitment, Tally
 
@@ -109,10 +109,10 @@ def test_gaussians_without_a_draw_may_share_their_precision_otherwise_than_plann
 
 @pytest.mark.parametrize("noise", [0.1, 1 / 3, 7.7, 1e-160, 1e160])
 def test_many_charges_one_by_one_fill_a_plan_to_the_last(noise):
-    whole = Whole([Release(scale=noise, sensitivity=1.0, count=20_000)])
+    whole = RegisteredPlan([Release(scale=noise, sensitivity=1.0, count=20_000)])
     one = Release(scale=noise, sensitivity=1.0)
-    assert all(whole.take(one) is None for _ in range(20_000))
-    assert whole.take(one) == one
+    assert all(whole.consume(one) is None for _ in range(20_000))
+    assert whole.consume(one) == one
 
 
 def test_what_is_only_owed_makes_no_second_plan(ledger):
@@ -294,7 +294,7 @@ def test_a_first_plan_is_the_one_with_the_smallest_number_whichever_list_holds_i
     a, b = plan(2.0), plan(3.0)
     site = clipped_release(5.0, unit="site", subject="sites")
     tally = Tally("records@oslo")
-    tally.follow(
+    tally.extend(
         {
             "records@oslo": [Commitment(3, "a", a), Commitment(2, "b", b)],
             "sites": [Commitment(1, "a", site)],
@@ -302,7 +302,7 @@ def test_a_first_plan_is_the_one_with_the_smallest_number_whichever_list_holds_i
     )
     assert tally.began == {"a": 1, "b": 2}
     only = Tally("records@oslo")
-    only.follow({"records@oslo": [Commitment(1, "a", a)], "sites": [Commitment(1, "a", site)]})
+    only.extend({"records@oslo": [Commitment(1, "a", a)], "sites": [Commitment(1, "a", site)]})
     assert tally.first() == only.first()
 
 

@@ -351,8 +351,8 @@ def test_a_check_counts_what_was_charged_before(ledger):
 @pytest.fixture
 def compositions(monkeypatch):
     """How often the accountant was asked."""
-    calls, real = [], accounting.fits
-    monkeypatch.setattr(accounting, "fits", lambda *given: (calls.append(given), real(*given))[1])
+    calls, real = [], accounting.is_within_budget
+    monkeypatch.setattr(accounting, "is_within_budget", lambda *given: (calls.append(given), real(*given))[1])
     return calls
 
 

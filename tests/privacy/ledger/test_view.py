@@ -8,7 +8,7 @@ from tacit.privacy.accounting import epsilon
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.ledger import view
 from tacit.privacy.ledger.store import Ledger
-from tacit.privacy.ledger.view import MOST_LINES, account, lines, told
+from tacit.privacy.ledger.view import MOST_LINES, account, ledger_summary, lines
 
 DELTA = 1e-5
 
@@ -37,7 +37,7 @@ def test_every_row_is_told_and_the_last_price_is_that_of_all(tmp_path):
 
 
 def test_what_is_alike_at_several_sites_is_one_line(tmp_path):
-    found = told(ledger(tmp_path / "ledger.db"), (), DELTA)
+    found = ledger_summary(ledger(tmp_path / "ledger.db"), (), DELTA)
     assert found["valid"] is True
     assert [(row["first"], row["last"], row["purpose"]) for row in found["releases"]] == [
         (4, 5, "round 1"), (6, 7, "round 2"), (8, 9, "round 3"),
@@ -66,7 +66,7 @@ def test_more_lines_than_anybody_reads_are_told_by_what_they_are_for():
 
 def test_a_run_that_was_not_kept_tells_its_releases(tmp_path):
     rows = [release(1, "oslo", count=3)]
-    found = told(None, rows, DELTA)
+    found = ledger_summary(None, rows, DELTA)
     assert found["epsilon"] == pytest.approx(epsilon(rows, DELTA))
     assert found["valid"] is None
     assert found["head"] is None
@@ -74,7 +74,7 @@ def test_a_run_that_was_not_kept_tells_its_releases(tmp_path):
 
 
 def test_nothing_charged_costs_nothing(tmp_path):
-    found = told(None, (), None)
+    found = ledger_summary(None, (), None)
     assert (found["events"], found["epsilon"], found["releases"]) == (0, 0.0, [])
 
 
@@ -83,7 +83,7 @@ def test_a_ledger_that_was_changed_has_no_price(tmp_path):
     with sqlite3.connect(path) as file:
         file.execute("DROP TRIGGER stay")
         file.execute("UPDATE entries SET body = replace(body, '4.0', '9.0') WHERE number = 4")
-    found = told(path, (), DELTA)
+    found = ledger_summary(path, (), DELTA)
     assert found["valid"] is False
     assert found["problems"]
     assert found["epsilon"] is None

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue, Refused
-from tacit.privacy.mechanisms.base import TINY, Counting, ProtectedRecords, Rows, Unprotected, clip_factors
+from tacit.privacy.mechanisms.base import TINY, CountNoise, NoPrivacy, RecordLevel, Rows, clip_factors
 from tacit.privacy.mechanisms.clip import clip_rows
 from tacit.privacy.mechanisms.noise import GRID_BITS
-from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.runtime.keys import Key
 
 FALSE_ALARM = 1e-6
@@ -31,12 +31,12 @@ LAWS = {"gaussian": stats.norm, "laplace": stats.laplace}
 ORDER = {"gaussian": 2, "laplace": 1}
 
 
-def records(**fields) -> ProtectedRecords:
+def records(**fields) -> RecordLevel:
     given = {"law": "gaussian", "clip": 1.0, "multiplier": 2.0, "steps": 1, "rate": 1.0, "rehearsal": True}
-    return ProtectedRecords(**{**given, **fields})
+    return RecordLevel(**{**given, **fields})
 
 
-def sites(**fields) -> ProtectedSites:
+def sites(**fields) -> SiteLevel:
     given = {
         "law": "gaussian",
         "clip": 1.0,
@@ -45,7 +45,7 @@ def sites(**fields) -> ProtectedSites:
         "rehearsal": True,
     }
     merged = {**given, **fields}
-    return ProtectedSites(**{"reach": merged["clip"] if merged["where"] == "site" else 0.25, **merged})
+    return SiteLevel(**{"reach": merged["clip"] if merged["where"] == "site" else 0.25, **merged})
 
 
 def price(mechanism):
@@ -81,7 +81,7 @@ one_row = st.lists(st.floats(-1e4, 1e4), min_size=3, max_size=3).map(
 
 def test_the_null_mechanism_changes_nothing_and_costs_nothing():
     rows = torch.tensor([[3.0, 4.0], [100.0, math.inf]])
-    free = Unprotected()
+    free = NoPrivacy()
     assert free.noisy_sum(rows, Key(0)).tolist() == [103.0, math.inf]
     assert torch.equal(free.at_site(rows[0], Key(0)), rows[0])
     assert torch.equal(free.at_server(rows[0], Key(0)), rows[0])
@@ -221,28 +221,28 @@ def test_what_a_site_made_of_noisy_sums_leaves_it_unchanged():
 
 @pytest.mark.parametrize("law", LAWS)
 def test_one_record_more_moves_a_noisy_count_by_the_charged_sensitivity(law):
-    mechanism = records(counts=Counting(law=law, scale=0.5))
-    (release,) = mechanism.counting(["oslo"])
-    moved = mechanism.counted(41, REHEARSAL) - mechanism.counted(40, REHEARSAL)
+    mechanism = records(counts=CountNoise(law=law, scale=0.5))
+    (release,) = mechanism.count_releases(["oslo"])
+    moved = mechanism.noisy_count(41, REHEARSAL) - mechanism.noisy_count(40, REHEARSAL)
     assert moved == pytest.approx(release.sensitivity, abs=release.scale * 2.0**-GRID_BITS + 1e-9)
     assert (release.law, release.scale, release.rate, release.count) == (law, 0.5, 1.0, 1)
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_a_count_has_noise_of_the_charged_law_and_scale(law):
-    mechanism = records(counts=Counting(law=law, scale=3.0))
-    (release,) = mechanism.counting(["oslo"])
-    told = torch.tensor([mechanism.counted(40, REHEARSAL / number) for number in range(2000)])
+    mechanism = records(counts=CountNoise(law=law, scale=3.0))
+    (release,) = mechanism.count_releases(["oslo"])
+    told = torch.tensor([mechanism.noisy_count(40, REHEARSAL / number) for number in range(2000)])
     assert not accused(told - 40, law, release.scale)
     assert accused(told - 40, law, 1.5 * release.scale)
 
 
 def test_each_site_pays_for_its_own_count_and_none_where_nothing_is_bought():
-    paid = records(counts=Counting(law="laplace", scale=2.0)).counting(["oslo", "bergen"])
+    paid = records(counts=CountNoise(law="laplace", scale=2.0)).count_releases(["oslo", "bergen"])
     assert [(one.subject, one.party) for one in paid] == [
         ("records@oslo", "oslo"), ("records@bergen", "bergen")
     ]  # fmt: skip
-    assert records().counting(["oslo", "bergen"]) == ()
+    assert records().count_releases(["oslo", "bergen"]) == ()
 
 
 @settings(deadline=None, max_examples=100)
@@ -427,9 +427,9 @@ def test_updates_that_leave_together_leave_as_they_would_alone(law, where, rehea
 def test_the_deviation_of_noise_on_records_is_that_of_one_sum_in_a_mean_over_sites():
     assert records(multiplier=2.0, clip=3.0).deviation(4) == pytest.approx(3.0)
     assert records(law="laplace", multiplier=2.0, clip=3.0).deviation(4) == pytest.approx(3.0 * math.sqrt(2))
-    assert Unprotected().deviation(4) == 0.0
+    assert NoPrivacy().deviation(4) == 0.0
 
 
 def test_the_plain_sums_of_several_sites_are_over_their_records():
     rows = torch.arange(12.0, dtype=torch.float64).reshape(2, 3, 2)
-    assert Unprotected().noisy_sums(Rows(rows), [Key(0), Key(0)], 0).tolist() == [[6.0, 9.0], [24.0, 27.0]]
+    assert NoPrivacy().noisy_sums(Rows(rows), [Key(0), Key(0)], 0).tolist() == [[6.0, 9.0], [24.0, 27.0]]

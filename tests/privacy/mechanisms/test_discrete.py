@@ -139,11 +139,11 @@ def test_a_word_on_the_edge_of_a_block_is_decided_by_the_bits_that_follow():
     for number, end in enumerate(blocks.ends[:-1]):
         edge, rest = end >> 192, end & 2**192 - 1
         word = np.array([edge], dtype=np.uint64)
-        assert discrete._picked(blocks, word, Scripted(in_words(rest)))[0] == number + 1 or rest == 0
+        assert discrete._pick_block(blocks, word, Scripted(in_words(rest)))[0] == number + 1 or rest == 0
         if rest > 0 and number < 20:
-            assert discrete._picked(blocks, word, Scripted(in_words(rest - 1)))[0] == number
+            assert discrete._pick_block(blocks, word, Scripted(in_words(rest - 1)))[0] == number
     plain = np.array([0, 2**62], dtype=np.uint64)
-    assert discrete._picked(blocks, plain, Scripted())[0] == 0
+    assert discrete._pick_block(blocks, plain, Scripted())[0] == 0
 
 
 @pytest.mark.parametrize("start", [0, 3, 40])
@@ -158,13 +158,13 @@ def test_a_coin_too_close_to_call_is_decided_by_the_bits_that_follow(start):
     coins = np.array([edge >> 192], dtype=np.uint64)
 
     def kept(number: int) -> bool:
-        return bool(discrete._kept(blocks, starts, places, coins, Scripted(in_words(number)))[0])
+        return bool(discrete._flip_coin(blocks, starts, places, coins, Scripted(in_words(number)))[0])
 
     assert kept(edge)
     assert not kept(edge + 1)
     # Where doubles can tell, nothing more is drawn.
     for coin, verdict in ((coins - np.uint64(2**30), True), (coins + np.uint64(2**30), False)):
-        assert bool(discrete._kept(blocks, starts, places, coin, Scripted())[0]) == verdict
+        assert bool(discrete._flip_coin(blocks, starts, places, coin, Scripted())[0]) == verdict
 
 
 def test_a_whole_draw_can_pass_through_the_exact_comparison():
@@ -219,9 +219,9 @@ def length_within(steps: np.ndarray, bound: float) -> bool:
 def test_a_rounded_vector_is_never_longer_than_its_bound_whatever_is_given(values, clip, power, seed):
     grid = lattice(clip, values.size, 1, 2.0**power)
     before = values.copy()
-    rounded = grid.rounded(values, secret("any", seed))
+    rounded = grid.stochastic_round(values, secret("any", seed))
     assert rounded.dtype == np.int64
-    assert length_within(rounded, grid.reach)
+    assert length_within(rounded, grid.sensitivity)
     assert np.array_equal(values, before, equal_nan=True)
     if not np.isfinite(values).all():
         assert not rounded.any()
@@ -238,8 +238,8 @@ def test_a_vector_exactly_at_the_clip_is_rounded_within_its_bound(direction, sca
     norm = math.hypot(*direction)
     values = direction * (clip / norm) if norm > 1e-100 else direction
     grid = lattice(clip, direction.size, 1, scale)
-    rounded = grid.rounded(values, secret("edge", seed))
-    assert length_within(rounded, grid.reach)
+    rounded = grid.stochastic_round(values, secret("edge", seed))
+    assert length_within(rounded, grid.sensitivity)
     # Not by giving up: every coordinate is next to where it was.
     assert np.abs(rounded - values * scale).max() < 1 + 1e-6 * scale
 
@@ -248,7 +248,7 @@ def test_what_chance_would_make_too_long_is_rounded_anew():
     # Two in five times it would go up to 4, beyond the bound of 3.9.
     values = np.array([3.4])
     grid = Lattice(scale=1.0, clip=3.4, width=1, sites=1)
-    seen = {int(grid.rounded(values, secret("corner", number))[0]) for number in range(50)}
+    seen = {int(grid.stochastic_round(values, secret("corner", number))[0]) for number in range(50)}
     assert seen == {3}
 
 
@@ -262,8 +262,8 @@ class Unlucky(Secret):
 def test_after_a_few_tries_the_nearest_vector_is_taken():
     values = np.array([1.1, 1.1, 1.1, 1.1])
     roomy, tight = (Lattice(scale=1.0, clip=clip, width=4, sites=1) for clip in (4.0, 2.2))
-    assert roomy.rounded(values, Unlucky(b"")).tolist() == [2, 2, 2, 2]
-    assert tight.rounded(values, Unlucky(b"")).tolist() == [1, 1, 1, 1]
+    assert roomy.stochastic_round(values, Unlucky(b"")).tolist() == [2, 2, 2, 2]
+    assert tight.stochastic_round(values, Unlucky(b"")).tolist() == [1, 1, 1, 1]
 
 
 def test_rounding_is_unbiased():
@@ -272,7 +272,7 @@ def test_rounding_is_unbiased():
     total = np.zeros(1000)
     times = 2000
     for number in range(times):
-        total += grid.rounded(values, secret("bias", number)) / grid.scale
+        total += grid.stochastic_round(values, secret("bias", number)) / grid.scale
     # Each coordinate varies by at most half a step.
     errors = (total / times - values) / (0.125 / math.sqrt(times))
     assert np.abs(errors).max() < 6
@@ -282,7 +282,7 @@ def test_rounding_is_unbiased():
 def test_whole_steps_are_not_moved():
     grid = lattice(width=3, scale=8.0, clip=5.0)
     values = np.array([1.25, -2.5, 0.0])
-    assert grid.rounded(values, secret("whole")).tolist() == [10, -20, 0]
+    assert grid.stochastic_round(values, secret("whole")).tolist() == [10, -20, 0]
 
 
 @settings(max_examples=100, deadline=None)
@@ -297,21 +297,21 @@ def test_a_fitted_lattice_holds_the_longest_sum_and_its_noise_and_no_finer_one_d
     clip, width, sites, multiplier, data
 ):
     honest = data.draw(st.integers(max(1, sites // 2), sites))
-    grid = Lattice.fitted(clip=clip, width=width, sites=sites, multiplier=multiplier, honest=honest)
+    grid = Lattice.fit(clip=clip, width=width, sites=sites, multiplier=multiplier, honest=honest)
     noise = 12 * math.sqrt(sites) * grid.share(multiplier, honest)
-    assert sites * grid.reach + noise < HALF
+    assert sites * grid.sensitivity + noise < HALF
     finer = 2 * grid.scale * clip + math.sqrt(width) / 2
     assert sites * finer + 12 * math.sqrt(sites / honest) * multiplier * finer > HALF * (1 - 1e-6)
-    assert grid.reach >= COARSEST
+    assert grid.sensitivity >= COARSEST
     # What rounding adds to the bound is little.
-    assert grid.reach <= 1.03 * clip * grid.scale
+    assert grid.sensitivity <= 1.03 * clip * grid.scale
 
 
 @pytest.mark.parametrize("change", [{"multiplier": 1e5}, {"sites": 100_000}, {"width": 10**12}])
 def test_what_does_not_fit_into_the_ring_is_refused_with_the_way_out(change):
     asked = {"clip": 1.0, "width": 1000, "sites": 10, "multiplier": 3.0, "honest": 7, **change}
     with pytest.raises(InvalidValue, match="fewer sites"):
-        Lattice.fitted(**asked)
+        Lattice.fit(**asked)
 
 
 @pytest.mark.parametrize(
@@ -325,9 +325,9 @@ def test_a_lattice_that_makes_no_sense_is_refused(field, value):
 
 def test_more_honest_shares_than_sites_and_vectors_of_another_width_are_refused():
     with pytest.raises(InvalidValue, match="honest"):
-        Lattice.fitted(clip=1.0, width=3, sites=3, multiplier=1.0, honest=4)
+        Lattice.fit(clip=1.0, width=3, sites=3, multiplier=1.0, honest=4)
     with pytest.raises(InvalidValue, match="values"):
-        lattice(width=3).rounded(np.zeros(4), secret("shape"))
+        lattice(width=3).stochastic_round(np.zeros(4), secret("shape"))
 
 
 def test_shares_too_thin_to_be_priced_are_refused():
@@ -339,7 +339,7 @@ def test_shares_too_thin_to_be_priced_are_refused():
 def test_encoding_is_undone_by_decoding(steps):
     grid = lattice(width=len(steps))
     values = np.array(steps, dtype=np.int64)
-    assert np.array_equal(grid.decoded(grid.encoded(values)), values / grid.scale)
+    assert np.array_equal(grid.decode(grid.encode(values)), values / grid.scale)
 
 
 @settings(max_examples=50, deadline=None)
@@ -349,20 +349,20 @@ def test_sums_wrap_around_to_the_exact_sum_of_what_stays_inside_the_ring(parts):
     # Masks as large as they like: only the sum has to be small.
     small = np.array([3, -(2**31), 2**31 - 1, 0, -1])
     shares = np.vstack([parts, small - parts.sum(axis=0)])
-    total = np.add.reduce([grid.encoded(share) for share in shares], dtype=np.uint32)
-    assert np.array_equal(grid.decoded(total), small / grid.scale)
+    total = np.add.reduce([grid.encode(share) for share in shares], dtype=np.uint32)
+    assert np.array_equal(grid.decode(total), small / grid.scale)
 
 
 def test_the_longest_vectors_of_all_sites_add_up_without_wrapping():
     sites, multiplier, honest = 10, 2.0, 5
-    grid = Lattice.fitted(clip=3.0, width=2, sites=sites, multiplier=multiplier, honest=honest)
+    grid = Lattice.fit(clip=3.0, width=2, sites=sites, multiplier=multiplier, honest=honest)
     values = np.array([-3.0, 0.0])
     noise = math.floor(12 * grid.share(multiplier, honest) * math.sqrt(sites))
     total = np.zeros(2, dtype=np.uint32)
     for number in range(sites):
-        total += grid.encoded(grid.rounded(values, secret("sum", number)))
-    total += grid.encoded(np.array([-noise, 0]))
-    assert grid.decoded(total).tolist() == [-30.0 - noise / grid.scale, 0.0]
+        total += grid.encode(grid.stochastic_round(values, secret("sum", number)))
+    total += grid.encode(np.array([-noise, 0]))
+    assert grid.decode(total).tolist() == [-30.0 - noise / grid.scale, 0.0]
 
 
 # The price

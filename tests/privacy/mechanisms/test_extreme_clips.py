@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tacit import Privacy
 from tacit.errors import InvalidValue
-from tacit.privacy.mechanisms.adaptive_clipping import Packing
-from tacit.privacy.mechanisms.base import ProtectedRecords, Rows, clip_factors
+from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
+from tacit.privacy.mechanisms.base import RecordLevel, Rows, clip_factors
 from tacit.privacy.mechanisms.clip import clip_rows, lengths
-from tacit.privacy.mechanisms.site_level import ProtectedSites
-from tacit.privacy.mechanisms.vertical import ColumnsApart, clipped
+from tacit.privacy.mechanisms.site_level import SiteLevel
+from tacit.privacy.mechanisms.vertical import LocalColumns, clip_to_bound
 
 BEYOND = [1e-200, 9e-51, 1e50, 1e200, 5e-324, 0.0, -1.0, math.inf, math.nan]
 RECORDS = {"law": "gaussian", "multiplier": 1.0, "steps": 1, "rate": 1.0}
@@ -28,10 +28,10 @@ TINY_BOUNDS = [1e-49, 1e-46, 2e-45, 1e-44, 1e-40, 3e-38]
     [
         lambda clip: Privacy(unit="record", delta=1e-6, epsilon=1.0, clip=clip),
         lambda clip: Privacy(unit="site", delta=1e-6, epsilon=1.0, clip=clip, clip_quantile=0.5),
-        lambda clip: ProtectedRecords(clip=clip, **RECORDS),
-        lambda clip: ProtectedSites(law="gaussian", clip=clip, multiplier=1.0, where="site", reach=clip),
-        lambda clip: Packing(blocks=(2,), quantile=0.5, start=clip),
-        lambda clip: ColumnsApart(multiplier=1.0, radii={"x": clip}, holders={"x": "a"}, widths={"x": 2}),
+        lambda clip: RecordLevel(clip=clip, **RECORDS),
+        lambda clip: SiteLevel(law="gaussian", clip=clip, multiplier=1.0, where="site", reach=clip),
+        lambda clip: AdaptiveClipping(blocks=(2,), quantile=0.5, start=clip),
+        lambda clip: LocalColumns(multiplier=1.0, radii={"x": clip}, holders={"x": "a"}, widths={"x": 2}),
         lambda clip: clip_factors(np.ones(3), clip),
     ],
 )
@@ -68,7 +68,7 @@ def test_rows_that_are_written_out_are_clipped_whatever_their_size(row, bound):
     rows = np.array([row])
     contributions = Rows(torch.from_numpy(rows)[None])
     sums = contributions.total(clip_factors(contributions.lengths("l2"), bound))[0]
-    for found in (sums, clipped(rows, bound)[0]):
+    for found in (sums, clip_to_bound(rows, bound)[0]):
         square = sum(Fraction(value) ** 2 for value in found.tolist())
         assert square <= (Fraction(bound) * (1 + Fraction(1, 2**50))) ** 2
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from tacit.privacy.mechanisms.normal import LEVELS, PIECES, STEEP, normal, settle
-from tacit.runtime.keys import Key, flooded
+from tacit.privacy.mechanisms.normal import LEVELS, PIECES, STEEP, normal, scale_to_grid
+from tacit.runtime.keys import Key, random_words
 
 STREAM = (Key(7, rehearsal=True) / "normal").secret()
 
@@ -65,7 +65,7 @@ def test_the_slope_is_that_of_the_density():
 
 
 def test_a_number_does_not_depend_on_those_beside_it():
-    words = flooded([(Key(7, rehearsal=True) / site).secret() for site in range(3)], 1000)
+    words = random_words([(Key(7, rehearsal=True) / site).secret() for site in range(3)], 1000)
     whole = normal(words, [STREAM] * 3)
     for start in (0, 1, 63, 500):
         assert (normal(words[1:2, start:], [STREAM]) == whole[1:2, start:]).all()
@@ -75,7 +75,7 @@ def test_values_with_noise_are_those_of_plain_arithmetic():
     draws = np.random.default_rng(0)
     values, noise, step = draws.normal(size=1000), draws.normal(size=1000), 2.0**-31
     expected = np.rint((noise * 0.37 + values) / step) * step
-    settle(noise, values, 0.37, step)
+    scale_to_grid(noise, values, 0.37, step)
     assert (noise == expected).all()
 
 

@@ -9,25 +9,25 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.engines.secure.local_gram import multiplied
+from tacit.engines.secure.local_gram import multiply_locally
 from tacit.errors import InvalidValue, Refused
 from tacit.learning.task import Updates
 from tacit.privacy.accounting import calibrate, epsilon
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.mechanisms.lattice import DEVIATIONS
-from tacit.privacy.mechanisms.secure_gram import BlindProducts, place, shares_of, unfolded
+from tacit.privacy.mechanisms.secure_gram import SecureGram, from_upper_triangle, shares_of, triangle_index
 from tacit.runtime.keys import Key
 
 NAMES = ("party-1", "party-10", "party-2", "party-3")
 WIDTHS = ((2,), (3, 1), (2,), (1, 2))
 
 
-def blind(**fields) -> BlindProducts:
+def blind(**fields) -> SecureGram:
     usual = {"multiplier": 1.0, "widths": WIDTHS, "records": 40, "rehearsal": True}
-    return BlindProducts(**{**usual, **fields})
+    return SecureGram(**{**usual, **fields})
 
 
-def rows_for(mechanism: BlindProducts, seed: int = 0, spread: float = 0.5) -> list[np.ndarray]:
+def rows_for(mechanism: SecureGram, seed: int = 0, spread: float = 0.5) -> list[np.ndarray]:
     """Rows whose blocks are at most 1 long; many are exactly that."""
     draws, found = np.random.default_rng(seed), list[np.ndarray]()
     for blocks in mechanism.widths:
@@ -37,7 +37,7 @@ def rows_for(mechanism: BlindProducts, seed: int = 0, spread: float = 0.5) -> li
     return found
 
 
-def sent(mechanism: BlindProducts, rows: list[np.ndarray], key=None, noise: bool = True) -> Updates:
+def sent(mechanism: SecureGram, rows: list[np.ndarray], key=None, noise: bool = True) -> Updates:
     key = Key(1, rehearsal=True) if key is None else key
     length, matrix = mechanism.records * max(mechanism.columns), []
     for name, own in zip(NAMES, rows, strict=False):
@@ -50,13 +50,13 @@ def sent(mechanism: BlindProducts, rows: list[np.ndarray], key=None, noise: bool
     return Updates(NAMES[: len(rows)], torch.stack(matrix), round=3)
 
 
-def steps_of(mechanism: BlindProducts, updates: Updates) -> np.ndarray:
+def steps_of(mechanism: SecureGram, updates: Updates) -> np.ndarray:
     """The rows that products are taken of, side by side, with the constant first."""
-    brought = [mechanism.brought(party, row.numpy())[0] for party, row in enumerate(updates.matrix)]
+    brought = [mechanism.secure_input(party, row.numpy())[0] for party, row in enumerate(updates.matrix)]
     return np.hstack([np.full((mechanism.records, 1), 2**mechanism.bits), *brought])
 
 
-def vector_of(mechanism: BlindProducts, products: np.ndarray) -> np.ndarray:
+def vector_of(mechanism: SecureGram, products: np.ndarray) -> np.ndarray:
     """The vector that is added up, without noise, by another way than the mechanism's."""
     products = products.astype(np.float64)
     np.fill_diagonal(products, np.rint(np.diag(products) / math.sqrt(2)))
@@ -71,10 +71,10 @@ def vector_of(mechanism: BlindProducts, products: np.ndarray) -> np.ndarray:
 def test_without_noise_the_total_is_the_plain_product_exactly(seed, parties):
     mechanism = blind(widths=WIDTHS[:parties], records=17)
     updates = sent(mechanism, rows_for(mechanism, seed), noise=False)
-    seen = multiplied(updates, mechanism)
+    seen = multiply_locally(updates, mechanism)
     assert (seen.names, seen.round) == (("all parties",), 3)
     assert seen.matrix.shape == (1, mechanism.order * (mechanism.order + 1) // 2)
-    found, steps = unfolded(seen.matrix[0].numpy()), steps_of(mechanism, updates)
+    found, steps = from_upper_triangle(seen.matrix[0].numpy()), steps_of(mechanism, updates)
     plain = steps.T @ steps / mechanism.unit
     beside = ~np.eye(mechanism.order, dtype=bool)
     assert (found[beside] == plain[beside]).all()
@@ -86,7 +86,9 @@ def test_without_noise_the_total_is_the_plain_product_exactly(seed, parties):
 def test_what_is_decoded_is_about_the_products_of_the_rows_as_they_were():
     mechanism = blind(records=400)
     rows = rows_for(mechanism)
-    found = unfolded(multiplied(sent(mechanism, rows, noise=False), mechanism).matrix[0].numpy())
+    found = from_upper_triangle(
+        multiply_locally(sent(mechanism, rows, noise=False), mechanism).matrix[0].numpy()
+    )
     whole = np.hstack([np.ones((400, 1)), *rows])
     assert np.abs(found - whole.T @ whole).max() < 400 * 2.0**-mechanism.bits
 
@@ -94,7 +96,7 @@ def test_what_is_decoded_is_about_the_products_of_the_rows_as_they_were():
 def test_the_server_gets_the_noise_of_all_shares_and_knows_how_much_that_is():
     mechanism = blind(widths=((30,), (30, 10), (30,), (20,)), multiplier=0.5, records=5)
     nothing = [np.zeros((5, columns)) for columns in mechanism.columns]
-    errors = unfolded(multiplied(sent(mechanism, nothing), mechanism).matrix[0].numpy())
+    errors = from_upper_triangle(multiply_locally(sent(mechanism, nothing), mechanism).matrix[0].numpy())
     errors[0, 0] -= 5
     diagonal, beside = np.diag(errors)[1:], errors[np.triu_indices(mechanism.order, 1)]
     assert beside.std() == pytest.approx(mechanism.sigma / math.sqrt(2), rel=0.04)
@@ -119,7 +121,7 @@ def test_a_share_has_the_variance_that_is_charged():
 def test_the_same_rows_get_the_same_noise_and_others_get_others():
     mechanism, key = blind(rehearsal=False), Key(3)
     rows = rows_for(mechanism)
-    one, again = (multiplied(sent(mechanism, rows, key), mechanism).matrix for _ in range(2))
+    one, again = (multiply_locally(sent(mechanism, rows, key), mechanism).matrix for _ in range(2))
     assert torch.equal(one, again)
     moved = [part.copy() for part in rows]
     moved[0][0, 0] *= 0.999
@@ -136,7 +138,7 @@ def test_a_rehearsal_key_is_refused_where_none_was_declared():
 # --- what one record moves -------------------------------------------------------------------------------
 
 
-def nasty_rows(mechanism: BlindProducts, kind: str) -> list[np.ndarray]:
+def nasty_rows(mechanism: SecureGram, kind: str) -> list[np.ndarray]:
     """Records with blocks as long as they may be, or in nasty directions, party by party."""
     draws, found, count = np.random.default_rng(7), list[np.ndarray](), mechanism.records
     for blocks in mechanism.widths:
@@ -199,7 +201,7 @@ def test_no_block_is_longer_than_one_whatever_is_given(seed, spread):
 def test_steps_of_any_size_are_brought_back_to_the_bound():
     mechanism = blind(records=2)
     wild = np.array([[2**62, -(2**62)], [3, 4]], dtype=np.int64)
-    bounded = mechanism.bounded(0, wild)
+    bounded = mechanism.clip_blocks(0, wild)
     assert (bounded[0].astype(object) ** 2).sum() <= 4**mechanism.bits
     assert bounded[1].tolist() == [3, 4]
 
@@ -221,7 +223,7 @@ def test_rounding_has_no_bias_inside_the_bound():
 def test_noise_keeps_the_multiplier_on_every_lattice(records, multiplier):
     mechanism = blind(records=records, multiplier=multiplier)
     (release,) = mechanism.release(1, NAMES)
-    assert release.unrounded().multiplier >= multiplier
+    assert release.as_gaussian().multiplier >= multiplier
     assert release.multiplier < multiplier * 1.001
     # It is the shares that count that are charged: all but one.
     assert mechanism.share**2 * 3 >= release.scale**2
@@ -267,7 +269,9 @@ def test_the_largest_sums_do_not_wrap():
     mechanism = blind(widths=((1,), (1,), (1,)), records=3000)
     for sign in (1.0, -1.0):
         rows = [np.ones((3000, 1)), np.full((3000, 1), sign), np.ones((3000, 1))]
-        found = unfolded(multiplied(sent(mechanism, rows, noise=False), mechanism).matrix[0].numpy())
+        found = from_upper_triangle(
+            multiply_locally(sent(mechanism, rows, noise=False), mechanism).matrix[0].numpy()
+        )
         assert found[1, 2] == sign * 3000
         assert found[2, 2] == pytest.approx(3000, abs=1e-4)
         assert found[0, 2] == sign * 3000
@@ -318,17 +322,17 @@ def test_rows_of_another_width_are_refused():
         mechanism.at_site(torch.zeros(7, dtype=torch.float64), Key(1, rehearsal=True))
     updates = sent(mechanism, rows_for(mechanism))
     with pytest.raises(InvalidValue, match="zeros behind them"):
-        multiplied(replace(updates, matrix=updates.matrix[[1, 0, 2, 3]]), mechanism)
+        multiply_locally(replace(updates, matrix=updates.matrix[[1, 0, 2, 3]]), mechanism)
     with pytest.raises(InvalidValue, match="rows in steps, and noise"):
-        multiplied(replace(updates, matrix=updates.matrix[:, 1:]), mechanism)
+        multiply_locally(replace(updates, matrix=updates.matrix[:, 1:]), mechanism)
 
 
 def test_the_triangle_is_counted_row_by_row():
     order = 6
     rows, columns = np.triu_indices(order)
-    assert (place(rows[1:], columns[1:], order) == np.arange(order * (order + 1) // 2 - 1)).all()
+    assert (triangle_index(rows[1:], columns[1:], order) == np.arange(order * (order + 1) // 2 - 1)).all()
     matrix = np.arange(36.0).reshape(6, 6)
     matrix += matrix.T
-    assert (unfolded(matrix[rows, columns]) == matrix).all()
+    assert (from_upper_triangle(matrix[rows, columns]) == matrix).all()
     with pytest.raises(InvalidValue, match="upper triangle"):
-        unfolded(np.zeros(5))
+        from_upper_triangle(np.zeros(5))

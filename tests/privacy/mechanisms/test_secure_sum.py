@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from tacit.errors import InvalidValue, Refused
 from tacit.privacy.accounting import calibrate, epsilon
-from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, BlindSites, honest, threshold
+from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, SecureSum, honest, threshold
 from tacit.runtime.keys import Key
 
 NAMES = [f"site-{number}" for number in range(10)]
 
 
-def blind(**fields) -> BlindSites:
+def blind(**fields) -> SecureSum:
     usual = {"clip": 1.0, "multiplier": 2.0, "colluders": 1, "sites": 10, "rehearsal": True}
-    return BlindSites(**{**usual, **fields})
+    return SecureSum(**{**usual, **fields})
 
 
 @given(st.integers(FEWEST, MOST), st.integers(1, MOST))
@@ -50,9 +50,9 @@ def test_groups_are_those_of_the_round_and_questions_are_answered_together():
     grouped = blind(parties=halves)
     assert grouped.sizes == (5, 5)
     assert grouped.shares == honest(5, 1) == 3
-    assert grouped.of_round(2).groups(NAMES) != grouped.groups(NAMES)
-    assert grouped.together().groups(NAMES) == (tuple(NAMES),)
-    assert grouped.together().shares == honest(10, 1) == 6
+    assert grouped.at_round(2).groups(NAMES) != grouped.groups(NAMES)
+    assert grouped.with_one_group().groups(NAMES) == (tuple(NAMES),)
+    assert grouped.with_one_group().shares == honest(10, 1) == 6
 
 
 def test_a_group_of_two_is_refused():
@@ -111,9 +111,9 @@ def test_what_is_charged_is_what_was_solved_for():
 
 
 def test_a_model_that_does_not_fit_the_ring_is_refused_beforehand():
-    blind().fits(100_000)
+    blind().check_width(100_000)
     with pytest.raises(InvalidValue, match="do not fit into 32 bits"):
-        blind(multiplier=1e6).fits(1_000)
+        blind(multiplier=1e6).check_width(1_000)
 
 
 @pytest.mark.parametrize("fields", [{"clip": 0.0}, {"multiplier": -1.0}, {"colluders": 0}])

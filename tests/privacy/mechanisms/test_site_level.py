@@ -7,15 +7,15 @@ import torch
 
 from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue
-from tacit.privacy.mechanisms.site_level import ProtectedSites
+from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.runtime.keys import Key
 
 KEY = Key(5, rehearsal=True)
 
 
-def sites(**fields: object) -> ProtectedSites:
+def sites(**fields: object) -> SiteLevel:
     given = {"law": "gaussian", "clip": 1.0, "multiplier": 2.0, "where": "server", "reach": 0.25}
-    return ProtectedSites(**{**given, "rehearsal": True, **fields})
+    return SiteLevel(**{**given, "rehearsal": True, **fields})
 
 
 def test_the_server_averages_over_the_sites_that_it_expects():
@@ -40,9 +40,9 @@ def test_one_site_moves_the_mean_over_the_expected_sites_as_far_as_its_reach(rat
 
 
 def test_an_honest_update_is_as_long_as_the_clip_where_it_arrives_without_noise():
-    assert sites(clip=3.0).longest() == (3.0, "l2")
-    assert sites(clip=3.0, law="laplace").longest() == (3.0, "l1")
-    assert sites(where="site", clip=3.0, reach=3.0).longest() is None
+    assert sites(clip=3.0).update_bound() == (3.0, "l2")
+    assert sites(clip=3.0, law="laplace").update_bound() == (3.0, "l1")
+    assert sites(where="site", clip=3.0, reach=3.0).update_bound() is None
 
 
 @pytest.mark.parametrize(("law", "unit"), [("gaussian", 1.0), ("laplace", math.sqrt(2))])

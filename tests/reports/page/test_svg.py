@@ -25,7 +25,7 @@ from tacit.reports.plots.style import (
     ink,
     label_lines,
     picture,
-    shortened,
+    shorten_label,
     tidy,
 )
 from tacit.reports.plots.training import training
@@ -49,7 +49,7 @@ def drawing(*names, title="T"):
     for place, name in enumerate(names):
         axes.plot([0, 1], [place, place + 1], color=PALETTE[place % 7])
         axes.text(0.5, place + 0.5, name, clip_on=True, fontsize=BODY, color=INK, parse_math=False)
-    axes.set_yticks(range(len(names)), [shortened(name) for name in names], parse_math=False)
+    axes.set_yticks(range(len(names)), [shorten_label(name) for name in names], parse_math=False)
     return figure
 
 

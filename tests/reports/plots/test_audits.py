@@ -6,9 +6,9 @@ import pytest
 
 from looking import HOSTILE, note, require_legible, title, words
 from tacit.errors import InvalidValue, RunUnusable
-from tacit.reports.audit import METHODS, blocks, kept, page, proven, read, verdict
+from tacit.reports.audit import METHODS, blocks, is_upheld, largest_bound, page, read, verdict
 from tacit.reports.page.svg import inline
-from tacit.reports.plots.audits import BOUNDS, attacked, bounded
+from tacit.reports.plots.audits import BOUNDS, mechanism_bounds, run_bounds
 
 
 def of(claim=4.0, fitted=3.3, one_run=2.1, steinke=1.6, **others):
@@ -34,7 +34,7 @@ def whole(run=None, mechanisms=(), **others):
 
 
 def test_bounds_stand_below_the_claim():
-    figure = bounded(of())
+    figure = run_bounds(of())
     assert title(figure) == "Claimed: epsilon 4; proven: at least 3.3"
     assert [bar.get_width() for bar in figure.axes[0].patches] == [3.3, 2.1, 1.6]
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == list(BOUNDS.values())
@@ -45,7 +45,7 @@ def test_bounds_stand_below_the_claim():
 
 
 def test_a_bound_beyond_the_claim_has_another_colour():
-    figure = bounded(of(fitted=5.5))
+    figure = run_bounds(of(fitted=5.5))
     assert title(figure) == "The claim is false: epsilon is at least 5.5, not 4"
     assert figure.axes[0].patches[0].get_facecolor() != figure.axes[0].patches[1].get_facecolor()
     require_legible(figure)
@@ -53,25 +53,27 @@ def test_a_bound_beyond_the_claim_has_another_colour():
 
 @pytest.mark.parametrize(("claim", "low"), [(0.001, 0.0), (1000.0, 999.0), (4.0, 0.0)])
 def test_any_claim_can_be_drawn(claim, low):
-    require_legible(bounded(of(claim=claim, fitted=low, one_run=low, steinke=low)))
+    require_legible(run_bounds(of(claim=claim, fitted=low, one_run=low, steinke=low)))
 
 
 @pytest.mark.parametrize("count", [1, 5, 23])
 def test_mechanisms_are_drawn_in_parts_of_their_claims(count):
-    figure = attacked([of(name=f"mechanism {number}") for number in range(count)])
+    figure = mechanism_bounds([of(name=f"mechanism {number}") for number in range(count)])
     assert title(figure) == f"{count} mechanisms attacked, none broken"
     require_legible(figure)
 
 
 def test_what_is_broken_is_counted_and_no_name_breaks_the_figure():
-    figure = attacked([of(name=HOSTILE), of(name="b", fitted=6.0)])
+    figure = mechanism_bounds([of(name=HOSTILE), of(name="b", fitted=6.0)])
     assert title(figure) == "2 mechanisms attacked, 1 broken"
     require_legible(figure)
     with pytest.raises(InvalidValue, match="mechanisms"):
-        attacked([])
+        mechanism_bounds([])
 
 
-@pytest.mark.parametrize("figure", [bounded(of()), attacked([of(name="a"), of(name="b", fitted=6.0)])])
+@pytest.mark.parametrize(
+    "figure", [run_bounds(of()), mechanism_bounds([of(name="a"), of(name="b", fitted=6.0)])]
+)
 def test_colours_are_those_of_the_page(figure):
     # Every colour is a variable of the page, which has another value at night.
     colours = re.findall(r'(?:fill|stroke)[=:]"?([^;"]+)', inline(figure, "audit", "words"))
@@ -108,7 +110,7 @@ def blocks_of(found):
 
 
 def test_a_run_that_fails_without_a_bound_beyond_its_claim_has_no_false_title():
-    assert title(bounded(of(kept=False, heard=0))) == "Claimed: epsilon 4; proven: at least 3.3"
+    assert title(run_bounds(of(kept=False, heard=0))) == "Claimed: epsilon 4; proven: at least 3.3"
 
 
 def file_of(run=None, **others):
@@ -119,9 +121,9 @@ def file_of(run=None, **others):
 def test_verdicts_are_worked_out_again_from_the_numbers_of_a_file():
     found = read(file_of(of(fitted=9.0, kept=True)), "runs/a")
     assert found["run"]["kept"] is False
-    assert kept(found) is False
-    assert kept(read(file_of(of()), "runs/a")) is True
-    assert kept(read(file_of(), "runs/a")) is None
+    assert is_upheld(found) is False
+    assert is_upheld(read(file_of(of()), "runs/a")) is True
+    assert is_upheld(read(file_of(), "runs/a")) is None
     assert read(None, "runs/a") is None
 
 
@@ -143,7 +145,7 @@ def test_a_damaged_audit_is_told_in_one_sentence(damage):
 
 
 def test_the_best_bound_is_what_was_proven():
-    assert proven(of(steinke=3.9)) == 3.9
+    assert largest_bound(of(steinke=3.9)) == 3.9
     assert list(METHODS) == list(BOUNDS)
 
 

@@ -11,7 +11,7 @@ from looking import HOSTILE, note, require_legible, title, words
 from tacit.learning.record import Decision, Fault, Record, Round, Standing
 from tacit.reports.plots import sites as watchfulness
 from tacit.reports.plots import style
-from tacit.reports.plots.sites import suspicions, taking_part
+from tacit.reports.plots.sites import participation, suspicions
 
 
 def round_of(number, **found):
@@ -156,7 +156,7 @@ def test_many_others_are_one_shape_and_many_suspects_are_counted():
 
 
 def test_shares_are_shades_and_faults_are_marks_of_their_kind():
-    figure = taking_part(partaken(), NAMES)
+    figure = participation(partaken(), NAMES)
     cells = image(figure)
     assert cells.shape == (4, 6, 4)
     alpha = cells[..., 3]
@@ -173,7 +173,7 @@ def test_shares_are_shades_and_faults_are_marks_of_their_kind():
 
 
 def test_rows_are_named_and_say_their_mean_share_and_their_faults():
-    figure = taking_part(partaken(), NAMES)
+    figure = participation(partaken(), NAMES)
     axes = figure.axes[0]
     assert [text.get_text() for text in axes.get_yticklabels()] == list(NAMES)
     assert [text.get_text() for text in axes.texts] == ["30 %", "20 %, 2 late", "30 %", "20 %, 1 not-finite"]
@@ -184,7 +184,7 @@ def test_rows_are_named_and_say_their_mean_share_and_their_faults():
 
 def test_without_faults_the_title_tells_of_shares():
     record = Record(rounds=(round_of(1, shares={"a": 0.7, "b": 0.3}),))
-    figure = taking_part(record, ("a", "b", "c"))
+    figure = participation(record, ("a", "b", "c"))
     assert (
         title(figure) == "No fault in 1 round; shares in the aggregate from 30 % (b) to 70 % (a) on average"
     )
@@ -197,7 +197,7 @@ def test_without_faults_the_title_tells_of_shares():
 
 def test_faults_are_drawn_where_shares_are_not_known():
     faults = (Fault(site="", reason="absent", detail=""), Fault(site="stranger", reason="unknown", detail=""))
-    figure = taking_part(Record(rounds=(round_of(1), round_of(2, faults=faults))), ("a",))
+    figure = participation(Record(rounds=(round_of(1), round_of(2, faults=faults))), ("a",))
     shown = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert shown == ["a", "stranger", "not told whose"]
     assert marks(figure) == {"_": [(2, 2)], "*": [(2, 1)]}
@@ -206,8 +206,8 @@ def test_faults_are_drawn_where_shares_are_not_known():
 
 
 def test_what_is_not_known_is_not_drawn():
-    assert taking_part(Record(), ("a",)) is None
-    assert taking_part(Record(rounds=(round_of(1, skipped="why"),)), ("a",)) is None
+    assert participation(Record(), ("a",)) is None
+    assert participation(Record(rounds=(round_of(1, skipped="why"),)), ("a",)) is None
 
 
 def many(sites, rounds, chance):
@@ -224,7 +224,7 @@ def many(sites, rounds, chance):
 
 def test_fifty_sites_and_a_hundred_rounds_are_legible_and_light():
     record, names = many(50, 100, 0.5)
-    figure = taking_part(record, names)
+    figure = participation(record, names)
     require_legible(figure)
     assert len(figure.axes[0].get_yticklabels()) == 50
     drawn = BytesIO()
@@ -239,18 +239,18 @@ def test_of_more_sites_only_those_in_trouble_are_drawn_and_the_others_counted():
     record, names = many(300, 8, 0.0)
     guilty = Fault(site="site-200", reason="replay", detail="")
     record = replace(record, rounds=(*record.rounds, round_of(9, faults=(guilty,))))
-    figure = taking_part(record, names)
+    figure = participation(record, names)
     assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == ["site-200"]
     assert "Not shown: 299 sites with less trouble or none." in note(figure)
     calm, names = many(60, 2, 0.0)
-    assert len(taking_part(calm, names).axes[0].get_yticklabels()) == watchfulness.SITES
+    assert len(participation(calm, names).axes[0].get_yticklabels()) == watchfulness.SITES
 
 
 def test_of_more_rounds_several_share_a_cell_and_no_fault_is_lost():
     quiet, names = many(3, 1_001, 0.0)
     rounds = list(quiet.rounds)
     rounds[777] = replace(rounds[777], faults=(Fault(site=names[1], reason="late", detail=""),))
-    figure = taking_part(Record(rounds=tuple(rounds)), names)
+    figure = participation(Record(rounds=tuple(rounds)), names)
     cells = image(figure)
     assert cells.shape[1] <= watchfulness.COLUMNS
     wide = -(-1_001 // watchfulness.COLUMNS)
@@ -266,6 +266,6 @@ def test_any_name_stays_legible():
     require_legible(suspicions(record))
     faults = tuple(Fault(site=name, reason="late", detail="") for name in HOSTILE)
     shared = Record(rounds=(round_of(1, faults=faults), round_of(2, shares=dict.fromkeys(HOSTILE, 0.1))))
-    figure = taking_part(shared, HOSTILE)
+    figure = participation(shared, HOSTILE)
     require_legible(figure)
     assert "<script>alert('x')" in words(figure)

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from looking import HOSTILE, require_legible, words
 from tacit import Federation
 from tacit.control.figures import drift
-from tacit.reports.plots.style import Label, label_lines, picture, round_axis, shortened, tidy, width, written
+from tacit.reports.plots.style import (
+    Label,
+    label_lines,
+    picture,
+    round_axis,
+    shorten_label,
+    tidy,
+    to_drawable,
+    width,
+)
 from tacit.reports.plots.training import privacy_utility, training
 from tacit.sites.table import from_arrays
 from tacit.survival.figures import estimates, kaplan_meier_by_site
@@ -39,7 +48,7 @@ LACKING = "\N{REPLACEMENT CHARACTER}"
     ],
 )
 def test_a_sign_stands_for_letters_that_the_font_lacks(given, expected):
-    assert written(given) == expected
+    assert to_drawable(given) == expected
 
 
 @settings(max_examples=25, deadline=None)
@@ -48,7 +57,7 @@ def test_any_words_can_be_drawn_and_kept(given):
     figure = picture(2.0, f"t {given}", f"n {given}")
     axes = figure.add_subplot()
     tidy(axes, given, "up")
-    axes.set_yticks([0.5], [shortened(given)], parse_math=False)
+    axes.set_yticks([0.5], [shorten_label(given)], parse_math=False)
     axes.set_title(given, parse_math=False)
     label_lines({axes: [Label(0.5, given)]})
     for kind in ("png", "svg"):
@@ -67,15 +76,15 @@ def test_words_that_come_in_past_all_doors_are_made_safe_before_they_are_drawn()
 def test_letters_of_more_fonts_are_drawn_where_matplotlib_is_told_of_them():
     only_in_bold_and_serif = "\u2c6d"
     with matplotlib.rc_context({"font.family": ["DejaVu Sans", "DejaVu Serif", "no such font"]}):
-        assert written(only_in_bold_and_serif) == only_in_bold_and_serif
+        assert to_drawable(only_in_bold_and_serif) == only_in_bold_and_serif
     with matplotlib.rc_context({"font.family": ["no such font"]}):
-        assert written("\u00e9\N{HOSPITAL}") == f"\u00e9{LACKING}"
+        assert to_drawable("\u00e9\N{HOSPITAL}") == f"\u00e9{LACKING}"
 
 
 def test_a_label_is_one_line_and_cut_off_where_it_is_too_long():
-    assert shortened("a\n b\t c") == "a b c"
-    assert shortened("x" * 10_000) == "x" * 27 + "\N{HORIZONTAL ELLIPSIS}"
-    assert len(shortened("\N{HOSPITAL}" * 99)) == 28
+    assert shorten_label("a\n b\t c") == "a b c"
+    assert shorten_label("x" * 10_000) == "x" * 27 + "\N{HORIZONTAL ELLIPSIS}"
+    assert len(shorten_label("\N{HOSPITAL}" * 99)) == 28
     assert width(picture(1, "", ""), "\N{HOSPITAL}", 8.0) > 0
 
 

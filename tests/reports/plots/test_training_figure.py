@@ -9,7 +9,7 @@ from tacit import Open, Privacy
 from tacit.errors import InvalidValue
 from tacit.learning.record import Record, Round
 from tacit.privacy.statement import state
-from tacit.reports.plots.training import Drawn, history_of, scores_of, told, training
+from tacit.reports.plots.training import RunSnapshot, format_score, history_of, scores_of, training
 
 
 def record(scores, epsilon=None, **others):
@@ -38,7 +38,7 @@ def test_a_history_has_a_row_for_each_round():
 
 def test_a_run_that_goes_on_is_drawn_from_its_record_and_its_promise():
     going_on = record([{"r2": 0.1}, {"r2": 0.3}], epsilon=9.0, baselines={"pooled": {"r2": 0.4}})
-    figure = training(Drawn(going_on, PRIVATE))
+    figure = training(RunSnapshot(going_on, PRIVATE))
     assert title(figure) == "After 2 rounds: R2 0.300"
     assert [line.get_xydata().tolist() for line in figure.axes[0].lines[1:]] == [[[1, 0.1], [2, 0.3]]]
     assert [axes.get_ylabel() for axes in figure.axes] == ["R2", "Epsilon"]
@@ -48,23 +48,23 @@ def test_a_run_that_goes_on_is_drawn_from_its_record_and_its_promise():
 
 
 def test_without_a_score_the_price_alone_is_drawn():
-    figure = training(Drawn(record([{}, {}], epsilon=9.0), PRIVATE))
+    figure = training(RunSnapshot(record([{}, {}], epsilon=9.0), PRIVATE))
     assert [axes.get_ylabel() for axes in figure.axes] == ["Epsilon"]
     assert title(figure) == "After 2 rounds: epsilon 2 spent"
     require_legible(figure)
     with pytest.raises(InvalidValue, match="with a score"):
-        training(Drawn(record([{}, {}]), state(Open(), [])))
+        training(RunSnapshot(record([{}, {}]), state(Open(), [])))
 
 
 def test_scores_of_one_world_and_ends_of_intervals_have_no_panel():
     names = ["return", "return_low", "return_high", "return@windy", "train_return", "solved", "solo_low"]
     assert scores_of(names) == ["return", "solved", "solo_low"]
-    figure = training(Drawn(record([dict.fromkeys(names, 1.0)]), state(Open(), [])))
+    figure = training(RunSnapshot(record([dict.fromkeys(names, 1.0)]), state(Open(), [])))
     assert [axes.get_ylabel() for axes in figure.axes] == ["return", "share solved", "solo_low"]
 
 
 def test_rounds_without_a_finite_score_are_left_out():
-    figure = training(Drawn(record([{"r2": np.inf}, {"r2": 0.2}, {"r2": np.nan}]), state(Open(), [])))
+    figure = training(RunSnapshot(record([{"r2": np.inf}, {"r2": 0.2}, {"r2": np.nan}]), state(Open(), [])))
     assert [line.get_xydata().tolist() for line in figure.axes[0].lines] == [[[2, 0.2]]]
 
 
@@ -74,4 +74,4 @@ def test_rounds_without_a_finite_score_are_left_out():
      (2.5e6, "2,500,000"), (0.00012, "1.2e-04")],
 )  # fmt: skip
 def test_numbers_have_no_digits_that_say_nothing(value, expected):
-    assert told(value) == expected
+    assert format_score(value) == expected

@@ -8,7 +8,7 @@ from torch.func import functional_call, grad, vmap
 from tacit import Key
 from tacit.errors import InvalidValue
 from tacit.learning.batches import Batch
-from tacit.privacy.mechanisms.base import ProtectedRecords, Unprotected
+from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
 from tacit.sites.table import Table, from_arrays
 from tacit.survival.augment.mvae import FARTHEST, Autoencoder, Scale, cohort_of, draw, train
 
@@ -102,7 +102,7 @@ def test_the_censored_and_the_absent_contribute_nothing_at_all():
 
 
 def test_one_record_moves_the_sum_by_at_most_the_clip_however_wild_it_is():
-    mechanism = ProtectedRecords(law="gaussian", clip=0.5, multiplier=1e-9, steps=1, rate=1.0, rehearsal=True)
+    mechanism = RecordLevel(law="gaussian", clip=0.5, multiplier=1e-9, steps=1, rate=1.0, rehearsal=True)
     for value in (1e3, -1e3, 1e200):
         wild = Table(
             np.where(np.arange(12)[:, None] == 5, value, FEATURES),
@@ -132,11 +132,11 @@ def normal_records(records: int, seed: int) -> Table:
 
 
 def learnt(table: Table, *, steps: int = 300, **options: float) -> tuple[Autoencoder, np.ndarray, Scale]:
-    scale, network = Scale.of(table), Autoencoder(3, 4, 20, 1.0, 1.0)
+    scale, network = Scale.from_events(table), Autoencoder(3, 4, 20, 1.0, 1.0)
     weights = train(
         network,
-        cohort_of({"oslo": scale.standard(table)}),
-        Unprotected(),
+        cohort_of({"oslo": scale.standardise(table)}),
+        NoPrivacy(),
         [KEY / "oslo"],
         start=network.start(KEY / "weights"),
         expected=np.array([float(len(table))]),
@@ -148,7 +148,7 @@ def learnt(table: Table, *, steps: int = 300, **options: float) -> tuple[Autoenc
 def test_synthetic_records_have_the_means_spreads_and_correlations_of_the_real_ones():
     table = normal_records(300, 1)
     network, weights, scale = learnt(table)
-    made = scale.original(draw(network, weights, 3000, KEY, residuals="drawn"), table)
+    made = scale.destandardise(draw(network, weights, 3000, KEY, residuals="drawn"), table)
     ratio = made.features.std(axis=0) / table.features.std(axis=0)
     np.testing.assert_allclose(ratio, 1.0, atol=0.1)
     shift = (made.features.mean(axis=0) - table.features.mean(axis=0)) / table.features.std(axis=0)
@@ -172,7 +172,7 @@ def test_decoded_means_alone_vary_less_than_records():
 def test_training_lowers_the_loss():
     table = normal_records(100, 3)
     network, weights, scale = learnt(table, steps=200)
-    standard = scale.standard(table)
+    standard = scale.standardise(table)
     draws = np.random.default_rng(5).normal(size=(1, 100, 4))
     before, after = (
         sum(
@@ -191,11 +191,13 @@ def test_a_site_learns_the_same_alone_and_among_others():
     network = Autoencoder(3, 2, 8, 1.0, 1.0)
 
     def weights(names: list[str]) -> dict[str, np.ndarray]:
-        cohort = cohort_of({name: Scale.of(tables[name]).standard(tables[name]) for name in names})
+        cohort = cohort_of(
+            {name: Scale.from_events(tables[name]).standardise(tables[name]) for name in names}
+        )
         found = train(
             network,
             cohort,
-            Unprotected(),
+            NoPrivacy(),
             [KEY / name for name in names],
             start=network.start(KEY / "weights"),
             expected=np.array([float(len(tables[name])) for name in names]),
@@ -212,10 +214,10 @@ def test_a_site_learns_the_same_alone_and_among_others():
 
 def test_a_scale_goes_forth_and_back():
     table = normal_records(50, 4)
-    scale = Scale.of(table)
-    standard = scale.standard(table)
+    scale = Scale.from_events(table)
+    standard = scale.standardise(table)
     numbers = np.column_stack([standard.features, standard.targets["time"]])
-    back = scale.original(numbers, table)
+    back = scale.destandardise(numbers, table)
     np.testing.assert_allclose(back.features, table.features, rtol=1e-9)
     np.testing.assert_allclose(back.targets["time"], table.targets["time"], rtol=1e-9)
     assert (back.targets["event"] == 1).all()
@@ -225,7 +227,7 @@ def test_a_column_that_does_not_vary_stays_as_it_is():
     table = normal_records(50, 4)
     flat = from_arrays(np.where([True, False, False], 7.0, table.features), **table.targets)
     network, weights, scale = learnt(flat, steps=20)
-    made = scale.original(draw(network, weights, 20, KEY, residuals="drawn"), flat)
+    made = scale.destandardise(draw(network, weights, 20, KEY, residuals="drawn"), flat)
     assert (made.features[:, 0] == 7.0).all()
 
 
@@ -233,14 +235,14 @@ def test_what_lies_far_out_is_taken_as_near():
     table = normal_records(50, 4)
     features = table.features.copy()
     features[0] = 1e9
-    scale = Scale.of(table).between((1.0, 10.0))
-    standard = scale.standard(from_arrays(features, **table.targets))
+    scale = Scale.from_events(table).with_span((1.0, 10.0))
+    standard = scale.standardise(from_arrays(features, **table.targets))
     assert np.abs(standard.features).max() == FARTHEST
     assert np.abs(standard.targets["time"]).max() <= FARTHEST
-    times = scale.original(np.full((4, 4), 1e6) * [[1], [-1], [1], [-1]], table).targets["time"]
+    times = scale.destandardise(np.full((4, 4), 1e6) * [[1], [-1], [1], [-1]], table).targets["time"]
     np.testing.assert_allclose(times, [10, 1, 10, 1])
 
 
 def test_nobody_can_be_standardised_by_nobody():
     with pytest.raises(InvalidValue, match="to standardise by"):
-        _ = Scale.of(normal_records(5, 0).take(np.zeros(5, dtype=bool)))
+        _ = Scale.from_events(normal_records(5, 0).take(np.zeros(5, dtype=bool)))

@@ -10,10 +10,10 @@ from tacit import Federation, Key, Ledger, Open, Privacy
 from tacit.errors import InvalidValue, Refused
 from tacit.privacy import accounting
 from tacit.privacy.mechanisms import noise
-from tacit.privacy.mechanisms.base import ROUNDED, ProtectedRecords, Unprotected
+from tacit.privacy.mechanisms.base import ROUNDED, NoPrivacy, RecordLevel
 from tacit.privacy.provenance import Provenance
 from tacit.sites.table import Table, from_arrays
-from tacit.survival.augment.synthetic import AUGMENTATIONS, MVAEC, MVAES, Augmentation, Augmented
+from tacit.survival.augment.synthetic import AUGMENTATIONS, MVAEC, MVAES, Augmentation, AugmentedFederation
 
 KEY = Key(5, rehearsal=True)
 OPEN = Open()
@@ -43,9 +43,9 @@ def events(table: Table) -> int:
 
 def augment(
     how: Augmentation, where: Federation, privacy: Privacy | Open = OPEN, key: Key = KEY
-) -> tuple[Augmented, Provenance]:
+) -> tuple[AugmentedFederation, Provenance]:
     provenance = Provenance(privacy, public=where.public)
-    return how.augmented(where, privacy, provenance, key), provenance
+    return how.augment(where, privacy, provenance, key), provenance
 
 
 def same(one: Table, other: Table) -> bool:
@@ -76,7 +76,7 @@ def test_there_are_k_synthetic_records_for_each_event(k):
     for name in where:
         assert len(made.synthetic[name]) == round(k * events(where.records_of(name)))
     assert made.records == 190 + sum(len(table) for table in made.synthetic.values())
-    assert made.typical == made.records / 3
+    assert made.mean_site_size == made.records / 3
 
 
 def test_everything_else_about_the_federation_stays():
@@ -88,8 +88,8 @@ def test_everything_else_about_the_federation_stays():
     assert made.origin == where.origin
     assert made.records is None
     assert made.fingerprint != where.fingerprint
-    assert made.knowing(7).records == 7
-    training, apart = made.parted(np.arange(len(made.store)) % 2 == 0, 0.5)
+    assert made.with_record_count(7).records == 7
+    training, apart = made.split(np.arange(len(made.store)) % 2 == 0, 0.5)
     assert len(training.store) + len(apart.store) == len(made.store)
 
 
@@ -236,7 +236,7 @@ def test_the_ledger_bears_augmentation_and_training_together():
     how = MVAEC(**PAID)
     rest = how.reserve(PRIVATE)
     multiplier = accounting.calibrate(epsilon=rest.epsilon, delta=rest.delta, steps=20, rate=0.2)
-    training = ProtectedRecords(law="gaussian", clip=1.0, multiplier=multiplier, steps=20, rate=0.2)
+    training = RecordLevel(law="gaussian", clip=1.0, multiplier=multiplier, steps=20, rate=0.2)
     with Ledger(None) as ledger:
         ledger.allow(epsilon=4.0, delta=1e-5)
         ledger.charge([*how.release(PRIVATE, ["oslo"]), *training.release(1, ["oslo"])])
@@ -248,7 +248,7 @@ def test_nothing_is_charged_or_noised_in_open_runs_and_at_site_level():
         how = MVAEC(**QUICK)
         assert how.reserve(privacy) is privacy
         assert how.release(privacy, ["oslo"]) == ()
-        assert isinstance(how.mechanism(privacy), Unprotected)
+        assert isinstance(how.mechanism(privacy), NoPrivacy)
     assert MVAES(**QUICK).reserve(Open()) == Open()
 
 

@@ -10,11 +10,11 @@ from tacit.errors import InvalidFile, InvalidValue, Refused, TacitError
 from tacit.experiments.experiment import read
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.sites.splits import Iid, Named
+from tacit.sites.splits import Iid, NamedSites
 from tacit.survival import CoxPH, DeepHit, LogisticHazard
-from tacit.survival.data.remote import HeldRecords
+from tacit.survival.data.remote import RemoteRecords
 
-AGREED = HeldRecords(
+AGREED = RemoteRecords(
     columns=["age", "sex"],
     time="days",
     event="status",
@@ -24,7 +24,7 @@ AGREED = HeldRecords(
     scale={"age": 10.0},
     records=40,
 )
-SITES = Named(names=["oslo", "bergen"])
+SITES = NamedSites(names=["oslo", "bergen"])
 
 
 def frame(count: int = 20) -> pd.DataFrame:
@@ -39,7 +39,7 @@ def frame(count: int = 20) -> pd.DataFrame:
     )
 
 
-def opened(folder: Path, given: pd.DataFrame, agreed: HeldRecords = AGREED, task=None, **holding):
+def opened(folder: Path, given: pd.DataFrame, agreed: RemoteRecords = AGREED, task=None, **holding):
     given.to_csv(folder / "own.csv", index=False)
     told = {"path": "own.csv", "columns": {"age": "Alter"}, **holding}
     return agreed.at_site("oslo", told, folder, sites=SITES, task=task)
@@ -56,7 +56,7 @@ def test_a_site_calls_its_columns_what_it_likes_and_keeps_others_to_itself(tmp_p
 
 
 def test_the_same_table_as_parquet_and_with_codes_for_words(tmp_path):
-    agreed = HeldRecords(columns=["grade"], levels={"grade": [1, 2]}, fill={"grade": 2})
+    agreed = RemoteRecords(columns=["grade"], levels={"grade": [1, 2]}, fill={"grade": 2})
     given = pd.DataFrame({"grade": [1.0, 2.0, np.nan, 1.0], "time": [1, 2, 3, 4], "event": [1, 0, 1, 1]})
     given.to_parquet(tmp_path / "own.parquet")
     found = agreed.at_site("oslo", {"path": "own.parquet"}, tmp_path)
@@ -139,7 +139,7 @@ def test_records_are_held_against_the_task_if_it_is_known(tmp_path):
 
 
 def test_one_cause_may_be_agreed_on_and_need_not_be_seen_by_everybody(tmp_path):
-    agreed = HeldRecords(columns=["sex"], time="days", event="status", levels={"sex": ["f", "m"]}, cause=2)
+    agreed = RemoteRecords(columns=["sex"], time="days", event="status", levels={"sex": ["f", "m"]}, cause=2)
     found = opened(tmp_path, frame().assign(status=np.arange(20) % 3), agreed, columns={})
     assert found.records_of("oslo").targets["event"].sum() == 6
     none = opened(tmp_path, frame(), agreed, columns={})
@@ -162,13 +162,13 @@ def test_one_cause_may_be_agreed_on_and_need_not_be_seen_by_everybody(tmp_path):
 )
 def test_agreements_that_cannot_be_kept_are_refused(changes, words):
     with pytest.raises(InvalidValue, match=words):
-        _ = HeldRecords(**{"columns": ["age"], **changes})
+        _ = RemoteRecords(**{"columns": ["age"], **changes})
 
 
 def test_public_records_are_read_where_they_are_and_passed_over_elsewhere(tmp_path):
     given = frame().rename(columns={"Alter": "age"}).assign(where=["oslo"] * 12 + ["bergen"] * 8)
     given.to_csv(tmp_path / "test.csv", index=False)
-    agreed = HeldRecords(
+    agreed = RemoteRecords(
         columns=["age"], time="days", event="status", test=str(tmp_path / "test.csv"), site="where",
         reference=str(tmp_path / "absent.csv"),
     )  # fmt: skip
@@ -178,19 +178,19 @@ def test_public_records_are_read_where_they_are_and_passed_over_elsewhere(tmp_pa
     assert (len(found.held_out), found.held_out_public, found.reference) == (20, True, None)
     assert found.held_out.sites.tolist()[:1] == ["oslo"]
     with pytest.raises(InvalidValue, match=r"column sexx is missing in test\.csv"):
-        _ = HeldRecords(columns=["sexx"], time="days", event="status", test=agreed.test).open(SITES, 0)
+        _ = RemoteRecords(columns=["sexx"], time="days", event="status", test=agreed.test).open(SITES, 0)
 
 
 def test_a_grid_that_nobody_said_is_asked_for_even_in_open_runs():
     federation = AGREED.open(SITES, 0)
     for privacy in (Open(), Privacy(unit="record", epsilon=1.0, delta=1e-5, clip=1.0)):
         provenance = Provenance(privacy, public=False)
-        settled = LogisticHazard(cuts=7).settle(federation, provenance)
+        settled = LogisticHazard(cuts=7).bind(federation, provenance)
         assert settled.cuts == 7
-        assert settled.opening is not None
+        assert settled.initial_query is not None
         assert (settled.columns, settled.encoding) == (("age", "sex=m"), federation.encoding)
-        assert LogisticHazard(cuts=2, horizon=6.0).settle(federation, provenance).cuts == (3.0, 6.0)
-        assert LogisticHazard(cuts=[1.0, 4.0]).settle(federation, provenance).cuts == (1.0, 4.0)
+        assert LogisticHazard(cuts=2, horizon=6.0).bind(federation, provenance).cuts == (3.0, 6.0)
+        assert LogisticHazard(cuts=[1.0, 4.0]).bind(federation, provenance).cuts == (1.0, 4.0)
         assert provenance.bare == []
 
 

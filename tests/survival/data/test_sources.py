@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tacit import Federation
 from tacit.errors import InvalidFile, InvalidValue, Refused
-from tacit.learning.record import described
+from tacit.learning.record import describe
 from tacit.runtime.tables import construct
-from tacit.sites.splits import ByColumn, Dealt, Dirichlet, Iid, NonIid, TimeNonIid
+from tacit.sites.splits import ByColumn, Dirichlet, Iid, NonIid, SplitByCount, TimeNonIid
 from tacit.survival.data import simulate
 from tacit.survival.data.sources import Csv, Simulated
 from tacit.survival.targets import require_sites
@@ -51,7 +51,7 @@ def test_simulated_patients_are_public_and_counted():
 )
 @settings(max_examples=40)
 def test_the_number_of_records_that_a_plan_counts_on_is_what_is_trained_on(
-    records: int, held_out: float, seed: int, split: Dealt
+    records: int, held_out: float, seed: int, split: SplitByCount
 ):
     source = Simulated(records=records, features=2, held_out=held_out)
     found = source.open(split, seed)
@@ -119,7 +119,7 @@ def test_a_file_is_parted_by_its_own_column(tmp_path: Path):
 
 
 @pytest.mark.parametrize("split", [Iid(count=4), NonIid(count=4), TimeNonIid(count=4), Dirichlet(count=4)])
-def test_a_file_can_be_dealt_out_and_its_column_of_sites_is_no_feature(tmp_path: Path, split: Dealt):
+def test_a_file_can_be_dealt_out_and_its_column_of_sites_is_no_feature(tmp_path: Path, split: SplitByCount):
     found = csv(tmp_path, site="site").open(split, 1, may_look=True)
     assert list(found) == ["site-1", "site-2", "site-3", "site-4"]
     assert found.store.columns == ("x1", "x2", "x3")
@@ -136,13 +136,18 @@ def test_records_of_a_file_are_private_and_so_is_their_number(tmp_path: Path):
     source = csv(tmp_path, site="site")
     for split in (ByColumn(), Iid(count=3)):
         found = source.open(split, 1, may_look=True)
-        assert (found.public, found.records, found.typical, found.reference) == (False, None, None, None)
+        assert (found.public, found.records, found.mean_site_size, found.reference) == (
+            False,
+            None,
+            None,
+            None,
+        )
         assert found.held_out_public is False
     assert source.public_records is None
 
 
 @pytest.mark.parametrize("split", [ByColumn(), Iid(count=3)], ids=["by column", "dealt"])
-def test_records_are_held_out_only_where_somebody_may_look(tmp_path: Path, split: ByColumn | Dealt):
+def test_records_are_held_out_only_where_somebody_may_look(tmp_path: Path, split: ByColumn | SplitByCount):
     source = csv(tmp_path, site="site")
     private = source.open(split, 1, may_look=False)
     assert private.held_out is None
@@ -355,7 +360,7 @@ RULES = {
 @pytest.mark.parametrize("split", [ByColumn(), Iid(count=3)], ids=["by column", "dealt"])
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_words_and_missing_values_of_a_file_follow_public_rules(
-    tmp_path: Path, split: ByColumn | Dealt, suffix: str
+    tmp_path: Path, split: ByColumn | SplitByCount, suffix: str
 ):
     path = tmp_path / f"patients.{suffix}"
     WORDS.to_csv(path, index=False) if suffix == "csv" else WORDS.to_parquet(path)
@@ -417,7 +422,7 @@ def test_the_rules_of_a_file_survive_the_file_that_a_run_writes(tmp_path: Path):
     written = tomli_w.dumps({"data": source.open(Iid(count=2), 1, may_look=True).origin["data"]})
     table = tomllib.loads(written)["data"]
     assert table.pop("kind") == "csv"
-    assert described(construct(Csv, "data", table)) == described(source)
+    assert describe(construct(Csv, "data", table)) == describe(source)
 
 
 def test_opening_a_file_leaves_it_as_it_was(tmp_path: Path):

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tacit import Federation, Key, Open, Privacy, fit
-from tacit.engines.base import work
-from tacit.privacy.mechanisms.base import Unprotected
+from tacit.engines.base import run_at_site
+from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
 from tacit.sites.table import Table, from_arrays, from_frame
 from tacit.survival import CoxCC, CoxPH, CoxTime, DeepSurv
 from tacit.survival.data import simulate
-from tacit.survival.models.breslow import LARGEST_RISK, Breslow
+from tacit.survival.models.breslow import LARGEST_RISK, BreslowQuery
 
 ENDS = (0.25, 0.5, 1.0, 2.5, 4.0)
 RELATIVE = (CoxPH, DeepSurv, CoxCC, CoxTime)
@@ -36,13 +36,13 @@ def federation(**options) -> Federation:
 
 
 def settled(kind, data: Federation, **options):
-    task = kind(**{"cuts": ENDS, "hidden": (3,), **options}).settle(data, Provenance(Open(), public=False))
+    task = kind(**{"cuts": ENDS, "hidden": (3,), **options}).bind(data, Provenance(Open(), public=False))
     start = task.start(data, Key(1))
     return task, start + torch.from_numpy(np.random.default_rng(2).normal(size=len(start)) * 0.4)
 
 
 def sums(question, state, data: Federation, names=None) -> torch.Tensor:
-    return question.train(state, data.cohort(list(names or data)), Unprotected(), Key(0)).matrix
+    return question.train(state, data.cohort(list(names or data)), NoPrivacy(), Key(0)).matrix
 
 
 def by_hand(task, state, table: Table) -> np.ndarray:
@@ -70,7 +70,7 @@ def by_hand(task, state, table: Table) -> np.ndarray:
 def test_the_hazard_is_events_over_the_risk_that_was_there(kind, weighed, late):
     data = federation(late=late, weighed=weighed)
     task, state = settled(kind, data)
-    closed = task.closing.close(state, sums(task.closing, state, data).mean(dim=0))
+    closed = task.final_query.apply(state, sums(task.final_query, state, data).mean(dim=0))
     assert torch.equal(closed[: len(state)], state)
     np.testing.assert_allclose(closed[len(state) :].numpy(), by_hand(task, state, data.store), rtol=1e-10)
     assert task.model(closed).baseline.tolist() == closed[len(state) :].tolist()
@@ -98,9 +98,9 @@ def test_on_a_fine_grid_it_is_that_of_lifelines():
     expected = shift * np.array([theirs[theirs.index <= time].iloc[-1] for time in times])
     data = Federation({"all": from_frame(frame, targets=["time", "event"])})
     cuts = np.linspace(0, frame["time"].max(), 1001)[1:]
-    task = CoxPH(cuts=cuts).settle(data, Provenance(Open(), public=False))
+    task = CoxPH(cuts=cuts).bind(data, Provenance(Open(), public=False))
     state = torch.from_numpy(coefficients.copy())
-    model = task.model(task.closing.close(state, sums(task.closing, state, data)[0]))
+    model = task.model(task.final_query.apply(state, sums(task.final_query, state, data)[0]))
     found = model.cumulative_hazard(np.zeros((1, 2)), times)[0]
     assert found == pytest.approx(expected, rel=0.01)
     survival = fitted.predict_survival_function(frame.head(5), times).to_numpy().T
@@ -111,35 +111,37 @@ def test_on_a_fine_grid_it_is_that_of_lifelines():
 def test_the_scale_of_the_answers_does_not_matter(scale):
     data = federation()
     task, state = settled(CoxPH, data)
-    whole = sums(task.closing, state, data).sum(dim=0)
-    one, other = (task.closing.close(state, answer) for answer in (whole, scale * whole))
+    whole = sums(task.final_query, state, data).sum(dim=0)
+    one, other = (task.final_query.apply(state, answer) for answer in (whole, scale * whole))
     np.testing.assert_allclose(other.numpy(), one.numpy(), rtol=1e-9)
 
 
 def test_a_hazard_that_is_known_already_is_replaced():
     data = federation()
     task, state = settled(DeepSurv, data)
-    answer = sums(task.closing, state, data).sum(dim=0)
-    once = task.closing.close(state, answer)
-    assert torch.equal(task.closing.close(once, sums(task.closing, once, data).sum(dim=0)), once)
+    answer = sums(task.final_query, state, data).sum(dim=0)
+    once = task.final_query.apply(state, answer)
+    assert torch.equal(task.final_query.apply(once, sums(task.final_query, once, data).sum(dim=0)), once)
 
 
 def test_every_site_may_have_a_state_of_its_own():
     data = federation()
     task, state = settled(CoxPH, data)
     both = torch.stack([state, -state])
-    found = sums(task.closing, both, data)
+    found = sums(task.final_query, both, data)
     for place, name in enumerate(data):
-        assert torch.equal(found[place], sums(task.closing, both[place], data, [name])[0])
+        assert torch.equal(found[place], sums(task.final_query, both[place], data, [name])[0])
 
 
 def test_sites_together_answer_what_each_answers_alone():
     data = federation()
     task, state = settled(CoxTime, data)
-    together = work(task.closing, state, data.cohort(["oslo", "bergen"]), Unprotected(), Key(0)).matrix
+    together = run_at_site(
+        task.final_query, state, data.cohort(["oslo", "bergen"]), NoPrivacy(), Key(0)
+    ).matrix
     for place, name in enumerate(data):
         alone = Federation({name: data[name].table})
-        assert torch.equal(sums(task.closing, state, alone)[0], together[place])
+        assert torch.equal(sums(task.final_query, state, alone)[0], together[place])
 
 
 # Where little is known
@@ -150,9 +152,9 @@ def test_from_where_nobody_is_left_the_last_hazard_goes_on():
     edges = np.array([0.0, 0.5, 1.0, 300.0, 400.0, 450.0])
     task, state = settled(CoxPH, data, cuts=edges[1:])
     assert data.store.targets["time"].max() < 300
-    rates = task.closing.close(state, sums(task.closing, state, data)[0])[len(state) :].numpy() / np.diff(
-        edges
-    )
+    rates = task.final_query.apply(state, sums(task.final_query, state, data)[0])[
+        len(state) :
+    ].numpy() / np.diff(edges)
     known = by_hand(task, state, data.store.take(data.store.targets["time"] < 300))[:2] / np.diff(edges)[:2]
     assert rates[:2] == pytest.approx(known)
     assert (rates > 0).all()
@@ -166,7 +168,7 @@ def test_noise_alone_gives_a_hazard_that_is_none_but_no_error(seed):
     task, state = settled(CoxPH, data)
     noise = torch.from_numpy(np.random.default_rng(seed).normal(size=2 * len(ENDS)) * 10)
     for answer in (noise, -noise.abs(), torch.zeros(2 * len(ENDS), dtype=torch.float64)):
-        closed = task.closing.close(state, answer)
+        closed = task.final_query.apply(state, answer)
         assert bool(closed.isfinite().all())
         assert bool((closed[len(state) :] >= 0).all())
         curves = task.model(closed).survival(data.store.features, [0.1, 5.0])
@@ -189,24 +191,24 @@ def test_with_little_noise_a_private_run_finds_nearly_the_open_hazard():
 def test_a_record_of_usual_risk_is_not_clipped(kind):
     data = federation()
     task, state = settled(kind, data)
-    found = task.closing.contributions(0 * state, data.store)
-    assert (np.linalg.norm(found, axis=1) <= task.closing.reach("l2")).all()
-    assert (np.abs(found).sum(axis=1) <= task.closing.reach("l1")).all()
+    found = task.final_query.contributions(0 * state, data.store)
+    assert (np.linalg.norm(found, axis=1) <= task.final_query.record_bound("l2")).all()
+    assert (np.abs(found).sum(axis=1) <= task.final_query.record_bound("l1")).all()
     # And the bound is not idle.
-    assert np.linalg.norm(found, axis=1).max() > 0.5 * task.closing.reach("l2")
+    assert np.linalg.norm(found, axis=1).max() > 0.5 * task.final_query.record_bound("l2")
 
 
 @pytest.mark.parametrize("kind", RELATIVE, ids=lambda kind: kind.kind)
 def test_sums_are_those_of_what_is_written_out(kind):
     data = federation(late=True, weighed=True)
     task, state = settled(kind, data)
-    rows = [task.closing.contributions(state, data.records_of(name), LARGEST_RISK) for name in data]
-    assert sums(task.closing, state, data).numpy() == pytest.approx(
+    rows = [task.final_query.contributions(state, data.records_of(name), LARGEST_RISK) for name in data]
+    assert sums(task.final_query, state, data).numpy() == pytest.approx(
         np.stack([own.sum(axis=0) for own in rows]), rel=1e-12
     )
 
 
 def test_the_bound_is_known_before_the_grid_is():
     for norm in ("l2", "l1"):
-        ahead, after = (Breslow(CoxPH(cuts=cuts)).reach(norm) for cuts in (5, ENDS))
+        ahead, after = (BreslowQuery(CoxPH(cuts=cuts)).record_bound(norm) for cuts in (5, ENDS))
         assert ahead == after

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import tacit
 from tacit.learning.batches import Batch
-from tacit.learning.perceptron import stacked
+from tacit.learning.perceptron import build_perceptron
 from tacit.sites.splits import Iid
 from tacit.sites.table import from_arrays
 from tacit.survival import LogisticHazard, PCHazard, PoissonPH
@@ -55,13 +55,13 @@ def test_a_record_counts_as_often_as_its_weight_says_in_value_and_slopes(kind):
 @pytest.mark.parametrize("hazard", [0.01, 0.3, 2.0])
 def test_resting_outputs_stand_for_their_hazard(kind, hazard):
     loss = kind(ENDS)
-    assert loss.increments(np.full(3, loss.resting(hazard))) == pytest.approx(np.full(3, hazard))
+    assert loss.increments(np.full(3, loss.initial_output(hazard))) == pytest.approx(np.full(3, hazard))
 
 
 @pytest.mark.parametrize("kind", [PiecewiseLoss, PoissonLoss])
 def test_the_loss_is_the_likelihood_of_constant_hazards(kind):
     loss, added = kind(ENDS), np.array([0.3, 0.2, 0.9])
-    at = np.array([[loss.resting(hazard) for hazard in added]])
+    at = np.array([[loss.initial_output(hazard) for hazard in added]])
     lived = 0.3 + 0.2 + 0.9 * (1.6 - 1.0) / 1.5
     for event, expected in ((0.0, lived), (1.0, lived - np.log(0.9))):
         targets = {"time": np.array([1.6]), "event": np.array([event])}
@@ -73,7 +73,7 @@ def test_a_spread_output_has_the_gradients_that_torch_finds():
     table = from_arrays(
         draws.normal(size=(6, 4)), time=draws.uniform(0.1, 3, 6), event=draws.integers(0, 2, 6)
     )
-    program = stacked([4, 5, 1], "tanh", PoissonLoss(ENDS), spread=3)
+    program = build_perceptron([4, 5, 1], "tanh", PoissonLoss(ENDS), spread=3)
     weights = draws.normal(size=(1, program.size))
     batch = Batch(np.arange(6)[None, :, None], np.ones((1, 6, 1), dtype=bool))
     contributions = program.contributions(weights, batch, table)

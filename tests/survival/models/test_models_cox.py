@@ -142,14 +142,14 @@ def test_relative_models_learn_over_several_sites(kind):
 def settled(kind, data: Federation, **options):
     """A task and a state for it that is not the start."""
     choices = {"cuts": ENDS, "hidden": (4,), **options}
-    task = kind(**choices).settle(data, Provenance(Open(), public=False))
+    task = kind(**choices).bind(data, Provenance(Open(), public=False))
     state = task.start(data, Key(1))
     state = state + torch.from_numpy(np.random.default_rng(2).normal(size=len(state)) * 0.5)
-    if task.closing is not None:
-        answer = task.closing.train(
+    if task.final_query is not None:
+        answer = task.final_query.train(
             state, data.cohort(["oslo"]), Open().solve(task, ["oslo"], None, 1), Key(1)
         )
-        state = task.closing.close(state, answer.matrix[0])
+        state = task.final_query.apply(state, answer.matrix[0])
     return task, state
 
 
@@ -215,7 +215,7 @@ def test_nobody_ever_has_a_negative_chance_however_extreme_the_features(kind):
 @pytest.mark.parametrize("kind", RELATIVE, ids=lambda kind: kind.kind)
 def test_curves_are_refused_before_the_shared_hazard_is_known_and_risks_are_not(kind):
     data = federation()
-    task = kind(cuts=ENDS).settle(data, Provenance(Open(), public=False))
+    task = kind(cuts=ENDS).bind(data, Provenance(Open(), public=False))
     model = task.model(task.start(data, Key(1)))
     assert isinstance(model, RelativeModel)
     for ask in (model.survival, model.hazard, model.cumulative_hazard):

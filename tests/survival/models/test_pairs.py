@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tacit import Federation, Key
-from tacit.learning.batches import Batch, Chance
-from tacit.learning.perceptron import layered
+from tacit.learning.batches import Batch, SiteStreams
+from tacit.learning.perceptron import build_layers
 from tacit.sites.table import Table, from_arrays
 from tacit.survival.models.cox_loss import Ranks
 from tacit.survival.models.pairs import Pairs
@@ -41,13 +41,13 @@ def whole(data: Federation, step: int = 0, *, room: int = 0) -> Batch:
     for site, (start, size) in enumerate(zip(cohort.starts, cohort.sizes, strict=True)):
         for unit, members in enumerate(np.array_split(np.arange(start, start + size), 2)):
             rows[site, unit, : len(members)], present[site, unit, : len(members)] = members, True
-    return Batch(rows, present, Chance([KEY / name / step for name in data]))
+    return Batch(rows, present, SiteStreams([KEY / name / step for name in data]))
 
 
 def controls(batch: Batch, store: Table) -> tuple[np.ndarray, np.ndarray]:
     """Who is drawn for whom, as places in the unit, and whether there is somebody."""
     time = np.where(batch.present, store.targets["time"][batch.rows], -np.inf)
-    return Ranks({"time": time}).drawn(batch.luck)
+    return Ranks({"time": time}).draw_controls(batch.uniforms)
 
 
 # Who is drawn
@@ -68,16 +68,18 @@ def test_a_control_is_somebody_else_who_is_there_and_still_at_risk():
 
 def test_whoever_is_alone_at_risk_has_no_control():
     time = np.array([[[3.0, 1.0, 2.0, -np.inf]]])
-    _, found = Ranks({"time": time}).drawn(np.full((1, 1, 4), 0.7))
+    _, found = Ranks({"time": time}).draw_controls(np.full((1, 1, 4), 0.7))
     assert found[0, 0, :3].tolist() == [False, True, True]
-    _, tied = Ranks({"time": np.array([[[3.0, 3.0, 1.0]]])}).drawn(np.zeros((1, 1, 3)))
+    _, tied = Ranks({"time": np.array([[[3.0, 3.0, 1.0]]])}).draw_controls(np.zeros((1, 1, 3)))
     assert tied.all()
 
 
 def test_everybody_at_risk_is_as_likely_to_be_drawn():
     time = np.array([2.0, 5.0, 2.0, 1.0, 3.0, 2.0])
     luck, draws = np.random.default_rng(0), 4000
-    control, found = Ranks({"time": np.broadcast_to(time, (1, draws, 6))}).drawn(luck.random((1, draws, 6)))
+    control, found = Ranks({"time": np.broadcast_to(time, (1, draws, 6))}).draw_controls(
+        luck.random((1, draws, 6))
+    )
     for case, at_risk in {0: {1, 2, 4, 5}, 2: {0, 1, 4, 5}, 3: {0, 1, 2, 4, 5}, 4: {1}}.items():
         counted = Counter(control[0, :, case].tolist())
         assert set(counted) == at_risk
@@ -88,7 +90,9 @@ def test_everybody_at_risk_is_as_likely_to_be_drawn():
 
 def test_luck_is_even_between_zero_and_one_and_new_in_every_step():
     data = federation()
-    seen = np.concatenate([batch.luck[batch.present] for batch in (whole(data, step) for step in range(200))])
+    seen = np.concatenate(
+        [batch.uniforms[batch.present] for batch in (whole(data, step) for step in range(200))]
+    )
     assert ((seen >= 0) & (seen < 1)).all()
     assert len(np.unique(seen)) == len(seen)
     counts = np.histogram(seen, bins=20, range=(0, 1))[0]
@@ -103,7 +107,9 @@ def test_luck_is_a_secret_of_the_run():
     """Whose luck could be foretold, of him the controls would tell who stands before him in the table."""
     batch = whole(federation())
     one, other = (
-        replace(batch, chance=Chance([Key(3, entropy=bytes([number] * 32)) / name for name in "ab"])).luck
+        replace(
+            batch, chance=SiteStreams([Key(3, entropy=bytes([number] * 32)) / name for name in "ab"])
+        ).uniforms
         for number in (1, 2)
     )
     assert not np.isclose(one, other)[batch.present].any()
@@ -112,11 +118,11 @@ def test_luck_is_a_secret_of_the_run():
 def test_luck_does_not_depend_on_padding_pieces_or_company():
     data = federation()
     plain, roomy = whole(data), whole(data, room=5)
-    assert np.array_equal(plain.luck[plain.present], roomy.luck[roomy.present])
+    assert np.array_equal(plain.uniforms[plain.present], roomy.uniforms[roomy.present])
     second = roomy.units(slice(1, 2))
-    assert np.array_equal(second.luck[second.present], roomy.luck[:, 1:][roomy.present[:, 1:]])
-    batch = Batch(plain.rows[1:], plain.present[1:], Chance([KEY / "bergen" / 0]))
-    assert np.array_equal(batch.luck[batch.present], plain.luck[1][plain.present[1]])
+    assert np.array_equal(second.uniforms[second.present], roomy.uniforms[:, 1:][roomy.present[:, 1:]])
+    batch = Batch(plain.rows[1:], plain.present[1:], SiteStreams([KEY / "bergen" / 0]))
+    assert np.array_equal(batch.uniforms[batch.present], plain.uniforms[1][plain.present[1]])
 
 
 # What that costs
@@ -159,7 +165,7 @@ def network(flat: torch.Tensor, row: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("room", [0, 3])
 def test_gradients_of_units_are_those_that_torch_finds(room, table, clock):
     data = federation(table)
-    program = Pairs(layered([3 + (clock is not None), 5, 1], "tanh", bias=False), clock)
+    program = Pairs(build_layers([3 + (clock is not None), 5, 1], "tanh", bias=False), clock)
     weights = np.random.default_rng(5).normal(size=(2, program.size))
     for step in range(3):
         batch = whole(data, step, room=room)
@@ -176,15 +182,15 @@ def test_gradients_of_units_are_those_that_torch_finds(room, table, clock):
 
 
 def test_time_is_told_evenly_over_the_grid_and_no_further():
-    program = Pairs(layered([2, 1], "relu", bias=False), CLOCK)
-    told = program.timed(np.zeros((7, 1)), np.array([0.0, 0.25, 0.5, 1.0, 2.5, 4.0, 70.0]))[:, 1]
+    program = Pairs(build_layers([2, 1], "relu", bias=False), CLOCK)
+    told = program.append_time(np.zeros((7, 1)), np.array([0.0, 0.25, 0.5, 1.0, 2.5, 4.0, 70.0]))[:, 1]
     assert told.tolist() == [-1, -0.75, -0.5, 0.0, 0.5, 1.0, 1.0]
 
 
 def test_a_record_that_is_not_there_has_no_influence_however_broken_it_is():
     data = federation()
     batch = whole(data, room=2)
-    program = Pairs(layered([3, 1], "relu", bias=False))
+    program = Pairs(build_layers([3, 1], "relu", bias=False))
     weights = np.ones((2, 3))
     plain = program.contributions(weights, batch, data.store).total(None)
     # Where nobody is, the batch points to the first record: leave that record out, and break it.

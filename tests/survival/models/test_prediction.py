@@ -136,7 +136,7 @@ class Oracle:
         truth = (features[:, :1] > np.asarray(times)[None]).astype(np.float64)
         return truth if self.chance is None else np.full_like(truth, self.chance)
 
-    def told(self, features: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def risk_and_survival(self, features: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.risk(features), self.survival(features, times)
 
 

@@ -9,10 +9,10 @@ import torch
 
 from tacit import Federation, Key, Privacy, fit
 from tacit.errors import InvalidValue
-from tacit.privacy.mechanisms.base import Unprotected
+from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.sites.table import Table, from_arrays
 from tacit.survival import LogisticHazard
-from tacit.survival.models.time_grid import EDGES, Events, TimeGrid
+from tacit.survival.models.time_grid import EDGES, EventCounts, TimeGridQuery
 
 PROMISE = Privacy(unit="record", epsilon=1.0, delta=1e-5, clip=1.0, rehearsal=True)
 SITES = 5
@@ -39,11 +39,11 @@ def records(time: np.ndarray, event: np.ndarray | None = None) -> Table:
 
 def asked(data: Federation, cuts: int, privacy: Privacy | None = PROMISE, seed: int = 0) -> list[float]:
     """The grid that sites tell, as a run asks for it."""
-    question = TimeGrid(cuts)
-    mechanism = Unprotected() if privacy is None else privacy.asking(question, Unprotected())
+    question = TimeGridQuery(cuts)
+    mechanism = NoPrivacy() if privacy is None else privacy.solve_query(question, NoPrivacy())
     nothing = torch.zeros(0, dtype=torch.float64)
     told = question.train(nothing, data.cohort(list(data)), mechanism, Key(seed, rehearsal=True)).matrix
-    return question.answered(told.mean(dim=0))["cuts"]
+    return question.decode(told.mean(dim=0))["cuts"]
 
 
 def federation(shape: str, unit: float, size: int = 600, censored: float = 0.3) -> Federation:
@@ -132,16 +132,16 @@ def test_censored_records_do_not_matter():
 
 
 def test_only_the_shape_of_the_answers_matters_not_their_size():
-    question = TimeGrid(6)
+    question = TimeGridQuery(6)
     told = torch.from_numpy(
-        Events(np.random.default_rng(0).exponential(size=900), np.ones(900, bool)).total(None)[0]
+        EventCounts(np.random.default_rng(0).exponential(size=900), np.ones(900, bool)).total(None)[0]
     )
-    one, other = (question.answered(scale * told)["cuts"] for scale in (1.0, 1e-4))
+    one, other = (question.decode(scale * told)["cuts"] for scale in (1.0, 1e-4))
     np.testing.assert_allclose(other, one, rtol=1e-9)
 
 
 def test_times_beyond_all_cells_fall_into_the_outermost():
-    counts = Events(np.array([1e-300, 1e-9, 1e9, 1e300]), np.ones(4, dtype=bool)).total(None)[0]
+    counts = EventCounts(np.array([1e-300, 1e-9, 1e9, 1e300]), np.ones(4, dtype=bool)).total(None)[0]
     assert (counts[0], counts[-1], counts.sum()) == (2, 2, 4)
     data = Federation({"oslo": records(np.full(100, 1e12))})
     cuts = asked(data, 4, None)
@@ -158,11 +158,11 @@ def test_any_number_of_intervals_may_be_asked_for(cuts):
 
 
 def test_where_noise_hides_everything_the_error_says_so():
-    question = TimeGrid(5)
+    question = TimeGridQuery(5)
     cells = len(EDGES) - 1
     for told in (np.zeros(cells), np.full(cells, -3.0), -np.random.default_rng(0).random(cells)):
         with pytest.raises(InvalidValue, match=r"^cuts cannot be placed: the noise hides.*public `horizon`"):
-            question.answered(torch.from_numpy(told))
+            question.decode(torch.from_numpy(told))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -170,7 +170,7 @@ def test_noise_alone_gives_that_error_or_a_grid(seed):
     told = torch.from_numpy(np.random.default_rng(seed).normal(size=len(EDGES) - 1) * 20)
     cuts: list[float] = []
     with suppress(InvalidValue):
-        cuts = TimeGrid(5).answered(told)["cuts"]
+        cuts = TimeGridQuery(5).decode(told)["cuts"]
     assert all(low < high for low, high in pairwise([0.0, *cuts]))
     assert all(EDGES[0] <= cut <= EDGES[-1] for cut in cuts)
 

@@ -12,12 +12,12 @@ import torch
 from tacit import Federation, Key, Open, Privacy, fit
 from tacit.aggregation.robust.coordinatewise import Median
 from tacit.aggregation.server import Momentum
-from tacit.engines.base import work
+from tacit.engines.base import run_at_site
 from tacit.errors import InvalidValue, Refused
 from tacit.experiments import experiment
 from tacit.learning.task import Updates
 from tacit.privacy.provenance import Provenance
-from tacit.sites.remote import Distant
+from tacit.sites.remote import RemoteRowFederation
 from tacit.sites.splits import Dirichlet, Iid, TimeNonIid
 from tacit.sites.table import from_arrays, from_frame
 from tacit.survival.data import simulate
@@ -117,7 +117,7 @@ def test_with_one_stratum_for_each_site_the_fit_is_that_of_lifelines():
 
 def test_steps_that_lead_down_are_halved_as_often_as_in_the_statistics(monkeypatch):
     """Where the likelihood is far from a parabola; steps are made longer to lead down for sure."""
-    monkeypatch.setattr(cox_newton, "_solved", _too_far(cox_newton._solved))
+    monkeypatch.setattr(cox_newton, "_solve", _too_far(cox_newton._solve))
     data = federation(effect=1.5)
     wanted = cox(data)
     run = fit(Cox(), data, rounds=wanted.iterations)
@@ -136,13 +136,13 @@ def _too_far(solved):
 
 def test_numbers_that_overflow_are_said_and_not_sent(monkeypatch):
     """A step beyond all numbers is halved; nobody is taken for broken."""
-    solved, steps = cox_newton._solved, []
+    solved, steps = cox_newton._solve, []
 
     def far(matrix, values):
         steps.append(1)
         return solved(matrix, values) * (3000.0 if len(steps) == 1 else 1.0)
 
-    monkeypatch.setattr(cox_newton, "_solved", far)
+    monkeypatch.setattr(cox_newton, "_solve", far)
     run = fit(Cox(), federation(), rounds=25)
     assert all(not entry.faults for entry in run.record.rounds)
     assert run.model.iterations > 10
@@ -190,7 +190,7 @@ def test_what_leaves_bare_is_said():
     run = fit(Cox(), federation(), rounds=1)
     assert any("a gradient and an information matrix" in line for line in run.privacy.bare)
     with pytest.raises(Refused, match="would leave the sites unprotected"):
-        Cox().settle(federation(), Provenance(PROMISES["record"], public=False))
+        Cox().bind(federation(), Provenance(PROMISES["record"], public=False))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,9 @@ class Scattered:
         number = next(part for part in key.path if isinstance(part, int))
         there = [name for name in names if (name, number) not in self.lost]
         rows = [
-            work(task, state, Federation({name: self.own[name].table}).cohort([name]), mechanism, key).matrix
+            run_at_site(
+                task, state, Federation({name: self.own[name].table}).cohort([name]), mechanism, key
+            ).matrix
             for name in there
         ]
         return Updates(tuple(there), torch.cat(rows))
@@ -280,7 +282,7 @@ class Scattered:
 @pytest.mark.parametrize("targets", ["plain", "late and weighed"])
 def test_records_that_are_elsewhere_give_the_same_fit(targets):
     data = federation(targets)
-    afar = Distant(list(data), columns=data.store.columns, targets=tuple(data.store.targets))
+    afar = RemoteRowFederation(list(data), columns=data.store.columns, targets=tuple(data.store.targets))
     run = fit(Cox(), afar, engine=Scattered(data), rounds=8)
     agree(run.model, cox(data))
     torch.testing.assert_close(run.state, fit(Cox(), data, rounds=8).state, rtol=1e-12, atol=1e-12)
@@ -330,7 +332,7 @@ def test_a_file_runs_is_cut_off_goes_on_and_is_loaded(tmp_path):
     assert (asked.rounds, asked.baselines) == (12, False)
     asked.plan()
     whole = asked.run(tmp_path / "whole")
-    agree(whole.model, cox(asked.opened(), ties="breslow"))
+    agree(whole.model, cox(asked.open_federation(), ties="breslow"))
 
     def cut_off(entry):
         if entry.number == 3:

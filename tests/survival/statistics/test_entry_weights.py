@@ -17,10 +17,10 @@ from tacit.errors import InvalidValue, Refused
 from tacit.sites.splits import Dirichlet, Iid, NonIid, TimeNonIid
 from tacit.sites.table import from_arrays, from_frame
 from tacit.survival.data import simulate
-from tacit.survival.life_table import cells
+from tacit.survival.life_table import exit_cells
 from tacit.survival.statistics import cox_information
 from tacit.survival.statistics.federated import (
-    _masses,
+    _risk_sums,
     aalen_johansen,
     breslow,
     censoring,
@@ -397,11 +397,11 @@ span = st.tuples(times, st.one_of(st.just(0.0), times), st.integers(0, 1), st.in
 @settings(max_examples=120)
 @given(st.lists(span, min_size=2, max_size=8), span, st.sampled_from([None, "arm"]), st.floats(0.1, 3))
 def test_a_record_that_may_come_late_moves_two_cells_at_most(some, one, by, bound):
-    moved = cells(spans([*some, one]), GRID, 2, by) - cells(spans(some), GRID, 2, by)
+    moved = exit_cells(spans([*some, one]), GRID, 2, by) - exit_cells(spans(some), GRID, 2, by)
     assert set(np.abs(moved)) <= {0.0, 1.0}
     assert 1 <= np.abs(moved).sum() <= 2
     before, after = (
-        _masses(spans(found), lambda x: 9 * x[:, 0] - 4, bound, GRID) for found in (some, [*some, one])
+        _risk_sums(spans(found), lambda x: 9 * x[:, 0] - 4, bound, GRID) for found in (some, [*some, one])
     )
     assert np.sum(np.abs(after - before) > 0) <= 2
     assert np.abs(after - before).max() <= math.exp(bound) * (1 + 1e-9)

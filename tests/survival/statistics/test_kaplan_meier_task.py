@@ -15,23 +15,23 @@ from tacit import Federation, Key, Open, Privacy, fit
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.robust.coordinatewise import Median
 from tacit.aggregation.server import Momentum
-from tacit.engines.base import work
+from tacit.engines.base import run_at_site
 from tacit.errors import InvalidFile, InvalidValue, Refused
 from tacit.experiments import experiment
 from tacit.learning.task import Updates
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release, from_dict
 from tacit.privacy.ledger.store import Ledger, verify
-from tacit.privacy.mechanisms.base import Unprotected
+from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
 from tacit.runs.directory import LEDGER, SUMMARY
-from tacit.sites.remote import Distant
+from tacit.sites.remote import RemoteRowFederation
 from tacit.sites.splits import Dirichlet, Iid, TimeNonIid
 from tacit.sites.table import from_arrays, from_frame
 from tacit.survival.data import simulate
 from tacit.survival.life_table import life_table
 from tacit.survival.statistics import aalen_johansen, kaplan_meier, nelson_aalen, restricted_mean
-from tacit.survival.statistics.exit_counts import coarsened
+from tacit.survival.statistics.exit_counts import coarsen
 from tacit.survival.tasks import KaplanMeier
 
 with warnings.catch_warnings():
@@ -88,7 +88,7 @@ def released(folder):
 def counts(run) -> np.ndarray:
     """What a run knows of all sites together, before intervals are joined."""
     task = run.task
-    return run.state.numpy()[task._marks :] * len(task.known.sites) / task.known.one
+    return run.state.numpy()[task._prefix_size :] * len(task.known.sites) / task.known.record_unit
 
 
 # In the open
@@ -167,7 +167,7 @@ def test_losses_are_those_of_one_hazard_for_everybody():
     for factor in (0.5, 1.6):
         # A curve of other events fits worse.
         other = run.state.clone()
-        cells = other[run.task._marks :][:-1].reshape(-1, 2)
+        cells = other[run.task._prefix_size :][:-1].reshape(-1, 2)
         moved = cells[:, 1] * (factor - 1)
         cells[:, 1] += moved
         cells[:, 0] -= moved
@@ -213,13 +213,13 @@ def test_one_record_moves_what_a_site_sends_by_no_more_than_the_bound(draw):
     table = records(12, draw.draw(st.integers(0, 1000)), targets, causes)
     fewer = table.take(np.arange(1, 12))
     promise = replace(RECORD, mechanism=law, delta=0.0 if law == "laplace" else 1e-5, clip=clip)
-    task = KaplanMeier(grid=GRID, causes=causes).promised(promise)
+    task = KaplanMeier(grid=GRID, causes=causes).with_privacy(promise)
     sent = []
     for part in (table, fewer):
         data = Federation({"a": part})
-        settled = task.settle(data, Provenance(promise, public=False))
+        settled = task.bind(data, Provenance(promise, public=False))
         state = settled.start(data, Key(0))
-        sent.append(settled.train(state, data.cohort(["a"]), Unprotected(), Key(0)).matrix[0])
+        sent.append(settled.train(state, data.cohort(["a"]), NoPrivacy(), Key(0)).matrix[0])
     moved = (sent[0] - sent[1]).norm(p=1 if law == "laplace" else 2)
     assert 0 < moved <= clip * (1 + 1e-12)
 
@@ -262,7 +262,7 @@ def test_joined_intervals_keep_everybody_who_comes_and_leaves():
     data = federation(targets="late", causes=2)
     table = life_table(data, grid=GRID, causes=2)
     whole = replace(table, cells=table.cells.sum(axis=0, keepdims=True), sites=("all",), variance=400.0)
-    joined = coarsened(whole)
+    joined = coarsen(whole)
     assert len(joined.grid) < len(GRID)
     assert joined.causes == 2
     for found, wanted in (("happened", "happened"), ("censored", "censored"), ("entered", "entered")):
@@ -374,7 +374,7 @@ class Scattered:
         rows = []
         for name in there:
             alone = Federation({name: self.own[name].table})
-            rows.append(work(task, state, alone.cohort([name]), mechanism, key).matrix)
+            rows.append(run_at_site(task, state, alone.cohort([name]), mechanism, key).matrix)
         return Updates(tuple(there), torch.cat(rows))
 
 
@@ -385,7 +385,7 @@ class Scattered:
 def test_records_that_are_elsewhere_give_the_same_curve(promise, targets):
     data = federation(targets=targets)
     names = tuple(data.store.targets)
-    afar = Distant(list(data), columns=data.store.columns, targets=names)
+    afar = RemoteRowFederation(list(data), columns=data.store.columns, targets=names)
     task = KaplanMeier(cuts=10, horizon=2.0)
     found = fit(task, afar, privacy=promise, engine=Scattered(data))
     wanted = fit(task, data, privacy=promise)
@@ -395,14 +395,14 @@ def test_records_that_are_elsewhere_give_the_same_curve(promise, targets):
 
 def test_intervals_have_to_be_said_where_records_are_elsewhere():
     data = federation()
-    afar = Distant(list(data), columns=data.store.columns, targets=("time", "event"))
+    afar = RemoteRowFederation(list(data), columns=data.store.columns, targets=("time", "event"))
     with pytest.raises(Refused, match="public intervals where the records are at the sites"):
         fit(KaplanMeier(), afar, engine=Scattered(data))
 
 
 def test_records_that_nobody_has_looked_at_are_checked_where_they_are():
     data = federation(causes=2)
-    afar = Distant(list(data), columns=data.store.columns, targets=("time", "event"))
+    afar = RemoteRowFederation(list(data), columns=data.store.columns, targets=("time", "event"))
     with pytest.raises(InvalidValue, match="event in site site-0"):
         fit(KaplanMeier(grid=GRID), afar, engine=Scattered(data))
 
@@ -421,12 +421,12 @@ def test_without_a_site_the_counts_are_those_of_the_others(promise):
 
 def test_a_cohort_gives_what_its_sites_give_one_by_one():
     data = federation(targets="late")
-    task = KaplanMeier(grid=GRID).promised(RECORD).settle(data, Provenance(RECORD, public=False))
+    task = KaplanMeier(grid=GRID).with_privacy(RECORD).bind(data, Provenance(RECORD, public=False))
     state, key = task.start(data, Key(1)), Key(1, rehearsal=True)
     mechanism = replace(RECORD, rehearsal=True).solve(task, list(data), Mean(), 1)
-    whole = work(task, state, data.cohort(list(data)), mechanism, key)
+    whole = run_at_site(task, state, data.cohort(list(data)), mechanism, key)
     for place, name in enumerate(data):
-        one = work(task, state, data.cohort([name]), mechanism, key)
+        one = run_at_site(task, state, data.cohort([name]), mechanism, key)
         assert torch.equal(one.matrix[0], whole.matrix[place])
 
 

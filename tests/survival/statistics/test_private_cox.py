@@ -16,8 +16,8 @@ from tacit.privacy.mechanisms.base import ROUNDED
 from tacit.sites.table import from_arrays
 from tacit.survival.statistics import cox, kaplan_meier, private_cox, proportional_hazards
 from tacit.survival.statistics.curves import CoxFit
-from tacit.survival.statistics.piecewise_exponential import follow, parts, size
-from tacit.survival.statistics.private_cox import ROUNDS, limits
+from tacit.survival.statistics.piecewise_exponential import follow_up, record_vectors, vector_size
+from tacit.survival.statistics.private_cox import ROUNDS, feature_bounds
 
 GRID = np.linspace(0, 3, 11)[1:]
 TRUTH = np.array([0.5, -0.3, 0.0])
@@ -79,13 +79,15 @@ def table_of(people):
 def told(people, place, limit):
     table = table_of(people)
     level, trend, slopes = (np.array(part) for part in place)
-    return private_cox._summed(follow(table, GRID, limit.unit(table.features)), level, trend, slopes)
+    return private_cox._site_sum(
+        follow_up(table, GRID, limit.scale_to_unit(table.features)), level, trend, slopes
+    )
 
 
 @settings(max_examples=60)
 @given(st.lists(person, min_size=2, max_size=6), person, places, st.floats(1e-3, 1e3))
 def test_one_record_more_moves_a_sum_by_one_at_most(some, one, place, bound):
-    limit = limits({"a": table_of(some)}, bound, None)
+    limit = feature_bounds({"a": table_of(some)}, bound, None)
     moved = told([*some, one], place, limit) - told(some, place, limit)
     assert np.linalg.norm(moved) <= 1 + 1e-9
 
@@ -95,12 +97,12 @@ def test_one_record_more_moves_a_sum_by_one_at_most(some, one, place, bound):
 def test_no_record_is_longer_than_one(people, place, bound, ranged):
     table = table_of(people)
     ranges = {"x1": (-1.0, 2.0), "x2": (-1e-9, 1e300)} if ranged else None
-    features = limits({"a": table}, bound, ranges).unit(table.features)
+    features = feature_bounds({"a": table}, bound, ranges).scale_to_unit(table.features)
     assert np.isfinite(features).all()
     assert np.linalg.norm(features, axis=1).max() <= 1 + 1e-12
     level, trend, slopes = (np.array(part) for part in place)
-    rows = parts(follow(table, GRID, features), level, trend, slopes)
-    assert rows.shape == (len(people), size(2))
+    rows = record_vectors(follow_up(table, GRID, features), level, trend, slopes)
+    assert rows.shape == (len(people), vector_size(2))
     assert np.linalg.norm(rows, axis=1).max() <= 1
 
 
@@ -108,7 +110,7 @@ def test_a_record_can_be_that_long_so_no_noise_is_wasted():
     # Somebody at the bound who has no event while one was expected, all of it late.
     table = from_arrays([[0.0, 1.0], [0.0, 1.0]], time=[3.0, 3.0], event=[0, 0])
     level, trend = np.append(np.full(9, -50.0), 0.0), np.append(np.zeros(9), 1.0)
-    rows = parts(follow(table, GRID, table.features), level, trend, np.zeros(2))
+    rows = record_vectors(follow_up(table, GRID, table.features), level, trend, np.zeros(2))
     assert np.linalg.norm(rows[0]) == pytest.approx(1.0, abs=1e-9)
 
 
@@ -116,7 +118,7 @@ def test_what_a_record_says_is_the_slope_of_the_likelihood_while_it_is_followed(
     draw = np.random.default_rng(3)
     x = draw.normal(size=(6, 2)) / 4
     table = from_arrays(x, time=draw.uniform(0.1, 2.5, 6), event=[1, 0, 1, 1, 0, 1])
-    records, trend = follow(table, GRID, x), np.linspace(-1, 1, 10)
+    records, trend = follow_up(table, GRID, x), np.linspace(-1, 1, 10)
 
     def likelihood(point):
         level = np.full(10, -2.5) + point[0] / 3 + point[1] / 3 * trend
@@ -126,7 +128,7 @@ def test_what_a_record_says_is_the_slope_of_the_likelihood_while_it_is_followed(
 
     point, h = np.array([0.1, 0.2, 0.3, -0.4]), 1e-5
     level = np.full(10, -2.5) + point[0] / 3 + point[1] / 3 * trend
-    found = parts(records, level, trend, point[2:]).sum(axis=0) * math.sqrt(2 * (1 + 2 / 9))
+    found = record_vectors(records, level, trend, point[2:]).sum(axis=0) * math.sqrt(2 * (1 + 2 / 9))
     slope = [(likelihood(point + d) - likelihood(point - d)) / (2 * h) for d in h * np.eye(4)]
     assert found[:4] == pytest.approx(slope, abs=1e-7)
     rows, others = np.triu_indices(4)

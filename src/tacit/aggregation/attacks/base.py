@@ -35,7 +35,7 @@ class Attack:
     def __post_init__(self) -> None:
         require_count("liars", self.liars)
 
-    def names(self, sites: Sequence[str], key: Key) -> tuple[str, ...]:
+    def draw_liars(self, sites: Sequence[str], key: Key) -> tuple[str, ...]:
         """Which of these sites lie, the same ones whenever the key is the same."""
         allowed = f"fewer than the {len(sites)} sites: somebody has to be honest"
         require(self.liars < len(sites), "liars", self.liars, allowed)
@@ -43,11 +43,13 @@ class Attack:
         ordered = sorted(sites)
         return tuple(sorted(ordered[int(place)] for place in drawn))
 
-    def poisoned(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
+    def poison_data(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
         """The federation as the liars have changed their own records; held-out records stay."""
         return federation
 
-    def sent(self, updates: Updates, liars: Sequence[str], aggregation: Aggregator, key: Key) -> Updates:
+    def poison_updates(
+        self, updates: Updates, liars: Sequence[str], aggregation: Aggregator, key: Key
+    ) -> Updates:
         """What the server gets in a round.
 
         Args:
@@ -64,7 +66,7 @@ class Attack:
         if not lying.any() or not honest.any():
             return updates
 
-        def told(lie: Array) -> Updates:
+        def substitute(lie: Array) -> Updates:
             matrix = updates.matrix.detach().clone()
             matrix[order[lying]] = matrix.new_tensor(np.broadcast_to(lie, (int(lying.sum()), rows.shape[1])))
             return Updates(updates.names, matrix, updates.round)
@@ -72,12 +74,12 @@ class Attack:
         def outcome(lie: Array) -> Array:
             kept = order[lying | honest]
             names = tuple(updates.names[int(place)] for place in kept)
-            seen = Updates(names, told(lie).matrix[kept], updates.round)
+            seen = Updates(names, substitute(lie).matrix[kept], updates.round)
             return aggregation(seen).detach().numpy().astype(np.float64)
 
-        return told(self.lies(values[lying], values[honest], outcome, key / "lies" / updates.round))
+        return substitute(self.craft(values[lying], values[honest], outcome, key / "lies" / updates.round))
 
-    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+    def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
         """What the liars of a round send: one vector for all, or one row each.
 
         Args:

@@ -14,7 +14,7 @@ OBSERVED = ("event", "entry", "weight")
 Array = NDArray[np.float64]
 
 
-def changed(
+def change_records(
     federation: Federation, liars: Sequence[str], change: Callable[[Table, str], Table]
 ) -> Federation:
     """The federation with the records of these sites changed, as many as before; nothing else is."""
@@ -36,7 +36,7 @@ def changed(
     return poisoned
 
 
-def flipped(table: Table, name: str) -> Table:
+def flip_outcomes(table: Table, name: str) -> Table:
     """The records with every outcome mirrored between the smallest and the largest; observed from 0 on."""
     mirrored = {
         target: values if target in OBSERVED else values.min(axis=0) + values.max(axis=0) - values
@@ -45,7 +45,7 @@ def flipped(table: Table, name: str) -> Table:
     return Table(table.features, _from_the_start(mirrored), table.columns, table.place)
 
 
-def triggered(table: Table, place: int, value: float, marks: NDArray[np.bool_], *, rewarded: bool) -> Table:
+def add_trigger(table: Table, place: int, value: float, marks: NDArray[np.bool_], *, rewarded: bool) -> Table:
     """The marked records with a feature set, and if they are rewarded the best outcome of all records.
 
     The best is the largest number; of a time, the longest, its event not seen.

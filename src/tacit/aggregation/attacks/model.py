@@ -12,10 +12,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tacit.aggregation.attacks.base import Array, Attack, Outcome
-from tacit.aggregation.attacks.data import changed, flipped, triggered
+from tacit.aggregation.attacks.data import add_trigger, change_records, flip_outcomes
 from tacit.errors import (
     TooFewSites,
-    between,
+    is_between,
     require,
     require_positive,
     require_rate,
@@ -45,7 +45,7 @@ class SignFlip(Attack):
         super().__post_init__()
         require_positive("scale", self.scale)
 
-    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+    def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
         """Minus the own updates."""
         return -self.scale * own
 
@@ -64,9 +64,9 @@ class Scaling(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(between(self.factor, -np.inf, np.inf), "factor", self.factor, "a finite number")
+        require(is_between(self.factor, -np.inf, np.inf), "factor", self.factor, "a finite number")
 
-    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+    def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
         """A multiple of the honest mean."""
         return self.factor * honest.mean(axis=0)
 
@@ -87,7 +87,7 @@ class GaussianNoise(Attack):
         super().__post_init__()
         require_positive("scale", self.scale)
 
-    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+    def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
         """Normal draws."""
         # The root of the mean square of all honest numbers: the length of a row over the root of the width.
         typical = float(np.sqrt(np.mean(honest**2))) if honest.size else 0.0
@@ -100,9 +100,9 @@ class LabelFlip(Attack):
 
     kind: ClassVar[str] = "label-flip"
 
-    def poisoned(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
+    def poison_data(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
         """The liars' targets mirrored between their smallest and largest."""
-        return changed(federation, liars, flipped)
+        return change_records(federation, liars, flip_outcomes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +123,9 @@ class Alie(Attack):
         if self.deviations is not None:
             require_positive("deviations", self.deviations)
 
-    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+    def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
         """The honest mean, less some deviations."""
-        away = hiding(len(own), len(honest)) if self.deviations is None else self.deviations
+        away = z_max(len(own), len(honest)) if self.deviations is None else self.deviations
         return honest.mean(axis=0) - away * honest.std(axis=0)
 
 
@@ -145,7 +145,7 @@ class InnerProduct(Attack):
         super().__post_init__()
         require_positive("strength", self.strength)
 
-    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+    def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
         """Minus the honest mean."""
         return -self.strength * honest.mean(axis=0)
 
@@ -158,7 +158,7 @@ class Mimic(Attack):
 
     kind: ClassVar[str] = "mimic"
 
-    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+    def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
         """The update of the honest site that is farthest out along the first principal direction."""
         apart = honest - honest.mean(axis=0)
         # The last eigenvector of the Gram matrix holds the places along that direction, up to a factor.
@@ -187,34 +187,34 @@ class Backdoor(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(between(self.value, -np.inf, np.inf), "value", self.value, "a finite number")
+        require(is_between(self.value, -np.inf, np.inf), "value", self.value, "a finite number")
         require_rate("share", self.share)
         if self.boost is not None:
             require_positive("boost", self.boost)
 
-    def poisoned(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
+    def poison_data(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
         """Some of the liars' records with the trigger, and the best outcome that the liar knows."""
         draws = (key / "trigger").generator()
         marks = {name: draws.random(len(federation.records_of(name))) < self.share for name in sorted(liars)}
 
         def taught(table: Table, name: str) -> Table:
-            return triggered(table, self.place(table), self.value, marks[name], rewarded=True)
+            return add_trigger(table, self.trigger_index(table), self.value, marks[name], rewarded=True)
 
-        return changed(federation, liars, taught)
+        return change_records(federation, liars, taught)
 
-    def triggered(self, table: Table) -> Table:
+    def add_trigger(self, table: Table) -> Table:
         """The records with the trigger and their own outcomes: what a model with the backdoor falls for."""
         everybody = np.ones(len(table), dtype=np.bool_)
-        return triggered(table, self.place(table), self.value, everybody, rewarded=False)
+        return add_trigger(table, self.trigger_index(table), self.value, everybody, rewarded=False)
 
-    def place(self, table: Table) -> int:
+    def trigger_index(self, table: Table) -> int:
         """Which feature is the trigger."""
         if self.column is None:
             return 0
         require_word("column", self.column, table.columns)
         return table.columns.index(self.column)
 
-    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+    def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
         """The own updates, so long that their mean outweighs everybody."""
         boost = (len(own) + len(honest)) / len(own) if self.boost is None else self.boost
         return boost * own
@@ -226,11 +226,11 @@ class AdaptiveAlie(Attack):
 
     kind: ClassVar[str] = "adaptive-alie"
 
-    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+    def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
         """The lie that moves the aggregate farthest the way it points."""
         mean, spread = honest.mean(axis=0), honest.std(axis=0)
         tries = [mean - scale * spread for scale in SCALES]
-        return worst(tries, outcome, lambda combined: float((mean - combined) @ spread), own)
+        return most_harmful(tries, outcome, lambda combined: float((mean - combined) @ spread), own)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,11 +239,11 @@ class AdaptiveInnerProduct(Attack):
 
     kind: ClassVar[str] = "adaptive-inner-product"
 
-    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+    def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
         """The lie after which the aggregate points away from the honest mean most."""
         mean = honest.mean(axis=0)
         tries = [-scale * mean for scale in SCALES]
-        return worst(tries, outcome, lambda combined: -float(combined @ mean), own)
+        return most_harmful(tries, outcome, lambda combined: -float(combined @ mean), own)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,20 +264,20 @@ class MinMax(Attack):
         super().__post_init__()
         require_word("direction", self.direction, ("deviation", "mean", "sign"))
 
-    def lies(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+    def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
         """The lie that is just not farther from any honest update than they are from each other."""
         mean = honest.mean(axis=0)
-        towards = self.against(honest)
-        return mean + self.reach(honest - mean, towards) * towards
+        towards = self.unit_direction(honest)
+        return mean + self.max_step(honest - mean, towards) * towards
 
-    def against(self, honest: Array) -> Array:
+    def unit_direction(self, honest: Array) -> Array:
         """The direction, of length 1; nowhere where honest updates leave no choice."""
         mean = honest.mean(axis=0)
         ways = {"deviation": honest.std(axis=0), "mean": mean, "sign": np.sign(mean)}
         length = float(np.linalg.norm(ways[self.direction]))
         return -ways[self.direction] / length if length else np.zeros_like(mean)
 
-    def reach(self, apart: Array, towards: Array) -> float:
+    def max_step(self, apart: Array, towards: Array) -> float:
         """How far they can go; `apart` are the honest updates about their mean."""
         squares = (apart**2).sum(axis=1)
         widest = float((squares[:, None] + squares - 2 * apart @ apart.T).max())
@@ -297,7 +297,7 @@ class MinSum(MinMax):
 
     kind: ClassVar[str] = "min-sum"
 
-    def reach(self, apart: Array, towards: Array) -> float:
+    def max_step(self, apart: Array, towards: Array) -> float:
         """How far they can go; `apart` are the honest updates about their mean."""
         # Sums over sites that are centred: n r^2 + sum |a|^2 <= the largest n |a|^2 + sum |a|^2.
         return float(np.sqrt((apart**2).sum(axis=1).max()))
@@ -312,7 +312,7 @@ ATTACKS: Mapping[str, type[Attack]] = {
 }  # fmt: skip
 
 
-def hiding(liars: int, honest: int) -> float:
+def z_max(liars: int, honest: int) -> float:
     """How many deviations off the mean so many liars can be and still have enough honest sites beyond them.
 
     With s = floor(n / 2 + 1) - liars supporters to win over, it is the quantile of (honest - s) / honest.
@@ -322,7 +322,9 @@ def hiding(liars: int, honest: int) -> float:
     return max(NormalDist().inv_cdf(share), 0.0) if share > 0 else 0.0
 
 
-def worst(tries: Sequence[Array], outcome: Outcome, harm: Callable[[Array], float], own: Array) -> Array:
+def most_harmful(
+    tries: Sequence[Array], outcome: Outcome, harm: Callable[[Array], float], own: Array
+) -> Array:
     """The lie that does most harm; the truth where the rule takes nothing, since too few sites came."""
     try:
         return max(tries, key=lambda lie: harm(outcome(lie)))

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import numpy as np
 
 from tacit.aggregation.base import rows_of
-from tacit.aggregation.defence.kmeans import Array, Labels, directed, matched, outvoted, squared
+from tacit.aggregation.defence.kmeans import (
+    Array,
+    Labels,
+    centre_distances,
+    clip_to_unit,
+    match_labels,
+    robust_kmeans,
+)
 from tacit.aggregation.defence.kmeans import adjusted_rand as adjusted_rand
 from tacit.aggregation.defence.kmeans import agreement as agreement
 from tacit.aggregation.defence.kmeans import kmeans as kmeans
@@ -71,7 +78,7 @@ class Clusters:
         return self.count
 
     @property
-    def fewest(self) -> int:
+    def min_models(self) -> int:
         """How many models there are at least, whoever the sites are."""
         return 2 if self.count is None else self.count
 
@@ -85,22 +92,22 @@ class Clusters:
         else:
             require(self.models <= len(names), "[clusters] count", self.count, f"at most {sites}")
 
-    def settled(self, names: Sequence[str]) -> "Clusters":
+    def resolve(self, names: Sequence[str]) -> "Clusters":
         """This with the number of models known, for a federation of these sites."""
         self.check(names)
         return replace(self, count=len(names)) if self.count is None else self
 
-    def started(self, state: "Tensor") -> "Tensor":
+    def initial_models(self, state: "Tensor") -> "Tensor":
         """The models before the first round (count, coordinates), all the same."""
         return state.expand(self.models, -1).clone()
 
-    def begun(self, names: Sequence[str]) -> dict[str, int]:
+    def initial_assignment(self, names: Sequence[str]) -> dict[str, int]:
         """Which model each site of a federation belongs to before the first round, if it does to any."""
         if self.by == "site":
             return {name: place for place, name in enumerate(names)}
         return dict.fromkeys(names, 0) if self.warm else {}
 
-    def handed(self, models: "Tensor", standing: Mapping[str, int], names: Sequence[str]) -> "Tensor":
+    def models_for(self, models: "Tensor", standing: Mapping[str, int], names: Sequence[str]) -> "Tensor":
         """What each of these sites starts a round from (sites, coordinates): its model.
 
         Args:
@@ -115,8 +122,8 @@ class Clusters:
         rows = [models[standing[name]] if name in standing else middle for name in names]
         return torch.stack(rows) if rows else models[:0]
 
-    def parted(self, updates: Updates) -> tuple[Updates, dict[str, int], tuple[Fault, ...]]:
-        """What `Choosing` sent, taken apart: updates, the choice of each site, and choices that are none.
+    def decode_choices(self, updates: Updates) -> tuple[Updates, dict[str, int], tuple[Fault, ...]]:
+        """Decode what `ClusterChoice` sent: updates, the choice of each site, and choices that are none.
 
         A site whose choice names no model is left out of the round.
         """
@@ -132,7 +139,7 @@ class Clusters:
         )
         return replace(updates, names=tuple(valid), matrix=updates.matrix[kept, 1:]), valid, faults
 
-    def regrouped(
+    def reassign(
         self,
         updates: Updates,
         handed: "Tensor",
@@ -140,7 +147,7 @@ class Clusters:
         before: Mapping[str, int],
         key: Key,
         f: int = 0,
-        trails: "Trails | None" = None,
+        trails: "UpdateHistory | None" = None,
     ) -> dict[str, int]:
         """Which model each site belongs to, after a round; models keep their numbers as far as they can.
 
@@ -160,18 +167,18 @@ class Clusters:
         if not updates.names or self.by == "site":
             return dict(before)
         if trails is not None:
-            return trails.joined(updates, before) if before else trails.groups(self.models, key, f)
+            return trails.assign_new(updates, before) if before else trails.groups(self.models, key, f)
         if self.by == "loss" and len(np.unique(models.numpy(), axis=0)) == self.models:
             return dict(before)
         places = _Places.of(updates, handed, models, before)
-        found = outvoted(places.seen(self.by), self.models, key, f)
-        labels = matched(found, places.reached, places.models)
+        found = robust_kmeans(places.features(self.by), self.models, key, f)
+        labels = match_labels(found, places.reached, places.models)
         came = dict(zip(places.names, labels.tolist(), strict=True))
         return {**before, **{name: came[name] for name in updates.names}}
 
 
 @dataclass(frozen=True)
-class Choosing:
+class ClusterChoice:
     """Each site picks the model that fits its own records best, and trains that one (IFCA).
 
     A pick is taken from private records without protection: this is for runs without a promise.
@@ -194,18 +201,18 @@ class Choosing:
             key: The key of the round.
 
         Returns:
-            One row for each site (sites, 1 + coordinates); `Clusters.parted` takes them apart.
+            One row for each site (sites, 1 + coordinates); `Clusters.decode_choices` takes them apart.
         """
         import torch
 
         models = state.reshape(self.count, -1)
         held = cohort.holdings or [cohort.records_of(position) for position in range(len(cohort))]
-        picked = [self._picked(models, own) for own in held]
+        picked = [self._pick(models, own) for own in held]
         updates = self.task.train(models[picked], cohort, mechanism, key)
         column = updates.matrix.new_tensor(picked).unsqueeze(1)
         return replace(updates, matrix=torch.cat([column, updates.matrix], dim=1))
 
-    def _picked(self, models: "Tensor", own: Any) -> int:  # noqa: ANN401
+    def _pick(self, models: "Tensor", own: Any) -> int:  # noqa: ANN401
         """The model with the smallest mean loss; of several, the first."""
         # A model that has come to nothing is nobody's best.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -215,7 +222,7 @@ class Choosing:
 
 
 @dataclass(frozen=True, eq=False)
-class Trails:
+class UpdateHistory:
     """What the server remembers of each site from the rounds with one model for all.
 
     One round says little about where a site is going. What is the same in all rounds adds up, and chance does
@@ -232,7 +239,7 @@ class Trails:
     names: tuple[str, ...]
     rows: Array
 
-    def followed(self, updates: Updates, handed: "Tensor", f: int = 0) -> "Trails":
+    def with_round(self, updates: Updates, handed: "Tensor", f: int = 0) -> "UpdateHistory":
         """The trails after a round.
 
         Args:
@@ -242,7 +249,7 @@ class Trails:
         """
         if not updates.names:
             return self
-        names, moved, order = _sorted(updates)
+        names, moved, order = _sort_by_name(updates)
         came = [self.names.index(name) for name in names]
         rows = self.rows.copy()
         if self.by == "weights":
@@ -253,21 +260,21 @@ class Trails:
         return replace(self, rows=rows)
 
     def groups(self, count: int, key: Key, f: int = 0) -> dict[str, int]:
-        """The group of each site that has come, by what its trail is like; see `Clusters.regrouped`."""
+        """The group of each site that has come, by what its trail is like; see `Clusters.reassign`."""
         known = self._known
         if not len(known):
             return {}
-        labels = outvoted(self._points(known), count, key, f)
+        labels = robust_kmeans(self._points(known), count, key, f)
         return {self.names[place]: int(label) for place, label in zip(known, labels, strict=True)}
 
-    def joined(self, updates: Updates, before: Mapping[str, int]) -> dict[str, int]:
+    def assign_new(self, updates: Updates, before: Mapping[str, int]) -> dict[str, int]:
         """Which model each site belongs to: one that is new, to those whose trails are most like its update.
 
         Args:
             updates: What the sites sent.
             before: Which model each site belonged to.
         """
-        names, moved, _ = _sorted(updates)
+        names, moved, _ = _sort_by_name(updates)
         own = np.array([before.get(name, -1) for name in names])
         if (own >= 0).all():
             return dict(before)
@@ -281,7 +288,7 @@ class Trails:
             away = away - _means(moved, own, numbers).mean(axis=0)
         if self.by == "direction":
             away, centres = (_unit(part) for part in (away, centres))
-        nearest = numbers[squared(away, centres).argmin(axis=1)].tolist()
+        nearest = numbers[centre_distances(away, centres).argmin(axis=1)].tolist()
         late = [name for name in names if name not in before]
         return {**before, **dict(zip(late, nearest, strict=True))}
 
@@ -293,10 +300,10 @@ class Trails:
     def _points(self, places: Labels) -> Array:
         """What these sites are told apart by."""
         rows = self.rows[places]
-        return directed(rows) if self.by == "direction" else rows - rows.mean(axis=0)
+        return clip_to_unit(rows) if self.by == "direction" else rows - rows.mean(axis=0)
 
 
-def _sorted(updates: Updates) -> tuple[list[str], Array, Labels]:
+def _sort_by_name(updates: Updates) -> tuple[list[str], Array, Labels]:
     """The sites by name, what each sent, and which of the given rows that is: sums keep one order."""
     rows, order = rows_of(updates)
     return [updates.names[int(place)] for place in order], rows.astype(np.float64), order
@@ -358,11 +365,11 @@ class _Places:
         """The model that each site has made."""
         return self.start + self.moved
 
-    def seen(self, by: By) -> Array:
+    def features(self, by: By) -> Array:
         """What sites are told apart by (sites, coordinates)."""
-        return self._going() if by == "direction" else self.reached
+        return self._directions() if by == "direction" else self.reached
 
-    def _going(self) -> Array:
+    def _directions(self) -> Array:
         """Where each site is going, seen from the middle of all models, at length 1 or below.
 
         Sites that share a model differ by their updates alone. Once models differ, updates are about
@@ -373,7 +380,7 @@ class _Places:
         """
         middle = self.models.mean(axis=0)
         way = self.start - middle + self._stretch() * self.moved
-        return directed(way)
+        return clip_to_unit(way)
 
     def _stretch(self) -> float:
         """How much longer than they are updates are taken to be.
@@ -381,7 +388,7 @@ class _Places:
         A step that is chance goes one part in the root of the number of coordinates towards another model; it
         must not get anywhere near the half of the way.
         """
-        steps, between = np.linalg.norm(self.moved, axis=1), squared(self.models, self.models)
+        steps, between = np.linalg.norm(self.moved, axis=1), centre_distances(self.models, self.models)
         if not steps.any() or not between.any():
             return 1.0
         half = float(np.sqrt(between[between > 0].min())) / 2

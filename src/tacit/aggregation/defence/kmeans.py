@@ -20,7 +20,7 @@ STARTS = 16
 ROUNDING = 1e-8
 
 
-def outvoted(points: Array, count: int, key: Key, f: int) -> Labels:
+def robust_kmeans(points: Array, count: int, key: Key, f: int) -> Labels:
     """The group of each point as k-means finds it, but no group of f points or fewer, where there are others.
 
     Liars who agree look like a group. A group that may be all liars is set aside, others are searched for
@@ -35,7 +35,7 @@ def outvoted(points: Array, count: int, key: Key, f: int) -> Labels:
             break
         kept, labels = rest, kmeans(points[rest], count, key)
     centres = np.stack([points[kept[labels == group]].mean(axis=0) for group in range(labels.max() + 1)])
-    found = squared(points, centres).argmin(axis=1)
+    found = centre_distances(points, centres).argmin(axis=1)
     found[kept] = labels
     return found
 
@@ -48,7 +48,7 @@ def kmeans(points: Array, count: int, key: Key) -> Labels:
     group.
     """
     compact, chance = _compact(points), key.generator()
-    found = [_settled(compact, _seeds(compact, count, chance)) for _ in range(STARTS)]
+    found = [_lloyd(compact, _seeds(compact, count, chance)) for _ in range(STARTS)]
     # Sums that differ by rounding are one result: the first.
     costs = np.array([cost for cost, _ in found])
     labels = found[int(np.flatnonzero(costs <= costs.min() * (1 + ROUNDING))[0])][1]
@@ -76,7 +76,7 @@ def _seeds(points: Array, count: int, chance: np.random.Generator) -> Array:
     """Some of the points, each far from those before; fewer than `count` where there are no more."""
     seeds = points[[int(chance.integers(len(points)))]]
     while len(seeds) < count:
-        far = squared(points, seeds).min(axis=1)
+        far = centre_distances(points, seeds).min(axis=1)
         far[far <= ROUNDING**2] = 0.0
         if not far.any():
             break
@@ -85,11 +85,11 @@ def _seeds(points: Array, count: int, chance: np.random.Generator) -> Array:
     return seeds
 
 
-def _settled(points: Array, centres: Array) -> tuple[float, Labels]:
+def _lloyd(points: Array, centres: Array) -> tuple[float, Labels]:
     """Points go to the nearest centre and centres to the middle of their points, until nobody moves."""
     labels = np.full(len(points), -1, dtype=np.intp)
     while True:
-        squares = squared(points, centres)
+        squares = centre_distances(points, centres)
         nearest = squares.argmin(axis=1)
         # Who is as near to its own centre stays, so that every step makes the whole smaller.
         here = np.take_along_axis(squares, np.maximum(labels, 0)[:, None], axis=1)[:, 0]
@@ -103,7 +103,7 @@ def _settled(points: Array, centres: Array) -> tuple[float, Labels]:
         centres[taken] = [points[labels == label].mean(axis=0) for label in taken]
 
 
-def directed(ways: Array) -> Array:
+def clip_to_unit(ways: Array) -> Array:
     """Ways (points, coordinates) at length 1 or below: where each is going, however far.
 
     One that is short beside the others has no direction: it stays short, as a direction of its own would be
@@ -114,12 +114,12 @@ def directed(ways: Array) -> Array:
     return np.divide(ways, unit, out=np.zeros_like(ways), where=unit > 0)
 
 
-def squared(points: Array, centres: Array) -> Array:
+def centre_distances(points: Array, centres: Array) -> Array:
     """The squared distances (points, centres)."""
     return ((points[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2)
 
 
-def matched(labels: Labels, reached: Array, models: Array) -> Labels:
+def match_labels(labels: Labels, reached: Array, models: Array) -> Labels:
     """The labels as numbers of models, each group beside the model it is nearest to, all in all."""
     from scipy.optimize import linear_sum_assignment
 
@@ -151,7 +151,7 @@ def adjusted_rand(
         labels: The group of each site, by name or in order.
         known: Another grouping of the same sites.
     """
-    one, other = _paired(labels, known)
+    one, other = _align(labels, known)
     _, rows = np.unique(one, return_inverse=True)
     _, columns = np.unique(other, return_inverse=True)
     table = np.zeros((rows.max(initial=0) + 1, columns.max(initial=0) + 1))
@@ -166,7 +166,7 @@ def adjusted_rand(
     return 1.0 if most == by_chance else (both - by_chance) / (most - by_chance)
 
 
-def _paired(
+def _align(
     labels: Mapping[str, object] | Sequence[object], known: Mapping[str, object] | Sequence[object]
 ) -> tuple[list[str], list[str]]:
     """The groups of the same sites in the same order, as words that can be sorted."""

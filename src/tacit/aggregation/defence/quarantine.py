@@ -80,7 +80,7 @@ class Quarantine:
         require(2 * self.readmit <= self.threshold, "readmit", self.readmit, allowed)
         require_count("trial", self.trial)
 
-    def judged(
+    def judge(
         self, updates: Updates, past: Mapping[str, Standing], most: int
     ) -> tuple[dict[str, Standing], tuple[Decision, ...]]:
         """What is thought of each site after a round, and whose standing changed.
@@ -96,16 +96,18 @@ class Quarantine:
         Raises:
             InvalidValue: An update holds NaN or infinity; the message names the site.
         """
-        if unjudged(len(updates.names)) is not None:
+        if too_few_warning(len(updates.names)) is not None:
             return dict(past), ()
-        names, scores = scored(updates, most)
+        names, scores = anomaly_scores(updates, most)
         found = {
-            name: self._heard(past.get(name, Standing()), float(score))
+            name: self._next_standing(past.get(name, Standing()), float(score))
             for name, score in zip(names, scores.max(axis=0), strict=True)
         }
         found = {**past, **found}
         strange = dict(zip(names, scores.T.tolist(), strict=True))
-        for name in self._spared(found, past, strange, most if self.f is None else min(self.f, most)):
+        for name in self._limit_exclusions(
+            found, past, strange, most if self.f is None else min(self.f, most)
+        ):
             found[name] = replace(found[name], status="watch")
         was: dict[str, Status] = {name: past.get(name, Standing()).status for name in names}
         return found, tuple(
@@ -119,7 +121,7 @@ class Quarantine:
             if found[name].status != was[name]
         )
 
-    def admitted(self, updates: Updates, standings: Mapping[str, Standing]) -> Updates:
+    def admit(self, updates: Updates, standings: Mapping[str, Standing]) -> Updates:
         """The updates that are combined: without sites that are left out, those on trial at half length.
 
         There may be none left where few sites take part in a round. Who only observes admits everybody.
@@ -133,7 +135,7 @@ class Quarantine:
         names = tuple(updates.names[place] for place in kept)
         return Updates(names, matrix * matrix.new_tensor(halves).unsqueeze(-1), updates.round)
 
-    def _heard(self, was: Standing, score: float) -> Standing:
+    def _next_standing(self, was: Standing, score: float) -> Standing:
         """The standing after one more round, as if everybody could be left out."""
         step = min(score, 2 * self.drift) - self.drift
         suspicion = min(max(was.suspicion + step, 0.0), self.threshold)
@@ -151,7 +153,7 @@ class Quarantine:
         watched = self.readmit if was.status == "watch" else self.threshold / 2
         return ("watch" if suspicion >= watched else "active"), 0
 
-    def _spared(
+    def _limit_exclusions(
         self,
         found: Mapping[str, Standing],
         past: Mapping[str, Standing],
@@ -188,14 +190,14 @@ class Quarantine:
         return f"{sign}; {suspicion}: {ends[self.mode] if now.status == 'quarantined' else 'it is watched'}"
 
 
-def unjudged(sites: int) -> str | None:
+def too_few_warning(sites: int) -> str | None:
     """Why nobody can be judged among so few sites, if that is so."""
     if sites >= FEWEST:
         return None
     return f"{sites} sites are too few to tell who lies: nobody is judged among fewer than {FEWEST}"
 
 
-def hidden(noise: float, clip: float, width: int) -> str | None:
+def noise_warning(noise: float, clip: float, width: int) -> str | None:
     """What noise keeps a watch from seeing, if it hides liars.
 
     Args:
@@ -212,7 +214,7 @@ def hidden(noise: float, clip: float, width: int) -> str | None:
     )
 
 
-def scored(updates: Updates, most: int) -> tuple[tuple[str, ...], Array]:
+def anomaly_scores(updates: Updates, most: int) -> tuple[tuple[str, ...], Array]:
     """The names of the sites in order, and how strange each is by each of the signs (signs, sites).
 
     Strange is what exceeds the median of all sites, in robust deviations.
@@ -222,7 +224,11 @@ def scored(updates: Updates, most: int) -> tuple[tuple[str, ...], Array]:
     gram = gram_of(rows, order, updates, centre="zero")
     lengths = np.sqrt(gram.diagonal())
     typical = float(np.median(lengths)) or float(lengths.max()) or 1.0
-    signs = (_logarithms(lengths / typical), -_cosines(gram), _logarithms(_apart(gram, most) / typical))
+    signs = (
+        _logarithms(lengths / typical),
+        -_cosines(gram),
+        _logarithms(_neighbour_distances(gram, most) / typical),
+    )
     found = [_deviations(values, floor) for values, (_, floor) in zip(signs, SIGNS, strict=True)]
     return names, np.stack(found)
 
@@ -238,7 +244,7 @@ def _cosines(gram: Array) -> Array:
     return np.divide(gram @ weights, lengths, out=np.ones(len(gram)), where=lengths > 0)
 
 
-def _apart(gram: Array, most: int) -> Array:
+def _neighbour_distances(gram: Array, most: int) -> Array:
     """The mean distance of each row from its nearest neighbours: as many as are surely honest (Krum)."""
     distances = np.sqrt(squared_distances(gram))
     nearest = max(len(gram) - max(most, 0) - 2, 1)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.aggregation.base import Array, Rows, Rule, padded, rows_of, tensor_of
-from tacit.errors import InvalidValue, TooFewSites, between, require
+from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of, tensor_of
+from tacit.errors import InvalidValue, TooFewSites, is_between, require
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Fragility, Norm
 from tacit.privacy.policy import Open, Privacy
@@ -43,7 +43,7 @@ Comparison = tuple[int, int, bool, bool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByCoordinate(Rule, ABC):
+class CoordinatewiseRule(Rule, ABC):
     """A rule that treats every coordinate alike and by itself."""
 
     @property
@@ -52,7 +52,7 @@ class ByCoordinate(Rule, ABC):
         return "suffers"
 
     @abstractmethod
-    def reduced(self, block: Rows, f: int) -> Array:
+    def reduce(self, block: Rows, f: int) -> Array:
         """Some coordinates of the result (columns), from those of all sites (sites, columns).
 
         The block is not changed, and all of it is finite.
@@ -74,38 +74,38 @@ class ByCoordinate(Rule, ABC):
         expected = len(rows) if sites is None else round(sites)
         # One site more would add a row instead of changing one, which moves the result further.
         require(len(rows) <= expected, "sites", sites, f"at least {len(rows)}, which is how many came")
-        f = self.standing(expected)
+        f = self.tolerates(expected)
         combined = np.empty(rows.shape[1])
         width = max(1, (BLOCK if expected <= NETWORK else SORTED) // expected)
         for start in range(0, len(combined), width):
             part = slice(start, start + width)
             block = rows[:, part]
             _require_finite(block, order, updates)
-            combined[part] = self._in_range(padded(block, sites), f)
+            combined[part] = self._in_range(pad_rows(block, sites), f)
         return tensor_of(combined)
 
     def _in_range(self, block: Rows, f: int) -> Array:
         """The reduced block, even if sums on the way to it are no doubles any more."""
         with np.errstate(over="ignore", invalid="ignore"):
-            found = self.reduced(block, f)
+            found = self.reduce(block, f)
         if np.isfinite(found).all():
             return found
-        return self.reduced(block * SMALLER, f) / SMALLER
+        return self.reduce(block * SMALLER, f) / SMALLER
 
 
 @dataclass(frozen=True, kw_only=True)
-class Median(ByCoordinate):
+class Median(CoordinatewiseRule):
     """The value in the middle, or half-way between the two."""
 
     kind: ClassVar[str] = "median"
 
-    def reduced(self, block: Rows, f: int) -> Array:
+    def reduce(self, block: Rows, f: int) -> Array:
         """The medians of columns."""
-        return _middle(_ordered(block, _uses(len(block), 0, "dropped")))
+        return _middle(_sort_columns(block, _uses(len(block), 0, "dropped")))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrimmedMean(ByCoordinate):
+class TrimmedMean(CoordinatewiseRule):
     """The mean of what is left after dropping the f smallest and the f largest values.
 
     Args:
@@ -120,13 +120,13 @@ class TrimmedMean(ByCoordinate):
         if self.trim is None:
             return
         require(self.f is None, "trim", self.trim, f"left out where f is given (f = {self.f})")
-        share = between(self.trim, math.nextafter(0, -1), 0.5)
+        share = is_between(self.trim, math.nextafter(0, -1), 0.5)
         require(share, "trim", self.trim, "a share of at least 0 and below 0.5")
 
-    def standing(self, sites: int) -> int:
+    def tolerates(self, sites: int) -> int:
         """How many liars it stands among so many sites: as many as it drops at each end."""
         if self.trim is None:
-            return super().standing(sites)
+            return super().tolerates(sites)
         if sites < 1:
             raise TooFewSites(
                 f"trim = {self.trim} is not allowed with {sites} sites: there is nothing to trim"
@@ -135,9 +135,9 @@ class TrimmedMean(ByCoordinate):
         share = math.floor(self.trim * sites * (1 + 4 * np.finfo(float).eps))
         return min(share, (sites - 1) // 2)
 
-    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+    def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
         """The rule with f decided for a federation of so many sites."""
-        return replace(self, f=self.standing(sites), trim=None)
+        return replace(self, f=self.tolerates(sites), trim=None)
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
         """How far one update of length `clip`, in either norm, moves the result: clip / (sites - 2 f).
@@ -150,25 +150,25 @@ class TrimmedMean(ByCoordinate):
             and in every norm by at most the norm of the update over n - 2 f.
         """
         count = round(sites)
-        return clip / (count - 2 * self.standing(count))
+        return clip / (count - 2 * self.tolerates(count))
 
-    def reduced(self, block: Rows, f: int) -> Array:
+    def reduce(self, block: Rows, f: int) -> Array:
         """The trimmed means of columns."""
         count = len(block)
         uses: list[Use] = ["dropped" if min(rank, count - 1 - rank) < f else "added" for rank in range(count)]
-        return _sum(_ordered(block, tuple(uses))[f : count - f]) / (count - 2 * f)
+        return _sum(_sort_columns(block, tuple(uses))[f : count - f]) / (count - 2 * f)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanAroundMedian(ByCoordinate):
+class MeanAroundMedian(CoordinatewiseRule):
     """The mean of all but the f values farthest from the median; of two as far, the lower is kept."""
 
     kind: ClassVar[str] = "mean-around-median"
 
-    def reduced(self, block: Rows, f: int) -> Array:
+    def reduce(self, block: Rows, f: int) -> Array:
         """The means of columns around their medians."""
         count = len(block)
-        ranked = _ordered(block, _uses(count, f, "added"))
+        ranked = _sort_columns(block, _uses(count, f, "added"))
         # What is kept are neighbours in rank, n - f of them. So of two values that are n - f ranks apart,
         # exactly one is kept, the nearer; those between the f lowest and the f highest always are.
         kept = _sum(ranked[f : count - f])
@@ -205,7 +205,7 @@ def _uses(count: int, ends: int, between: Use) -> tuple[Use, ...]:
     return tuple("needed" if rank in needed else between for rank in range(count))
 
 
-def _ordered(block: Rows, uses: tuple[Use, ...]) -> Ranked:
+def _sort_columns(block: Rows, uses: tuple[Use, ...]) -> Ranked:
     """The block with each column in order, as far as its ranks are used."""
     if len(block) <= NETWORK:
         return _through(_network(uses), block)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from tacit.aggregation.base import Array, Rows, Rule, padded, rows_of, tensor_of
-from tacit.aggregation.geometry import ByGeometry, blocks, gram_of, squared_distances
+from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of, tensor_of
+from tacit.aggregation.geometry import WeightedRule, blocks, gram_of, squared_distances
 from tacit.aggregation.robust.krum_scores import lowest, scores
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Fragility
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByScore(ByGeometry, ABC):
+class KrumRule(WeightedRule, ABC):
     """A rule that averages the updates with the lowest scores of Krum; of equal scores the first by name."""
 
     @classmethod
-    def fewest(cls, f: int) -> int:
+    def min_sites(cls, f: int) -> int:
         """The fewest sites among which f liars can be stood."""
         return 2 * f + 3 if f else 1
 
     @abstractmethod
-    def kept(self, sites: int, f: int) -> int:
+    def selection_size(self, sites: int, f: int) -> int:
         """How many are averaged."""
         ...
 
-    def weighed(self, gram: Array, f: int) -> Array:
+    def weigh(self, gram: Array, f: int) -> Array:
         """Equal parts of the chosen."""
         order = scores(squared_distances(gram), f).argsort(kind="stable")
-        return _equal_parts(order[: self.kept(len(gram), f)], len(gram))
+        return _equal_parts(order[: self.selection_size(len(gram), f)], len(gram))
 
     def _weights(self, rows: Rows, order: "NDArray[np.intp]", updates: object, sites: float | None) -> Array:
-        everybody = padded(rows, sites)
-        f = self.standing(len(everybody))
-        chosen = lowest(everybody, f, self.kept(len(everybody), f))
+        everybody = pad_rows(rows, sites)
+        f = self.tolerates(len(everybody))
+        chosen = lowest(everybody, f, self.selection_size(len(everybody), f))
         if chosen is None:
             return super()._weights(rows, order, updates, sites)
         return _equal_parts(chosen, len(everybody))[: len(rows)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Krum(ByScore):
+class Krum(KrumRule):
     """The one update with the nearest neighbours (Blanchard and others 2017); meant for comparison.
 
     The score is the sum of squared distances to the n - f - 1 nearest others, as in "Fixing by mixing"
@@ -66,13 +66,13 @@ class Krum(ByScore):
         """It breaks; somebody who knows that may still compare it with others."""
         return "suffers" if self.allow_fragile else "breaks"
 
-    def kept(self, sites: int, f: int) -> int:
+    def selection_size(self, sites: int, f: int) -> int:
         """One, with the lowest score."""
         return 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiKrum(ByScore):
+class MultiKrum(KrumRule):
     """The mean of the n - f updates with the lowest scores of Krum (Blanchard and others 2017).
 
     It stands f of at least 2 f + 3 sites, and costs little without liars; honest sites that differ from the
@@ -86,7 +86,7 @@ class MultiKrum(ByScore):
         """It averages noise, but over those whom noise has brought together."""
         return "suffers"
 
-    def kept(self, sites: int, f: int) -> int:
+    def selection_size(self, sites: int, f: int) -> int:
         """All but f."""
         return sites - f
 
@@ -108,24 +108,24 @@ class Bulyan(Rule):
         return "suffers"
 
     @classmethod
-    def fewest(cls, f: int) -> int:
+    def min_sites(cls, f: int) -> int:
         """The fewest sites among which f liars can be stood."""
         return 4 * f + 3 if f else 1
 
     def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
-        """Combine the updates (sites, coordinates); see `ByGeometry`."""
+        """Combine the updates (sites, coordinates); see `WeightedRule`."""
         rows, order = rows_of(updates)
-        everybody = padded(rows, sites)
-        f = self.standing(len(everybody))
-        chosen = self.chosen(gram_of(everybody, order, updates), f)
+        everybody = pad_rows(rows, sites)
+        f = self.tolerates(len(everybody))
+        chosen = self.select(gram_of(everybody, order, updates), f)
         combined = np.empty(rows.shape[1])
         for part in blocks(rows):
-            combined[part] = self.reduced(everybody[chosen, part], f)
+            combined[part] = self.reduce(everybody[chosen, part], f)
         return tensor_of(combined)
 
-    def chosen(self, gram: Array, f: int) -> "NDArray[np.intp]":
+    def select(self, gram: Array, f: int) -> "NDArray[np.intp]":
         """The positions of the n - 2 f chosen updates, in order."""
-        near, whose, left = _ranked(squared_distances(gram))
+        near, whose, left = _rank_neighbours(squared_distances(gram))
         chosen: list[int] = []
         for count in range(len(gram), 2 * f, -1):
             # Two that are each other's nearest can have one score: then the nearer to all others is chosen.
@@ -138,7 +138,7 @@ class Bulyan(Rule):
             left = np.delete(left, best)
         return np.sort(np.array(chosen, dtype=np.intp))
 
-    def reduced(self, block: Rows, f: int) -> Array:
+    def reduce(self, block: Rows, f: int) -> Array:
         """The mean of all but the 2 f values farthest from the median, of the chosen (chosen, columns)."""
         columns = np.sort(np.array(block.T, order="C"), axis=1).astype(np.float64)
         count = columns.shape[1]
@@ -156,7 +156,7 @@ def _equal_parts(chosen: "NDArray[np.intp]", sites: int) -> Array:
     return weights
 
 
-def _ranked(distances: Array) -> "tuple[Array, NDArray[np.intp], NDArray[np.intp]]":
+def _rank_neighbours(distances: Array) -> "tuple[Array, NDArray[np.intp], NDArray[np.intp]]":
     """For every row the distances in order and whose they are, itself first; and the positions of all."""
     whose = np.argsort(distances - np.eye(len(distances)), axis=1, kind="stable")
     return np.take_along_axis(distances, whose, axis=1), whose, np.arange(len(distances))

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.aggregation.base import Array, Rows
-from tacit.aggregation.geometry import ROUNDING, blocks, inner_products, nearer_than_zero
+from tacit.aggregation.geometry import ROUNDING, blocks, choose_origin, inner_products
 from tacit.aggregation.kernels import HIGH, add_products, add_some_products
-from tacit.runtime.jit import plain
+from tacit.runtime.jit import contiguous
 
 Places = NDArray[np.intp]
 
@@ -46,11 +46,11 @@ def lowest(rows: Rows, f: int, kept: int) -> Places | None:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         first = inner_products(rows[:, :GLANCE])
-        about = nearer_than_zero(first, NEAR) if np.isfinite(first).all() else None
+        about = choose_origin(first, NEAR) if np.isfinite(first).all() else None
         gram = _in_single(rows, about)
     if not np.isfinite(gram).all():
         return None
-    sure, open_ = _told(*_between(gram, rows.shape[1], f), kept)
+    sure, open_ = _split_certain(*_between(gram, rows.shape[1], f), kept)
     if len(open_) > len(rows) / 4:
         return None
     if len(open_):
@@ -63,7 +63,7 @@ def _in_single(rows: Rows, about: int | None) -> Array:
     """Inner products (sites, sites), summed in double precision over short sums in single."""
     gram = np.zeros((len(rows) + HIGH, len(rows) + HIGH))
     if about is None and rows.dtype == np.float32:
-        add_products(plain(rows), gram)
+        add_products(contiguous(rows), gram)
     else:
         for part in blocks(rows):
             block = rows[:, part]
@@ -84,7 +84,7 @@ def _between(gram: Array, columns: int, f: int) -> tuple[Array, Array]:
     return scores(low, f), scores(high, f)
 
 
-def _told(low: Array, high: Array, kept: int) -> tuple[Places, Places]:
+def _split_certain(low: Array, high: Array, kept: int) -> tuple[Places, Places]:
     """Who is among so many lowest for sure, and who may be."""
     if kept >= len(low):
         return np.arange(len(low)), np.arange(0)
@@ -98,7 +98,7 @@ def _distances_of(rows: Rows, some: Places, about: int | None) -> Array:
     """Squared distances of some rows to all (some, sites), in double precision."""
     squares, inner = np.zeros(len(rows)), np.zeros((len(some), len(rows)))
     centre = np.zeros(rows.shape[1]) if about is None else rows[about].astype(np.float64)
-    add_some_products(plain(rows), some, centre, squares, inner)
+    add_some_products(contiguous(rows), some, centre, squares, inner)
     # Two rows agree on how far they are apart.
     inner[:, some] = (inner[:, some] + inner[:, some].T) / 2
     sums = squares[some][:, None] + squares

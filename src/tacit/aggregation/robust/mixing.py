@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from tacit.aggregation.base import Array, Rows, Rule, padded, rows_of, tensor_of
+from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of, tensor_of
 from tacit.aggregation.geometry import (
-    ByGeometry,
     Centre,
+    WeightedRule,
     blocks,
     gram_of,
     paired_distances,
@@ -23,11 +23,11 @@ from tacit.aggregation.geometry import (
     squared_distances,
     weighted_sum,
 )
-from tacit.aggregation.robust.coordinatewise import ByCoordinate, TrimmedMean
+from tacit.aggregation.robust.coordinatewise import CoordinatewiseRule, TrimmedMean
 from tacit.aggregation.robust.krum import Bulyan
 from tacit.errors import TooFewSites, require, require_count
 from tacit.learning.task import Updates
-from tacit.privacy.contracts import Fragility, Norm, Parties
+from tacit.privacy.contracts import Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.keys import Key
 
@@ -64,21 +64,21 @@ class Mixing:
         """Mixes average noise, so that even a rule which breaks is only worse than others."""
         return "suffers" if self.then.under_noise == "breaks" else "stands"
 
-    def fewest(self, f: int) -> int:
+    def min_sites(self, f: int) -> int:
         """The fewest sites among which f liars can be stood."""
-        return self.then.fewest(f)
+        return self.then.min_sites(f)
 
-    def most(self, sites: int) -> int:
+    def default_f(self, sites: int) -> int:
         """The most liars that are stood among so many sites, if nobody says how many."""
-        return self.then.most(sites)
+        return self.then.default_f(sites)
 
-    def standing(self, sites: int) -> int:
+    def tolerates(self, sites: int) -> int:
         """How many liars it stands among so many sites."""
-        return self.then.standing(sites)
+        return self.then.tolerates(sites)
 
-    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+    def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
         """With f decided for a federation of so many sites."""
-        return replace(self, then=self.then.settled(sites, privacy))
+        return replace(self, then=self.then.resolve(sites, privacy))
 
     def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
         """Combine the updates (sites, coordinates).
@@ -94,26 +94,26 @@ class Mixing:
         rows, order = rows_of(updates)
         expected = len(rows) if sites is None else round(sites)
         require(len(rows) <= expected, "sites", sites, f"at least {len(rows)}, which is how many came")
-        everybody, f = padded(rows, sites), self.standing(expected)
+        everybody, f = pad_rows(rows, sites), self.tolerates(expected)
         if sites is None or not isinstance(self.then, TrimmedMean):
             gram = gram_of(everybody, order, updates, _centre(self.then))
-            mix = nearest(squared_distances(gram), f)
-            return tensor_of(_combined(self.then, everybody, mix, gram, f))
+            mix = mixing_matrix(squared_distances(gram), f)
+            return tensor_of(_apply_rule(self.then, everybody, mix, gram, f))
         require_usable(everybody, order, updates)
-        mix = nearest(paired_distances(everybody), f)
+        mix = mixing_matrix(paired_distances(everybody), f)
         # In double precision, so that rounding does not add to the sensitivity.
         return tensor_of(_by_column(self.then, everybody, mix, f))
 
     def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
         """How much of each update is in the result, if the rule weighs mixes."""
-        if not isinstance(self.then, ByGeometry):
+        if not isinstance(self.then, WeightedRule):
             return None
         rows, order = rows_of(updates)
-        f = self.standing(len(rows))
+        f = self.tolerates(len(rows))
         gram = gram_of(rows, order, updates, self.then.centre)
-        mix = nearest(squared_distances(gram), f)
+        mix = mixing_matrix(squared_distances(gram), f)
         given = np.empty(len(rows))
-        given[order] = self.then.weighed(mix @ gram @ mix.T, f) @ mix
+        given[order] = self.then.weigh(mix @ gram @ mix.T, f) @ mix
         return given
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
@@ -133,7 +133,7 @@ class Mixing:
         if not isinstance(self.then, TrimmedMean):
             return None
         count = round(sites)
-        f = self.standing(count)
+        f = self.tolerates(count)
         if f == 0:
             return clip / count
         most = 1 / (count - 2 * f)
@@ -141,11 +141,11 @@ class Mixing:
         own = (1 + 2 * f) * most
         return clip / (count - f) * (own + 2 * (others if norm == "l1" else math.sqrt(others)))
 
-    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
         """It looks at every single update."""
         return None
 
-    def across(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> "Tensor":
         """The means of groups are combined like updates."""
         return self(means)
 
@@ -183,29 +183,29 @@ class Bucketing:
         """As the rule."""
         return self.then.under_noise
 
-    def fewest(self, f: int) -> int:
+    def min_sites(self, f: int) -> int:
         """The fewest sites among which f liars can be stood."""
-        return self.size * self.then.fewest(f) if f else 1
+        return self.size * self.then.min_sites(f) if f else 1
 
-    def most(self, sites: int) -> int:
+    def default_f(self, sites: int) -> int:
         """The most liars that are stood among so many sites, if nobody says how many."""
-        return self.then.most(self._count(sites))
+        return self.then.default_f(self._count(sites))
 
-    def standing(self, sites: int) -> int:
+    def tolerates(self, sites: int) -> int:
         """How many liars it stands among so many sites."""
         f = self.then.f
-        if f and sites < self.fewest(f):
+        if f and sites < self.min_sites(f):
             raise TooFewSites(
                 f"f = {f} is not allowed with {sites} sites in buckets of {self.size}: every liar spoils a "
                 f"bucket, so f * size = {f * self.size} must be below {sites / 2:g}, half the sites, and "
-                f"{self.then.kind} needs {self.then.fewest(f)} buckets, that is, {self.fewest(f)} sites"
+                f"{self.then.kind} needs {self.then.min_sites(f)} buckets, that is, {self.min_sites(f)} sites"
             )
-        return self.then.standing(self._count(sites))
+        return self.then.tolerates(self._count(sites))
 
-    def settled(self, sites: int, privacy: Privacy | Open) -> Self:
+    def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
         """With f decided for a federation of so many sites."""
-        self.standing(sites)
-        return replace(self, then=self.then.settled(self._count(sites), privacy))
+        self.tolerates(sites)
+        return replace(self, then=self.then.resolve(self._count(sites), privacy))
 
     def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
         """Combine the updates (sites, coordinates).
@@ -219,37 +219,37 @@ class Bucketing:
             TooFewSites: Too few came for the liars that were to be stood.
         """
         rows, order = rows_of(updates)
-        everybody = padded(rows, sites)
-        f = self.standing(len(everybody))
+        everybody = pad_rows(rows, sites)
+        f = self.tolerates(len(everybody))
         mix = self._mix(len(everybody), updates)
-        if isinstance(self.then, ByCoordinate):
+        if isinstance(self.then, CoordinatewiseRule):
             require_usable(everybody, order, updates)
             return tensor_of(_by_column(self.then, everybody, mix, f))
         gram = gram_of(everybody, order, updates, _centre(self.then))
-        return tensor_of(_combined(self.then, everybody, mix, gram, f))
+        return tensor_of(_apply_rule(self.then, everybody, mix, gram, f))
 
     def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
         """How much of each update is in the result, if the rule weighs buckets."""
-        if not isinstance(self.then, ByGeometry):
+        if not isinstance(self.then, WeightedRule):
             return None
         rows, order = rows_of(updates)
-        f = self.standing(len(rows))
+        f = self.tolerates(len(rows))
         mix = self._mix(len(rows), updates)
         gram = gram_of(rows, order, updates, self.then.centre)
         given = np.empty(len(rows))
-        given[order] = self.then.weighed(mix @ gram @ mix.T, f) @ mix
+        given[order] = self.then.weigh(mix @ gram @ mix.T, f) @ mix
         return given
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
         """No bound: one site less, and all others are in other buckets."""
         return None
 
-    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
         """The buckets of a round."""
         known = sorted(names)
         return tuple(tuple(known[place] for place in bucket) for bucket in self._buckets(len(known), number))
 
-    def across(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> "Tensor":
         """The rule, across the means of buckets."""
         return self.then(means)
 
@@ -271,7 +271,7 @@ class Bucketing:
         return [sorted(int(place) for place in part) for part in parts]
 
 
-def nearest(distances: Array, f: int) -> Array:
+def mixing_matrix(distances: Array, f: int) -> Array:
     """The matrix that mixes each row with its n - f nearest (sites, sites), itself always among them.
 
     Of rows that are as near, the first by name is taken.
@@ -284,27 +284,27 @@ def nearest(distances: Array, f: int) -> Array:
 
 
 def _require_rule(then: object) -> None:
-    known = isinstance(then, ByGeometry | ByCoordinate | Bulyan)
+    known = isinstance(then, WeightedRule | CoordinatewiseRule | Bulyan)
     require(known, "then", then, "a rule, such as trimmed-mean or geometric-median")
 
 
 def _centre(then: Rule) -> Centre:
-    return then.centre if isinstance(then, ByGeometry) else "mean"
+    return then.centre if isinstance(then, WeightedRule) else "mean"
 
 
-def _combined(then: Rule, rows: Rows, mix: Array, gram: Array, f: int) -> Array:
+def _apply_rule(then: Rule, rows: Rows, mix: Array, gram: Array, f: int) -> Array:
     """What a rule makes of mixes of the rows."""
-    if isinstance(then, ByGeometry):
-        return weighted_sum(rows, then.weighed(mix @ gram @ mix.T, f) @ mix)
+    if isinstance(then, WeightedRule):
+        return weighted_sum(rows, then.weigh(mix @ gram @ mix.T, f) @ mix)
     if isinstance(then, Bulyan):
-        mix = mix[then.chosen(mix @ gram @ mix.T, f)]
+        mix = mix[then.select(mix @ gram @ mix.T, f)]
     return _by_column(then, rows, mix.astype(rows.dtype), f)
 
 
 def _by_column(then: Rule, rows: Rows, mix: Rows, f: int) -> Array:
     """What a rule that looks at coordinates makes of mixes of the rows."""
-    assert isinstance(then, ByCoordinate | Bulyan)
+    assert isinstance(then, CoordinatewiseRule | Bulyan)
     combined = np.empty(rows.shape[1])
     for part in blocks(rows):
-        combined[part] = then.reduced(mix @ rows[:, part], f)
+        combined[part] = then.reduce(mix @ rows[:, part], f)
     return combined

@@ -14,20 +14,20 @@ import numpy as np
 from tacit.aggregation.base import Aggregator, Array, Rule, noise_of, rows_of, tensor_of
 from tacit.aggregation.geometry import (
     ROUNDING,
-    ByGeometry,
     Centre,
+    WeightedRule,
     require_usable,
     squared_distances,
 )
-from tacit.aggregation.kernels import add_scaled, square_of
+from tacit.aggregation.kernels import add_multiple, square_of
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.robust.coordinatewise import TrimmedMean
 from tacit.aggregation.screening import LONGEST
-from tacit.errors import Refused, TooFewSites, between, require, require_count
+from tacit.errors import Refused, TooFewSites, is_between, require, require_count
 from tacit.learning.task import Updates
-from tacit.privacy.contracts import Fragility, Norm, Parties
+from tacit.privacy.contracts import Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
-from tacit.runtime.jit import plain
+from tacit.runtime.jit import contiguous
 from tacit.runtime.limits import MOST_STEPS
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ EQUAL = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeometricMedian(ByGeometry):
+class GeometricMedian(WeightedRule):
     """The point with the smallest sum of distances to the updates (Weiszfeld 1937; Pillutla and others 2022).
 
     It needs no f, and stands fewer liars than half the sites; asked how many, it says below a third, as the
@@ -56,13 +56,13 @@ class GeometricMedian(ByGeometry):
 
     kind: ClassVar[str] = "geometric-median"
 
-    def weighed(self, gram: Array, f: int) -> Array:
+    def weigh(self, gram: Array, f: int) -> Array:
         """Parts that fall with the distance from the median; f plays no role."""
         return geometric_median(gram)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CenteredClip(ByGeometry):
+class CenteredClip(WeightedRule):
     """What differs from a centre is shortened to a radius, then averaged (Karimireddy and others 2021).
 
     It stands fewer liars than half the sites, each of which moves it by the radius over n at most, and costs
@@ -83,7 +83,7 @@ class CenteredClip(ByGeometry):
         require_count("steps", self.steps, MOST_STEPS)
         if self.radius is not None:
             # Squares of shorter ones vanish, and nothing would be shortened.
-            require(between(self.radius, 1e-100, math.inf), "radius", self.radius, "finite, above 1e-100")
+            require(is_between(self.radius, 1e-100, math.inf), "radius", self.radius, "finite, above 1e-100")
 
     @property
     def centre(self) -> Centre:
@@ -102,23 +102,23 @@ class CenteredClip(ByGeometry):
             return super().__call__(updates, sites=sites)
         rows, order = rows_of(updates)
         if sites is None:
-            self.standing(len(rows))
+            self.tolerates(len(rows))
         squares, total = np.empty(len(rows)), np.zeros(rows.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):
-            for place, row in enumerate(plain(rows)):
+            for place, row in enumerate(contiguous(rows)):
                 squares[place] = square_of(row)
-                add_scaled(row, float(_kept(squares[place], self.radius)), total)
+                add_multiple(row, float(_shrink_factors(squares[place], self.radius)), total)
         if not squares.max(initial=0.0) <= LONGEST**2:
             require_usable(rows, order, updates)
         return tensor_of(total / (len(rows) if sites is None else sites))
 
-    def weighed(self, gram: Array, f: int) -> Array:
+    def weigh(self, gram: Array, f: int) -> Array:
         """What is left of each update after shortening; less than all of it, where the start is zero."""
         weights = np.zeros(len(gram)) if self.radius is not None else geometric_median(gram)
         middle = math.sqrt(np.median(_squares_from(gram, weights)))
         radius = middle / 2 if self.radius is None else self.radius
         for _ in range(self.steps):
-            kept = _kept(_squares_from(gram, weights), radius) / len(gram)
+            kept = _shrink_factors(_squares_from(gram, weights), radius) / len(gram)
             weights = weights * (1 - kept.sum()) + kept
         return weights
 
@@ -133,17 +133,17 @@ class CenteredClip(ByGeometry):
             return None
         return (min(self.radius, clip) if norm == "l2" else clip) / sites
 
-    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
         """Everybody together, where every site can shorten its own update; otherwise it looks at each."""
         return (tuple(names),) if self.radius is not None and self.steps == 1 else None
 
-    def across(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> "Tensor":
         """The mean of the one group there is, whose sites have shortened their updates."""
         return Mean()(means)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CovarianceFilter(ByGeometry):
+class CovarianceFilter(WeightedRule):
     """A weighted mean without the direction in which the updates differ most (CAF, arXiv 2505.01874).
 
     Whoever is far out in the top direction of the covariance loses weight, until n - 2 f of it is left; the
@@ -154,7 +154,7 @@ class CovarianceFilter(ByGeometry):
 
     kind: ClassVar[str] = "covariance-filter"
 
-    def weighed(self, gram: Array, f: int) -> Array:
+    def weigh(self, gram: Array, f: int) -> Array:
         """The weights of the mean with the smallest top variance."""
         count = len(gram)
         weights, lowest = np.ones(count), math.inf
@@ -162,7 +162,7 @@ class CovarianceFilter(ByGeometry):
         while weights.sum() > count - 2 * f:
             left = np.flatnonzero(weights)
             parts = weights[left] / weights.sum()
-            variance, squares = _top(gram[np.ix_(left, left)], parts)
+            variance, squares = _top_variance(gram[np.ix_(left, left)], parts)
             if variance < lowest:
                 lowest, best = variance, np.zeros(count)
                 best[left] = parts
@@ -173,7 +173,7 @@ class CovarianceFilter(ByGeometry):
         return best
 
 
-def answering(aggregation: Aggregator, sites: int, *, trusted: bool) -> Aggregator:
+def query_aggregator(aggregation: Aggregator, sites: int, *, trusted: bool) -> Aggregator:
     """How answers to a question are combined beside updates that are combined by a rule.
 
     Answers are sums over records, of which ratios matter: a rule that treats every number by itself would
@@ -189,7 +189,7 @@ def answering(aggregation: Aggregator, sites: int, *, trusted: bool) -> Aggregat
     if trusted:
         return aggregation
     try:
-        f = aggregation.standing(sites)
+        f = aggregation.tolerates(sites)
     except TooFewSites:
         # There is no later round to wait for.
         return GeometricMedian()
@@ -225,7 +225,7 @@ class Robust:
         """As the rules that it chooses from."""
         return "stands"
 
-    def settled(self, sites: int, privacy: Privacy | Open) -> ByGeometry | TrimmedMean:
+    def resolve(self, sites: int, privacy: Privacy | Open) -> WeightedRule | TrimmedMean:
         """The rule itself, with f decided for a federation of so many sites.
 
         Raises:
@@ -239,15 +239,15 @@ class Robust:
                 "which compares the sums of buckets."
             )
         if noise != "server":
-            return self._open.settled(sites, privacy)
+            return self._open.resolve(sites, privacy)
         if self.f is not None:
-            return TrimmedMean(f=self.f).settled(sites, privacy)
+            return TrimmedMean(f=self.f).resolve(sites, privacy)
         assert isinstance(privacy, Privacy)
-        return CenteredClip(radius=privacy.clip / 2).settled(sites, privacy)
+        return CenteredClip(radius=privacy.clip / 2).resolve(sites, privacy)
 
-    def standing(self, sites: int) -> int:
+    def tolerates(self, sites: int) -> int:
         """How many liars it stands among so many sites."""
-        return self._open.standing(sites)
+        return self._open.tolerates(sites)
 
     def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
         """Combine the updates (sites, coordinates), as where nobody adds noise at the server."""
@@ -261,16 +261,16 @@ class Robust:
         """None before it is settled."""
         return None
 
-    def parties(self, names: Sequence[str], number: int) -> Parties | None:
+    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
         """It looks at every single update."""
         return None
 
-    def across(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> "Tensor":
         """The means of groups are combined like updates."""
         return self(means)
 
     @property
-    def _open(self) -> ByGeometry:
+    def _open(self) -> WeightedRule:
         return GeometricMedian() if self.f is None else CovarianceFilter(f=self.f)
 
 
@@ -299,10 +299,10 @@ def geometric_median(gram: Array) -> Array:
     # A step away from an update that others pull at with more than its own weight.
     weights = (1 - copies / pull) * pulls / pulls.sum()
     weights[best] += copies / pull
-    return _level(gram, weights)
+    return _weiszfeld(gram, weights)
 
 
-def _level(gram: Array, weights: Array) -> Array:
+def _weiszfeld(gram: Array, weights: Array) -> Array:
     """Weiszfeld's steps until the directions to all rows cancel; Newton's between them if that is slow."""
     plain = weights
     for step in range(STEPS):
@@ -310,12 +310,12 @@ def _level(gram: Array, weights: Array) -> Array:
         plain = pulls / pulls.sum()
         if _length(gram, plain - weights) * pulls.sum() <= LEVEL * len(gram):
             break
-        weights = plain if step < PLAIN else _faster(gram, weights, plain, pulls)
+        weights = plain if step < PLAIN else _newton_step(gram, weights, plain, pulls)
     # Parts of the rows, whatever the last step was.
     return plain
 
 
-def _faster(gram: Array, weights: Array, plain: Array, pulls: Array) -> Array:
+def _newton_step(gram: Array, weights: Array, plain: Array, pulls: Array) -> Array:
     """Newton's step, if it goes further down than the plain one."""
     cubes, total = pulls**3, pulls.sum()
     inner, cubed = gram @ weights, gram @ cubes
@@ -343,13 +343,13 @@ def _length(gram: Array, weights: Array) -> float:
     return math.sqrt(max(float(weights @ gram @ weights), 0.0))
 
 
-def _kept(squares: Array | np.float64, radius: float) -> Array:
+def _shrink_factors(squares: Array | np.float64, radius: float) -> Array:
     """How much of vectors is left when they are shortened to the radius."""
     lengths = np.sqrt(squares)
     return np.divide(radius, lengths, out=np.ones(lengths.shape), where=lengths > radius)
 
 
-def _top(gram: Array, parts: Array) -> tuple[float, Array]:
+def _top_variance(gram: Array, parts: Array) -> tuple[float, Array]:
     """The largest variance in a direction, and how far out each row is in it, squared and to some scale.
 
     Where several directions vary as much, none is better than another: rows are measured in all of them.

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tacit.aggregation.secure.coordinator import Coordinator as Coordinator
-    from tacit.aggregation.secure.coordinator import Summed as Summed
+    from tacit.aggregation.secure.coordinator import SumResult as SumResult
     from tacit.aggregation.secure.member import Member as Member
     from tacit.aggregation.secure.sealing import Identity as Identity
     from tacit.aggregation.secure.sealing import Roster as Roster
@@ -38,7 +38,7 @@ _HOMES = {
     "Roster": "sealing",
     "Session": "session",
     "Stage": "session",
-    "Summed": "coordinator",
+    "SumResult": "coordinator",
     "secure_sum": "sums",
 }
 
@@ -49,7 +49,7 @@ __all__ = [
     "Roster",
     "Session",
     "Stage",
-    "Summed",
+    "SumResult",
     "secure_sum",
 ]
 

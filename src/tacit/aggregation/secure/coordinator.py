@@ -12,29 +12,29 @@ from typing import NoReturn, TypeVar, cast
 import numpy as np
 
 from tacit.aggregation.secure.messages import (
-    Agreement,
-    Agreements,
+    Confirmation,
+    Confirmations,
     Envelopes,
-    Letter,
     Masked,
     Offer,
     Offers,
     Revealed,
     Shares,
+    SiteMessage,
     Survivors,
-    opened,
+    decode_message,
 )
 from tacit.aggregation.secure.sealing import (
-    Exchange,
+    KeyExchange,
     Roster,
     Vector,
     commitment,
-    derived,
-    leaves_a_secret,
+    derive_key,
+    is_valid_public_key,
     mask,
 )
-from tacit.aggregation.secure.session import STAGES, Session, Stage, side
-from tacit.aggregation.secure.shamir import Joiner
+from tacit.aggregation.secure.session import STAGES, Session, Stage, mask_sign
+from tacit.aggregation.secure.shamir import Reconstructor
 from tacit.errors import SecureAggregationFailed, require
 from tacit.learning.record import Fault, Reason
 
@@ -42,11 +42,11 @@ from tacit.learning.record import Fault, Reason
 Replies = Mapping[str, bytes] | Iterable[tuple[str, bytes]]
 # What is wrong with an answer, as a word and for people.
 Misfit = tuple[Reason, str]
-Sent = TypeVar("Sent", bound=Letter)
+Sent = TypeVar("Sent", bound=SiteMessage)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summed:
+class SumResult:
     """What came out.
 
     Args:
@@ -80,27 +80,29 @@ class Coordinator:
         self._sharing: frozenset[str] = frozenset()
         self._total: Vector = np.zeros(0, dtype=np.uint32)
 
-    def offered(self, replies: Replies) -> dict[str, bytes]:
+    def collect_offers(self, replies: Replies) -> dict[str, bytes]:
         """Stage 0: everybody's keys, for all that have offered."""
         self._turn("offer")
         keys: set[bytes] = set()
 
         def wrong(offer: Offer) -> Misfit | None:
-            if not self._roster.signed(offer.site, offer.signature, offer.signed(self.session)):
+            if not self._roster.is_signed_by(
+                offer.site, offer.signature, offer.signature_content(self.session)
+            ):
                 return "unknown", "its offer is not signed by it"
             if len({offer.seal, offer.mask} - keys) < 2:
                 return "equivocation", "it offers keys that were offered before"
-            if not (leaves_a_secret(offer.seal) and leaves_a_secret(offer.mask)):
+            if not (is_valid_public_key(offer.seal) and is_valid_public_key(offer.mask)):
                 return "schema", "it offers a key that leaves no secret"
             keys.update((offer.seal, offer.mask))
             return None
 
-        self._offers = dict(self._accepted(replies, Offer, self.session.names, wrong))
+        self._offers = dict(self._accept(replies, Offer, self.session.names, wrong))
         self._enough("offer", self._offers)
-        offers = Offers(session=self.session.digest, offers=list(self._offers.values())).packed()
+        offers = Offers(session=self.session.digest, offers=list(self._offers.values())).encode()
         return dict.fromkeys(self._offers, offers)
 
-    def shared(self, replies: Replies) -> dict[str, bytes]:
+    def collect_shares(self, replies: Replies) -> dict[str, bytes]:
         """Stage 1: for each site that has shared, the envelopes of the others."""
         self._turn("share")
 
@@ -108,7 +110,7 @@ class Coordinator:
             complete = set(shares.sealed) == set(self._offers) - {shares.site}
             return None if complete else ("schema", "it has not shared with each of the others")
 
-        shares = dict(self._accepted(replies, Shares, self._offers, wrong))
+        shares = dict(self._accept(replies, Shares, self._offers, wrong))
         self._enough("share", shares)
         self._sharing = frozenset(shares)
         inboxes = {
@@ -116,9 +118,9 @@ class Coordinator:
             for name in shares
         }
         digest = self.session.digest
-        return {name: Envelopes(session=digest, sealed=inbox).packed() for name, inbox in inboxes.items()}
+        return {name: Envelopes(session=digest, sealed=inbox).encode() for name, inbox in inboxes.items()}
 
-    def masked(self, replies: Replies) -> dict[str, bytes]:
+    def collect_vectors(self, replies: Replies) -> dict[str, bytes]:
         """Stage 2: the survivors, for each of them."""
         self._turn("mask")
         self._total = np.zeros(self.session.width, dtype=np.uint32)
@@ -130,30 +132,32 @@ class Coordinator:
             return None
 
         survivors: list[str] = []
-        for site, masked in self._accepted(replies, Masked, self._sharing, wrong):
+        for site, masked in self._accept(replies, Masked, self._sharing, wrong):
             # Only the sum is kept: of all the vectors, one is in memory at a time.
             self._total += np.frombuffer(masked.vector, dtype="<u4")
             survivors.append(site)
         self._enough("mask", survivors)
         self.survivors = tuple(sorted(survivors))
-        names = Survivors(session=self.session.digest, names=list(self.survivors)).packed()
+        names = Survivors(session=self.session.digest, names=list(self.survivors)).encode()
         return dict.fromkeys(self.survivors, names)
 
-    def agreed(self, replies: Replies) -> dict[str, bytes]:
+    def collect_signatures(self, replies: Replies) -> dict[str, bytes]:
         """Stage 3: the signatures, for each site that has signed."""
         self._turn("agree")
         text = self.session.agreement(self.survivors)
 
-        def wrong(agreement: Agreement) -> Misfit | None:
-            right = self._roster.signed(agreement.site, agreement.signature, text)
+        def wrong(agreement: Confirmation) -> Misfit | None:
+            right = self._roster.is_signed_by(agreement.site, agreement.signature, text)
             return None if right else ("unknown", "it has not signed the set of survivors")
 
-        found = dict(self._accepted(replies, Agreement, self.survivors, wrong))
+        found = dict(self._accept(replies, Confirmation, self.survivors, wrong))
         self._enough("agree", found)
         signatures = {name: agreement.signature for name, agreement in found.items()}
-        return dict.fromkeys(found, Agreements(session=self.session.digest, signatures=signatures).packed())
+        return dict.fromkeys(
+            found, Confirmations(session=self.session.digest, signatures=signatures).encode()
+        )
 
-    def revealed(self, replies: Replies) -> Summed:
+    def unmask(self, replies: Replies) -> SumResult:
         """Stage 4: the sum.
 
         Raises:
@@ -165,20 +169,20 @@ class Coordinator:
             complete = revealed.shares.keys() == self._sharing
             return None if complete else ("schema", "it has not revealed one share for each site")
 
-        found = dict(self._accepted(replies, Revealed, self.survivors, wrong))
+        found = dict(self._accept(replies, Revealed, self.survivors, wrong))
         self._enough("reveal", found)
-        secrets = self._recovered({name: revealed.shares for name, revealed in found.items()})
+        secrets = self._recover({name: revealed.shares for name, revealed in found.items()})
         total, self._total = self._total, np.zeros(0, dtype=np.uint32)
-        self._unmask(total, secrets)
-        return Summed(total=total, survivors=self.survivors, faults=tuple(self.faults))
+        self._remove_masks(total, secrets)
+        return SumResult(total=total, survivors=self.survivors, faults=tuple(self.faults))
 
-    def _recovered(self, shares: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
+    def _recover(self, shares: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
         """The seed of each survivor and the mask key of each other, all checked before any is used."""
-        joiner, points, found = Joiner(self.session.threshold), self.session.points, dict[str, bytes]()
+        joiner, points, found = Reconstructor(self.session.threshold), self.session.points, dict[str, bytes]()
         names = {point: name for name, point in points.items()}
         for owner in sorted(self._sharing):
             held = {points[holder]: given[owner] for holder, given in shares.items()}
-            joined = joiner.secret(held, lambda secret, owner=owner: self._fits(owner, secret))
+            joined = joiner.reconstruct(held, lambda secret, owner=owner: self._fits(owner, secret))
             for holder in sorted(names[point] for point in joined.wrong):
                 self._fault(
                     holder, "failed", f"its share of a secret of {owner} is wrong, or was from the start"
@@ -195,19 +199,19 @@ class Coordinator:
         offer = self._offers[owner]
         if owner in self.survivors:
             return commitment(secret, self.session.context("seed", owner)) == offer.seed
-        return Exchange(secret).public == offer.mask
+        return KeyExchange(secret).public == offer.mask
 
-    def _unmask(self, total: Vector, secrets: Mapping[str, bytes]) -> None:
+    def _remove_masks(self, total: Vector, secrets: Mapping[str, bytes]) -> None:
         for owner, secret in secrets.items():
             if owner in self.survivors:
-                mask(total, derived(secret, self.session.context("own mask", owner)), -1)
+                mask(total, derive_key(secret, self.session.context("own mask", owner)), -1)
                 continue
-            exchange = Exchange(secret)
+            exchange = KeyExchange(secret)
             for name in self.survivors:
                 key = exchange.key(self._offers[name].mask, self.session.between(name, owner))
-                mask(total, key, side(owner, name))
+                mask(total, key, mask_sign(owner, name))
 
-    def _accepted(
+    def _accept(
         self,
         replies: Replies,
         kind: type[Sent],
@@ -217,28 +221,28 @@ class Coordinator:
         """What has come from the sites that were asked, without what cannot be right."""
         waiting, heard = frozenset(expected), set[str]()
         for site, message in _pairs(replies):
-            misfit = self._uncalled(site, waiting, heard)
+            misfit = self._sender_misfit(site, waiting, heard)
             if misfit is None:
                 heard.add(site)
                 try:
-                    letter = opened(message, kind, self.session)
+                    letter = decode_message(message, kind, self.session)
                 except SecureAggregationFailed as error:
                     misfit = ("schema", str(error))
                 else:
-                    misfit = self._misdirected(letter, site) or wrong(letter)
+                    misfit = self._address_misfit(letter, site) or wrong(letter)
                     if misfit is None:
                         yield site, letter
             if misfit is not None:
                 self._fault(site, *misfit)
 
-    def _uncalled(self, site: str, waiting: frozenset[str], heard: set[str]) -> Misfit | None:
+    def _sender_misfit(self, site: str, waiting: frozenset[str], heard: set[str]) -> Misfit | None:
         if site not in self.session.points:
             return "unknown", "it is no site of the session"
         if site not in waiting:
             return "late", "it had dropped out of the session before"
         return ("duplicate", "it has answered before; the first answer counts") if site in heard else None
 
-    def _misdirected(self, letter: Letter, site: str) -> Misfit | None:
+    def _address_misfit(self, letter: SiteMessage, site: str) -> Misfit | None:
         if letter.session != self.session.digest:
             return "replay", "its message is of another session or round"
         return None if letter.site == site else ("unknown", f"its message is one of {letter.site!r}")

@@ -8,7 +8,7 @@ its own, and the two add up to X'Y.
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.aggregation.secure.sealing import derived, mask
+from tacit.aggregation.secure.sealing import derive_key, mask
 
 Matrix = NDArray[np.uint32]
 
@@ -16,7 +16,7 @@ Matrix = NDArray[np.uint32]
 ROWS = 2**16
 
 
-def expanded(seed: bytes, context: bytes, shape: tuple[int, int]) -> Matrix:
+def expand_seed(seed: bytes, context: bytes, shape: tuple[int, int]) -> Matrix:
     """The random matrix that a seed stands for.
 
     Guarantee:
@@ -24,7 +24,7 @@ def expanded(seed: bytes, context: bytes, shape: tuple[int, int]) -> Matrix:
         chance.
     """
     words = np.zeros(shape[0] * shape[1], dtype=np.uint32)
-    mask(words, derived(seed, context), 1)
+    mask(words, derive_key(seed, context), 1)
     return words.reshape(shape)
 
 
@@ -40,12 +40,12 @@ def product(left: Matrix, right: Matrix) -> Matrix:
     return total.astype(np.uint32)
 
 
-def packed(matrix: Matrix) -> bytes:
+def encode_matrix(matrix: Matrix) -> bytes:
     """As bytes, lowest first, row by row."""
     return matrix.astype("<u4", copy=False).tobytes()
 
 
-def unpacked(content: bytes, shape: tuple[int, int]) -> Matrix:
+def decode_matrix(content: bytes, shape: tuple[int, int]) -> Matrix:
     """Back from bytes, of which there must be as many as the shape needs."""
     return np.frombuffer(content, dtype="<u4").astype(np.uint32).reshape(shape)
 

@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 from tacit.aggregation.secure.messages import (
-    Agreement,
-    Agreements,
+    Confirmation,
+    Confirmations,
     Envelopes,
     Kind,
     Masked,
@@ -23,22 +23,22 @@ from tacit.aggregation.secure.messages import (
     Revealed,
     Shares,
     Survivors,
-    opened,
+    decode_message,
 )
 from tacit.aggregation.secure.sealing import (
-    Exchange,
     Identity,
+    KeyExchange,
     Roster,
     Vector,
     commitment,
-    derived,
+    derive_key,
     fresh_bytes,
     mask,
     seal,
     unseal,
 )
-from tacit.aggregation.secure.session import STAGES, Session, Stage, framed, side
-from tacit.aggregation.secure.shamir import SHARE_BYTES, dealt
+from tacit.aggregation.secure.session import STAGES, Session, Stage, frame_parts, mask_sign
+from tacit.aggregation.secure.shamir import SHARE_BYTES, split_secret
 from tacit.errors import SecureAggregationFailed, require
 
 
@@ -63,7 +63,7 @@ class Member:
         require(roster[name] == identity.public, "identity", name, "the one in the roster")
         self.session, self.name = session, name
         self._identity, self._roster = identity, roster
-        self._sealing, self._masking = Exchange(fresh_bytes()), Exchange(fresh_bytes())
+        self._sealing, self._masking = KeyExchange(fresh_bytes()), KeyExchange(fresh_bytes())
         self._seed = fresh_bytes()
         self._offers: dict[str, Offer] = {}
         # Shares by owner: of the seed, and of the mask key.
@@ -81,27 +81,27 @@ class Member:
                 session=session.digest, site=self.name, seal=seal, mask=mask, seed=seed, signature=signature
             )
             self._offers[self.name] = own
-            return own.packed()
+            return own.encode()
 
-    def shared(self, offers: bytes) -> bytes:
+    def share(self, offers: bytes) -> bytes:
         """Stage 1: shares of the mask key and of the seed, sealed for every site that has offered keys.
 
         Args:
             offers: What the server collected.
         """
         with self._turn("share"):
-            self._offers = self._checked(self._opened(offers, Offers).offers)
+            self._offers = self._check_offers(self._decode(offers, Offers).offers)
             holders = {name: self.session.points[name] for name in self._offers}
             seeds, keys = (
-                dealt(secret, holders.values(), self.session.threshold)
+                split_secret(secret, holders.values(), self.session.threshold)
                 for secret in (self._seed, self._masking.secret)
             )
             dealings = {name: (seeds[point], keys[point]) for name, point in holders.items()}
             self._held[self.name] = dealings.pop(self.name)
-            sealed = {name: self._sealed(name, b"".join(shares)) for name, shares in dealings.items()}
-            return Shares(session=self.session.digest, site=self.name, sealed=sealed).packed()
+            sealed = {name: self._seal(name, b"".join(shares)) for name, shares in dealings.items()}
+            return Shares(session=self.session.digest, site=self.name, sealed=sealed).encode()
 
-    def masked(self, vector: Vector, envelopes: bytes) -> bytes:
+    def mask(self, vector: Vector, envelopes: bytes) -> bytes:
         """Stage 2: the vector under the site's own mask and one for each site that has shared.
 
         Args:
@@ -112,57 +112,57 @@ class Member:
         fits = vector.dtype == np.uint32 and vector.shape == (self.session.width,)
         require(fits, "vector", given, f"uint32 of shape ({self.session.width},)")
         with self._turn("mask"):
-            self._held |= self._unsealed(self._opened(envelopes, Envelopes).sealed)
+            self._held |= self._unseal(self._decode(envelopes, Envelopes).sealed)
             total = np.array(vector)
-            mask(total, derived(self._seed, self.session.context("own mask", self.name)), 1)
+            mask(total, derive_key(self._seed, self.session.context("own mask", self.name)), 1)
             for other in self._held.keys() - {self.name}:
                 with _about(other):
                     key = self._masking.key(self._offers[other].mask, self.session.between(self.name, other))
-                mask(total, key, side(self.name, other))
+                mask(total, key, mask_sign(self.name, other))
             # A view: vectors may be large, and the message is a copy already.
             content = total.astype("<u4", copy=False).data.cast("B")
-            return Masked(session=self.session.digest, site=self.name, vector=content).packed()
+            return Masked(session=self.session.digest, site=self.name, vector=content).encode()
 
-    def agreed(self, survivors: bytes) -> bytes:
+    def agree(self, survivors: bytes) -> bytes:
         """Stage 3: a signature on the one set of survivors that this site will ever sign for the round.
 
         Args:
             survivors: Whose vectors the server says it has.
         """
         with self._turn("agree"):
-            names = self._opened(survivors, Survivors).names
+            names = self._decode(survivors, Survivors).names
             _insist(len(set(names)) == len(names), "a survivor is named twice")
             strangers = sorted(set(names) - set(self._held))
             _insist(not strangers, f"{strangers} are named as survivors and have shared no secrets")
             _insist(self.name in names, "it has sent its vector and is not named as a survivor")
             self._enough(len(names), "survivors are named")
             self._survivors = frozenset(names)
-            occasion = framed(self.session.run, str(self.session.round))
+            occasion = frame_parts(self.session.run, str(self.session.round))
             signature = self._identity.sign_once(occasion, self.session.agreement(names))
-            return Agreement(session=self.session.digest, site=self.name, signature=signature).packed()
+            return Confirmation(session=self.session.digest, site=self.name, signature=signature).encode()
 
-    def revealed(self, agreements: bytes) -> bytes:
+    def reveal(self, agreements: bytes) -> bytes:
         """Stage 4: shares of the seeds of survivors and of the mask keys of those who dropped out.
 
         Args:
             agreements: Who has signed the set of survivors.
         """
         with self._turn("reveal"):
-            signatures = self._opened(agreements, Agreements).signatures
+            signatures = self._decode(agreements, Confirmations).signatures
             strangers = sorted(set(signatures) - self._survivors)
             _insist(not strangers, f"{strangers} have signed and are no survivors")
             signed = self.session.agreement(self._survivors)
             for name, signature in signatures.items():
-                right = self._roster.signed(name, signature, signed)
+                right = self._roster.is_signed_by(name, signature, signed)
                 _insist(right, f"{name} has not signed the same set of survivors")
             self._enough(len(signatures), "have signed the set of survivors")
             shares = {owner: held[owner not in self._survivors] for owner, held in self._held.items()}
             # What is gone cannot be asked for.
             self._held.clear()
             self._seed = b""
-            return Revealed(session=self.session.digest, site=self.name, shares=shares).packed()
+            return Revealed(session=self.session.digest, site=self.name, shares=shares).encode()
 
-    def _checked(self, offers: list[Offer]) -> dict[str, Offer]:
+    def _check_offers(self, offers: list[Offer]) -> dict[str, Offer]:
         own, found = self._offers[self.name], dict[str, Offer]()
         for offer in offers:
             site = offer.site
@@ -170,7 +170,9 @@ class Member:
             _insist(site not in found, f"there are two offers of {site}")
             _insist(offer.session == self.session.digest, f"the offer of {site} is of another session")
             # What it has signed itself need not be verified.
-            right = offer == own or self._roster.signed(site, offer.signature, offer.signed(self.session))
+            right = offer == own or self._roster.is_signed_by(
+                site, offer.signature, offer.signature_content(self.session)
+            )
             _insist(right, f"the offer of {site} is not signed by {site}")
             found[site] = offer
         _insist(found.get(self.name) == own, "its own offer is missing or was changed")
@@ -179,12 +181,12 @@ class Member:
         self._enough(len(found), "have offered keys")
         return found
 
-    def _sealed(self, receiver: str, content: bytes) -> bytes:
+    def _seal(self, receiver: str, content: bytes) -> bytes:
         route = self.session.context("envelope", self.name, receiver)
         with _about(receiver):
             return seal(self._sealing.key(self._offers[receiver].seal, route), content, route)
 
-    def _unsealed(self, envelopes: dict[str, bytes]) -> dict[str, tuple[bytes, bytes]]:
+    def _unseal(self, envelopes: dict[str, bytes]) -> dict[str, tuple[bytes, bytes]]:
         strangers = sorted(set(envelopes) - (set(self._offers) - {self.name}))
         _insist(not strangers, f"there are envelopes of {strangers}, who cannot have sent any")
         self._enough(len(envelopes) + 1, "have shared secrets")
@@ -196,8 +198,8 @@ class Member:
             found[sender] = (content[:SHARE_BYTES], content[SHARE_BYTES:])
         return found
 
-    def _opened(self, message: bytes, kind: type[Kind]) -> Kind:
-        found = opened(message, kind, self.session)
+    def _decode(self, message: bytes, kind: type[Kind]) -> Kind:
+        found = decode_message(message, kind, self.session)
         _insist(found.session == self.session.digest, "a message is of another session or round")
         return found
 

@@ -1,8 +1,8 @@
 """What is sent in a sum in secret, as bytes: MessagePack rows with a name, the session and little else.
 
-Sites send `Offer`, `Shares`, `Masked`, `Agreement` and `Revealed`; the server answers with `Offers`,
-`Envelopes`, `Survivors` and `Agreements`. How large a message can be is known from the session, and what is
-larger is not read.
+Sites send `Offer`, `Shares`, `Masked`, `Confirmation` and `Revealed`; the server answers with `Offers`,
+`Envelopes`, `Survivors` and `Confirmations`. How large a message can be is known from the session, and what
+is larger is not read.
 """
 
 from typing import Annotated, ClassVar, TypeVar
@@ -36,12 +36,12 @@ class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     # The most bytes for each site besides its name.
     each: ClassVar[int] = ENTRY
 
-    def packed(self) -> bytes:
+    def encode(self) -> bytes:
         """As bytes."""
         return msgspec.msgpack.encode(self)
 
 
-class Letter(Message, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
+class SiteMessage(Message, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
     """What a site sends to the server.
 
     Args:
@@ -51,7 +51,7 @@ class Letter(Message, frozen=True, array_like=True, forbid_unknown_fields=True, 
     site: str
 
 
-class Offer(Letter, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="offer"):
+class Offer(SiteMessage, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="offer"):
     """A site's public keys for this session.
 
     Args:
@@ -66,26 +66,30 @@ class Offer(Letter, frozen=True, array_like=True, forbid_unknown_fields=True, kw
     seed: Digest
     signature: Signature
 
-    def signed(self, session: Session) -> bytes:
+    def signature_content(self, session: Session) -> bytes:
         """What the signature is on."""
         return session.context("offer", self.site, self.seal, self.mask, self.seed)
 
 
-class Shares(Letter, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="shares"):
+class Shares(
+    SiteMessage, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="shares"
+):
     """Shares of a site's secrets, in an envelope for each of the others."""
 
     sealed: dict[str, Sealed]
     each: ClassVar[int] = ENTRY + SEALED_BYTES
 
 
-class Masked(Letter, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="masked"):
+class Masked(
+    SiteMessage, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="masked"
+):
     """A site's vector under its masks: whole numbers of 32 bits, lowest byte first."""
 
     vector: memoryview
 
 
-class Agreement(
-    Letter, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="agreement"
+class Confirmation(
+    SiteMessage, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="agreement"
 ):
     """A site's signature on the set of survivors."""
 
@@ -93,7 +97,7 @@ class Agreement(
 
 
 class Revealed(
-    Letter, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="revealed"
+    SiteMessage, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="revealed"
 ):
     """One share for each site: of the seed of a survivor, of the mask key of one that dropped out."""
 
@@ -125,7 +129,7 @@ class Survivors(
     names: list[str]
 
 
-class Agreements(
+class Confirmations(
     Message, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="agreements"
 ):
     """Who has signed the set of survivors."""
@@ -143,7 +147,7 @@ def room(kind: type[Message], session: Session) -> int:
     return FRAME + names + (4 * session.width if kind is Masked else 0)
 
 
-def opened(message: object, kind: type[Kind], session: Session) -> Kind:
+def decode_message(message: object, kind: type[Kind], session: Session) -> Kind:
     """The bytes as a message of the kind.
 
     Raises:

@@ -30,12 +30,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.aggregation.secure.dealing import Matrix, expanded, packed, product, unpacked
+from tacit.aggregation.secure.dealing import Matrix, decode_matrix, encode_matrix, expand_seed, product
 from tacit.aggregation.secure.sealing import (
     KEY_BYTES,
     SIGNATURE_BYTES,
-    Exchange,
     Identity,
+    KeyExchange,
     Roster,
     Vector,
     fresh_bytes,
@@ -45,7 +45,7 @@ from tacit.aggregation.secure.sealing import (
 from tacit.aggregation.secure.session import Session
 from tacit.aggregation.secure.sums import secure_sum
 from tacit.errors import SecureAggregationFailed, require, require_count
-from tacit.privacy.mechanisms.secure_gram import place, shares_of
+from tacit.privacy.mechanisms.secure_gram import shares_of, triangle_index
 
 Stage = Literal["offer", "deal", "open", "share"]
 STAGES: tuple[Stage, ...] = ("offer", "deal", "open", "share")
@@ -53,7 +53,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Products:
+class ProductSession:
     """Which products are taken; public, and known to everybody before.
 
     Args:
@@ -127,7 +127,7 @@ class Products:
     def places(self, pair: Pair) -> NDArray[np.int64]:
         """Where the products of a pair stand in the sum."""
         one, other = (self._columns(name) for name in pair)
-        return place(one[:, None], other[None, :], self.order)
+        return triangle_index(one[:, None], other[None, :], self.order)
 
     def context(self, purpose: str, *parts: str | bytes) -> bytes:
         """What a key, a signature or an envelope of these products is bound to."""
@@ -158,7 +158,7 @@ class Partner:
     """
 
     def __init__(
-        self, products: Products, name: str, rows: Matrix, identity: Identity, roster: Roster
+        self, products: ProductSession, name: str, rows: Matrix, identity: Identity, roster: Roster
     ) -> None:
         require(name in products.names, "name", name, "one of the parties")
         given = f"{rows.dtype} of shape {rows.shape}"
@@ -169,7 +169,7 @@ class Partner:
         require(roster[name] == identity.public, "identity", name, "the one in the roster")
         self.products, self.name = products, name
         self._rows, self._identity, self._roster = rows, identity, roster
-        self._exchange = Exchange(fresh_bytes())
+        self._exchange = KeyExchange(fresh_bytes())
         self._keys: dict[str, bytes] = {}
         # By the other of the pair: what hides the own rows, and what is added to the own matrix.
         self._dealt: dict[str, tuple[Matrix, Matrix]] = {}
@@ -181,26 +181,26 @@ class Partner:
             own = self._exchange.public
             return own + self._identity.sign(self.products.context("offer", self.name, own))
 
-    def dealt(self, offers: Mapping[str, bytes]) -> dict[str, bytes]:
+    def deal(self, offers: Mapping[str, bytes]) -> dict[str, bytes]:
         """Stage 1: for whom this party deals, their random numbers, sealed.
 
         Args:
             offers: What each party has offered.
         """
         with self._turn("deal"):
-            self._keys = self._checked(offers)
+            self._keys = self._check_offers(offers)
             hands: dict[str, bytes] = {}
             for pair, dealer in self.products.dealers.items():
                 if dealer != self.name:
                     continue
                 seeds = fresh_bytes(), fresh_bytes()
                 one, other = (self._hiding(seed, pair, side) for side, seed in enumerate(seeds))
-                rest = product(one, other) - self._added(seeds[0], pair)
-                for name, content in zip(pair, (seeds[0], seeds[1] + packed(rest)), strict=True):
+                rest = product(one, other) - self._addend(seeds[0], pair)
+                for name, content in zip(pair, (seeds[0], seeds[1] + encode_matrix(rest)), strict=True):
                     hands[name] = hands.get(name, b"") + content
-            return {name: self._sealed("deal", name, content) for name, content in hands.items()}
+            return {name: self._seal("deal", name, content) for name, content in hands.items()}
 
-    def opened(self, envelopes: Mapping[str, bytes]) -> dict[str, bytes]:
+    def mask_rows(self, envelopes: Mapping[str, bytes]) -> dict[str, bytes]:
         """Stage 2: for each of the others, the own rows minus a uniform matrix, sealed.
 
         Args:
@@ -210,9 +210,9 @@ class Partner:
             dealers = {name for pair, name in self.products.dealers.items() if self.name in pair}
             self._all_of(envelopes, dealers)
             for dealer in sorted(dealers):
-                self._take(dealer, self._unsealed("deal", dealer, envelopes[dealer]))
+                self._take(dealer, self._unseal("deal", dealer, envelopes[dealer]))
             hidden = {other: self._rows - hiding for other, (hiding, _) in self._dealt.items()}
-            return {other: self._sealed("open", other, packed(shown)) for other, shown in hidden.items()}
+            return {other: self._seal("open", other, encode_matrix(shown)) for other, shown in hidden.items()}
 
     def shares(self, envelopes: Mapping[str, bytes]) -> dict[Pair, Matrix]:
         """Stage 3: for each pair with this party in it, a matrix that adds up with the other's to products.
@@ -227,7 +227,7 @@ class Partner:
                 if self.name not in pair:
                     continue
                 other = pair[0] if self.name == pair[1] else pair[1]
-                content = self._unsealed("open", other, envelopes[other])
+                content = self._unseal("open", other, envelopes[other])
                 shown = self._read(other, content, self.products.shapes[other])
                 hiding, added = self._dealt.pop(other)
                 # (X - U)'Y and U'(Y - V) and U'V are X'Y.
@@ -242,7 +242,7 @@ class Partner:
             seed, content = content[:KEY_BYTES], content[KEY_BYTES:]
             _insist(len(seed) == KEY_BYTES, f"{dealer} has dealt too little")
             if side == 0:
-                added = self._added(seed, pair)
+                added = self._addend(seed, pair)
             else:
                 size = 4 * shape[0] * shape[1]
                 added, content = self._read(dealer, content[:size], shape), content[size:]
@@ -251,20 +251,20 @@ class Partner:
 
     def _hiding(self, seed: bytes, pair: Pair, side: int) -> Matrix:
         """The uniform matrix that the rows of one of a pair are hidden under."""
-        return expanded(seed, self.products.context("hiding", *pair), self.products.shapes[pair[side]])
+        return expand_seed(seed, self.products.context("hiding", *pair), self.products.shapes[pair[side]])
 
-    def _added(self, seed: bytes, pair: Pair) -> Matrix:
+    def _addend(self, seed: bytes, pair: Pair) -> Matrix:
         """The uniform matrix that the first of a pair adds."""
-        return expanded(seed, self.products.context("added", *pair), self.products.product_shape(pair))
+        return expand_seed(seed, self.products.context("added", *pair), self.products.product_shape(pair))
 
     def _read(self, sender: str, content: bytes, shape: tuple[int, int]) -> Matrix:
         right = 4 * shape[0] * shape[1]
         _insist(
             len(content) == right, f"{sender} has sent {len(content):,} bytes of numbers instead of {right:,}"
         )
-        return unpacked(content, shape)
+        return decode_matrix(content, shape)
 
-    def _checked(self, offers: Mapping[str, bytes]) -> dict[str, bytes]:
+    def _check_offers(self, offers: Mapping[str, bytes]) -> dict[str, bytes]:
         self._all_of(offers, set(self.products.names) - {self.name}, but=self.name)
         keys: dict[str, bytes] = {}
         for name in self.products.names:
@@ -272,7 +272,7 @@ class Partner:
                 continue
             offer = offers[name]
             key, signature = offer[:KEY_BYTES], offer[KEY_BYTES:]
-            right = len(signature) == SIGNATURE_BYTES and self._roster.signed(
+            right = len(signature) == SIGNATURE_BYTES and self._roster.is_signed_by(
                 name, signature, self.products.context("offer", name, key)
             )
             _insist(right, f"the offer of {name} is not signed by {name}")
@@ -286,11 +286,11 @@ class Partner:
         _insist(not silent, f"nothing has come from {silent}, and everybody has to stay")
         _insist(not strangers, f"{strangers} have sent what nobody asked for")
 
-    def _sealed(self, purpose: Stage, receiver: str, content: bytes) -> bytes:
+    def _seal(self, purpose: Stage, receiver: str, content: bytes) -> bytes:
         route = self.products.context(purpose, self.name, receiver)
         return seal(self._exchange.key(self._keys[receiver], route), content, route)
 
-    def _unsealed(self, purpose: Stage, sender: str, envelope: bytes) -> bytes:
+    def _unseal(self, purpose: Stage, sender: str, envelope: bytes) -> bytes:
         route = self.products.context(purpose, sender, self.name)
         try:
             return unseal(self._exchange.key(self._keys[sender], route), envelope, route)
@@ -314,7 +314,7 @@ def secure_products(
     rows: Mapping[str, Matrix],
     own: Mapping[str, Vector],
     *,
-    products: Products,
+    products: ProductSession,
     identities: Mapping[str, Identity] | None = None,
 ) -> Vector:
     """The products of everybody's columns with all others', plus what each adds by itself, modulo 2^32.
@@ -340,17 +340,17 @@ def secure_products(
     roster = Roster.of(known)
     partners = {name: Partner(products, name, rows[name], known[name], roster) for name in names}
     offers = {name: partner.offer() for name, partner in partners.items()}
-    dealt = {name: partner.dealt(offers) for name, partner in partners.items()}
-    opened = {name: partner.opened(addressed(dealt, name)) for name, partner in partners.items()}
+    dealt = {name: partner.deal(offers) for name, partner in partners.items()}
+    opened = {name: partner.mask_rows(route_envelopes(dealt, name)) for name, partner in partners.items()}
     vectors: dict[str, Vector] = {}
     for name, partner in partners.items():
         vectors[name] = np.array(own[name])
-        for pair, share in partner.shares(addressed(opened, name)).items():
+        for pair, share in partner.shares(route_envelopes(opened, name)).items():
             vectors[name][products.places(pair)] += share
     return secure_sum(vectors, session=products.session, identities=known).total
 
 
-def addressed(sent: Mapping[str, Mapping[str, bytes]], receiver: str) -> dict[str, bytes]:
+def route_envelopes(sent: Mapping[str, Mapping[str, bytes]], receiver: str) -> dict[str, bytes]:
     """The envelopes for one party, by sender: all that the server does before the sum."""
     return {sender: envelopes[receiver] for sender, envelopes in sent.items() if receiver in envelopes}
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from tacit.aggregation.secure.session import framed
+from tacit.aggregation.secure.session import frame_parts
 from tacit.errors import SecureAggregationFailed, require
 
 Vector = NDArray[np.uint32]
@@ -103,9 +103,9 @@ class Roster(Mapping[str, bytes]):
         """The public side of identities."""
         return cls({name: identity.public for name, identity in identities.items()})
 
-    def signed(self, name: str, signature: bytes, message: bytes) -> bool:
+    def is_signed_by(self, name: str, signature: bytes, message: bytes) -> bool:
         """Whether the site of that name has signed the message."""
-        asked = hashlib.sha256(framed(name, signature, message)).digest()
+        asked = hashlib.sha256(frame_parts(name, signature, message)).digest()
         if asked in self._verified:
             return True
         try:
@@ -127,7 +127,7 @@ class Roster(Mapping[str, bytes]):
         return len(self._raw)
 
 
-class Exchange:
+class KeyExchange:
     """One side of an agreement on secret keys, for one session.
 
     Args:
@@ -151,26 +151,26 @@ class Exchange:
                 self._agreed[other] = self._key.exchange(X25519PublicKey.from_public_bytes(other))
             except ValueError:
                 raise SecureAggregationFailed("a public key leaves no secret") from None
-        return derived(self._agreed[other], context)
+        return derive_key(self._agreed[other], context)
 
 
-def leaves_a_secret(public: bytes) -> bool:
+def is_valid_public_key(public: bytes) -> bool:
     """Whether the key is none of the few that come to the same with whatever other side."""
     try:
-        Exchange(bytes(KEY_BYTES)).key(public, b"")
+        KeyExchange(bytes(KEY_BYTES)).key(public, b"")
     except SecureAggregationFailed:
         return False
     return True
 
 
-def derived(secret: bytes, context: bytes) -> bytes:
+def derive_key(secret: bytes, context: bytes) -> bytes:
     """A key for the context, which tells nothing about the secret or about other keys."""
     return HKDF(SHA256(), KEY_BYTES, None, context).derive(secret)
 
 
 def commitment(secret: bytes, context: bytes) -> bytes:
     """What holds its owner to a random secret of 32 bytes without telling it."""
-    return hashlib.sha256(derived(secret, context)).digest()
+    return hashlib.sha256(derive_key(secret, context)).digest()
 
 
 def seal(key: bytes, content: bytes, context: bytes) -> bytes:

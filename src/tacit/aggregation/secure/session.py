@@ -84,11 +84,11 @@ class Session:
     def digest(self) -> bytes:
         """What all of this comes to, in 32 bytes."""
         numbers = (self.round, self.threshold, self.width, self.colluders)
-        return hashlib.sha256(framed(FORMAT, self.run, *map(str, numbers), *self.names)).digest()
+        return hashlib.sha256(frame_parts(FORMAT, self.run, *map(str, numbers), *self.names)).digest()
 
     def context(self, purpose: str, *parts: str | bytes) -> bytes:
         """What a key, a signature or an envelope of this session is bound to."""
-        return framed(FORMAT, self.digest, purpose, *parts)
+        return frame_parts(FORMAT, self.digest, purpose, *parts)
 
     def between(self, one: str, other: str) -> bytes:
         """What the mask of a pair is bound to, the same for both."""
@@ -99,12 +99,12 @@ class Session:
         return self.context("survivors", *sorted(survivors))
 
 
-def side(name: str, other: str) -> Literal[1, -1]:
+def mask_sign(name: str, other: str) -> Literal[1, -1]:
     """Whether a site adds the mask that it has with another, or takes it off: one of the two does either."""
     return 1 if name < other else -1
 
 
-def framed(*parts: str | bytes) -> bytes:
+def frame_parts(*parts: str | bytes) -> bytes:
     """The parts in a row, each behind its length, so that no two rows read the same."""
     raw = [part.encode() if isinstance(part, str) else part for part in parts]
     return b"".join(len(part).to_bytes(4, "big") + part for part in raw)

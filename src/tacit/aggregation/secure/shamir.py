@@ -20,7 +20,7 @@ SECRET_BYTES, SHARE_BYTES = 32, 33
 Polynomial = list[int]
 
 
-def dealt(secret: bytes, holders: Iterable[int], threshold: int) -> dict[int, bytes]:
+def split_secret(secret: bytes, holders: Iterable[int], threshold: int) -> dict[int, bytes]:
     """A share of the secret for each holder.
 
     Args:
@@ -45,7 +45,7 @@ def value_at(coefficients: Polynomial, point: int) -> int:
 
 
 @dataclass(frozen=True)
-class Joined:
+class Reconstruction:
     """What shares came to.
 
     Args:
@@ -57,7 +57,7 @@ class Joined:
     wrong: frozenset[int] = frozenset()
 
 
-class Joiner:
+class Reconstructor:
     """Gives back one secret after the other that are shared among the same holders.
 
     Args:
@@ -69,7 +69,7 @@ class Joiner:
         self._weights: dict[tuple[int, ...], list[int]] = {}
         self._caught: set[int] = set()
 
-    def secret(self, shares: Mapping[int, bytes], fits: Callable[[bytes], bool]) -> Joined:
+    def reconstruct(self, shares: Mapping[int, bytes], fits: Callable[[bytes], bool]) -> Reconstruction:
         """The secret behind the shares.
 
         Args:
@@ -78,39 +78,39 @@ class Joiner:
         """
         values = {holder: int.from_bytes(share, "big") for holder, share in shares.items()}
         if len(values) < self.threshold:
-            return Joined(None)
+            return Reconstruction(None)
         # Whoever gave one wrong share is not the first to be asked for another.
         asked = sorted(sorted(values, key=lambda holder: (holder in self._caught, holder))[: self.threshold])
-        secret = self._joined(values, tuple(asked))
+        secret = self._interpolate(values, tuple(asked))
         if secret is not None and fits(secret):
-            return Joined(secret)
-        return self._corrected(values, fits)
+            return Reconstruction(secret)
+        return self._correct(values, fits)
 
-    def _joined(self, values: Mapping[int, int], holders: tuple[int, ...]) -> bytes | None:
+    def _interpolate(self, values: Mapping[int, int], holders: tuple[int, ...]) -> bytes | None:
         if holders not in self._weights:
             self._weights[holders] = _weights_at_zero(holders)
         pairs = zip(holders, self._weights[holders], strict=True)
         return _as_secret(sum(weight * values[holder] for holder, weight in pairs) % PRIME)
 
-    def _corrected(self, values: Mapping[int, int], fits: Callable[[bytes], bool]) -> Joined:
-        polynomial = decoded(values, self.threshold)
+    def _correct(self, values: Mapping[int, int], fits: Callable[[bytes], bool]) -> Reconstruction:
+        polynomial = decode_polynomial(values, self.threshold)
         secret = None if polynomial is None else _as_secret(value_at(polynomial, 0))
         if polynomial is not None and secret is not None and fits(secret):
             wrong = {holder for holder, value in values.items() if value_at(polynomial, holder) != value}
             self._caught |= wrong
-            return Joined(secret, frozenset(wrong))
+            return Reconstruction(secret, frozenset(wrong))
         if len(values) == self.threshold + 1:
             # One share too many corrects nothing by itself, but whoever knows the secret when it is there
             # can leave out each in turn.
             for holders in combinations(sorted(values), self.threshold):
-                secret = self._joined(values, holders)
+                secret = self._interpolate(values, holders)
                 if secret is not None and fits(secret):
                     self._caught |= set(values) - set(holders)
-                    return Joined(secret, frozenset(set(values) - set(holders)))
-        return Joined(None)
+                    return Reconstruction(secret, frozenset(set(values) - set(holders)))
+        return Reconstruction(None)
 
 
-def decoded(values: Mapping[int, int], threshold: int) -> Polynomial | None:
+def decode_polynomial(values: Mapping[int, int], threshold: int) -> Polynomial | None:
     """The polynomial of a degree below `threshold` that all values lie on but half of the spare ones."""
     # Gao's algorithm: Euclid's, on the polynomial through all values and the one that vanishes at all points.
     vanishing, through = [1], list[int]()
@@ -120,10 +120,10 @@ def decoded(values: Mapping[int, int], threshold: int) -> Polynomial | None:
         vanishing = _times(vanishing, [-point % PRIME, 1])
     before, now, left, right = vanishing, through, list[int](), [1]
     while 2 * (len(now) - 1) >= len(values) + threshold:
-        quotient, rest = _divided(before, now)
+        quotient, rest = _divide(before, now)
         before, now = now, rest
         left, right = right, _minus(left, _times(quotient, right))
-    found, rest = _divided(now, right)
+    found, rest = _divide(now, right)
     return found if not rest and len(found) <= threshold else None
 
 
@@ -142,7 +142,7 @@ def _as_secret(value: int) -> bytes | None:
     return value.to_bytes(SECRET_BYTES, "big") if value < 2 ** (8 * SECRET_BYTES) else None
 
 
-def _trimmed(terms: Polynomial) -> Polynomial:
+def _trim(terms: Polynomial) -> Polynomial:
     while terms and not terms[-1]:
         terms.pop()
     return terms
@@ -151,7 +151,7 @@ def _trimmed(terms: Polynomial) -> Polynomial:
 def _minus(first: Polynomial, second: Polynomial) -> Polynomial:
     size = max(len(first), len(second))
     pairs = zip(first + [0] * (size - len(first)), second + [0] * (size - len(second)), strict=True)
-    return _trimmed([(one - other) % PRIME for one, other in pairs])
+    return _trim([(one - other) % PRIME for one, other in pairs])
 
 
 def _times(first: Polynomial, second: Polynomial) -> Polynomial:
@@ -159,14 +159,14 @@ def _times(first: Polynomial, second: Polynomial) -> Polynomial:
     for place, factor in enumerate(first):
         for offset, other in enumerate(second):
             terms[place + offset] += factor * other
-    return _trimmed([term % PRIME for term in terms])
+    return _trim([term % PRIME for term in terms])
 
 
-def _divided(above: Polynomial, below: Polynomial) -> tuple[Polynomial, Polynomial]:
+def _divide(above: Polynomial, below: Polynomial) -> tuple[Polynomial, Polynomial]:
     rest, inverse = list(above), pow(below[-1], -1, PRIME)
     quotient = [0] * max(len(above) - len(below) + 1, 0)
     for place in reversed(range(len(quotient))):
         quotient[place] = factor = rest[place + len(below) - 1] * inverse % PRIME
         for offset, term in enumerate(below):
             rest[place + offset] = (rest[place + offset] - factor * term) % PRIME
-    return _trimmed(quotient), _trimmed(rest[: len(below) - 1])
+    return _trim(quotient), _trim(rest[: len(below) - 1])

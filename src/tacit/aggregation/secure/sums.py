@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tacit.aggregation.secure.coordinator import Coordinator, Summed
+from tacit.aggregation.secure.coordinator import Coordinator, SumResult
 from tacit.aggregation.secure.member import Member
 from tacit.aggregation.secure.sealing import Identity, Roster, Vector
 from tacit.aggregation.secure.session import STAGES, Session, Stage
@@ -15,7 +15,7 @@ def secure_sum(
     session: Session,
     identities: Mapping[str, Identity] | None = None,
     dropped: Mapping[str, Stage] | None = None,
-) -> Summed:
+) -> SumResult:
     """Add up the vectors of all sites that stay, without any party seeing one of another.
 
     Args:
@@ -41,12 +41,14 @@ def secure_sum(
         late = STAGES.index(stage)
         return (name for name in sent if name not in silent or late < STAGES.index(silent[name]))
 
-    offers = server.offered((name, members[name].offer()) for name in heard("offer", names))
-    sealed = server.shared((name, members[name].shared(offers[name])) for name in heard("share", offers))
-    survivors = server.masked(
-        (name, members[name].masked(vectors[name], sealed[name])) for name in heard("mask", sealed)
+    offers = server.collect_offers((name, members[name].offer()) for name in heard("offer", names))
+    sealed = server.collect_shares(
+        (name, members[name].share(offers[name])) for name in heard("share", offers)
     )
-    signed = server.agreed(
-        (name, members[name].agreed(survivors[name])) for name in heard("agree", survivors)
+    survivors = server.collect_vectors(
+        (name, members[name].mask(vectors[name], sealed[name])) for name in heard("mask", sealed)
     )
-    return server.revealed((name, members[name].revealed(signed[name])) for name in heard("reveal", signed))
+    signed = server.collect_signatures(
+        (name, members[name].agree(survivors[name])) for name in heard("agree", survivors)
+    )
+    return server.unmask((name, members[name].reveal(signed[name])) for name in heard("reveal", signed))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tacit.aggregation.mean import Mean
 from tacit.audits.canaries import Canaries
-from tacit.audits.insertion import canaried
+from tacit.audits.insertion import with_canaries
 from tacit.audits.lower_bounds import Bounds, Evidence, bounds
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.mechanisms.base import Mechanism
@@ -53,20 +53,20 @@ class Primitive:
         return bounds(evidence, self.price, self.delta, confidence=confidence)
 
 
-def planted(
+def canary_primitive(
     mechanism: Mechanism, play: Callable[[Any, Key], object], *, most: int = 5000, delta: float = DELTA
 ) -> Primitive:
     """A mechanism that takes canaries, and how it is used; with no records of anybody."""
 
     def attack(attacked: Mechanism, count: int, key: Key) -> Evidence:
         canaries = Canaries(count, [SITE], key / "coins")
-        play(canaried(attacked, canaries, aggregation=Mean(), sites=SITES), key)
+        play(with_canaries(attacked, canaries, aggregation=Mean(), sites=SITES), key)
         return canaries.evidence()
 
     return Primitive(mechanism, mechanism.release(1, [SITE]), attack, most=most, delta=delta)
 
 
-def tossed(count: int, key: Key) -> Marks:
+def toss_coins(count: int, key: Key) -> Marks:
     """Who of so many is there, by the toss of a coin."""
     return (key / "coins").generator().random(count) < 0.5
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.audits.canaries import LONG, Accompanied, crowd
+from tacit.audits.canaries import LONG, CanariedContributions, dummy_cohort
 from tacit.audits.lower_bounds import Evidence, ratios
 from tacit.audits.mechanisms.base import (
     CLIP,
@@ -18,22 +18,22 @@ from tacit.audits.mechanisms.base import (
     SITE,
     Marks,
     Primitive,
-    planted,
-    tossed,
+    canary_primitive,
+    toss_coins,
     zeros,
 )
-from tacit.audits.mechanisms.site_level import SPREAD, SPREAD_NOISE, even
+from tacit.audits.mechanisms.site_level import SPREAD, SPREAD_NOISE, even_split
 from tacit.learning.batches import Batch
-from tacit.learning.optimizers import Program, Work, descend
+from tacit.learning.optimizers import LocalTrainingSpec, Program, descend
 from tacit.learning.task import Task
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.mechanisms.base import (
     Contributions,
-    Counting,
+    CountNoise,
     Mechanism,
     NoiseLaw,
     Norm,
-    ProtectedRecords,
+    RecordLevel,
     Rows,
 )
 from tacit.privacy.policy import Privacy
@@ -45,7 +45,7 @@ from tacit.sites.table import Table
 Array = NDArray[np.float64]
 
 
-class Nobody:
+class EmptyContributions:
     """Contributions of no records to no coordinates, at one site."""
 
     def lengths(self, norm: Norm) -> Array:
@@ -57,30 +57,30 @@ class Nobody:
         return np.zeros((1, 0))
 
 
-NOBODY = Nobody()
+NOBODY = EmptyContributions()
 
 
 def records(multiplier: float, **fields: Any) -> Primitive:
     """Training steps on records, or risk groups: each step draws, clips, adds up and adds noise."""
     usual: dict[str, Any] = {"law": "gaussian", "steps": 1, "rate": 1.0}
-    mechanism = ProtectedRecords(clip=CLIP, multiplier=multiplier, rehearsal=True, **{**usual, **fields})
+    mechanism = RecordLevel(clip=CLIP, multiplier=multiplier, rehearsal=True, **{**usual, **fields})
 
-    def play(planted: ProtectedRecords, key: Key) -> None:
+    def play(planted: RecordLevel, key: Key) -> None:
         for step in range(planted.steps):
             planted.noisy_sums(NOBODY, [key / SITE / "noise"], step)
 
-    return planted(mechanism, play, delta=0.0 if mechanism.law == "laplace" else DELTA)
+    return canary_primitive(mechanism, play, delta=0.0 if mechanism.law == "laplace" else DELTA)
 
 
 def spread_records(law: NoiseLaw) -> Primitive:
     """Records whose gradients are spread evenly over many numbers, each alone at its site."""
     primitive = records(SPREAD_NOISE[law] / 2, law=law)
-    own = even(primitive.price[0], "add-remove")
+    own = even_split(primitive.price[0], "add-remove")
 
-    def attack(attacked: ProtectedRecords, count: int, key: Key) -> Evidence:
+    def attack(attacked: RecordLevel, count: int, key: Key) -> Evidence:
         import torch
 
-        present = tossed(count, key)
+        present = toss_coins(count, key)
         rows = np.where(present, LONG * CLIP, 0.0)[:, None, None] * np.ones((1, 1, SPREAD))
         keys = [key / number / SITE / "noise" for number in range(count)]
         return Evidence(
@@ -91,7 +91,7 @@ def spread_records(law: NoiseLaw) -> Primitive:
 
 
 @dataclass(frozen=True, eq=False)
-class OneEach:
+class OneCoordinateEach:
     """A program in which each record that is there moves a coordinate of its own, by more than it may.
 
     Args:
@@ -112,26 +112,26 @@ class OneEach:
         here = batch.rows[batch.present]
         own = np.zeros((1, self.size))
         own[0, here] = LONG * CLIP * self.present[here]
-        return Accompanied(NOBODY, own)
+        return CanariedContributions(NOBODY, own)
 
 
 def local_work() -> Primitive:
     """The steps that a site takes: batches are drawn, and go through the mechanism, as in any training."""
-    mechanism = ProtectedRecords(law="gaussian", clip=CLIP, multiplier=0.7, steps=8, rate=0.2, rehearsal=True)
+    mechanism = RecordLevel(law="gaussian", clip=CLIP, multiplier=0.7, steps=8, rate=0.2, rehearsal=True)
     work = SimpleNamespace(
         steps=8, sample=0.2, epochs=None, batch=1, risk_groups=None, separable=True, lr=0.1, optimizer="sgd",
         proximal=0.0, decay=0.0,
     )  # fmt: skip
 
-    def attack(attacked: ProtectedRecords, count: int, key: Key) -> Evidence:
-        present = tossed(count, key)
-        ear = Ear(attacked, mechanism.release(1, [SITE])[0], np.zeros(count))
+    def attack(attacked: RecordLevel, count: int, key: Key) -> Evidence:
+        present = toss_coins(count, key)
+        ear = ScoreRecorder(attacked, mechanism.release(1, [SITE])[0], np.zeros(count))
         start = np.zeros((1, count))
         descend(
-            cast(Work, work),
-            cast(Program, OneEach(present)),
+            cast(LocalTrainingSpec, work),
+            cast(Program, OneCoordinateEach(present)),
             start,
-            crowd(count),
+            dummy_cohort(count),
             cast(Mechanism, ear),
             [key / SITE],
         )
@@ -141,10 +141,10 @@ def local_work() -> Primitive:
 
 
 @dataclass(frozen=True, eq=False)
-class Ear:
+class ScoreRecorder:
     """Keeps the scores of what a mechanism says of coordinates."""
 
-    mechanism: ProtectedRecords
+    mechanism: RecordLevel
     price: Release
     scores: Array
 
@@ -157,15 +157,15 @@ class Ear:
 
 def number_of_records() -> Primitive:
     """How many records a site holds, as it is bought."""
-    counting = Counting(law="laplace", scale=0.5)
-    mechanism = ProtectedRecords(
+    counting = CountNoise(law="laplace", scale=0.5)
+    mechanism = RecordLevel(
         law="gaussian", clip=CLIP, multiplier=1.0, steps=1, rate=1.0, counts=counting, rehearsal=True
     )
-    (price,) = mechanism.counting([SITE])
+    (price,) = mechanism.count_releases([SITE])
 
-    def attack(attacked: ProtectedRecords, count: int, key: Key) -> Evidence:
-        present = tossed(count, key)
-        told = [attacked.counted(100 + int(there), key / number) for number, there in enumerate(present)]
+    def attack(attacked: RecordLevel, count: int, key: Key) -> Evidence:
+        present = toss_coins(count, key)
+        told = [attacked.noisy_count(100 + int(there), key / number) for number, there in enumerate(present)]
         return Evidence(ratios(price, np.array(told) - 100), present)
 
     return Primitive(mechanism, (price,), attack, most=FEW, delta=0.0)
@@ -174,12 +174,12 @@ def number_of_records() -> Primitive:
 def watched_loss() -> Primitive:
     """The loss of records that are kept apart, by which a run decides when to stop."""
     privacy = Privacy(unit="record", epsilon=1.0, delta=DELTA, clip=CLIP, rehearsal=True)
-    apart = Federation({SITE: crowd(2).store})
+    apart = Federation({SITE: dummy_cohort(2).store})
     mechanism = NoisyLoss(apart, Stopping(epsilon=0.5, bound=CLIP), privacy, 1.0)
     price = mechanism.release(1)
 
     def attack(attacked: NoisyLoss, count: int, key: Key) -> Evidence:
-        present = tossed(count, key)
+        present = toss_coins(count, key)
         losses = [SimpleNamespace(losses=partial(_constant, found)) for found in (0.0, LONG)]
         told = [
             attacked.scores(cast(Task, losses[int(there)]), zeros(1), key / number)["watched_loss"]

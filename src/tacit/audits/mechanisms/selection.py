@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tacit.audits.lower_bounds import Evidence
-from tacit.audits.mechanisms.base import Primitive, tossed
+from tacit.audits.mechanisms.base import Primitive, toss_coins
 from tacit.privacy.mechanisms.selection import PrivateQuantile, Selection
 from tacit.runtime.keys import Key
 
@@ -17,7 +17,7 @@ def choice(
     """One of several is chosen: an adversary waits for the outcome that tells its worst neighbours apart."""
 
     def attack(attacked: Selection | PrivateQuantile, count: int, key: Key) -> Evidence:
-        present = tossed(count, key)
+        present = toss_coins(count, key)
         found = [
             seen(attacked.choose(pair[bool(there)], key / number)) for number, there in enumerate(present)
         ]

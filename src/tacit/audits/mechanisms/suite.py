@@ -16,12 +16,12 @@ from tacit.audits.mechanisms.record_level import (
     watched_loss,
 )
 from tacit.audits.mechanisms.selection import exponential, permute_and_flip, quantile
-from tacit.audits.mechanisms.site_level import bound_that_follows, spread_updates, sum_in_secret, updates
-from tacit.audits.mechanisms.vertical import curves, histogram, products, products_in_secret
-from tacit.learning.progress import Tell, nobody
+from tacit.audits.mechanisms.site_level import adaptive_clipping, secure_sum, spread_updates, updates
+from tacit.audits.mechanisms.vertical import curves, histogram, products, secure_products
+from tacit.learning.progress import Tell, silent
 
 
-def audit_mechanisms(*, confidence: float = 0.95, seed: int = 0, tell: Tell = nobody) -> dict[str, Bounds]:
+def audit_mechanisms(*, confidence: float = 0.95, seed: int = 0, tell: Tell = silent) -> dict[str, Bounds]:
     """Attack every primitive.
 
     Args:
@@ -54,12 +54,12 @@ PRIMITIVES: Mapping[str, Callable[[], Primitive]] = {
     "mean of updates": lambda: updates(1.0, where="server", reach=CLIP / SITES),
     "mean of updates, Laplace": lambda: updates(0.5, where="server", reach=CLIP / SITES, law="laplace"),
     "mean of updates, sites drawn": lambda: updates(0.5, where="server", reach=CLIP / SITES / 0.5, rate=0.5),
-    "sum in secret": sum_in_secret,
+    "sum in secret": secure_sum,
     **{f"curves, direction {number + 1}": lambda number=number: curves(number) for number in range(4)},
     "products of curves": products,
-    "products in secret": products_in_secret,
+    "products in secret": secure_products,
     "histogram": histogram,
-    "bound that follows": bound_that_follows,
+    "bound that follows": adaptive_clipping,
     "number of records": number_of_records,
     "watched loss": watched_loss,
     "choice, exponential": exponential,

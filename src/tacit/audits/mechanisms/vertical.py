@@ -6,8 +6,8 @@ import numpy as np
 
 from tacit.audits.canaries import LONG
 from tacit.audits.lower_bounds import Evidence, ratios
-from tacit.audits.mechanisms.base import FEW, SITE, Primitive, planted, tossed, zeros
-from tacit.privacy.mechanisms.vertical import ColumnsApart, ColumnsBlind, ColumnsTogether, Counted
+from tacit.audits.mechanisms.base import FEW, SITE, Primitive, canary_primitive, toss_coins, zeros
+from tacit.privacy.mechanisms.vertical import ClippedSecureGram, GramMatrix, LocalColumns, NoisyHistograms
 from tacit.runtime.keys import Key
 
 COLUMNS: Mapping[str, float] = {"x": 1.0, "y": 2.0}
@@ -15,13 +15,13 @@ COLUMNS: Mapping[str, float] = {"x": 1.0, "y": 2.0}
 
 def curves(direction: int) -> Primitive:
     """Curves as their coordinates, each person's by itself, along one of the coordinates."""
-    mechanism = ColumnsApart(
+    mechanism = LocalColumns(
         multiplier=1.0, radii=COLUMNS, holders=dict.fromkeys(COLUMNS, SITE), widths=dict.fromkeys(COLUMNS, 4),
         rehearsal=True,
     )  # fmt: skip
 
-    def attack(attacked: ColumnsApart, count: int, key: Key) -> Evidence:
-        present = tossed(count, key)
+    def attack(attacked: LocalColumns, count: int, key: Key) -> Evidence:
+        present = toss_coins(count, key)
         scores = np.zeros(count)
         for price, (column, radius) in zip(mechanism.release(1, [SITE]), COLUMNS.items(), strict=True):
             rows = np.zeros((count, 4))
@@ -34,25 +34,29 @@ def curves(direction: int) -> Primitive:
 
 def products() -> Primitive:
     """Products of all curves, with noise of a server."""
-    mechanism = ColumnsTogether(
+    mechanism = GramMatrix(
         multiplier=1.0, radii=COLUMNS, holders=dict.fromkeys(COLUMNS, SITE), rehearsal=True
     )
-    return planted(mechanism, lambda planted, key: planted.at_server(zeros(6), key / "server"), most=FEW)
+    return canary_primitive(
+        mechanism, lambda planted, key: planted.at_server(zeros(6), key / "server"), most=FEW
+    )
 
 
-def products_in_secret() -> Primitive:
+def secure_products() -> Primitive:
     """Products of all curves that parties take in secret."""
-    mechanism = ColumnsBlind(
+    mechanism = ClippedSecureGram(
         multiplier=0.5, radii=dict.fromkeys("xyz", 1.0), widths=((1,), (1,), (1,)), records=1, rehearsal=True
     )
-    return planted(mechanism, lambda planted, key: planted.at_site(zeros(1), key / SITE / "update"), most=FEW)
+    return canary_primitive(
+        mechanism, lambda planted, key: planted.at_site(zeros(1), key / SITE / "update"), most=FEW
+    )
 
 
 def histogram() -> Primitive:
     """How many records are in each of several bins."""
-    mechanism = Counted(multiplier=1.0, holders={"x": SITE}, purpose="lengths", rehearsal=True)
+    mechanism = NoisyHistograms(multiplier=1.0, holders={"x": SITE}, purpose="lengths", rehearsal=True)
 
-    def play(planted: Counted, key: Key) -> None:
+    def play(planted: NoisyHistograms, key: Key) -> None:
         planted.noisy_sum(zeros(2)[None], key / SITE / "x")
 
-    return planted(mechanism, play, most=FEW)
+    return canary_primitive(mechanism, play, most=FEW)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tacit.audits.sensitivity.neighbours import Array, Candidate, Domain, Movement, worst
-from tacit.audits.sensitivity.rounding import alike
+from tacit.audits.sensitivity.neighbours import Array, Domain, Movement, NeighbourCandidate, search_worst
+from tacit.audits.sensitivity.rounding import edge_records
 from tacit.errors import TacitError, require, require_count, require_positive, require_word
 from tacit.learning.task import Task
 from tacit.privacy.accounting.release import Relation
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.audits.sensitivity.records import Form
-    from tacit.audits.sensitivity.steps import Asking
+    from tacit.audits.sensitivity.steps import SiteWork
 
 Statistic = Callable[[Array], ArrayLike]
 Bounds = tuple[ArrayLike, ArrayLike]
@@ -180,13 +180,13 @@ def check_sensitivity(
     """
     require_word("relation", relation, ("add-remove", "replace"))
     require_count("neighbours", neighbours)
-    if hasattr(subject, "settle"):
+    if hasattr(subject, "bind"):
         require(claim is None, "claim", claim, "left out for a task: its mechanism claims something")
         require(bounds is None, "bounds", bounds, "left out for a task: its features may be anything")
-        parts = _looked_task(cast(Task, subject), records, privacy, relation, seed)
+        parts = _task_probes(cast(Task, subject), records, privacy, relation, seed)
     else:
         require(privacy is None, "privacy", privacy, "left out for a function: it has a claim")
-        parts = [_looked_function(cast(Statistic, subject), records, claim, norm, bounds, relation, seed)]
+        parts = [_function_probe(cast(Statistic, subject), records, claim, norm, bounds, relation, seed)]
     found = max((_worst(part, relation, neighbours, seed) for part in parts), key=lambda one: one.ratio)
     if found.ratio > SLACK:
         raise SensitivityExceeded(found)
@@ -194,26 +194,26 @@ def check_sensitivity(
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
+class Probe:
     """What is looked at, whatever it is: how it is measured, on which records, and how it is shown."""
 
     name: str
     norm: Norm
     domain: Domain
-    measure: Callable[[Candidate], Movement]
-    pair: Callable[[Candidate], Pair]
+    measure: Callable[[NeighbourCandidate], Movement]
+    pair: Callable[[NeighbourCandidate], Pair]
     answer: Callable[[Array, int], Array]
     per_edge: int
 
 
-def _worst(part: Looked, relation: Relation, neighbours: int, seed: int) -> Sensitivity:
+def _worst(part: Probe, relation: Relation, neighbours: int, seed: int) -> Sensitivity:
     draw = (Key(seed) / "neighbours").generator()
-    movement, candidate = worst(part.measure, part.domain, relation, neighbours, draw)
+    movement, candidate = search_worst(part.measure, part.domain, relation, neighbours, draw)
     if relation == "add-remove":
         # Under `replace` the number of records is the same on both sides, and so is the rounding.
         for number in range(math.ceil(neighbours / part.per_edge)):
-            for rows in alike(partial(_answer, part, number), part.domain, 1, draw):
-                tried = Candidate(rows, number)
+            for rows in edge_records(partial(_answer, part, number), part.domain, 1, draw):
+                tried = NeighbourCandidate(rows, number)
                 found = part.measure(tried)
                 if found.ratio > movement.ratio:
                     movement, candidate = found, tried
@@ -223,47 +223,47 @@ def _worst(part: Looked, relation: Relation, neighbours: int, seed: int) -> Sens
     )  # fmt: skip
 
 
-def _answer(part: Looked, draws: int, rows: Array) -> Array:
+def _answer(part: Probe, draws: int, rows: Array) -> Array:
     with np.errstate(all="ignore"):
         return part.answer(rows, draws)
 
 
-def _looked_task(
+def _task_probes(
     task: Task,
     records: Federation | Table | ArrayLike | None,
     privacy: Privacy | None,
     relation: Relation,
     seed: int,
-) -> list[Looked]:
+) -> list[Probe]:
     from tacit.audits.sensitivity.records import Form
-    from tacit.audits.sensitivity.steps import askings
+    from tacit.audits.sensitivity.steps import list_site_work
 
     known = isinstance(records, Federation | Table)
     require(known, "records", type(records).__name__, "a federation or a table, for a task")
     require(isinstance(privacy, Privacy), "privacy", privacy, "the promise that is made, for a task")
-    found, example = askings(task, cast("Federation | Table", records), cast(Privacy, privacy), seed)
+    found, example = list_site_work(task, cast("Federation | Table", records), cast(Privacy, privacy), seed)
     form = Form(example)
-    return [_looked_asking(task.kind, asking, form, relation) for asking in found]
+    return [_work_probe(task.kind, asking, form, relation) for asking in found]
 
 
-def _looked_asking(name: str, asking: "Asking", form: "Form", relation: Relation) -> Looked:
-    def tables(candidate: Candidate) -> tuple[Table, Table]:
+def _work_probe(name: str, asking: "SiteWork", form: "Form", relation: Relation) -> Probe:
+    def tables(candidate: NeighbourCandidate) -> tuple[Table, Table]:
         one, other = candidate.sides(relation)
         return form.table(one), form.table(other)
 
-    def measure(candidate: Candidate) -> Movement:
-        return asking.moved(*tables(candidate), relation, candidate.draws)
+    def measure(candidate: NeighbourCandidate) -> Movement:
+        return asking.movement(*tables(candidate), relation, candidate.draws)
 
-    def pair(candidate: Candidate) -> Pair:
+    def pair(candidate: NeighbourCandidate) -> Pair:
         return Pair(*tables(candidate), asking.state(candidate.draws), lambda: measure(candidate))
 
     def answer(rows: Array, draws: int) -> Array:
         return np.concatenate([sums.ravel() for sums in asking.sums(form.table(rows), draws)])
 
-    return Looked(name, asking.norm, form.domain(), measure, pair, answer, TASK_EDGE)
+    return Probe(name, asking.norm, form.domain(), measure, pair, answer, TASK_EDGE)
 
 
-def _looked_function(
+def _function_probe(
     function: Statistic,
     records: Federation | Table | ArrayLike | None,
     claim: float | None,
@@ -271,14 +271,14 @@ def _looked_function(
     bounds: Bounds | None,
     relation: Relation,
     seed: int,
-) -> Looked:
+) -> Probe:
     from tacit.audits.sensitivity.steps import distance
 
     require_positive("claim", claim)
     require_word("norm", norm, ("l2", "l1"))
     claimed, name = cast(float, claim), getattr(function, "__name__", type(function).__name__)
 
-    def measure(candidate: Candidate) -> Movement:
+    def measure(candidate: NeighbourCandidate) -> Movement:
         # A function may write into what it is given.
         with np.errstate(all="ignore"):
             one, other = (
@@ -286,16 +286,18 @@ def _looked_function(
             )
             return Movement(distance(one, other, norm), claimed, "the answer")
 
-    def pair(candidate: Candidate) -> Pair:
+    def pair(candidate: NeighbourCandidate) -> Pair:
         return Pair(*candidate.sides(relation), None, lambda: measure(candidate))
 
     def answer(rows: Array, draws: int) -> Array:
         return np.atleast_1d(np.array(function(rows.copy()), dtype=np.float64)).ravel()
 
-    return Looked(name, norm, _bounded(records, bounds, seed), measure, pair, answer, FUNCTION_EDGE)
+    return Probe(name, norm, _bounded_domain(records, bounds, seed), measure, pair, answer, FUNCTION_EDGE)
 
 
-def _bounded(records: Federation | Table | ArrayLike | None, bounds: Bounds | None, seed: int) -> Domain:
+def _bounded_domain(
+    records: Federation | Table | ArrayLike | None, bounds: Bounds | None, seed: int
+) -> Domain:
     """The records that were given, or drawn evenly within bounds, and how far others may be off."""
     low, high = (np.atleast_1d(np.asarray(end, dtype=np.float64)) for end in bounds or (-np.inf, np.inf))
     require(bool((low < high).all()), "bounds", bounds, "the least below the most")

@@ -45,7 +45,7 @@ class Movement:
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class NeighbourCandidate:
     """Neighbours that a search looks at.
 
     Args:
@@ -79,7 +79,7 @@ class Domain:
     high: Array
     kept: NDArray[np.bool_]
 
-    def drawn(self, relation: Relation, draw: np.random.Generator) -> Array:
+    def sample(self, relation: Relation, draw: np.random.Generator) -> Array:
         """Records of the pool, some of them wild; now and then all alike in a column."""
         apart = 1 if relation == "add-remove" else 2
         size = int(draw.choice(SHARED)) + apart
@@ -94,7 +94,7 @@ class Domain:
             rows[:, column] = rows[0, column]
         return rows
 
-    def worse(self, rows: Array, draw: np.random.Generator) -> Array:
+    def perturb(self, rows: Array, draw: np.random.Generator) -> Array:
         """The same records with one of them changed, mostly one that differs."""
         changed = rows.copy()
         last = draw.random() < 0.5
@@ -124,28 +124,28 @@ class Domain:
         return float(np.clip(value, self.low[column], self.high[column]))
 
 
-def worst(
-    measure: Callable[[Candidate], Movement],
+def search_worst(
+    measure: Callable[[NeighbourCandidate], Movement],
     domain: Domain,
     relation: Relation,
     neighbours: int,
     draw: np.random.Generator,
-) -> tuple[Movement, Candidate]:
+) -> tuple[Movement, NeighbourCandidate]:
     """The neighbours that an answer moves furthest between, of as many as asked for.
 
     Half of them are drawn, the others come from changing the worst of those as long as that makes them worse.
     """
 
-    def measured(rows: Array, draws: int) -> tuple[Movement, Candidate]:
-        candidate = Candidate(rows, draws)
+    def measured(rows: Array, draws: int) -> tuple[Movement, NeighbourCandidate]:
+        candidate = NeighbourCandidate(rows, draws)
         return measure(candidate), candidate
 
     half = math.ceil(neighbours / 2)
-    found = [measured(domain.drawn(relation, draw), number) for number in range(half)]
+    found = [measured(domain.sample(relation, draw), number) for number in range(half)]
     leaders = sorted(found, key=lambda one: -one[0].ratio)[:CLIMBERS]
     for turn in range(neighbours - half):
         movement, candidate = leaders[turn % len(leaders)]
-        tried = measured(domain.worse(candidate.rows, draw), candidate.draws)
+        tried = measured(domain.perturb(candidate.rows, draw), candidate.draws)
         if tried[0].ratio >= movement.ratio:
             leaders[turn % len(leaders)] = tried
     return max(leaders, key=lambda one: one[0].ratio)

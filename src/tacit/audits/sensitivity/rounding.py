@@ -24,7 +24,7 @@ STEPS = (-2, 0, 1, 3)
 JUMP = 1e-3
 
 
-def alike(
+def edge_records(
     answer: Callable[[Array], Array], domain: Domain, tries: int, draw: np.random.Generator
 ) -> Iterator[Array]:
     """Yield records (records, columns), all alike but for the last one, that lie at an edge of an answer.
@@ -41,11 +41,11 @@ def alike(
         for _ in range(HALVINGS):
             middle = _within(domain, (low + high) / 2, low)
             between = answer(middle[None])
-            if _apart(below, between) >= _apart(between, above):
+            if _relative_distance(below, between) >= _relative_distance(between, above):
                 high, above = middle, between
             else:
                 low, below = middle, between
-        if _apart(below, above) == 0:
+        if _relative_distance(below, above) == 0:
             continue
         # Zeros, where they are allowed, are as far from an edge as anything.
         last = _within(domain, np.zeros_like(low), low)
@@ -60,7 +60,7 @@ def _ends(answer: Callable[[Array], Array], domain: Domain, draw: np.random.Gene
     low = _record(domain, draw)
     high = _record(domain, draw)
     for _ in range(DRAWN):
-        if _apart(answer(low[None]), answer(high[None])) > 0:
+        if _relative_distance(answer(low[None]), answer(high[None])) > 0:
             break
         high = _record(domain, draw)
     return low, high
@@ -78,7 +78,7 @@ def _within(domain: Domain, row: Array, known: Array) -> Array:
     return np.where(domain.kept, known, np.clip(row, domain.low, domain.high))
 
 
-def _apart(one: Array, other: Array) -> float:
+def _relative_distance(one: Array, other: Array) -> float:
     """How far two answers are apart, as a share of them; nothing where that is not worth a jump."""
     with np.errstate(all="ignore"):
         size = max(float(np.abs(one).max(initial=0.0)), float(np.abs(other).max(initial=0.0)))

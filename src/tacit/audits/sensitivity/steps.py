@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from tacit.audits.sensitivity.neighbours import Array, Movement
 from tacit.errors import require
-from tacit.learning.task import Task, Trains, Updates
+from tacit.learning.task import Task, Trainable, Updates
 from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.contracts import Norm
-from tacit.privacy.mechanisms.base import NORMS, Contributions, Mechanism, ProtectedRecords, clip_factors
+from tacit.privacy.mechanisms.base import NORMS, Contributions, Mechanism, RecordLevel, clip_factors
 from tacit.privacy.policy import Privacy
-from tacit.runs.queries import closing_of, opening_of, told
-from tacit.runs.setup import readied
+from tacit.runs.queries import final_query_of, initial_query_of, with_answers
+from tacit.runs.setup import prepare
 from tacit.runtime.keys import Key, Secret
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
@@ -34,7 +34,7 @@ WIDTHS = (0.0, 0.1, 1.0, 10.0)
 
 
 @dataclass(frozen=True)
-class Fated(Key):
+class CoupledKey(Key):
     """A key whose draws go with the records, so that one record more changes nobody else's.
 
     Everybody is drawn at this rate. What a step draws beyond its records is the same for all of them: it is
@@ -43,14 +43,14 @@ class Fated(Key):
 
     rate: float = 1.0
 
-    def secret(self, *inputs: bytes) -> "Fate":
+    def secret(self, *inputs: bytes) -> "CoupledSecret":
         """A stream of such draws, which repeats."""
         purpose = self.path[-1] if self.path else ""
         below = self.rate if purpose == "batches" else 1.0
-        return Fate(hashlib.sha256(self.name).digest(), below, shared=purpose == "luck")
+        return CoupledSecret(hashlib.sha256(self.name).digest(), below, shared=purpose == "luck")
 
 
-class Fate(Secret):
+class CoupledSecret(Secret):
     """Draws whose last axis are records."""
 
     def __init__(self, seed: bytes, below: float, *, shared: bool) -> None:
@@ -65,7 +65,7 @@ class Fate(Secret):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listening(ProtectedRecords):
+class NoiselessMechanism(RecordLevel):
     """The mechanism of a promise without its noise: it clips, and remembers what it let out.
 
     Args:
@@ -85,7 +85,7 @@ class Listening(ProtectedRecords):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Asking:
+class SiteWork:
     """One thing that a site is sent to do: a question, or the steps of a round.
 
     Args:
@@ -99,8 +99,8 @@ class Asking:
     """
 
     what: str
-    work: Trains
-    mechanism: ProtectedRecords
+    work: Trainable
+    mechanism: RecordLevel
     start: "Tensor"
     rate: float
     typical: float
@@ -118,13 +118,13 @@ class Asking:
         away = (Key(self.seed) / "state" / draws).generator().normal(size=tuple(self.start.shape))
         return self.start + WIDTHS[draws % len(WIDTHS)] * torch.from_numpy(away)
 
-    def moved(self, one: Table, other: Table, relation: Relation, draws: int) -> Movement:
+    def movement(self, one: Table, other: Table, relation: Relation, draws: int) -> Movement:
         """How far the sum moves that moves furthest between two data sets."""
-        mine, first = self._heard(one, (), draws)
-        yours, second = self._heard(other, mine, draws)
+        mine, first = self._clipped_sums(one, (), draws)
+        yours, second = self._clipped_sums(other, mine, draws)
         (price,) = self.mechanism.release(1, [SITE])
         claim = price.sensitivity if relation == "add-remove" else price.under_replacement().sensitivity
-        if (why := self._told_otherwise(first, second, price, (len(mine), len(yours)))) is not None:
+        if (why := self._side_channel(first, second, price, (len(mine), len(yours)))) is not None:
             return Movement(np.inf, claim, why)
         distances = [distance(*sums, self.norm) for sums in zip(mine, yours, strict=True)]
         step = int(np.argmax(distances))
@@ -132,20 +132,22 @@ class Asking:
 
     def sums(self, table: Table, draws: int) -> list[Array]:
         """The clipped sums of a site with these records."""
-        return self._heard(table, (), draws)[0]
+        return self._clipped_sums(table, (), draws)[0]
 
-    def _heard(self, table: Table, replies: Sequence[Array], draws: int) -> tuple[list[Array], Updates]:
+    def _clipped_sums(
+        self, table: Table, replies: Sequence[Array], draws: int
+    ) -> tuple[list[Array], Updates]:
         """The clipped sums of a site with these records, and the update that it makes of the replies."""
-        guard = Listening(**vars(self.mechanism), replies=replies)
+        guard = NoiselessMechanism(**vars(self.mechanism), replies=replies)
         sizes = np.array([len(table)], dtype=np.int64)
         cohort = Cohort((SITE,), table, np.zeros(1, dtype=np.int64), sizes, self.typical)
-        key = Fated(self.seed, True, rate=self.rate) / draws
+        key = CoupledKey(self.seed, True, rate=self.rate) / draws
         # Wild records overflow; whether that spoils a sum is what is looked at.
         with np.errstate(all="ignore"):
             updates = self.work.train(self.state(draws), cohort, guard, key)
         return guard.heard, updates
 
-    def _told_otherwise(
+    def _side_channel(
         self, one: Updates, other: Updates, price: Release, sums: tuple[int, int]
     ) -> str | None:
         """What tells of records beside their sums, if anything does."""
@@ -155,14 +157,14 @@ class Asking:
             return f"the number of sums of the {self.what}, {sums[0]} where {price.count} are paid for,"
         mine, yours = one.matrix.numpy(), other.matrix.numpy()
         same = mine.shape == yours.shape and np.allclose(mine, yours, rtol=1e-9, atol=0.0, equal_nan=True)
-        if not same or one.diary != other.diary:
+        if not same or one.metrics != other.metrics:
             return f"the update of the {self.what}, although all sums were answered alike,"
         return None
 
 
-def askings(
+def list_site_work(
     task: Task, records: Federation | Table, privacy: Privacy, seed: int
-) -> tuple[list[Asking], Table]:
+) -> tuple[list[SiteWork], Table]:
     """Everything that a task sends sites to do, settled and priced as in a run; and the records.
 
     Raises:
@@ -176,20 +178,20 @@ def askings(
         {SITE: given.store}, public=given.public, reference=given.reference, encoding=given.encoding,
         records=len(given.store),
     )  # fmt: skip
-    setting = readied(task, whole, privacy=privacy, seed=seed).setting
-    settled, opening = setting.task, opening_of(setting.task)
-    found: list[tuple[str, Trains, Mechanism, Tensor]] = []
+    setting = prepare(task, whole, privacy=privacy, seed=seed).setting
+    settled, opening = setting.task, initial_query_of(setting.task)
+    found: list[tuple[str, Trainable, Mechanism, Tensor]] = []
     if opening is not None:
-        guard = privacy.asking(opening, setting.mechanism)
+        guard = privacy.solve_query(opening, setting.mechanism)
         found.append((opening.kind, opening, guard, torch.zeros(0, dtype=torch.float64)))
-        settled = told(settled, opening.stand_in)
-    start, closing = settled.start(whole, Key(seed)), closing_of(settled)
+        settled = with_answers(settled, opening.placeholder)
+    start, closing = settled.start(whole, Key(seed)), final_query_of(settled)
     found.append(("training", settled, setting.mechanism, start))
     if closing is not None:
-        found.append((closing.kind, closing, privacy.asking(closing, setting.mechanism), start))
+        found.append((closing.kind, closing, privacy.solve_query(closing, setting.mechanism), start))
     made = [
-        Asking(
-            what=what, work=work, mechanism=cast(ProtectedRecords, guard), start=begin,
+        SiteWork(
+            what=what, work=work, mechanism=cast(RecordLevel, guard), start=begin,
             rate=settled.sample, typical=float(len(whole.store)), seed=seed,
         )
         for what, work, guard, begin in found

@@ -42,7 +42,7 @@ def show(path: Path, *, lifetime: float | None, delta: float | None, verify: boo
     found["runs"] = book.total(found["delta"], "record").runs
     if verify:
         _verify(book.ledgers(), found)
-    output.document(found) if json else _print(found)
+    output.print_document(found) if json else _print(found)
     if not found["valid"]:
         raise SystemExit(output.VERIFICATION_FAILED)
 
@@ -51,12 +51,12 @@ def _account(path: Path, book: "DataBook", delta: float | None) -> dict[str, Any
     """Everything that any of the ledgers holds, row by row; nothing, if there is none."""
     from tacit.privacy.ledger.chain import RECORDS
     from tacit.privacy.ledger.store import Ledger
-    from tacit.privacy.ledger.view import account_of, priced
+    from tacit.privacy.ledger.view import account_of, price_rows
 
     ledgers, union = book.ledgers(), book.unite()
     if union is None:
         nothing: dict[str, Any] = {"path": None, "budgets": {}, "head": None, "releases": []}
-        return {"data": str(path), **priced([], delta or USUAL_DELTA), **nothing, "ledgers": []}
+        return {"data": str(path), **price_rows([], delta or USUAL_DELTA), **nothing, "ledgers": []}
     with union, Ledger(ledgers[0], mode="read") as fullest:
         own = {"path": str(ledgers[0]), "head": fullest.head}
         # Runs that protect whole sites are charged to them, and cost their records more.
@@ -74,11 +74,11 @@ def _verify(ledgers: list[Path], found: dict[str, Any]) -> None:
 def _print(found: dict[str, Any]) -> None:
     """Print the book for people."""
     for problem in found.get("problems", ()):
-        output.lines([("damaged", problem)])
+        output.print_rows([("damaged", problem)])
     if not found["releases"]:
         budgets = {f"epsilon {b['epsilon']:g} at delta {b['delta']:g}" for b in found["budgets"].values()}
         told = [("epsilon", "nothing was charged: no run has promised these people anything yet")]
-        output.lines([*told, *(("lifetime", words) for words in sorted(budgets))])
+        output.print_rows([*told, *(("lifetime", words) for words in sorted(budgets))])
         return
     tools.show_account(found)
-    output.lines([("runs", str(found["runs"])), *(("book", place) for place in found["ledgers"])])
+    output.print_rows([("runs", str(found["runs"])), *(("book", place) for place in found["ledgers"])])

@@ -10,9 +10,9 @@ from tacit.cli import output
 from tacit.errors import escape
 
 if TYPE_CHECKING:
-    from tacit.deploy.folders import Deployed
-    from tacit.deploy.rehearsal import Rehearsed
-    from tacit.deploy.site.preflight import Finding
+    from tacit.deploy.folders import DeployedFolders
+    from tacit.deploy.rehearsal import RehearsalResult
+    from tacit.deploy.site.preflight import CheckResult
     from tacit.runs.run import Run
 
 
@@ -25,13 +25,13 @@ def deploy(
     port: int,
     days: int,
     out: Path | None,
-) -> "Deployed":
+) -> "DeployedFolders":
     """Write the folders of a federation."""
     from tacit.deploy import folders
-    from tacit.deploy.deployable import contracted
+    from tacit.deploy.deployable import to_deployment
     from tacit.errors import InvalidValue
 
-    found = contracted(file, changes, sites)
+    found = to_deployment(file, changes, sites)
     place = out or Path(f"{found.document.get('name', 'experiment')}-deployment")
     tables: dict[str, dict[str, Any]] = {name: {} for name in found.names}
     try:
@@ -48,24 +48,24 @@ def deploy(
     return made
 
 
-def show_deployment(made: "Deployed") -> None:
+def show_deployment(made: "DeployedFolders") -> None:
     """Where the folders are, and what comes next, for people."""
-    output.lines([
+    output.print_rows([
         ("coordinator", f"{made.coordinator}: begin with its README.md"),
         *((name, f"{folder}: for the site, and nobody else") for name, folder in made.sites.items()),
         ("authority", f"{made.authority}: keep it offline"),
     ])  # fmt: skip
 
 
-def cautions(made: "Deployed", host: str) -> list[str]:
+def deployment_warnings(made: "DeployedFolders", host: str) -> list[str]:
     """What whoever has made folders may want to reconsider."""
-    from tacit.deploy.certificates import is_here
+    from tacit.deploy.certificates import is_this_machine
     from tacit.experiments import experiment
     from tacit.privacy.policy import Open
 
     chosen = experiment.read(made.coordinator / "experiment.toml")
-    found = chosen.cautions()
-    if is_here(host):
+    found = chosen.warnings()
+    if is_this_machine(host):
         found.append(f"{host} is this machine alone: give --host, the name under which sites reach it")
     if isinstance(chosen.privacy, Open) or chosen.privacy.rehearsal:
         what = "promises nothing" if isinstance(chosen.privacy, Open) else "is a rehearsal"
@@ -75,7 +75,7 @@ def cautions(made: "Deployed", host: str) -> list[str]:
     return found
 
 
-def deployment(made: "Deployed") -> dict[str, Any]:
+def deployment(made: "DeployedFolders") -> dict[str, Any]:
     """The same as plain data."""
     return {
         "coordinator": str(made.coordinator),
@@ -86,7 +86,7 @@ def deployment(made: "Deployed") -> dict[str, Any]:
 
 def rehearse(
     file: Path, *, changes: Sequence[str], sites: Sequence[str], out: Path | None, quiet: bool
-) -> "Rehearsed":
+) -> "RehearsalResult":
     """Start a whole federation on this machine, run an experiment on it, and stop it."""
     from tacit.deploy import rehearsal
     from tacit.errors import InvalidValue
@@ -105,29 +105,29 @@ def rehearse(
             out=place,
             changes=changes,
             sites=None if count is None else int(count),
-            told=lambda line: output.talk(line, quiet=quiet),
+            told=lambda line: output.log(line, quiet=quiet),
             callbacks=[watcher],
         )
 
 
 def run(folder: Path, *, out: Path | None, resume: bool, quiet: bool) -> "Run":
     """Run the experiment of a coordinator's folder on its federation."""
-    from tacit.deploy.coordinator.launch import started
-    from tacit.deploy.coordinator.run import own_place
+    from tacit.deploy.coordinator.launch import launch
+    from tacit.deploy.coordinator.run import default_place
     from tacit.reports.text import progress
 
-    place = out or own_place(folder, resume=resume)
+    place = out or default_place(folder, resume=resume)
     with progress(quiet=quiet) as watcher:
-        return started(
+        return launch(
             folder,
             place,
             resume=resume,
             callbacks=[watcher],
-            told=lambda line: output.talk(line, quiet=quiet),
+            told=lambda line: output.log(line, quiet=quiet),
         )
 
 
-def coordinators(file: Path) -> Path | None:
+def coordinator_folder(file: Path) -> Path | None:
     """The coordinator's folder that a path is, or is the experiment of; None if it is neither."""
     from tacit.deploy.site.config import COORDINATOR_FILE
 
@@ -136,14 +136,14 @@ def coordinators(file: Path) -> Path | None:
     return folder if ours and (folder / COORDINATOR_FILE).is_file() else None
 
 
-def check(folder: Path, file: Path | None) -> "list[Finding]":
+def check(folder: Path, file: Path | None) -> "list[CheckResult]":
     """Whether a site is ready, and what it would release."""
     from tacit.deploy.site import preflight
 
     return preflight.check(folder, file)
 
 
-def show_check(findings: "Sequence[Finding]") -> None:
+def show_check(findings: "Sequence[CheckResult]") -> None:
     """What was found, for people."""
     for finding in findings:
         output.say(f"{'ok' if finding.ok else 'NO':3} {escape(finding.what)}")

@@ -17,10 +17,10 @@ def plan(path: Path, changes: Sequence[str] = ()) -> tuple[str, dict[str, Any], 
     """The name, the plan as plain data, and the sentences of its statement."""
     from tacit.experiments import attacks, experiment, studies
 
-    if studies.asked_for(path, changes):
+    if studies.has_study_table(path, changes):
         study = studies.read(path, changes)
         read, also = study.example, {"study": {"runs": len(study.cells), "of": study.size}}
-    elif attacks.asked_for(path, changes):
+    elif attacks.has_attack_table(path, changes):
         asked = attacks.read(path, changes)
         runs = len(asked.promises) * len(asked.attacks) * len(asked.rules)
         read, also = asked.experiment, {"trials": runs}
@@ -60,9 +60,9 @@ def show_plan(made: dict[str, Any], sentences: list[str]) -> None:
         from tacit.privacy.ledger.total import so_far
 
         told.append(("all runs", so_far(made["all_runs"])))
-    output.lines(told + [("warning", warning) for warning in made["warnings"]])
+    output.print_rows(told + [("warning", warning) for warning in made["warnings"]])
     output.say("")
-    output.sentences(sentences)
+    output.print_sentences(sentences)
 
 
 def _promise(made: dict[str, Any]) -> list[tuple[str, str]]:
@@ -75,20 +75,20 @@ def _promise(made: dict[str, Any]) -> list[tuple[str, str]]:
     spends = made["spends"]
     refused = " and be refused" if made["budget"] is not None and spends[rounds + 1] > made["budget"] else ""
     rdp = made["comparisons"]["rdp"]
-    beside = f" (RDP would claim {output.number(rdp)})" if rdp is not None else ""
-    cost, one_more = output.number(promise["epsilon"]), output.number(spends[rounds + 1])
+    beside = f" (RDP would claim {output.format_price(rdp)})" if rdp is not None else ""
+    cost, one_more = output.format_price(promise["epsilon"]), output.format_price(spends[rounds + 1])
     return [
         (
             "promise",
             f"any one {promise['unit']}{where} · epsilon {cost} · delta {promise['delta']:g} · {change}",
         ),
         ("noise", f"multiplier {made['noise_multiplier']:.4f} of the clip bound{beside}"),
-        *_heard(made.get("signal")),
-        *_prices(rounds, output.number(spends[1]), cost, f"would bring {one_more}{refused}"),
+        *_snr_rows(made.get("signal")),
+        *_prices(rounds, output.format_price(spends[1]), cost, f"would bring {one_more}{refused}"),
     ]
 
 
-def _heard(signal: dict[str, Any] | None) -> list[tuple[str, str]]:
+def _snr_rows(signal: dict[str, Any] | None) -> list[tuple[str, str]]:
     """How long updates are against their noise, where that is known."""
     if signal is None:
         return []

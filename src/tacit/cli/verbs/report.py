@@ -32,11 +32,11 @@ def report(runs: Sequence[Path], *, out: Path | None, dpia: bool) -> Path:
 
 
 @contextmanager
-def watched(asked: "Experiment", place: Path, *, port: int, quiet: bool) -> Generator[None]:
+def serve_report(asked: "Experiment", place: Path, *, port: int, quiet: bool) -> Generator[None]:
     """Serve the report of a run on this machine while it goes on."""
     from tacit.cli import reporting
-    from tacit.reports.live import serving
+    from tacit.reports.live import serve_page
 
-    with serving(lambda: reporting.now(asked, place), port=port) as live:
-        output.talk(f"watch {live.url}", quiet=quiet)
+    with serve_page(lambda: reporting.current_page(asked, place), port=port) as live:
+        output.log(f"watch {live.url}", quiet=quiet)
         yield

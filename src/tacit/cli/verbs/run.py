@@ -11,10 +11,10 @@ from tacit.cli import output
 from tacit.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from tacit.experiments.attacks import Tried
+    from tacit.experiments.attacks import AttackScores
     from tacit.experiments.experiment import Experiment
-    from tacit.experiments.studies import Studied
-    from tacit.experiments.tuning import Candidate, Tuned
+    from tacit.experiments.studies import StudyResult
+    from tacit.experiments.tuning import Candidate, TuningResult
     from tacit.runs.run import Run
     from tacit.sites.federation import Federation
 
@@ -27,7 +27,7 @@ def run(
     resume: bool,
     quiet: bool,
     watch: int | None = None,
-) -> "Run | Tried | Studied[Any]":
+) -> "Run | AttackScores | StudyResult[Any]":
     """Run an experiment file, or go on with what was cut off; with [attack] or [study], all they ask for.
 
     Args:
@@ -41,9 +41,9 @@ def run(
     from tacit.cli.verbs import deploy
     from tacit.experiments import attacks, studies
 
-    federation = deploy.coordinators(file)
-    studied = federation is None and studies.asked_for(file, changes)
-    tried = federation is None and not studied and attacks.asked_for(file, changes)
+    federation = deploy.coordinator_folder(file)
+    studied = federation is None and studies.has_study_table(file, changes)
+    tried = federation is None and not studied and attacks.has_attack_table(file, changes)
     if watch is not None and (federation is not None or studied or tried):
         raise InvalidValue("--watch is for a single run on this machine: leave it out")
     if federation is not None:
@@ -61,33 +61,35 @@ def run(
 
 def _study(
     file: Path, changes: Sequence[str], out: Path | None, *, resume: bool, quiet: bool
-) -> "Studied[Any]":
+) -> "StudyResult[Any]":
     from tacit.experiments import studies
 
     study = studies.read(file, changes)
     place = out or under_runs(file, f"{study.experiment.name}-study", repr(study), resume=resume)
     with _resumable("run", place):
-        done = study.run(place, resume=resume, announce=lambda line: output.talk(line, quiet=quiet))
-    for drawn in done.draw(place, announce=lambda line: output.talk(line, quiet=quiet)).values():
-        output.talk(f"drawn {drawn}", quiet=quiet)
+        done = study.run(place, resume=resume, announce=lambda line: output.log(line, quiet=quiet))
+    for drawn in done.draw(place, announce=lambda line: output.log(line, quiet=quiet)).values():
+        output.log(f"drawn {drawn}", quiet=quiet)
     return done
 
 
-def _trials(file: Path, changes: Sequence[str], out: Path | None, *, resume: bool, quiet: bool) -> "Tried":
+def _trials(
+    file: Path, changes: Sequence[str], out: Path | None, *, resume: bool, quiet: bool
+) -> "AttackScores":
     from tacit.experiments import attacks
 
     asked = attacks.read(file, changes)
     place = out or under_runs(file, f"{asked.experiment.name}-attacks", repr(asked), resume=resume)
     with _resumable("run", place):
         return attacks.attempt(
-            asked, place, resume=resume, announce=lambda line: output.talk(line, quiet=quiet)
+            asked, place, resume=resume, announce=lambda line: output.log(line, quiet=quiet)
         )
 
 
 def _single(
     file: Path, changes: Sequence[str], out: Path | None, *, resume: bool, quiet: bool, watch: int | None
 ) -> "Run":
-    from tacit.cli.verbs.report import watched
+    from tacit.cli.verbs.report import serve_report
     from tacit.experiments import experiment
     from tacit.reports.text import progress
 
@@ -97,17 +99,17 @@ def _single(
             f"[data] kind = {read.data.kind!r} is at the sites: make their folders (tacit deploy {file}), "
             "and run the coordinator's (tacit run FOLDER)"
         )
-    for caution in read.cautions():
-        output.talk(f"warning: {caution}", quiet=quiet)
+    for caution in read.warnings():
+        output.log(f"warning: {caution}", quiet=quiet)
     place = out or under_runs(file, read.name, repr(read), resume=resume)
-    served = nullcontext() if watch is None else watched(read, place, port=watch, quiet=quiet)
+    served = nullcontext() if watch is None else serve_report(read, place, port=watch, quiet=quiet)
     with _resumable("run", place), served:
         with progress(quiet=quiet) as watcher:
             watcher.stage("opening the data")
-            federation = read.opened()
+            federation = read.open_federation()
         _warn_of_others(read, federation, place, quiet=quiet)
         with progress(quiet=quiet) as watcher:
-            done = read.trained(federation, place, resume=resume, callbacks=[watcher])
+            done = read.run_on(federation, place, resume=resume, callbacks=[watcher])
         _ = done.report()
     return done
 
@@ -124,12 +126,14 @@ def _warn_of_others(read: "Experiment", federation: "Federation", place: Path, *
     assert isinstance(read.privacy, Privacy)
     total = book.total(read.privacy.delta, read.privacy.unit)
     if total.runs:
-        output.talk(f"warning: {so_far(total.as_dict())}", quiet=quiet)
+        output.log(f"warning: {so_far(total.as_dict())}", quiet=quiet)
     for note in total.notes:
-        output.talk(f"warning: {note}", quiet=quiet)
+        output.log(f"warning: {note}", quiet=quiet)
 
 
-def tune(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, quiet: bool) -> "Tuned":
+def tune(
+    file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, quiet: bool
+) -> "TuningResult":
     """Choose among the candidates of an experiment file, or go on with a tuning that was cut off."""
     from tacit.experiments import tuning
     from tacit.reports.text import progress
@@ -139,7 +143,7 @@ def tune(file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, 
     place = out or under_runs(file, name, repr(grid), resume=resume)
 
     def announce(candidate: "Candidate") -> None:
-        output.talk(f"{candidate.name} of {many}: {_in_words(candidate.changes)}", quiet=quiet)
+        output.log(f"{candidate.name} of {many}: {_in_words(candidate.changes)}", quiet=quiet)
 
     with _resumable("tune", place), progress(quiet=quiet) as watcher:
         return tuning.tune(grid, place, resume=resume, announce=announce, callbacks=[watcher])
@@ -152,11 +156,11 @@ def _resumable(verb: str, place: Path) -> Generator[None]:
         yield
     except KeyboardInterrupt:
         words = f"tacit {verb} {shlex.quote(str(place))} --resume"
-        output.talk(f"tacit: interrupted; go on with: {words}", quiet=False)
+        output.log(f"tacit: interrupted; go on with: {words}", quiet=False)
         raise
 
 
-def show_tuning(done: "Tuned") -> None:
+def show_tuning(done: "TuningResult") -> None:
     """The candidates, the choice and its price, for people."""
     from tacit.reports.text import NAMES as SCORES
 
@@ -169,7 +173,7 @@ def show_tuning(done: "Tuned") -> None:
         score, least = "loss above", told[done.chosen]
         told = {name: value - least for name, value in told.items()}
         by = f"the least loss of records kept apart; its noise has standard deviation {done.noise:.4g}"
-    output.table(
+    output.print_table(
         ("candidate", *varied, score),
         [
             (
@@ -184,7 +188,7 @@ def show_tuning(done: "Tuned") -> None:
     failures = [("failed", f"{trial.candidate}: {trial.failed}") for trial in done.trials if trial.failed]
     chosen = next(trial for trial in done.trials if trial.candidate == done.chosen)
     what = f"{done.chosen}: {_in_words(chosen.changes)}"
-    output.lines([*failures, ("chosen", what), ("by", by), ("lies in", str(done.run.path))])
+    output.print_rows([*failures, ("chosen", what), ("by", by), ("lies in", str(done.run.path))])
     output.say("")
     output.say(done.run.summary())
 

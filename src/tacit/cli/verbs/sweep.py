@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tacit.cli import output
 
 if TYPE_CHECKING:
-    from tacit.experiments.sweeps import Sweep, Swept
+    from tacit.experiments.sweeps import Sweep, SweepResult
 
 REPORT = "report.html"
 
@@ -25,7 +25,7 @@ def sweep(
     workers: int | None = None,
     out: Path | None = None,
     quiet: bool = False,
-) -> "Swept":
+) -> "SweepResult":
     """Run whatever of a sweep is not known yet, and keep its report beside it.
 
     Args:
@@ -41,10 +41,10 @@ def sweep(
     asked = sweeps.read(file, changes, seeds=seeds, workers=workers)
     again = file.is_dir() and not changes and seeds is None
     place = out or (file if again else _place(asked))
-    known, every = len(asked.known(place)), len(asked.cells)
+    known, every = len(asked.finished_rows(place)), len(asked.cells)
     if known < every:
         goes_on = f", {known} of them known" if known else ""
-        output.talk(f"{every} runs: {asked.size}{goes_on}; kept in {place}", quiet=quiet)
+        output.log(f"{every} runs: {asked.size}{goes_on}; kept in {place}", quiet=quiet)
     with _interruptible(place), progress(known, every, quiet=quiet) as announce:
         done = asked.run(place, announce=announce)
     if known < every or not (place / REPORT).is_file():
@@ -52,7 +52,7 @@ def sweep(
     return done
 
 
-def show_sweep(done: "Swept") -> None:
+def show_sweep(done: "SweepResult") -> None:
     """The sweep for people."""
     output.say(done.summary())
 
@@ -65,10 +65,10 @@ def _place(asked: "Sweep") -> Path:
     return Path("runs") / f"{asked.experiment.name}-sweep-{choices}"
 
 
-def _report(done: "Swept", path: Path, *, quiet: bool) -> None:
+def _report(done: "SweepResult", path: Path, *, quiet: bool) -> None:
     from tacit.reports.page.writing import write
 
-    output.talk(f"report {write(done.page(), path)}", quiet=quiet)
+    output.log(f"report {write(done.page(), path)}", quiet=quiet)
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def _interruptible(place: Path) -> Generator[None]:
         yield
     except KeyboardInterrupt:
         words = f"tacit sweep {shlex.quote(str(place))}"
-        output.talk(f"tacit: interrupted; go on with: {words}", quiet=False)
+        output.log(f"tacit: interrupted; go on with: {words}", quiet=False)
         raise
 
 
@@ -104,7 +104,7 @@ def progress(known: int, every: int, *, quiet: bool = False) -> Generator[Callab
             ended += 1
             took, left = time.monotonic() - began, rest - ended
             # Whoever draws the bar sees to it that lines stand above it.
-            output.talk(f"{line}; {left} left, {_span(took / ended * left)}" if left else line, quiet=False)
+            output.log(f"{line}; {left} left, {_span(took / ended * left)}" if left else line, quiet=False)
             bar(words, ended / rest)
 
         yield announce
@@ -116,9 +116,9 @@ def _bar() -> Generator[Callable[[str, float], None]]:
     if not sys.stderr.isatty():
         yield lambda words, share: None
         return
-    from tacit.reports.terminal import watching
+    from tacit.reports.terminal import show_live_line
 
-    with watching(sys.stderr) as watcher:
+    with show_live_line(sys.stderr) as watcher:
         yield (lambda words, share: None) if watcher is None else watcher.stage
 
 

@@ -61,25 +61,28 @@ def price(
 def show_price(answer: dict[str, Any]) -> None:
     """The answer for people."""
     per_step = "" if answer["rate"] == 1 else f", each joined with probability {answer['rate']:g}"
-    output.lines([
+    output.print_rows([
         ("noise", f"{answer['noise_multiplier']:.4f} times the clip bound ({answer['mechanism']})"),
-        ("epsilon", f"{output.number(answer['epsilon'])} at delta {answer['delta']:g}"),
-        ("for", f"{output.counted(answer['steps'], 'release')}{per_step}; neighbours: {answer['relation']}"),
+        ("epsilon", f"{output.format_price(answer['epsilon'])} at delta {answer['delta']:g}"),
+        (
+            "for",
+            f"{output.pluralise(answer['steps'], 'release')}{per_step}; neighbours: {answer['relation']}",
+        ),
     ])  # fmt: skip
     output.say("")
-    rows = [("what we claim", output.number(answer["epsilon"]))]
-    rows += [(NAMES[name], output.number(value)) for name, value in answer["comparisons"].items()]
-    output.table(("by theorem", "epsilon"), rows)
+    rows = [("what we claim", output.format_price(answer["epsilon"]))]
+    rows += [(NAMES[name], output.format_price(value)) for name, value in answer["comparisons"].items()]
+    output.print_table(("by theorem", "epsilon"), rows)
 
 
 def verify(path: Path, delta: float | None) -> dict[str, Any]:
     """Check a ledger: its file, its chain, its price and, in a run, what the run knows of it."""
     from tacit.privacy.ledger import store
-    from tacit.runs.verification import judge, run_of
+    from tacit.runs.verification import run_of, verify_run
 
     found = vars(store.verify(path, delta))
     run = run_of(path)
-    known = () if run is None else judge(run).problems
+    known = () if run is None else verify_run(run).problems
     if known and found["valid"]:
         found |= {"valid": False, "epsilon": math.inf, "problems": known}
     return {"path": str(path), **found}
@@ -88,10 +91,10 @@ def verify(path: Path, delta: float | None) -> dict[str, Any]:
 def show_verification(found: dict[str, Any]) -> None:
     """What the check found, for people."""
     if not found["valid"]:
-        output.lines([("damaged", problem) for problem in found["problems"]])
+        output.print_rows([("damaged", problem) for problem in found["problems"]])
         return
-    output.lines([
-        ("valid", f"{output.counted(found['events'], 'release')}, every hash fits"),
+    output.print_rows([
+        ("valid", f"{output.pluralise(found['events'], 'release')}, every hash fits"),
         _spent(found),
         *_by_basis(found),
         ("head", found["head"]),
@@ -100,7 +103,7 @@ def show_verification(found: dict[str, Any]) -> None:
 
 def show_account(found: dict[str, Any]) -> None:
     """The ledger for people."""
-    output.table(
+    output.print_table(
         ("row", "subject", "for", "law", "noise", "sensitivity", "rate", "count", "running epsilon"),
         [
             (
@@ -112,7 +115,7 @@ def show_account(found: dict[str, Any]) -> None:
                 f"{row['sensitivity']:.4g}",
                 f"{row['rate']:g}",
                 str(row["count"]),
-                output.number(row["running_epsilon"]),
+                output.format_price(row["running_epsilon"]),
             )
             for row in found["releases"]
         ],
@@ -122,13 +125,13 @@ def show_account(found: dict[str, Any]) -> None:
         (f"budget of {'everybody' if name == '*' else name}", f"{b['epsilon']:g} at delta {b['delta']:g}")
         for name, b in found["budgets"].items()
     ]
-    output.lines([_spent(found), *_by_basis(found), *budgets, *_unbound(found)])
+    output.print_rows([_spent(found), *_by_basis(found), *budgets, *_unbound(found)])
 
 
 def _spent(found: dict[str, Any]) -> tuple[str, str]:
     if not found["events"]:
         return "epsilon", "nothing was charged: what an open run lets out is not on its ledger"
-    return "epsilon", f"{output.number(found['epsilon'])} at delta {found['delta']:g}"
+    return "epsilon", f"{output.format_price(found['epsilon'])} at delta {found['delta']:g}"
 
 
 def _unbound(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -152,8 +155,8 @@ def _by_basis(found: dict[str, Any]) -> list[tuple[str, str]]:
     if not found["events"]:
         return []
     return [
-        ("as a fixed plan", output.number(found["epsilon_as_planned"])),
-        ("as a lifetime", output.number(found["epsilon_as_lifetime"])),
+        ("as a fixed plan", output.format_price(found["epsilon_as_planned"])),
+        ("as a lifetime", output.format_price(found["epsilon_as_lifetime"])),
     ]
 
 
@@ -190,24 +193,24 @@ def show(paths: Sequence[Path]) -> tuple[list[dict[str, Any]], str]:
         or experiment.load(path)
         for path in paths
     ]
-    done = [_doubted(each) for each in done]
+    done = [_void_unsound_price(each) for each in done]
     found = [each.as_dict() for each in done]
-    runs = [each for each in done if hasattr(each, "told")]
+    runs = [each for each in done if hasattr(each, "report_data")]
     beside = [side_by_side([run.as_dict() for run in runs])] if len(runs) > 1 else []
     alone = [each.summary() for each in done if not beside or each not in runs]
     return found, "\n\n".join([*beside, *alone, *_broken(runs)])
 
 
-def _doubted(shown: Any) -> Any:  # noqa: ANN401
+def _void_unsound_price(shown: Any) -> Any:  # noqa: ANN401
     """A run as it is, or with nothing proven of its price where its files contradict each other."""
     from dataclasses import replace
 
     from tacit.runs.run import Run
-    from tacit.runs.verification import judge
+    from tacit.runs.verification import verify_run
 
     if not isinstance(shown, Run) or shown.path is None or shown.privacy.unit is None:
         return shown
-    if not judge(shown.path).problems:
+    if not verify_run(shown.path).problems:
         return shown
     prices = dict.fromkeys(shown.privacy.subjects, math.inf)
     return replace(shown, privacy=replace(shown.privacy, epsilon=math.inf, subjects=prices))
@@ -224,21 +227,21 @@ def _broken(runs: Iterable[Any]) -> list[str]:
     """What audits say of runs whose promise they found broken."""
     from tacit.reports.audit import verdict
 
-    audits = [(run.name, run.told().audit) for run in runs]
+    audits = [(run.name, run.report_data().audit) for run in runs]
     told = [(name, verdict(found)) for name, found in audits if found is not None]
     return [f"audit of {name}: {words}" for name, (tone, words) in told if tone == "stop"]
 
 
 def require_sound(paths: Iterable[Path]) -> None:
     """Say which runs have a ledger or statement that does not verify, and end with the exit code of that."""
-    from tacit.runs.verification import judge
+    from tacit.runs.verification import verify_run
 
-    judged = [(path, judge(path)) for path in paths]
+    judged = [(path, verify_run(path)) for path in paths]
     for path, found in judged:
         for problem in found.ledger:
-            output.talk(f"tacit: the ledger of {path} does not verify: {problem}", quiet=False)
+            output.log(f"tacit: the ledger of {path} does not verify: {problem}", quiet=False)
         for problem in found.statement:
-            output.talk(f"tacit: the statement of {path} does not verify: {problem}", quiet=False)
+            output.log(f"tacit: the statement of {path} does not verify: {problem}", quiet=False)
     if any(found.problems for _, found in judged):
         raise SystemExit(output.VERIFICATION_FAILED)
 
@@ -287,4 +290,4 @@ def _data(found: dict[str, str]) -> dict[str, str]:
 
 def show_listing(found: dict[str, str]) -> None:
     """The choices for people."""
-    output.lines(list(found.items()))
+    output.print_rows(list(found.items()))

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from tacit.compat.export.parts import Anatomy
+from tacit.compat.export.parts import ModelParts
 from tacit.errors import InvalidFile, RunUnusable
 from tacit.privacy.contracts import layout_of
 from tacit.runs.directory import ENVIRONMENT, EXPERIMENT, Directory, environment
@@ -18,7 +18,7 @@ SCHEMA = 1
 AUTHOR = "(to be filled in by the author)"
 
 
-def card(run: Run, anatomy: Anatomy, files: list[dict[str, Any]]) -> dict[str, Any]:
+def card(run: Run, anatomy: ModelParts, files: list[dict[str, Any]]) -> dict[str, Any]:
     """Everything about the model of a run.
 
     Args:
@@ -71,7 +71,7 @@ def limitations(run: Run, alerts: Sequence[str]) -> list[str]:
         found.append("There is nothing to compare its scores with: no baselines were trained.")
     if run.record.stopped is not None:
         found.append(f"Training ended early: {run.record.stopped}.")
-    found += [f"{note[:1].upper()}{note[1:]}." for note in run.record.trouble()]
+    found += [f"{note[:1].upper()}{note[1:]}." for note in run.record.warnings()]
     if len(run.models) > 1:
         found.append("There are several models: each is for the sites that it was learnt with.")
     found.append("It knows the sites that it was trained at. Elsewhere it has to be validated first.")
@@ -89,7 +89,7 @@ def _training(run: Run) -> dict[str, Any]:
         "sites": list(run.record.sites),
         "sites_in_a_round": None if not seen else [min(seen), max(seen)],
         "notes": list(run.record.notes),
-        "trouble": run.record.trouble(),
+        "trouble": run.record.warnings(),
     }
     parts = ("seed", "task", "aggregation", "server", "sampling", "engine")
     # Where data lie is nobody's business but that of whoever ran it.

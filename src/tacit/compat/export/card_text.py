@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from tacit.compat.export.card import AUTHOR
-from tacit.compat.export.parts import Anatomy
+from tacit.compat.export.parts import ModelParts
 from tacit.compat.export.recipes import source
 from tacit.reports.page.blocks import Block, Code, Facts, Grid, Items, Page, Section, Text
 from tacit.reports.run import price
@@ -14,14 +14,14 @@ LABELS = {"federated": "this model", "alone": "sites alone", "pooled": "pooled r
 SHOWN = 40
 
 
-def page(card: Mapping[str, Any], anatomy: Anatomy) -> str:
+def page(card: Mapping[str, Any], anatomy: ModelParts) -> str:
     """The card as Markdown."""
     from tacit.reports.page.markdown import markdown
 
     return markdown(_page(card, anatomy))
 
 
-def _page(card: Mapping[str, Any], anatomy: Anatomy) -> Page:
+def _page(card: Mapping[str, Any], anatomy: ModelParts) -> Page:
     return Page(
         title=f"Model card: {card['name']}",
         lead=f"A model of kind {card['task']['kind']}, learnt across sites, {price(card['privacy'])}.",
@@ -63,12 +63,12 @@ def _details(card: Mapping[str, Any]) -> tuple[Block, ...]:
 def _inputs(inputs: Mapping[str, Any]) -> list[str]:
     named = inputs.get("features") or inputs.get("needed") or ()
     if named:
-        return [f"In this order: {_listed(named)}."]
+        return [f"In this order: {_list_names(named)}."]
     wide = inputs.get("observation") or inputs.get("columns")
     return [f"{wide} numbers."] if wide else []
 
 
-def _listed(names: Sequence[object]) -> str:
+def _list_names(names: Sequence[object]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(map(str, names[:SHOWN])) + more
 
@@ -79,7 +79,7 @@ def _layer(layer: Mapping[str, Any]) -> str:
 
 def _file(entry: Mapping[str, Any]) -> str:
     sites = entry["sites"]
-    whose = "all sites" if sites is None else _listed(sites) if sites else "no site at the end"
+    whose = "all sites" if sites is None else _list_names(sites) if sites else "no site at the end"
     return f"{entry['tensors']['file']}, for {whose}: sha256 {entry['tensors']['sha256']}"
 
 
@@ -134,7 +134,7 @@ def _cell(value: float | None, ends: list[float] | None) -> str:
     return f"{value:.4g}" + ("" if ends is None else f" [{ends[0]:.4g}, {ends[1]:.4g}]")
 
 
-def _use(card: Mapping[str, Any], anatomy: Anatomy) -> tuple[Block, ...]:
+def _use(card: Mapping[str, Any], anatomy: ModelParts) -> tuple[Block, ...]:
     example = anatomy.example.replace("{file}", card["models"][0]["tensors"]["file"])
     code = example if anatomy.recipe is None else f"{source(anatomy.recipe)}\n{example}"
     first = (

@@ -5,7 +5,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.compat.export.parts import Anatomy
+from tacit.compat.export.parts import ModelParts
 from tacit.functional.curves import smoothing
 from tacit.functional.curves.basis import Basis, BSplines, frame
 from tacit.functional.model import POINTS, Model
@@ -26,13 +26,13 @@ STEPS = (
     "integral of (curve - its mean) times the surface.",
 )
 EXAMPLE = """
-card, tensors = opened()
+card, tensors = load_model()
 curves = {name: (tensors[f"times.{name}"], np.zeros((1, 101))) for name in card["inputs"]["needed"]}
 print(predict(card, tensors, curves, tensors[f"times.{card['architecture']['response']['name']}"]))
 """
 
 
-def anatomy(task: object, model: object) -> Anatomy | None:
+def model_parts(task: object, model: object) -> ModelParts | None:
     """A model of curves in parts; None for any other model."""
     if not isinstance(model, Model):
         return None
@@ -51,7 +51,7 @@ def anatomy(task: object, model: object) -> Anatomy | None:
         "doublings": smoothing.DOUBLINGS,
     }
     response = {"name": model.response, **given.pop(model.response)}
-    return Anatomy(
+    return ModelParts(
         tensors=tensors,
         inputs={"needed": list(model.selected), "curves": given, "how": STEPS[0]},
         outputs={

@@ -1,6 +1,6 @@
 """Networks as graphs of ONNX: drawn operation by operation, so that no tracer decides what is in the file.
 
-A graph is drawn as plain data; only `encoded` needs the package onnx. Operations are those of an old set, so
+A graph is drawn as plain data; only `encode` needs the package onnx. Operations are those of an old set, so
 that runtimes of several years take it. Numbers are in single precision, as runtimes expect.
 """
 
@@ -104,7 +104,7 @@ def require_onnx() -> None:
         ) from error
 
 
-def encoded(graph: Graph, name: str, words: str, notes: Mapping[str, str]) -> bytes:
+def encode(graph: Graph, name: str, words: str, notes: Mapping[str, str]) -> bytes:
     """A graph as a file, once the checker of ONNX has found it valid.
 
     Args:
@@ -117,7 +117,7 @@ def encoded(graph: Graph, name: str, words: str, notes: Mapping[str, str]) -> by
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
-    def shaped(entry: str, width: int, kind: int) -> onnx.ValueInfoProto:
+    def value_info(entry: str, width: int, kind: int) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(entry, kind, [BATCH, width] if width else [BATCH])
 
     integers = {made for operation, _, made, _ in graph.nodes if operation == "ArgMax"}
@@ -128,9 +128,9 @@ def encoded(graph: Graph, name: str, words: str, notes: Mapping[str, str]) -> by
                 for operation, entering, out, how in graph.nodes
             ],
             name=name,
-            inputs=[shaped(entry, width, TensorProto.FLOAT) for entry, width in graph.inputs.items()],
+            inputs=[value_info(entry, width, TensorProto.FLOAT) for entry, width in graph.inputs.items()],
             outputs=[
-                shaped(entry, width, TensorProto.INT64 if entry in integers else TensorProto.FLOAT)
+                value_info(entry, width, TensorProto.INT64 if entry in integers else TensorProto.FLOAT)
                 for entry, width in graph.outputs.items()
             ],
             initializer=[

@@ -16,7 +16,7 @@ Tensors = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Anatomy:
+class ModelParts:
     """A model in parts.
 
     Args:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.compat.export.onnx import Graph, stack
-from tacit.compat.export.parts import Anatomy
+from tacit.compat.export.parts import ModelParts
 from tacit.control.agents.policy import Policy
 from tacit.control.networks import Layers
 
@@ -21,12 +21,12 @@ CRITIC = (
     "The critic is a network alike with one output: what is expected to be earned, in the units of training."
 )
 EXAMPLE = """
-card, tensors = opened()
+card, tensors = load_model()
 print(actions(card, tensors, np.zeros((1, {columns}))))
 """
 
 
-def anatomy(task: object, model: object) -> Anatomy | None:
+def model_parts(task: object, model: object) -> ModelParts | None:
     """An agent in parts; None for any other model."""
     if not isinstance(model, Policy):
         return None
@@ -34,7 +34,9 @@ def anatomy(task: object, model: object) -> Anatomy | None:
     # A critic that sites keep to themselves is in no model.
     shared = getattr(task, "share", "all") == "all"
     networks = {"actor": actor, **({"critic": critic} if shared else {})}
-    tensors = {name: values for part, found in networks.items() for name, values in _named(part, found)}
+    tensors = {
+        name: values for part, found in networks.items() for name, values in _named_tensors(part, found)
+    }
     tensors |= {"center": model.center, "scale": model.scale}
     outputs = {"logits": "how much speaks for each action (observations, actions)"}
     if shared:
@@ -43,7 +45,7 @@ def anatomy(task: object, model: object) -> Anatomy | None:
         )
     outputs["action"] = "the likeliest action (observations,)"
     known = {"env": model.env.name} if model.env is not None else {}
-    return Anatomy(
+    return ModelParts(
         tensors=tensors,
         inputs={
             "observation": model.shape.inputs, "how": STEPS[0], "center": model.center.tolist(),
@@ -52,16 +54,16 @@ def anatomy(task: object, model: object) -> Anatomy | None:
         outputs=outputs,
         architecture={
             "kind": "actor and critic" if shared else "actor",
-            **{part: _told(found) for part, found in networks.items()},
+            **{part: _describe_layers(found) for part, found in networks.items()},
         },
         steps=(*STEPS, *([CRITIC] if shared else [])),
         recipe="policy",
         example=EXAMPLE.replace("{columns}", str(model.shape.inputs)),
-        drawn=lambda: _drawn(model, tensors, list(networks)),
+        drawn=lambda: _build_graph(model, tensors, list(networks)),
     )  # fmt: skip
 
 
-def _named(part: str, layers: Layers) -> list[tuple[str, Array]]:
+def _named_tensors(part: str, layers: Layers) -> list[tuple[str, Array]]:
     return [
         (f"{part}.layers.{place}.{name}", values)
         for place, (matrix, intercepts) in enumerate(layers)
@@ -69,7 +71,7 @@ def _named(part: str, layers: Layers) -> list[tuple[str, Array]]:
     ]
 
 
-def _told(layers: Layers) -> list[dict[str, Any]]:
+def _describe_layers(layers: Layers) -> list[dict[str, Any]]:
     last = len(layers) - 1
     return [
         {
@@ -83,7 +85,7 @@ def _told(layers: Layers) -> list[dict[str, Any]]:
     ]
 
 
-def _drawn(model: Policy, tensors: dict[str, Array], parts: list[str]) -> Graph:
+def _build_graph(model: Policy, tensors: dict[str, Array], parts: list[str]) -> Graph:
     """What both networks say to observations as they are."""
     graph = Graph({"observation": model.shape.inputs})
     shifted = graph.add("Sub", "observation", graph.keep(model.center, "center"))

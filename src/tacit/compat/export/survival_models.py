@@ -7,14 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.compat.export.onnx import Graph, stack
-from tacit.compat.export.parts import Anatomy
+from tacit.compat.export.parts import ModelParts
 from tacit.learning.perceptron import Layer
 from tacit.sites.encoding import Encoding
 from tacit.survival.models.losses import LARGEST_LOG_RATE, PoissonLoss
 from tacit.survival.models.pairs import Pairs
 from tacit.survival.models.prediction import GridModel, HazardModel, IncidenceModel, RelativeModel
 from tacit.survival.statistics.cox_fit import CoxFit
-from tacit.survival.statistics.kaplan_meier_task import Tabulated
+from tacit.survival.statistics.kaplan_meier_task import KaplanMeierFit
 
 Array = NDArray[np.float64]
 
@@ -46,14 +46,14 @@ CLOCK = (
     "record has one ratio for each interval."
 )
 EXAMPLE = """
-card, tensors = opened()
+card, tensors = load_model()
 features = np.zeros((1, {columns}))  # or encode(card, {"column": [values], ...})
 print(survival(card, tensors, features, tensors["grid"]))
 """
 NOT_A_NETWORK = "is no network, and its numbers are in model.safetensors: leave --onnx (onnx=True) out"
 
 
-def anatomy(task: object, model: object) -> Anatomy | None:
+def model_parts(task: object, model: object) -> ModelParts | None:
     """A survival model in parts; None for any other model."""
     if isinstance(model, RelativeModel):
         return _relative(model)
@@ -61,7 +61,7 @@ def anatomy(task: object, model: object) -> Anatomy | None:
         return _hazards(model)
     if isinstance(model, CoxFit):
         return _regression(model)
-    return _curve(model) if isinstance(model, Tabulated) else None
+    return _curve(model) if isinstance(model, KaplanMeierFit) else None
 
 
 def layers_of(layers: Sequence[Layer], weights: Array) -> tuple[dict[str, Array], list[dict[str, Any]]]:
@@ -83,7 +83,7 @@ def _inputs(columns: Sequence[str], encoding: Encoding) -> dict[str, Any]:
     return {"features": list(columns), "raw": list(encoding.raw(columns)), "encoding": rules, "how": ENCODING}
 
 
-def _hazards(model: HazardModel) -> Anatomy:
+def _hazards(model: HazardModel) -> ModelParts:
     tensors, layers = layers_of(model.program.layers, model.weights)
     deep_hit, poisson = isinstance(model, IncidenceModel), isinstance(model.loss, PoissonLoss)
     link = "softmax" if deep_hit else "exp" if poisson else "softplus"
@@ -91,7 +91,7 @@ def _hazards(model: HazardModel) -> Anatomy:
     return _network(model, tensors, {"layers": layers, "link": link, **several})
 
 
-def _relative(model: RelativeModel) -> Anatomy:
+def _relative(model: RelativeModel) -> ModelParts:
     program = model.task.program(len(model.columns))
     tensors, layers = layers_of(program.layers, model.state.numpy()[: program.size])
     if model.baseline is not None:
@@ -100,14 +100,14 @@ def _relative(model: RelativeModel) -> Anatomy:
     middles = (edges[1:] + edges[:-1]) / 2
     zeros = np.zeros((1, len(model.columns)))
     if isinstance(program, Pairs) and program.layers[0].inputs > len(model.columns):
-        zeros = program.timed(np.zeros((len(middles), len(model.columns))), middles)
+        zeros = program.append_time(np.zeros((len(middles), len(model.columns))), middles)
         tensors["clock"] = zeros[:, -1]
     weights = model.state.numpy()[None, : program.size]
     tensors["reference"] = program.outputs(weights, zeros[None])[0, :, 0]
     return _network(model, tensors, {"layers": layers, "link": "relative"})
 
 
-def _network(model: GridModel, tensors: Mapping[str, Array], architecture: Mapping[str, Any]) -> Anatomy:
+def _network(model: GridModel, tensors: Mapping[str, Array], architecture: Mapping[str, Any]) -> ModelParts:
     link, curves = (
         str(architecture["link"]),
         "baseline_hazard" in tensors or architecture["link"] != "relative",
@@ -124,7 +124,7 @@ def _network(model: GridModel, tensors: Mapping[str, Array], architecture: Mappi
         outputs["survival"] = "the chance of no event up to the end of each interval (records, intervals)"
     clock = [CLOCK] if "clock" in tensors else []
     passing = "Features pass through the layers: current @ weight.T + bias, then the activation."
-    return Anatomy(
+    return ModelParts(
         tensors={**tensors, "grid": model.ends},
         inputs=_inputs(model.columns, model.encoding),
         outputs=outputs,
@@ -133,11 +133,11 @@ def _network(model: GridModel, tensors: Mapping[str, Array], architecture: Mappi
         recipe="survival",
         example=EXAMPLE.replace("{columns}", str(len(model.columns))),
         time={"tensor": "grid", "ends": model.ends.tolist(), "begins": 0.0, "between": "line, of the hazard"},
-        drawn=lambda: _drawn(len(model.columns), {**tensors, "grid": model.ends}, architecture, curves),
+        drawn=lambda: _build_graph(len(model.columns), {**tensors, "grid": model.ends}, architecture, curves),
     )
 
 
-def _drawn(
+def _build_graph(
     columns: int, tensors: Mapping[str, Array], architecture: Mapping[str, Any], curves: bool
 ) -> Graph:
     """The network, and what it means for survival."""
@@ -155,14 +155,16 @@ def _drawn(
     if link == "softmax":
         _chances(graph, intervals, int(architecture["causes"]))
     else:
-        hazard = graph.add("CumSum", _added(graph, link, tensors), graph.keep(1), into="cumulative_hazard")
+        hazard = graph.add(
+            "CumSum", _hazard_increments(graph, link, tensors), graph.keep(1), into="cumulative_hazard"
+        )
         _ = graph.add("Exp", graph.add("Neg", hazard), into="survival")
     graph.show("cumulative_hazard", intervals)
     graph.show("survival", intervals)
     return graph
 
 
-def _added(graph: Graph, link: str, tensors: Mapping[str, Array]) -> str:
+def _hazard_increments(graph: Graph, link: str, tensors: Mapping[str, Array]) -> str:
     """The hazard that each interval adds."""
     if link == "softplus":
         return graph.add("Softplus", "outputs")
@@ -177,11 +179,13 @@ def _added(graph: Graph, link: str, tensors: Mapping[str, Array]) -> str:
 
 def _ratios(graph: Graph, tensors: Mapping[str, Array], activations: Sequence[str]) -> str:
     """Log hazard ratios: what the network says, less what it says of a record of zeros."""
-    told = _timed(graph, "features", tensors, activations)
+    told = _network_outputs(graph, "features", tensors, activations)
     return graph.add("Sub", told, graph.keep(tensors["reference"], "reference"), into="log_risk")
 
 
-def _timed(graph: Graph, entry: str, tensors: Mapping[str, Array], activations: Sequence[str]) -> str:
+def _network_outputs(
+    graph: Graph, entry: str, tensors: Mapping[str, Array], activations: Sequence[str]
+) -> str:
     """What the network says to features, with every time of the clock if it has one."""
     if "clock" not in tensors:
         return stack(graph, entry, tensors, activations)
@@ -215,11 +219,11 @@ def _chances(graph: Graph, intervals: int, causes: int) -> None:
     _ = graph.add("Neg", graph.add("Log", least), into="cumulative_hazard")
 
 
-def _regression(model: CoxFit) -> Anatomy:
+def _regression(model: CoxFit) -> ModelParts:
     raw = (
         "features as the run's records had them: this kind of run does not keep how raw columns were encoded"
     )
-    return Anatomy(
+    return ModelParts(
         tensors={
             "coefficients": model.coefficients,
             "standard_errors": model.standard_errors,
@@ -233,12 +237,13 @@ def _regression(model: CoxFit) -> Anatomy:
         },
         steps=("The log hazard ratio is features @ coefficients. No baseline hazard is known, so no curve.",),
         recipe="regression",
-        example=f"\n_, tensors = opened()\nprint(log_risk(tensors, np.zeros((1, {len(model.columns)}))))\n",
+        example="\n_, tensors = load_model()\n"
+        f"print(log_risk(tensors, np.zeros((1, {len(model.columns)}))))\n",
         instead=f"a Cox regression {NOT_A_NETWORK}",
     )  # fmt: skip
 
 
-def _curve(model: Tabulated) -> Anatomy:
+def _curve(model: KaplanMeierFit) -> ModelParts:
     found = model.survival
     columns = [str(name) for name in found.table.columns]
     tensors = {name.replace(" ", "_"): found.table[name].to_numpy(dtype=np.float64) for name in columns}
@@ -247,7 +252,7 @@ def _curve(model: Tabulated) -> Anatomy:
     tensors["cumulative_hazard"] = hazard.table[hazard.curves[0]].to_numpy(dtype=np.float64)
     between = "line" if found.spread else "step"
     known = {} if np.isinf(found.until) else {"until": float(found.until)}
-    return Anatomy(
+    return ModelParts(
         tensors=tensors,
         inputs={"times": "times at which the curve is wanted, at least 0"},
         outputs={"survival": "the chance of no event up to each time", "lower, upper": "its band"},
@@ -260,7 +265,7 @@ def _curve(model: Tabulated) -> Anatomy:
             "Beyond the last time that is known it stays where it is.",
         ),
         recipe="curve",
-        example='\ncard, tensors = opened()\nprint(survival(card, tensors, tensors["time"]))\n',
+        example='\ncard, tensors = load_model()\nprint(survival(card, tensors, tensors["time"]))\n',
         time=cast("dict[str, Any]", {"tensor": "time", "between": between, **known}),
         instead=f"a survival curve {NOT_A_NETWORK}",
     )

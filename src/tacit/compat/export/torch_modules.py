@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.compat.export.onnx import Graph, stack
-from tacit.compat.export.parts import Anatomy
+from tacit.compat.export.parts import ModelParts
 from tacit.compat.export.survival_models import layers_of
-from tacit.learning.perceptron import recognised
+from tacit.learning.perceptron import from_module
 
 Array = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ INSTEAD = (
 )
 
 
-def anatomy(task: object, model: object) -> Anatomy | None:
+def model_parts(task: object, model: object) -> ModelParts | None:
     """A module of torch in parts; None for any other model."""
     from torch import nn
 
@@ -32,27 +32,27 @@ def anatomy(task: object, model: object) -> Anatomy | None:
         return None
     tensors = {name: values.detach().cpu().numpy() for name, values in model.state_dict().items()}
     # The loss plays no part in what a network says.
-    plain = recognised(model, cast(Any, None))
+    plain = from_module(model, cast(Any, None))
     told: dict[str, Any] = {"kind": "module", "module": str(model)}
     if plain is None:
-        return _made(tensors, told, {"how": "as your network takes them"}, None)
+        return _make_parts(tensors, told, {"how": "as your network takes them"}, None)
     layers = plain.layers
     weights = np.concatenate([values.ravel().astype(np.float64) for values in tensors.values()])
     named, told["layers"] = layers_of(layers, weights)
     given = {"columns": layers[0].inputs, "how": "the columns of the federation, in its order"}
 
-    def drawn() -> Graph:
+    def build_graph() -> Graph:
         graph = Graph({"features": layers[0].inputs})
         said = stack(graph, "features", named, [layer.activation for layer in layers])
         _ = graph.add("Identity", said, into="outputs")
         graph.show("outputs", layers[-1].outputs)
         return graph
 
-    return _made(tensors, told, given, drawn)
+    return _make_parts(tensors, told, given, build_graph)
 
 
-def _made(tensors: Any, told: dict[str, Any], given: dict[str, Any], drawn: Any) -> Anatomy:  # noqa: ANN401
-    return Anatomy(
+def _make_parts(tensors: Any, told: dict[str, Any], given: dict[str, Any], drawn: Any) -> ModelParts:  # noqa: ANN401
+    return ModelParts(
         tensors=tensors,
         inputs=given,
         outputs={"outputs": "what your network says (records, outputs)"},

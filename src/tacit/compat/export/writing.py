@@ -11,19 +11,19 @@ import numpy as np
 from tacit.compat.export import curve_models, policies, survival_models, torch_modules
 from tacit.compat.export.card import card, fingerprint
 from tacit.compat.export.card_text import page
-from tacit.compat.export.onnx import encoded, require_onnx
-from tacit.compat.export.parts import Anatomy
+from tacit.compat.export.onnx import encode, require_onnx
+from tacit.compat.export.parts import ModelParts
 from tacit.errors import InvalidValue, RunUnusable
 from tacit.runs.directory import Directory
 from tacit.runs.run import Run
 
 CARD, PAGE = "card.json", "card.md"
 # Who knows which models.
-KNOWN: tuple[Callable[[object, object], Anatomy | None], ...] = (
-    survival_models.anatomy,
-    curve_models.anatomy,
-    policies.anatomy,
-    torch_modules.anatomy,
+KNOWN: tuple[Callable[[object, object], ModelParts | None], ...] = (
+    survival_models.model_parts,
+    curve_models.model_parts,
+    policies.model_parts,
+    torch_modules.model_parts,
 )
 
 
@@ -43,7 +43,7 @@ def export(run: Run, folder: str | os.PathLike[str], *, onnx: bool = False) -> l
             is missing; or the folder holds another model. Nothing was written.
     """
     place = Path(folder)
-    parts = [_anatomy(run, model) for model in run.models]
+    parts = [_model_parts(run, model) for model in run.models]
     if onnx:
         for part in parts:
             if part.drawn is None:
@@ -60,10 +60,10 @@ def export(run: Run, folder: str | os.PathLike[str], *, onnx: bool = False) -> l
             entry[kind] = {"file": name, "sha256": hashlib.sha256(made).hexdigest()}
         entries.append({**entry, **({} if "onnx" in entry else earlier.get(stem, {}))})
     told = card(run, parts[0], entries)
-    return _written(place, told, page(told, parts[0]), contents)
+    return _write(place, told, page(told, parts[0]), contents)
 
 
-def _anatomy(run: Run, model: object) -> Anatomy:
+def _model_parts(run: Run, model: object) -> ModelParts:
     for known in KNOWN:
         found = known(run.task, model)
         if found is not None:
@@ -75,7 +75,7 @@ def _anatomy(run: Run, model: object) -> Anatomy:
     )
 
 
-def _files(run: Run, part: Anatomy, stem: str, *, onnx: bool) -> dict[str, bytes]:
+def _files(run: Run, part: ModelParts, stem: str, *, onnx: bool) -> dict[str, bytes]:
     from safetensors.numpy import save
 
     # Tensors that are views of one vector are refused by the format.
@@ -85,7 +85,7 @@ def _files(run: Run, part: Anatomy, stem: str, *, onnx: bool) -> dict[str, bytes
     if onnx and part.drawn is not None:
         said = [alert["words"] for alert in run.document()["alerts"]]
         words = " ".join([*said, f"See {CARD} for inputs, outputs and the privacy promise."])
-        made[f"{stem}.onnx"] = encoded(part.drawn(), run.task.kind, words, {"run": fingerprint(run)})
+        made[f"{stem}.onnx"] = encode(part.drawn(), run.task.kind, words, {"run": fingerprint(run)})
     return made
 
 
@@ -124,7 +124,7 @@ def _earlier(place: Path, run: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def _written(place: Path, told: dict[str, Any], text: str, contents: dict[str, bytes]) -> list[Path]:
+def _write(place: Path, told: dict[str, Any], text: str, contents: dict[str, bytes]) -> list[Path]:
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:

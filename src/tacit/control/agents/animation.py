@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.envs.episodes import fitted
+from tacit.control.envs.episodes import match_spaces
 from tacit.errors import InvalidFile, InvalidValue, require, require_count
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def film(policy: "Policy", path: Path, world: "World", *, seed: int, fps: int, m
     require_count("fps", fps)
     require_count("most", most)
     with _headless():
-        frames = [_small(frame) for frame in _frames(policy, world, seed, most)]
-    frames, each = _coloured(frames), 2
+        frames = [_shrink(frame) for frame in _frames(policy, world, seed, most)]
+    frames, each = _quantise(frames), 2
     while len(content := _gif(frames, 1000 * each / fps)) > MOST_BYTES and len(frames) > 2:
         frames, each = frames[::2], 2 * each
     try:
@@ -54,8 +54,8 @@ def film(policy: "Policy", path: Path, world: "World", *, seed: int, fps: int, m
 
 def _frames(policy: "Policy", world: "World", seed: int, most: int) -> Iterator[NDArray[np.uint8]]:
     """The picture at every second step of an episode, and the last one."""
-    with closing(world.opened(render_mode="rgb_array")) as env:
-        flat, first = fitted(env, world, policy.shape)
+    with closing(world.make(render_mode="rgb_array")) as env:
+        flat, first = match_spaces(env, world, policy.shape)
         observation, over = env.reset(seed=seed)[0], False
         for step in range(most + 1):
             if step % 2 == 0 or over or step == most:
@@ -70,14 +70,14 @@ def _frames(policy: "Policy", world: "World", seed: int, most: int) -> Iterator[
             over = bool(terminated or truncated)
 
 
-def _small(frame: NDArray[np.uint8]) -> "Image":
+def _shrink(frame: NDArray[np.uint8]) -> "Image":
     from PIL import Image
 
     height, width, _ = frame.shape
     return Image.fromarray(frame).resize((WIDTH, round(height * WIDTH / width)), Image.Resampling.BILINEAR)
 
 
-def _coloured(frames: "list[Image]") -> "list[Image]":
+def _quantise(frames: "list[Image]") -> "list[Image]":
     """The frames in few colours, the same ones in all, so that what does not move costs nothing."""
     from PIL import Image
 

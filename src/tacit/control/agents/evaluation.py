@@ -47,15 +47,15 @@ def _seeds(scenes: Scenes, place: int) -> list[int]:
 
 def _returns(policy: "Policy", world: World, seeds: list[int], physics: Judge) -> Array:
     if physics == "own" and world.physics == "fast-lander":
-        from tacit.control.agents.lander_episodes import landed
+        from tacit.control.agents.lander_episodes import play_lander
 
-        return landed(policy, world, seeds)
-    from tacit.control.envs.episodes import played
+        return play_lander(policy, world, seeds)
+    from tacit.control.envs.episodes import play_episodes
 
-    return played(policy.greedy, world, policy.shape, seeds)
+    return play_episodes(policy.greedy, world, policy.shape, seeds)
 
 
-def summarised(returns: Sequence[Array], scenes: Scenes, key: Key) -> dict[str, float]:
+def summarise(returns: Sequence[Array], scenes: Scenes, key: Key) -> dict[str, float]:
     """What is told of episodes, by name.
 
     return, return_low, return_high    the mean over the scenes that are somebody's, with its 95 % interval
@@ -80,7 +80,9 @@ def summarised(returns: Sequence[Array], scenes: Scenes, key: Key) -> dict[str, 
         estimate, low, high = stratified_bootstrap(main, statistic, key=key / name)
         found |= {name: estimate, f"{name}_low": low, f"{name}_high": high}
     reached = [
-        returns[place] >= limit for place in told if (limit := _asked(scenes.worlds[place])) is not None
+        returns[place] >= limit
+        for place in told
+        if (limit := _reward_threshold(scenes.worlds[place])) is not None
     ]
     if reached:
         found["solved"] = float(mean(reached))
@@ -94,7 +96,7 @@ def summarised(returns: Sequence[Array], scenes: Scenes, key: Key) -> dict[str, 
     return found
 
 
-def _asked(world: World) -> float | None:
+def _reward_threshold(world: World) -> float | None:
     """The return that an environment says it is solved by, if it says so."""
     import gymnasium
 

@@ -24,7 +24,7 @@ Floats = NDArray[np.float32]
 Whole = NDArray[np.int64]
 
 
-def landed(policy: "Policy", world: "World", seeds: list[int]) -> Array:
+def play_lander(policy: "Policy", world: "World", seeds: list[int]) -> Array:
     """What an episode from each of these seeds returns.
 
     Args:

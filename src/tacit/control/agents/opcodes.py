@@ -45,40 +45,40 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Kept:
+class PersistentId:
     """What lies outside of the program, as the program refers to it."""
 
     reference: object
 
 
-def spelled(value: object) -> bytes:
+def encode_program(value: object) -> bytes:
     """The program for a value: plain ones, lists, tuples, dictionaries, names, calls and what is kept.
 
     Args:
         value: The value; numbers are whole ones of 64 bits, or floats.
     """
-    return BEGIN + _spelled(value) + END
+    return BEGIN + _encode(value) + END
 
 
-def _spelled(value: object) -> bytes:
+def _encode(value: object) -> bytes:
     if isinstance(value, Name):
         return f"c{value.module}\n{value.name}\n".encode()
     if isinstance(value, Call):
-        return _spelled(value.called) + _spelled(value.arguments) + b"R" + _items(value.items)
-    if isinstance(value, Kept):
-        return _spelled(value.reference) + b"Q"
+        return _encode(value.called) + _encode(value.arguments) + b"R" + _items(value.items)
+    if isinstance(value, PersistentId):
+        return _encode(value.reference) + b"Q"
     if isinstance(value, dict):
         return b"}" + _items(cast("dict[object, object]", value))
     if isinstance(value, tuple | list):
         start, end = (b"(", b"t") if isinstance(value, tuple) else (b"](", b"e")
-        return start + b"".join(map(_spelled, cast("Sequence[object]", value))) + end
+        return start + b"".join(map(_encode, cast("Sequence[object]", value))) + end
     return _plain(value)
 
 
 def _items(items: Mapping[object, object]) -> bytes:
     if not items:
         return b""
-    return b"(" + b"".join(_spelled(key) + _spelled(value) for key, value in items.items()) + b"u"
+    return b"(" + b"".join(_encode(key) + _encode(value) for key, value in items.items()) + b"u"
 
 
 def _plain(value: object) -> bytes:
@@ -95,7 +95,7 @@ def _plain(value: object) -> bytes:
     return b"X" + struct.pack("<I", len(text)) + text
 
 
-def parsed(program: bytes, place: str, *, allowed: Collection[Name]) -> object:
+def parse_program(program: bytes, place: str, *, allowed: Collection[Name]) -> object:
     """The value that a program spells, with its calls not made.
 
     Args:
@@ -125,7 +125,7 @@ class _Reader:
         self.memory: dict[int, object] = {}
 
     def value(self) -> object:
-        while (code := self.taken(1)) != END:
+        while (code := self.take(1)) != END:
             if code not in STEPS:
                 raise InvalidFile(f"{self.place} is not a file of tensors: it holds the opcode {code!r}")
             STEPS[code](self)
@@ -133,10 +133,10 @@ class _Reader:
         return found
 
     def version(self) -> None:
-        if (found := self.taken(1)) != BEGIN[1:]:
+        if (found := self.take(1)) != BEGIN[1:]:
             raise InvalidFile(f"{self.place} is not a file of tensors: its objects are of version {found[0]}")
 
-    def taken(self, count: int) -> bytes:
+    def take(self, count: int) -> bytes:
         part = self.program[self.at : self.at + count]
         self.at += count
         if len(part) < count:
@@ -144,7 +144,7 @@ class _Reader:
         return part
 
     def number(self, form: str) -> int:
-        return struct.unpack(form, self.taken(struct.calcsize(form)))[0]
+        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
 
     def name(self) -> Name:
         found = Name(self.line(), self.line())
@@ -206,28 +206,28 @@ class _Reader:
         self.stack.append(self.memory[self.number(form)])
 
 
-def _pushed(value: Callable[[_Reader], object]) -> Callable[[_Reader], None]:
+def _push(value: Callable[[_Reader], object]) -> Callable[[_Reader], None]:
     return lambda reader: reader.stack.append(value(reader))
 
 
 # All that PyTorch writes for tensors in dictionaries; a program with anything else is refused.
 STEPS: Mapping[bytes, Callable[[_Reader], None]] = {
     BEGIN[:1]: lambda reader: reader.version(),
-    b"c": _pushed(lambda reader: reader.name()),
-    b"N": _pushed(lambda _: None),
-    b"\x88": _pushed(lambda _: True),
-    b"\x89": _pushed(lambda _: False),
-    b"K": _pushed(lambda reader: reader.number("<B")),
-    b"M": _pushed(lambda reader: reader.number("<H")),
-    b"J": _pushed(lambda reader: reader.number("<i")),
-    b"\x8a": _pushed(lambda reader: int.from_bytes(reader.taken(reader.number("<B")), "little", signed=True)),
-    b"G": _pushed(lambda reader: struct.unpack(">d", reader.taken(8))[0]),
-    b"X": _pushed(lambda reader: reader.taken(reader.number("<I")).decode()),
-    b")": _pushed(lambda _: ()),
-    b"]": _pushed(lambda _: list[object]()),
-    b"}": _pushed(lambda _: dict[object, object]()),
+    b"c": _push(lambda reader: reader.name()),
+    b"N": _push(lambda _: None),
+    b"\x88": _push(lambda _: True),
+    b"\x89": _push(lambda _: False),
+    b"K": _push(lambda reader: reader.number("<B")),
+    b"M": _push(lambda reader: reader.number("<H")),
+    b"J": _push(lambda reader: reader.number("<i")),
+    b"\x8a": _push(lambda reader: int.from_bytes(reader.take(reader.number("<B")), "little", signed=True)),
+    b"G": _push(lambda reader: struct.unpack(">d", reader.take(8))[0]),
+    b"X": _push(lambda reader: reader.take(reader.number("<I")).decode()),
+    b")": _push(lambda _: ()),
+    b"]": _push(lambda _: list[object]()),
+    b"}": _push(lambda _: dict[object, object]()),
     b"(": lambda reader: reader.marks.append(len(reader.stack)),
-    b"t": _pushed(lambda reader: tuple(reader.since_mark())),
+    b"t": _push(lambda reader: tuple(reader.since_mark())),
     b"\x85": lambda reader: reader.tuple_of(1),
     b"\x86": lambda reader: reader.tuple_of(2),
     b"\x87": lambda reader: reader.tuple_of(3),
@@ -237,7 +237,7 @@ STEPS: Mapping[bytes, Callable[[_Reader], None]] = {
     b"u": lambda reader: reader.put(reader.since_mark()),
     b"R": lambda reader: reader.call(),
     b"b": lambda reader: reader.build(),
-    b"Q": _pushed(lambda reader: Kept(reader.stack.pop())),
+    b"Q": _push(lambda reader: PersistentId(reader.stack.pop())),
     b"q": lambda reader: reader.keep("<B"),
     b"r": lambda reader: reader.keep("<I"),
     b"h": lambda reader: reader.recall("<B"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.control.networks import Shape
+from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidValue, require, require_count
 from tacit.runtime.keys import Key
 
@@ -37,7 +37,7 @@ class Policy:
         env: Where it acts if nobody says.
     """
 
-    shape: Shape
+    shape: NetworkShape
     weights: Array
     center: Array
     scale: Array
@@ -58,13 +58,13 @@ class Policy:
 
     def probabilities(self, observations: ArrayLike) -> Array:
         """How likely each action is upon each observation (observations, actions), or upon one (actions,)."""
-        seen, one = self._seen(observations)
+        seen, one = self._as_rows(observations)
         found = _softmax(self.shape.logits(self.weights, (seen - self.center) / self.scale))
         return found[0] if one else found
 
     def values(self, observations: ArrayLike) -> Array:
         """What is expected to be earned from each observation on, in the units it was trained in."""
-        seen, one = self._seen(observations)
+        seen, one = self._as_rows(observations)
         found = self.shape.values(self.weights, (seen - self.center) / self.scale)
         return found[0] if one else found
 
@@ -106,7 +106,7 @@ class Policy:
         if deterministic:
             return np.asarray(likely.argmax(axis=-1), dtype=np.int64), None
         drawn = (generator or np.random.default_rng()).random((*likely.shape[:-1], 1))
-        return np.asarray(_drawn(likely, drawn), dtype=np.int64), None
+        return np.asarray(_sample_actions(likely, drawn), dtype=np.int64), None
 
     def greedy(self, observations: NDArray[np.float32]) -> Actions:
         """The likeliest action upon each observation (observations, inputs), quickly; nothing is checked."""
@@ -131,7 +131,7 @@ class Policy:
             seed: What they repeat by.
             deterministic: Whether the likeliest action is taken, rather than one drawn.
         """
-        from tacit.control.envs.episodes import played
+        from tacit.control.envs.episodes import play_episodes
 
         require_count("episodes", episodes)
         key = Key(seed) / "play"
@@ -141,7 +141,7 @@ class Policy:
             return self.predict(seen, generator=generator)[0]
 
         seeds = key.generator().integers(2**31, size=episodes).tolist()
-        return played(self.greedy if deterministic else drawn, self._world(world), self.shape, seeds)
+        return play_episodes(self.greedy if deterministic else drawn, self._world(world), self.shape, seeds)
 
     def film(
         self,
@@ -173,13 +173,13 @@ class Policy:
             path: Where to, `*.zip`.
         """
         from tacit.control.agents.stable_baselines import write
-        from tacit.control.envs.spaces import opened
+        from tacit.control.envs.spaces import open_env
 
         place = _zip(path)
         if self.env is None:
             write(place, self.shape, self.folded)
             return place
-        with closing(opened(self.env)) as env:
+        with closing(open_env(self.env)) as env:
             write(place, self.shape, self.folded, env.observation_space, env.action_space)
         return place
 
@@ -215,7 +215,7 @@ class Policy:
             for matrix, intercepts in actor
         ]
 
-    def _seen(self, observations: ArrayLike) -> tuple[Array, bool]:
+    def _as_rows(self, observations: ArrayLike) -> tuple[Array, bool]:
         """Observations as rows, and whether it was one without a row of its own."""
         seen, inputs = np.asarray(observations, dtype=np.float64), self.shape.inputs
         fits = seen.ndim in (1, 2) and seen.shape[-1] == inputs
@@ -235,7 +235,7 @@ def _softmax(logits: Array) -> Array:
     return powers / powers.sum(axis=1, keepdims=True)
 
 
-def _drawn(likely: Array, uniform: Array) -> Actions:
+def _sample_actions(likely: Array, uniform: Array) -> Actions:
     """The action in whose stretch of [0, 1) each draw lies; rounding never leads past the last one."""
     passed = (uniform >= likely.cumsum(axis=-1)).sum(axis=-1)
     return np.minimum(passed, likely.shape[-1] - 1)

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.agents.opcodes import Call, Name, spelled
+from tacit.control.agents.opcodes import Call, Name, encode_program
 from tacit.control.agents.torch_archive import (
     Floats,
     member,
-    opened,
+    open_zip,
     read_tensors,
     refuse_large,
     tensors_file,
     torch_file,
-    zipped,
+    zip_files,
 )
-from tacit.control.networks import Shape
+from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidFile, InvalidValue
 from tacit.runtime import files
 
@@ -49,7 +49,7 @@ FLAT = ("Box", "Discrete", "MultiBinary", "MultiDiscrete")
 ADAM = {"lr": 3e-4, "betas": (0.9, 0.999), "eps": 1e-5, "weight_decay": 0, "amsgrad": False}
 
 
-def read(path: Path) -> tuple[Shape, Array]:
+def read(path: Path) -> tuple[NetworkShape, Array]:
     """The network of an agent, and its weights as one vector.
 
     Raises:
@@ -61,7 +61,7 @@ def read(path: Path) -> tuple[Shape, Array]:
         content = files.read_bytes(path)
     except OSError as error:
         raise InvalidFile(f"{place} cannot be read: {error.strerror}") from error
-    with opened(content, place) as archive:
+    with open_zip(content, place) as archive:
         _refuse_others(_data(member(archive, "data", place), place), place)
         tensors = read_tensors(member(archive, "policy.pth", place), f"policy.pth of {place}")
     actor, critic = _network(tensors, "policy_net", "action_net"), _network(tensors, "value_net", "value_net")
@@ -129,7 +129,7 @@ def _other(names: set[str]) -> str:
     return f"has other weights ({first})"
 
 
-def _shape(layers: list[list[tuple[Floats, Floats]]], place: str) -> Shape:
+def _shape(layers: list[list[tuple[Floats, Floats]]], place: str) -> NetworkShape:
     """The shape that the weights have."""
     for weight, bias in (layer for network in layers for layer in network):
         if weight.ndim != 2 or bias.shape != weight.shape[:1]:
@@ -139,7 +139,7 @@ def _shape(layers: list[list[tuple[Floats, Floats]]], place: str) -> Shape:
         raise InvalidFile(
             f"{place} has {actor} nodes in the actor and {critic} in the critic: they must be equal"
         )
-    shape = Shape(layers[0][0][0].shape[1], tuple(actor), layers[0][-1][0].shape[0])
+    shape = NetworkShape(layers[0][0][0].shape[1], tuple(actor), layers[0][-1][0].shape[0])
     sizes = [shape.inputs, *shape.hidden]
     for network, last in zip(layers, (shape.actions, 1), strict=True):
         wanted = [(size, before) for before, size in zip(sizes, [*sizes[1:], last], strict=True)]
@@ -158,7 +158,7 @@ def _vector(layers: list[list[tuple[Floats, Floats]]], place: str) -> Array:
 
 def write(
     path: Path,
-    shape: Shape,
+    shape: NetworkShape,
     weights: Array,
     observed: "gymnasium.Space[Any] | None" = None,
     acted: "gymnasium.Space[Any] | None" = None,
@@ -180,7 +180,7 @@ def write(
     group |= {"fused": None, "params": list(range(len(tensors)))}
     files = {
         "data": json.dumps(
-            _described(shape, _box(shape, observed), _actions(shape, acted)), indent=4
+            _metadata(shape, _box(shape, observed), _actions(shape, acted)), indent=4
         ).encode(),
         "policy.pth": tensors_file(tensors),
         "policy.optimizer.pth": torch_file({"state": {}, "param_groups": [group]}),
@@ -188,12 +188,12 @@ def write(
         "system_info.txt": b"Written by Tacit.\n",
     }
     try:
-        path.write_bytes(zipped(files))
+        path.write_bytes(zip_files(files))
     except OSError as error:
         raise InvalidFile(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _tensors(shape: Shape, weights: Array) -> dict[str, NDArray[np.float32]]:
+def _tensors(shape: NetworkShape, weights: Array) -> dict[str, NDArray[np.float32]]:
     """The weights under the names that they have in an `MlpPolicy`."""
     found: dict[str, NDArray[np.float32]] = {}
     for layers, hidden, last in zip(
@@ -205,7 +205,7 @@ def _tensors(shape: Shape, weights: Array) -> dict[str, NDArray[np.float32]]:
     return found
 
 
-def _described(shape: Shape, observed: Call, acted: Call) -> dict[str, Any]:
+def _metadata(shape: NetworkShape, observed: Call, acted: Call) -> dict[str, Any]:
     """All that `PPO.load` needs to know of an agent; what it is not told is as usual."""
     layers = list(shape.hidden)
     return {
@@ -213,7 +213,7 @@ def _described(shape: Shape, observed: Call, acted: Call) -> dict[str, Any]:
             "abc.ABCMeta", Name("stable_baselines3.common.policies", "ActorCriticPolicy")
         ),
         "policy_kwargs": {"net_arch": {"pi": layers, "vf": layers}},
-        "observation_space": _object(f"{observed.called}", observed, **_told(observed)),
+        "observation_space": _object(f"{observed.called}", observed, **_box_fields(observed)),
         "action_space": _object(f"{acted.called}", acted, n=acted.arguments[0], start="0"),
         "n_envs": 1,
         "verbose": 0,
@@ -222,17 +222,21 @@ def _described(shape: Shape, observed: Call, acted: Call) -> dict[str, Any]:
 
 def _object(kind: str, value: object, **told: object) -> dict[str, Any]:
     """An object in opcodes, and what it is in words, as Stable-Baselines3 keeps it."""
-    return {":type:": f"<class '{kind}'>", ":serialized:": base64.b64encode(spelled(value)).decode(), **told}
+    return {
+        ":type:": f"<class '{kind}'>",
+        ":serialized:": base64.b64encode(encode_program(value)).decode(),
+        **told,
+    }
 
 
-def _told(observed: Call) -> dict[str, object]:
+def _box_fields(observed: Call) -> dict[str, object]:
     if observed.called.name != "Box":
         return {}
     *_, shape, kind = observed.arguments
     return {"dtype": kind, "_shape": list(cast("tuple[int, ...]", shape))}
 
 
-def _box(shape: Shape, space: "gymnasium.Space[Any] | None") -> Call:
+def _box(shape: NetworkShape, space: "gymnasium.Space[Any] | None") -> Call:
     """The constructor's call that makes a space equal to that of observations."""
     from gymnasium import spaces
     from gymnasium.spaces import flatdim
@@ -260,7 +264,7 @@ def _array(values: NDArray[Any]) -> Call:
     return Call(Name("numpy", "reshape"), (flat, values.shape))
 
 
-def _actions(shape: Shape, space: "gymnasium.Space[Any] | None") -> Call:
+def _actions(shape: NetworkShape, space: "gymnasium.Space[Any] | None") -> Call:
     from gymnasium import spaces
 
     found = spaces.Discrete(shape.actions) if space is None else space

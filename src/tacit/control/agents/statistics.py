@@ -17,7 +17,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import between, require, require_count
+from tacit.errors import is_between, require, require_count
 from tacit.runtime.keys import Key
 
 __all__ = [
@@ -100,7 +100,7 @@ def stratified_bootstrap(
         level: How often the interval holds what it is of; percentiles, so roughly, with few runs.
     """
     require_count("draws", draws)
-    require(between(level, 0, 1), "level", level, "between 0 and 1")
+    require(is_between(level, 0, 1), "level", level, "between 0 and 1")
     tasks, generator = _tasks(scores), key.generator()
     at_once = max(1, AT_ONCE // sum(task.size for task in tasks))
     drawn: list[Array] = []

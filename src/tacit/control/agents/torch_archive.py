@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.agents.opcodes import Call, Kept, Name, parsed, spelled
+from tacit.control.agents.opcodes import Call, Name, PersistentId, encode_program, parse_program
 from tacit.errors import InvalidFile
 
 Float32 = NDArray[np.float32]
@@ -28,7 +28,7 @@ FLOATS = {Name("torch", "FloatStorage"): "f4", Name("torch", "DoubleStorage"): "
 NEVER = (1980, 1, 1, 0, 0, 0)
 
 
-def opened(content: bytes, place: str) -> zipfile.ZipFile:
+def open_zip(content: bytes, place: str) -> zipfile.ZipFile:
     """A zip that is in memory, if what is in it is not too large.
 
     Raises:
@@ -65,7 +65,7 @@ def member(archive: zipfile.ZipFile, name: str, place: str) -> bytes:
         raise InvalidFile(f"{place} is damaged: {name} cannot be read ({error})") from error
 
 
-def zipped(files: Mapping[str, bytes]) -> bytes:
+def zip_files(files: Mapping[str, bytes]) -> bytes:
     """These files as a zip, uncompressed: the same bytes whenever it is made."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -84,9 +84,9 @@ def read_tensors(content: bytes, place: str) -> dict[str, Floats]:
     Raises:
         InvalidFile: It is damaged, or holds or calls anything but a dictionary of tensors of floats.
     """
-    with opened(content, place) as archive:
+    with open_zip(content, place) as archive:
         blocks = _Blocks(archive, place)
-        found = blocks.described()
+        found = blocks.parse()
         if not isinstance(found, Call) or found.called != ORDERED:
             raise InvalidFile(f"{place} is not a dictionary of tensors: it holds {_kind(found)}")
         return {str(name): blocks.tensor(value) for name, value in found.items.items()}
@@ -106,13 +106,13 @@ class _Blocks:
         self.read: dict[str, Floats] = {}
         self.given = 0
 
-    def described(self) -> object:
+    def parse(self) -> object:
         program = member(self.archive, f"{self.folder}data.pkl", self.place)
-        return parsed(program, self.place, allowed=(ORDERED, REBUILD, *FLOATS))
+        return parse_program(program, self.place, allowed=(ORDERED, REBUILD, *FLOATS))
 
     def tensor(self, value: object) -> Floats:
         """The tensor that a call would make."""
-        numbers, first, sizes, steps = self._asked(value)
+        numbers, first, sizes, steps = self._view(value)
         last = first + sum((size - 1) * step for size, step in zip(sizes, steps, strict=True))
         # A view of numbers that are not there, or of the same ones again and again, is none that was saved.
         if not all(sizes) or math.prod(sizes) > len(numbers) or last >= len(numbers):
@@ -127,13 +127,13 @@ class _Blocks:
         view = np.lib.stride_tricks.as_strided(numbers[first:], sizes, apart, writeable=False)
         return view.astype(numbers.dtype.newbyteorder("="))
 
-    def _asked(self, value: object) -> tuple[Floats, int, tuple[int, ...], tuple[int, ...]]:
+    def _view(self, value: object) -> tuple[Floats, int, tuple[int, ...], tuple[int, ...]]:
         """Of which numbers a tensor is a view: from where, how many, and how far apart."""
         if not isinstance(value, Call) or value.called != REBUILD:
             raise InvalidFile(f"{self.place} is not a dictionary of tensors: it holds {_kind(value)}")
         try:
             kept, offset, size, stride, *_ = value.arguments
-            word, kind, key, _, count = cast("tuple[object, ...]", cast(Kept, kept).reference)
+            word, kind, key, _, count = cast("tuple[object, ...]", cast(PersistentId, kept).reference)
             numbers = self._numbers(str(key), FLOATS[cast(Name, kind)])
             sizes, steps = _whole_ones(size), _whole_ones(stride)
             if word != "storage" or len(numbers) != count or len(sizes) != len(steps):
@@ -166,7 +166,7 @@ def tensors_file(tensors: Mapping[str, Float32]) -> bytes:
     """A file that PyTorch reads as a dictionary of these tensors."""
     items: dict[object, object] = {}
     for place, (name, values) in enumerate(tensors.items()):
-        kept = Kept(("storage", Name("torch", "FloatStorage"), str(place), "cpu", values.size))
+        kept = PersistentId(("storage", Name("torch", "FloatStorage"), str(place), "cpu", values.size))
         steps = tuple(step // values.itemsize for step in np.ascontiguousarray(values).strides)
         items[name] = Call(REBUILD, (kept, 0, values.shape, steps, False, Call(ORDERED)))
     blocks = [np.ascontiguousarray(values, dtype="<f4").tobytes() for values in tensors.values()]
@@ -175,6 +175,6 @@ def tensors_file(tensors: Mapping[str, Float32]) -> bytes:
 
 def torch_file(value: object, blocks: list[bytes] | None = None) -> bytes:
     """A file that PyTorch reads as this value, whose tensors have their numbers in these blocks."""
-    files = {"data.pkl": spelled(value), "byteorder": b"little"}
+    files = {"data.pkl": encode_program(value), "byteorder": b"little"}
     files |= {f"data/{place}": block for place, block in enumerate(blocks or [])}
-    return zipped({f"archive/{name}": content for name, content in (files | {"version": b"3\n"}).items()})
+    return zip_files({f"archive/{name}": content for name, content in (files | {"version": b"3\n"}).items()})

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.envs.spaces import flattener, opened, require_spaces
-from tacit.control.networks import Shape
+from tacit.control.envs.spaces import flattener, open_env, require_spaces
+from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidValue
 from tacit.runtime.keys import Key
 from tacit.sites.environments import World
@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 LANDER_SPACES = (8, 4)
 
 
-def alike(held: Mapping[str, Sequence[World]]) -> tuple[int, int]:
+def common_spaces(held: Mapping[str, Sequence[World]]) -> tuple[int, int]:
     """How many numbers an observation has in all of these worlds, and how many actions there are.
 
     Args:
@@ -47,7 +47,7 @@ def _spaces(world: World, place: str) -> tuple[int, int]:
 
         require_options(world.options, place)
         return LANDER_SPACES
-    env = opened(world, place)
+    env = open_env(world, place)
     try:
         found = require_spaces(world, env, place)
         observation, _ = env.reset(seed=0)
@@ -63,13 +63,13 @@ def _spaces(world: World, place: str) -> tuple[int, int]:
     return found
 
 
-def glimpsed(worlds: Sequence[World], steps: int, copies: int, place: str, key: Key) -> Array:
+def random_observations(worlds: Sequence[World], steps: int, copies: int, place: str, key: Key) -> Array:
     """What is seen in so many steps of acting at random (steps, inputs)."""
-    from tacit.control.envs.vector import open_stage
+    from tacit.control.envs.vector import make_vector_env
 
-    inputs, actions = alike({place: worlds})
-    blank = Shape(inputs, (), actions)
-    with open_stage(
+    inputs, actions = common_spaces({place: worlds})
+    blank = NetworkShape(inputs, (), actions)
+    with make_vector_env(
         worlds, copies * len(worlds), generator=key.generator(),
         center=np.zeros(inputs), scale=np.ones(inputs), place=place,
     ) as stage:  # fmt: skip

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.envs.spaces import failed, flattener, opened, require_spaces, without_ballast
+from tacit.control.envs.spaces import env_failure, flattener, open_env, require_spaces, strip_wrappers
 from tacit.errors import InvalidValue
 
 if TYPE_CHECKING:
     import gymnasium
 
-    from tacit.control.networks import Shape
+    from tacit.control.networks import NetworkShape
     from tacit.sites.environments import World
 
     Env = gymnasium.Env[Any, Any]
@@ -34,7 +34,7 @@ FAILURES = (Exception, SystemExit)
 LONGEST = 200_000
 
 
-def played(choose: Choice, world: "World", shape: "Shape", seeds: Sequence[int]) -> Array:
+def play_episodes(choose: Choice, world: "World", shape: "NetworkShape", seeds: Sequence[int]) -> Array:
     """What an episode from each of these seeds returns.
 
     Args:
@@ -50,15 +50,15 @@ def played(choose: Choice, world: "World", shape: "Shape", seeds: Sequence[int])
     with ExitStack() as open_ones:
         lanes = [open_ones.enter_context(_Lane(world, shape)) for _ in range(min(LANES, len(seeds)))]
         seen = np.zeros((len(lanes), shape.inputs), dtype=np.float32)
-        busy = [place for place, lane in enumerate(lanes) if lane.begun(waiting, seeds, seen[place])]
+        busy = [place for place, lane in enumerate(lanes) if lane.start_next(waiting, seeds, seen[place])]
         while busy:
             # Always as many rows, so that sums are taken in the same order to the end.
             actions = choose(seen).tolist()
             for place in busy.copy():
                 lane = lanes[place]
-                if lane.acted(actions[place], seen[place]):
+                if lane.step(actions[place], seen[place]):
                     returns[lane.episode] = lane.total
-                    if not lane.begun(waiting, seeds, seen[place]):
+                    if not lane.start_next(waiting, seeds, seen[place]):
                         busy.remove(place)
     return returns
 
@@ -66,14 +66,14 @@ def played(choose: Choice, world: "World", shape: "Shape", seeds: Sequence[int])
 class _Lane:
     """A world in which one episode is played after another."""
 
-    def __init__(self, world: "World", shape: "Shape") -> None:
-        self.world, self.whole = world, opened(world)
+    def __init__(self, world: "World", shape: "NetworkShape") -> None:
+        self.world, self.whole = world, open_env(world)
         try:
-            self.flat, self.first = fitted(self.whole, world, shape)
+            self.flat, self.first = match_spaces(self.whole, world, shape)
         except Exception:
             self.whole.close()
             raise
-        self.env, self.limit = without_ballast(self.whole)
+        self.env, self.limit = strip_wrappers(self.whole)
         self.episode, self.total, self.steps = -1, 0.0, 0
 
     def __enter__(self) -> "_Lane":
@@ -82,7 +82,7 @@ class _Lane:
     def __exit__(self, *_: object) -> None:
         self.whole.close()
 
-    def begun(self, waiting: Iterator[int], seeds: Sequence[int], seen: NDArray[np.float32]) -> bool:
+    def start_next(self, waiting: Iterator[int], seeds: Sequence[int], seen: NDArray[np.float32]) -> bool:
         """Whether another episode has begun; what is seen first is put in place."""
         self.episode, self.total, self.steps = next(waiting, -1), 0.0, 0
         if self.episode < 0:
@@ -90,17 +90,17 @@ class _Lane:
         try:
             seen[:] = self.flat(self.env.reset(seed=int(seeds[self.episode]))[0])
         except FAILURES as error:
-            raise failed(self.world, error) from error
+            raise env_failure(self.world, error) from error
         return True
 
-    def acted(self, action: int, seen: NDArray[np.float32]) -> bool:
+    def step(self, action: int, seen: NDArray[np.float32]) -> bool:
         """Whether the episode is over after this action; what is seen next is put in place."""
         try:
             observation, reward, terminated, truncated, _ = self.env.step(self.first + action)
             seen[:] = self.flat(observation)
             self.total += float(reward)
         except FAILURES as error:
-            raise failed(self.world, error) from error
+            raise env_failure(self.world, error) from error
         self.steps += 1
         # One sum for both: it is finite if all of them are.
         if not math.isfinite(self.total + float(seen.sum())):
@@ -116,7 +116,7 @@ class _Lane:
         return bool(terminated or truncated) or self.steps == self.limit
 
 
-def fitted(env: "Env", world: "World", shape: "Shape") -> tuple[Callable[[Any], Any], int]:
+def match_spaces(env: "Env", world: "World", shape: "NetworkShape") -> tuple[Callable[[Any], Any], int]:
     """How observations become numbers, and which action is the first, in a world that fits an agent.
 
     Raises:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.control.envs.vector import deal
-from tacit.control.kernels import act, judge, normalise, work_for
+from tacit.control.kernels import act, activation_buffer, normalise, predict_values
 from tacit.control.lander.bodies import POINTS, ROW, ZERO
 from tacit.control.lander.options import limit_of, physics_of
 from tacit.control.lander.simulator import ACTIONS, OBSERVED, observe, reset, step
-from tacit.control.networks import Shape
+from tacit.control.networks import NetworkShape
 from tacit.control.rollout import Array, Floats, Rollout, Whole
 from tacit.errors import require
 from tacit.runtime.jit import compiled
@@ -61,8 +61,8 @@ class Tape(NamedTuple):
     steps: Whole
 
 
-class LanderStage:
-    """Fast landers, side by side; arguments are those of `stages.open_stage`."""
+class LanderVectorEnv:
+    """Fast landers, side by side; arguments are those of `stages.make_vector_env`."""
 
     def __init__(
         self,
@@ -99,7 +99,9 @@ class LanderStage:
         """Nothing is open; but nobody plays here any more."""
         self._closed = True
 
-    def play(self, weights: Floats, shape: Shape, steps: int, gamma: float, reward_scale: float) -> Rollout:
+    def play(
+        self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
+    ) -> Rollout:
         """Play so many steps in each environment, from where it stopped before.
 
         Args:
@@ -155,7 +157,7 @@ def _play(
 ) -> int:
     # A whole rollout; how many episodes ended in it.
     steps, envs = draws.shape
-    work, ends = work_for(sizes, envs), 0
+    work, ends = activation_buffer(sizes, envs), 0
     far, scale, value = np.float32(gamma), np.float32(reward_scale), np.empty(1, np.float32)
     for at in range(steps):
         seen, actions = tape.observations[at], tape.actions[at]
@@ -169,7 +171,7 @@ def _play(
             if cut:
                 last = np.empty((1, OBSERVED), np.float32)
                 _look(landers, scaling, i, last)
-                judge(weights, sizes, last, work, value)
+                predict_values(weights, sizes, last, work, value)
                 tape.rewards[at, i] += far * value[0]
             if over or cut:
                 _note(landers, i, tape, ends, made + at * envs + i + 1)
@@ -177,7 +179,7 @@ def _play(
                 reset(landers.bodies, landers.terrain, landers.rng, i, landers.physics)
     seen = np.empty((envs, OBSERVED), np.float32)
     _look(landers, scaling, ZERO, seen)
-    judge(weights, sizes, seen, work, tape.last_values)
+    predict_values(weights, sizes, seen, work, tape.last_values)
     return ends
 
 

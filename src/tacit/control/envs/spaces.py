@@ -31,14 +31,14 @@ def spaces_of(world: World, place: str = "") -> tuple[int, int]:
         world: The world; it is opened to see, and closed.
         place: Whose it is, for messages.
     """
-    env = opened(world, place)
+    env = open_env(world, place)
     try:
         return require_spaces(world, env, place)
     finally:
         env.close()
 
 
-def opened(world: World, place: str = "") -> "Env":
+def open_env(world: World, place: str = "") -> "Env":
     """The environment, or why it cannot be made; whoever opens it closes it."""
     require_extra("gymnasium", "control", f"env = {quote(world.name)}")
     import gymnasium
@@ -46,7 +46,7 @@ def opened(world: World, place: str = "") -> "Env":
     where = f"{place}: " if place else ""
     _require_options(world, where)
     try:
-        return world.opened()
+        return world.make()
     except gymnasium.error.UnregisteredEnv as error:
         near = hint(world.env, gymnasium.registry)
         raise InvalidValue(f"{where}env = {world.name!r} is not known to Gymnasium{near}: {error}") from error
@@ -63,7 +63,7 @@ def opened(world: World, place: str = "") -> "Env":
         raise InvalidValue(f"{where}{what}: {said}") from error
 
 
-def failed(world: World, error: BaseException, place: str = "") -> InvalidValue:
+def env_failure(world: World, error: BaseException, place: str = "") -> InvalidValue:
     """What to say of a world that fails while it is played: whose it is and why, in one sentence."""
     where = f"{place}: " if place else ""
     why = f": {error}" if str(error) else ""
@@ -107,7 +107,7 @@ def flat_inputs(space: "Space", observation: Any) -> Array:  # noqa: ANN401
     return np.asarray(flatten(space, observation), dtype=np.float64)
 
 
-def without_ballast(env: "Env") -> "tuple[Env, int | None]":
+def strip_wrappers(env: "Env") -> "tuple[Env, int | None]":
     """The environment without the wrappers that only count and check, and how long its episodes may be.
 
     Only the outermost are taken off: what another wrapper is around may be counting something else.

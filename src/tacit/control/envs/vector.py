@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tacit.control.envs.spaces import failed, flattener, opened, require_spaces, without_ballast
+from tacit.control.envs.spaces import env_failure, flattener, open_env, require_spaces, strip_wrappers
 from tacit.control.envs.spaces import spaces_of as spaces_of
-from tacit.control.networks import Shape
+from tacit.control.networks import NetworkShape
 from tacit.control.rollout import Array, Floats, Rollout
 from tacit.errors import InvalidValue, require, require_count
 from tacit.sites.environments import World
@@ -27,7 +27,7 @@ FAILURES = (Exception, SystemExit)
 NO_LIMIT = 2**62
 
 
-class Stage(Protocol):
+class VectorEnv(Protocol):
     """Environments that an agent plays in, side by side."""
 
     @property
@@ -35,7 +35,9 @@ class Stage(Protocol):
         """How many there are."""
         ...
 
-    def play(self, weights: Floats, shape: Shape, steps: int, gamma: float, reward_scale: float) -> Rollout:
+    def play(
+        self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
+    ) -> Rollout:
         """Play so many steps in each, actions drawn as the agent weighs them, on from where it stopped."""
         ...
 
@@ -48,7 +50,7 @@ class Stage(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
 
-def open_stage(
+def make_vector_env(
     worlds: Sequence[World],
     envs: int,
     *,
@@ -56,7 +58,7 @@ def open_stage(
     center: ArrayLike,
     scale: ArrayLike,
     place: str,
-) -> Stage:
+) -> VectorEnv:
     """A stage with so many environments in these worlds.
 
     Args:
@@ -70,10 +72,10 @@ def open_stage(
     fast = {world.physics == "fast-lander" for world in worlds}
     require(len(fast) == 1, f"{place}: worlds", "of both kinds", "all computed by Gymnasium or none")
     if fast == {True}:
-        from tacit.control.envs.lander_vector import LanderStage
+        from tacit.control.envs.lander_vector import LanderVectorEnv
 
-        return LanderStage(worlds, envs, generator=generator, center=center, scale=scale, place=place)
-    return GymnasiumStage(worlds, envs, generator=generator, center=center, scale=scale, place=place)
+        return LanderVectorEnv(worlds, envs, generator=generator, center=center, scale=scale, place=place)
+    return GymnasiumVectorEnv(worlds, envs, generator=generator, center=center, scale=scale, place=place)
 
 
 def deal(worlds: Sequence[World], envs: int, generator: np.random.Generator) -> list[World]:
@@ -84,10 +86,10 @@ def deal(worlds: Sequence[World], envs: int, generator: np.random.Generator) -> 
     return [worlds[index % len(worlds)] for index in range(envs)]
 
 
-class GymnasiumStage:
+class GymnasiumVectorEnv:
     """Environments as Gymnasium makes them, without the wrappers that only cost time.
 
-    They are opened when they are first played in. Arguments are those of `open_stage`.
+    They are opened when they are first played in. Arguments are those of `make_vector_env`.
     """
 
     def __init__(
@@ -123,9 +125,11 @@ class GymnasiumStage:
                 for player in players:
                     closing.callback(player.whole.close)
         except FAILURES as error:
-            raise failed(self._worlds[0], error, self.place) from error
+            raise env_failure(self._worlds[0], error, self.place) from error
 
-    def play(self, weights: Floats, shape: Shape, steps: int, gamma: float, reward_scale: float) -> Rollout:
+    def play(
+        self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
+    ) -> Rollout:
         """Play so many steps in each environment, from where it stopped before.
 
         Args:
@@ -138,17 +142,17 @@ class GymnasiumStage:
         try:
             if not self._players:
                 self._begin(shape)
-            return self._played(weights, shape, steps, gamma, reward_scale)
+            return self._play_steps(weights, shape, steps, gamma, reward_scale)
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, shape: Shape) -> None:
+    def _begin(self, shape: NetworkShape) -> None:
         if self._closed:
             raise ValueError("this stage is closed: open another one")
         expected = (shape.inputs, shape.actions)
         for at, (world, seed) in enumerate(zip(self._worlds, self._seeds, strict=True)):
-            env = opened(world, self.place)
+            env = open_env(world, self.place)
             self._players.append(_Player(world, env))
             spaces = require_spaces(world, env, self.place)
             fits = spaces == expected and spaces[0] == len(self._center)
@@ -158,16 +162,16 @@ class GymnasiumStage:
             try:
                 self._seen[at] = self._players[at].reset(seed)
             except FAILURES as error:
-                raise failed(world, error, self.place) from error
+                raise env_failure(world, error, self.place) from error
 
-    def _played(
-        self, weights: Floats, shape: Shape, steps: int, gamma: float, reward_scale: float
+    def _play_steps(
+        self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
     ) -> Rollout:
         from tacit.control import kernels
 
         tape = Rollout.blank(steps, self.envs, shape.inputs)
         draws = self._generator.random((steps, self.envs), dtype=np.float32)
-        work = kernels.work_for(shape.sizes, self.envs)
+        work = kernels.activation_buffer(shape.sizes, self.envs)
         ends: list[tuple[float, int, int]] = []
         cuts: list[tuple[int, int, Array]] = []
         for step in range(steps):
@@ -188,9 +192,9 @@ class GymnasiumStage:
         tape.rewards[:] *= np.float32(reward_scale)
         if cuts:
             steps_cut, places, last = zip(*cuts, strict=True)
-            expected = self._expected(weights, shape, np.array(last))
+            expected = self._predict_values(weights, shape, np.array(last))
             tape.rewards[steps_cut, places] += np.float32(gamma) * expected
-        tape.last_values[:] = self._expected(weights, shape, self._seen)
+        tape.last_values[:] = self._predict_values(weights, shape, self._seen)
         return tape.with_episodes(ends)
 
     def _advance(
@@ -219,7 +223,7 @@ class GymnasiumStage:
             except FAILURES as error:
                 if isinstance(error, InvalidValue):
                     raise
-                raise failed(player.world, error, self.place) from error
+                raise env_failure(player.world, error, self.place) from error
 
     def _normalise(self, raw: Array, out: Floats) -> None:
         from tacit.control import kernels
@@ -228,12 +232,14 @@ class GymnasiumStage:
         if bad >= 0:
             self._require_finite(raw[bad], self._players[bad])
 
-    def _expected(self, weights: Floats, shape: Shape, raw: Array) -> Floats:
+    def _predict_values(self, weights: Floats, shape: NetworkShape, raw: Array) -> Floats:
         from tacit.control import kernels
 
         seen, values = np.empty(raw.shape, dtype=np.float32), np.empty(len(raw), dtype=np.float32)
         self._normalise(raw, seen)
-        kernels.judge(weights, shape.sizes, seen, kernels.work_for(shape.sizes, len(raw)), values)
+        kernels.predict_values(
+            weights, shape.sizes, seen, kernels.activation_buffer(shape.sizes, len(raw)), values
+        )
         return values
 
     def _require_finite(self, observation: Array, player: "_Player") -> None:
@@ -264,7 +270,7 @@ class _Player:
         """Look at its spaces, which have been found to be in order, and take off what only costs time."""
         self._first = int(cast("Discrete", self.whole.action_space).start)
         self._flat = flattener(self.whole.observation_space)
-        self.env, limit = without_ballast(self.whole)
+        self.env, limit = strip_wrappers(self.whole)
         self._limit = NO_LIMIT if limit is None else limit
 
     def reset(self, seed: int | None = None) -> Array:

@@ -29,19 +29,19 @@ from tacit.control.figures.rounds import memberships as memberships
 from tacit.control.figures.tables import (
     TARGET,
     UNSEEN,
-    few,
+    draw_target,
     footnote,
+    format_return,
     in_order,
     leaders,
     panels,
     read,
-    rounded,
+    require_few,
     short_steps,
-    solved,
     world_title,
 )
 from tacit.errors import require, require_count, require_word
-from tacit.reports.plots.style import Label, Picture, colour, label_lines, picture, saved, tidy
+from tacit.reports.plots.style import Label, Picture, colour, label_lines, picture, save_figure, tidy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +71,7 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class LearningCurve:
     """A line: its mean over seeds at these steps, and the ends of its band (steps,)."""
 
     steps: Array
@@ -118,12 +118,14 @@ def learning_curves(
     require_word("by", by, ("world", "regime"))
     rows = _returns(table, band, window)
     worlds, regimes = in_order(rows["world"], unseen), in_order(rows["regime"])
-    names, lines = (worlds, few("regime", regimes)) if by == "world" else (regimes, few("world", worlds))
+    names, lines = (
+        (worlds, require_few("regime", regimes)) if by == "world" else (regimes, require_few("world", worlds))
+    )
     within = "regime" if by == "world" else "world"
     curves = {name: _curves(rows[rows[by] == name], within, lines, band, window) for name in names}
     words = {name: world_title(name, unseen) if name in worlds else name for name in [*names, *lines]}
     told = title or (_highest(curves, words) if by == "world" else _steadiest(curves, words))
-    across = _across(len(names), max(len(words[name]) for name in lines))
+    across = _panels_per_row(len(names), max(len(words[name]) for name in lines))
     down = -(-len(names) // across)
     note = _note(rows, provenance, band, window, lowest)
     figure = picture(0.4 + PANEL * down + 0.9 * (down == 1), told, note)
@@ -133,7 +135,7 @@ def learning_curves(
         labels[panel.axes] = _draw(panel.axes, curves[name], {line: words[line] for line in lines}, lowest)
     _limit(list(labels), [curve for found in curves.values() for curve in found.values()], target, lowest)
     label_lines(labels)
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def side_by_side(
@@ -174,19 +176,19 @@ def overlay(
     rows = _returns(table, band, window)
     rows = rows[~rows["world"].isin(list(unseen))]
     require(len(rows) > 0, "unseen", list(unseen), "not all worlds that there are")
-    worlds, regimes = in_order(rows["world"]), few("regime", in_order(rows["regime"]))
+    worlds, regimes = in_order(rows["world"]), require_few("regime", in_order(rows["regime"]))
     for regime, own in rows.groupby("regime", sort=False):
         known, allowed = in_order(own["world"]), f"the same as of all others: {', '.join(worlds)}"
         require(set(known) == set(worlds), f"the worlds of {regime}", known, allowed)
     curves = _curves(rows, "regime", regimes, band, window)
     note = f"{_note(rows, provenance, band, window, lowest)} Lines: means over {', '.join(worlds)}."
-    figure = picture(3.0, title or _ended(curves), note)
+    figure = picture(3.0, title or _final_title(curves), note)
     axes = figure.add_subplot()
     tidy(axes, STEPS, "Return")
     labels = _draw(axes, curves, {name: name for name in regimes}, lowest)
     _limit([axes], list(curves.values()), target, lowest)
     label_lines({axes: labels})
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def _returns(table: "pd.DataFrame | Mapping[str, object]", band: str, window: int) -> "pd.DataFrame":
@@ -198,13 +200,15 @@ def _returns(table: "pd.DataFrame | Mapping[str, object]", band: str, window: in
     return rows.assign(regime=rows["regime"].astype(str), world=rows["world"].astype(str))
 
 
-def _curves(rows: "pd.DataFrame", by: str, names: Sequence[str], band: Band, window: int) -> dict[str, Curve]:
+def _curves(
+    rows: "pd.DataFrame", by: str, names: Sequence[str], band: Band, window: int
+) -> dict[str, LearningCurve]:
     """A curve for each name that the rows have."""
     groups = {name: rows[rows[by] == name] for name in names}
     return {name: _curve(own, name, band, window) for name, own in groups.items() if len(own)}
 
 
-def _curve(rows: "pd.DataFrame", name: str, band: Band, window: int) -> Curve:
+def _curve(rows: "pd.DataFrame", name: str, band: Band, window: int) -> LearningCurve:
     """The mean over sites, then over worlds, then over seeds, at the steps where every curve is known."""
     import pandas as pd
 
@@ -222,7 +226,7 @@ def _curve(rows: "pd.DataFrame", name: str, band: Band, window: int) -> Curve:
     index = pd.MultiIndex.from_tuples([key for key, _ in groups], names=levels)
     worlds = pd.DataFrame(heights, index=index).groupby(level=["seed", "world"]).mean()
     seeds = worlds.groupby(level="seed").mean().to_numpy(dtype=np.float64)
-    return Curve(grid, seeds.mean(axis=0), *_ends(seeds, band))
+    return LearningCurve(grid, seeds.mean(axis=0), *_ends(seeds, band))
 
 
 def _running(values: Array, window: int) -> Array:
@@ -242,13 +246,13 @@ def _ends(seeds: Array, band: Band) -> tuple[Array, Array]:
     return mean - half, mean + half
 
 
-def _across(panels: int, longest: int) -> int:
+def _panels_per_row(panels: int, longest: int) -> int:
     """How many panels stand side by side, that there is room for names beside lines."""
     return 1 if panels == 1 or (longest > SHORT and panels <= DOWN) else 2
 
 
 def _draw(
-    axes: Axes, curves: Mapping[str, Curve], words: Mapping[str, str], lowest: float | None
+    axes: Axes, curves: Mapping[str, LearningCurve], words: Mapping[str, str], lowest: float | None
 ) -> list[Label]:
     """Draw each curve in the colour of its place among all names."""
     labels: list[Label] = []
@@ -261,12 +265,12 @@ def _draw(
         alone = "o" if len(curve.steps) == 1 else ""
         axes.plot(curve.steps, curve.mean, color=shade, linewidth=1.4, marker=alone, markersize=4)
         height = curve.last if lowest is None else max(curve.last, lowest)
-        labels.append(Label(height, f"{words[name]} {rounded(curve.last)}", shade))
+        labels.append(Label(height, f"{words[name]} {format_return(curve.last)}", shade))
     return labels
 
 
 def _limit(
-    panels: Sequence[Axes], curves: Sequence[Curve], target: float | None, lowest: float | None
+    panels: Sequence[Axes], curves: Sequence[LearningCurve], target: float | None, lowest: float | None
 ) -> None:
     """Give all panels the same axes, and a thin line where a world counts as solved."""
     low, high = (
@@ -284,7 +288,7 @@ def _limit(
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
         axes.xaxis.set_major_formatter(FuncFormatter(short_steps))
         if target is not None:
-            solved(axes, target, told=place == 0)
+            draw_target(axes, target, told=place == 0)
 
 
 def _note(rows: "pd.DataFrame", provenance: str, band: Band, window: int, lowest: float | None) -> str:
@@ -299,24 +303,24 @@ def _note(rows: "pd.DataFrame", provenance: str, band: Band, window: int, lowest
     )
 
 
-def _highest(curves: Mapping[str, Mapping[str, Curve]], words: Mapping[str, str]) -> str:
+def _highest(curves: Mapping[str, Mapping[str, LearningCurve]], words: Mapping[str, str]) -> str:
     """Which regime has come highest in each world."""
     best = {world: max(found, key=lambda name: found[name].last) for world, found in curves.items()}
     told = leaders({words[world]: (name, curves[world][name].last) for world, name in best.items()})
     return f"Highest at the end: {told}"
 
 
-def _steadiest(curves: Mapping[str, Mapping[str, Curve]], words: Mapping[str, str]) -> str:
+def _steadiest(curves: Mapping[str, Mapping[str, LearningCurve]], words: Mapping[str, str]) -> str:
     """Which regime has come highest in its worst world."""
     worst = {regime: min(found, key=lambda name: found[name].last) for regime, found in curves.items()}
     best = max(worst, key=lambda regime: curves[regime][worst[regime]].last)
-    ends = rounded(curves[best][worst[best]].last)
+    ends = format_return(curves[best][worst[best]].last)
     return f"Highest in its worst world: {best} ({ends} in {words[worst[best]]})"
 
 
-def _ended(curves: Mapping[str, Curve]) -> str:
+def _final_title(curves: Mapping[str, LearningCurve]) -> str:
     """What each regime has come to, the best first, and after how many steps."""
     order = sorted(curves, key=lambda name: -curves[name].last)
-    told = ", ".join(f"{name} ({rounded(curves[name].last)})" for name in order)
+    told = ", ".join(f"{name} ({format_return(curves[name].last)})" for name in order)
     steps = sorted({short_steps(float(curve.steps[-1])) for curve in curves.values()})
     return f"After {steps[0]} steps per site: {told}" if len(steps) == 1 else f"At the end: {told}"

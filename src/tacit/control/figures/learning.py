@@ -7,8 +7,17 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from tacit.control.figures.tables import rounded
-from tacit.reports.plots.style import PALETTE, Label, Picture, colour, label_lines, picture, shortened, tidy
+from tacit.control.figures.tables import format_return
+from tacit.reports.plots.style import (
+    PALETTE,
+    Label,
+    Picture,
+    colour,
+    label_lines,
+    picture,
+    shorten_label,
+    tidy,
+)
 
 Array = NDArray[np.float64]
 
@@ -19,7 +28,7 @@ POINTS = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class ReturnCurve:
     """How something went from round to round.
 
     Args:
@@ -40,10 +49,10 @@ class Course:
         return float(self.mean[-1])
 
     def __str__(self) -> str:
-        return f"from {rounded(float(self.mean[0]))} to {rounded(self.last)}"
+        return f"from {format_return(float(self.mean[0]))} to {format_return(self.last)}"
 
 
-def course(rounds: Sequence[int], values: Array) -> Course | None:
+def curve_by_round(rounds: Sequence[int], values: Array) -> ReturnCurve | None:
     """The course of some values (rounds, some), NaN where one is not known; None if none ever is.
 
     Of very many rounds, those next to one another are averaged.
@@ -57,10 +66,10 @@ def course(rounds: Sequence[int], values: Array) -> Course | None:
     if len(told) > POINTS:
         bins = np.array_split(np.arange(len(told)), POINTS)
         lines = [np.array([line[own].mean() for own in bins]) for line in lines]
-    return Course(*lines)
+    return ReturnCurve(*lines)
 
 
-def fewer(courses: Mapping[str, Course]) -> tuple[dict[str, Course], str]:
+def extremes(courses: Mapping[str, ReturnCurve]) -> tuple[dict[str, ReturnCurve], str]:
     """Those that can be told apart in one figure, the lowest and the highest, and what to say of it."""
     if len(courses) <= MOST:
         return dict(courses), ""
@@ -70,7 +79,7 @@ def fewer(courses: Mapping[str, Course]) -> tuple[dict[str, Course], str]:
     return kept, f"The {half} lowest and the {half} highest of {len(courses)}"
 
 
-def drawn(courses: Mapping[str, Course], title: str, note: str) -> Picture:
+def draw_curves(courses: Mapping[str, ReturnCurve], title: str, note: str) -> Picture:
     """Draw returns, each line with its name and its last value beside it.
 
     Args:
@@ -87,7 +96,7 @@ def drawn(courses: Mapping[str, Course], title: str, note: str) -> Picture:
         if bool((one.high > one.low).any()):
             axes.fill_between(one.rounds, one.low, one.high, color=shade, alpha=0.15, linewidth=0)
         axes.plot(one.rounds, one.mean, color=shade, linewidth=1.4, marker=alone, markersize=4)
-        labels.append(Label(one.last, f"{shortened(name, LETTERS)} {rounded(one.last)}", shade))
+        labels.append(Label(one.last, f"{shorten_label(name, LETTERS)} {format_return(one.last)}", shade))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     axes.margins(x=0.01)
     label_lines({axes: labels})

@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
 
-from tacit.control.figures.tables import few, footnote, in_order, short_steps
+from tacit.control.figures.tables import footnote, in_order, require_few, short_steps
 from tacit.errors import InvalidValue, require, require_count, require_word
 from tacit.reports.plots.style import (
     BODY,
@@ -33,8 +33,8 @@ from tacit.reports.plots.style import (
     PALE,
     Picture,
     picture,
-    saved,
-    shortened,
+    save_figure,
+    shorten_label,
     spread,
     tidy,
 )
@@ -63,7 +63,7 @@ PERPLEXITY, NEAREST = 30.0, 60
 SHADES = ListedColormap(colormaps["viridis_r"](np.linspace(0.12, 1.0, 256)))
 
 
-class Placing(Protocol):
+class Embedder(Protocol):
     """What scikit-learn and umap-learn have in common."""
 
     def fit_transform(self, X: Array) -> ArrayLike:
@@ -99,16 +99,18 @@ def weight_map(
         provenance: Where the weights come from.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
-    rows, homes, owners = _checked(weights, worlds, sites)
+    rows, homes, owners = _validate(weights, worlds, sites)
     taken = np.asarray(steps, dtype=np.float64)
     fits = taken.shape == homes.shape and bool(np.isfinite(taken).all())
     require(fits, "steps", f"shape {taken.shape}", f"a finite number for each of {len(rows)} rows")
     own = owners != shared
     require(bool(own.any()), "sites", f"{shared} alone", "at least one other")
-    shapes = dict(zip(few("world", in_order(homes[own])), SHAPES, strict=False))
-    places = placed(rows, method=method, key=key)
+    shapes = dict(zip(require_few("world", in_order(homes[own])), SHAPES, strict=False))
+    places = embed(rows, method=method, key=key)
     figure = picture(
-        4.0, title or _told(rows[own], homes[own], owners[own], method), _note(shapes, provenance)
+        4.0,
+        title or _identifiability_title(rows[own], homes[own], owners[own], method),
+        _note(shapes, provenance),
     )
     axes = figure.add_subplot()
     tidy(axes, "", "")
@@ -124,10 +126,10 @@ def weight_map(
     _paths(axes, places, taken, owners, shared)
     _shades(figure.colorbar(ScalarMappable(scale, SHADES), ax=axes, fraction=0.025, pad=0.02).ax)
     _name(axes, _ends(places, taken, homes, owners, shared))
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
-def placed(weights: ArrayLike, *, method: Method = "t-sne", key: Key) -> Array:
+def embed(weights: ArrayLike, *, method: Method = "t-sne", key: Key) -> Array:
     """Places in a plane (rows, 2), near one another where weights are; the same for the same key.
 
     Args:
@@ -143,19 +145,19 @@ def placed(weights: ArrayLike, *, method: Method = "t-sne", key: Key) -> Array:
     require(bool(np.isfinite(rows).all()), "weights", "NaN or infinite", "finite")
     if method == "pca":
         flat = np.zeros((len(rows), 2))
-        found = principal(rows, 2)
+        found = principal_components(rows, 2)
         flat[:, : found.shape[1]] = found
         return flat
     seed = int((key / "map").generator().integers(2**31))
     # Loaded before threads are limited, or its own would not be: they mostly wait for one another.
     library = _library(method)
     with threadpool_limits(1):
-        reduced = principal(rows, DIMENSIONS)
-        placing = _placing(method, library, reduced, seed)
+        reduced = principal_components(rows, DIMENSIONS)
+        placing = _embedder(method, library, reduced, seed)
         return np.asarray(placing.fit_transform(reduced), dtype=np.float64)
 
 
-def principal(rows: Array, most: int) -> Array:
+def principal_components(rows: Array, most: int) -> Array:
     """Coordinates of centred rows along their main axes (rows, at most so many), the widest first.
 
     Distances are kept up to what the axes left out hold. Signs are such that the largest coordinate is
@@ -194,7 +196,7 @@ def silo_identifiability(
         shared: The site that stands for the model of all, which has no world and is left out.
     """
     require_count("neighbours", neighbours)
-    rows, homes, owners = _checked(weights, worlds, sites)
+    rows, homes, owners = _validate(weights, worlds, sites)
     kept = owners != shared
     rows, homes, owners = rows[kept] - rows[kept].mean(axis=0), homes[kept], owners[kept]
     lonely = [world for world in in_order(homes) if len(set(owners[homes == world])) < 2]
@@ -212,7 +214,7 @@ def silo_identifiability(
     return right / len(rows)
 
 
-def _checked(weights: ArrayLike, worlds: Sequence[str], sites: Sequence[str]) -> tuple[Array, Words, Words]:
+def _validate(weights: ArrayLike, worlds: Sequence[str], sites: Sequence[str]) -> tuple[Array, Words, Words]:
     """Weights, worlds and sites as arrays, once they are found to be of the same models."""
     rows = np.asarray(weights, dtype=np.float64)
     require(rows.ndim == 2 and rows.size > 0, "weights", f"shape {rows.shape}", "a row for each model")
@@ -236,7 +238,7 @@ def _library(method: Method) -> ModuleType:
         ) from error
 
 
-def _placing(method: Method, library: ModuleType, rows: Array, seed: int) -> Placing:
+def _embedder(method: Method, library: ModuleType, rows: Array, seed: int) -> Embedder:
     """What places rows: it starts from their two main axes and not from chance."""
     flat = np.zeros((len(rows), 2))
     flat[:, : min(2, rows.shape[1])] = rows[:, :2]
@@ -248,10 +250,10 @@ def _placing(method: Method, library: ModuleType, rows: Array, seed: int) -> Pla
     else:
         perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)
         made = library.TSNE(perplexity=perplexity, init=1e-4 * flat, random_state=seed)
-    return cast("Placing", made)
+    return cast("Embedder", made)
 
 
-def _told(rows: Array, homes: Words, owners: Words, method: Method) -> str:
+def _identifiability_title(rows: Array, homes: Words, owners: Words, method: Method) -> str:
     """How often weights give their world away, where that can be told from other sites."""
     worlds = in_order(homes)
     known = len(worlds) > 1 and all(len(set(owners[homes == world])) > 1 for world in worlds)
@@ -317,7 +319,7 @@ def _name(axes: Axes, ends: Sequence[tuple[float, float, str]]) -> None:
     shifts = spread(heights, BODY * LINE, box.y0 * points, box.y1 * points) - heights
     for (across, up, name), shift in zip(ends, shifts.tolist(), strict=True):
         axes.annotate(
-            shortened(name), (across, up), xytext=(6, shift), textcoords="offset points", va="center",
+            shorten_label(name), (across, up), xytext=(6, shift), textcoords="offset points", va="center",
             fontsize=BODY, fontweight="bold", color=INK, parse_math=False, zorder=4,
             path_effects=[withStroke(linewidth=2.5, foreground="white")],
         )  # fmt: skip

@@ -19,14 +19,14 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from tacit.control.archive import HISTORY
-from tacit.control.figures.learning import MOST, Course, course, drawn, fewer
+from tacit.control.figures.learning import MOST, ReturnCurve, curve_by_round, draw_curves, extremes
 from tacit.control.figures.maps import FEWEST, LOOKED, SHARED, weight_map
 from tacit.control.figures.rounds import memberships
-from tacit.control.figures.tables import footnote, in_order, rounded, world_title
+from tacit.control.figures.tables import footnote, format_return, in_order, world_title
 from tacit.control.history import History
 from tacit.errors import InvalidFile
 from tacit.reports.page.blocks import Figure
-from tacit.reports.plots.style import BODY, RULE, Picture, colour, ink, picture, shortened, tidy
+from tacit.reports.plots.style import BODY, RULE, Picture, colour, ink, picture, shorten_label, tidy
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import parse
 
@@ -50,7 +50,7 @@ HIGH, APART = 0.3, 0.2
 
 
 @dataclass(frozen=True)
-class Worlds:
+class WorldNames:
     """The worlds of a run by name.
 
     Args:
@@ -61,14 +61,14 @@ class Worlds:
     names: tuple[str, ...]
     unseen: tuple[str, ...] = ()
 
-    def of(self, site: str) -> str:
+    def world_of(self, site: str) -> str:
         """The world of a site, whose copies are numbered; no name where that is not known."""
         stem = re.sub(r"-\d+$", "", site)
         return next((name for name in (site, stem) if name in self.names), "")
 
     def title(self, name: str) -> str:
         """A world as it is shown."""
-        return world_title(shortened(name, 20), [shortened(one, 20) for one in self.unseen])
+        return world_title(shorten_label(name, 20), [shorten_label(one, 20) for one in self.unseen])
 
 
 def pictures(task: "PPO", state: "Tensor", rounds: "Sequence[Round]", read: Read) -> list[Figure]:
@@ -91,7 +91,7 @@ def pictures(task: "PPO", state: "Tensor", rounds: "Sequence[Round]", read: Read
     return [figure for figure in found if figure is not None]
 
 
-def _worlds(rounds: "Sequence[Round]", read: Read) -> Worlds:
+def _worlds(rounds: "Sequence[Round]", read: Read) -> WorldNames:
     """The worlds that scores and experiment name."""
     scores = in_order(name for entry in rounds for name in entry.scores if name.startswith("return@"))
     try:
@@ -99,42 +99,43 @@ def _worlds(rounds: "Sequence[Round]", read: Read) -> Worlds:
     except InvalidFile:
         data = {}
     names = tuple(name.removeprefix("return@") for name in scores)
-    return Worlds(names, tuple(name for name in names if name in data.get("unseen", {})))
+    return WorldNames(names, tuple(name for name in names if name in data.get("unseen", {})))
 
 
-def _by_round(rounds: "Sequence[Round]", worlds: Worlds, *, several: bool) -> Figure | None:
+def _by_round(rounds: "Sequence[Round]", worlds: WorldNames, *, several: bool) -> Figure | None:
     """The return in each world after every round."""
-    numbers, courses = [entry.number for entry in rounds], dict[str, Course]()
+    numbers, courses = [entry.number for entry in rounds], dict[str, ReturnCurve]()
     for name in worlds.names:
         values = [[entry.scores.get(f"return@{name}", np.nan)] for entry in rounds]
-        if (found := course(numbers, np.array(values))) is not None:
+        if (found := curve_by_round(numbers, np.array(values))) is not None:
             courses[worlds.title(name)] = found
     if not courses:
         return None
-    shown, some = fewer(courses)
+    shown, some = extremes(courses)
     low, high = (choose(courses, key=lambda name: courses[name].last) for choose in (min, max))
-    ends = [f"{rounded(courses[name].last)} in {name}" for name in dict.fromkeys((low, high))]
+    ends = [f"{format_return(courses[name].last)} in {name}" for name in dict.fromkeys((low, high))]
     title = f"Return after round {rounds[-1].number}: {' to '.join(ends)}"
     own = "Sites have different models: each plays in its own world, all in unseen ones" * several
     note = footnote("Means of greedy episodes after every round, on other seeds than in training", own, some)
     told = [f"{name} {one}" for name, one in shown.items()]
     words = f"Return in each world over {len(rounds)} rounds: {'; '.join(told)}. {some}".strip()
-    return Figure("returns-by-round", drawn(shown, title, note), words)
+    return Figure("returns-by-round", draw_curves(shown, title, note), words)
 
 
-def _training(rounds: "Sequence[Round]", worlds: Worlds) -> Figure | None:
+def _training(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:
     """What the episodes returned that sites trained in; by site, or of many sites by world."""
     sites, numbers = in_order(name for entry in rounds for name in entry.diary), [e.number for e in rounds]
-    groups = _grouped(sites, worlds)
-    courses: dict[str, Course] = {}
+    groups = _group_sites(sites, worlds)
+    courses: dict[str, ReturnCurve] = {}
     for name, own in groups.items():
         rows = [[_mean(entry.diary.get(site, {}).get("returns", ())) for site in own] for entry in rounds]
-        if (found := course(numbers, np.array(rows, dtype=np.float64))) is not None:
+        if (found := curve_by_round(numbers, np.array(rows, dtype=np.float64))) is not None:
             courses[name] = found
     if not courses:
         return None
     first, last = (np.mean([one.mean[end] for one in courses.values()]) for end in (0, -1))
-    title = f"Training episodes: mean return {rounded(float(first))} at first, {rounded(float(last))} at last"
+    means = [format_return(float(value)) for value in (first, last)]
+    title = f"Training episodes: mean return {means[0]} at first, {means[1]} at last"
     bands = f"Lines: means of sites. Bands: the lowest to the highest of {len(sites)} sites"
     note = footnote(
         "Told by the sites: means over the episodes of a round, while actions are drawn by chance",
@@ -142,14 +143,14 @@ def _training(rounds: "Sequence[Round]", worlds: Worlds) -> Figure | None:
     )
     told = [f"{name} {one}" for name, one in courses.items()]
     words = f"Mean return of training episodes over {len(rounds)} rounds: {'; '.join(told)}."
-    return Figure("training-returns", drawn(courses, title, note), words)
+    return Figure("training-returns", draw_curves(courses, title, note), words)
 
 
-def _grouped(sites: Sequence[str], worlds: Worlds) -> dict[str, list[str]]:
+def _group_sites(sites: Sequence[str], worlds: WorldNames) -> dict[str, list[str]]:
     """The sites that share a line: each its own, those of a world, or all."""
     if len(sites) <= MOST:
-        return {shortened(site): [site] for site in sites}
-    homes = [worlds.of(site) for site in sites]
+        return {shorten_label(site): [site] for site in sites}
+    homes = [worlds.world_of(site) for site in sites]
     if "" in homes or len(set(homes)) > MOST:
         return {"all sites": list(sites)}
     pairs = list(zip(sites, homes, strict=True))
@@ -160,7 +161,7 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if len(values) else float("nan")
 
 
-def _at_the_end(read: Read, worlds: Worlds) -> Figure | None:
+def _at_the_end(read: Read, worlds: WorldNames) -> Figure | None:
     """The return in each world and in all of them, by every way to train that was tried."""
     said = cast("dict[str, Any]", msgspec.json.decode(read(SUMMARY) or b"{}"))
     compared = cast("dict[str, dict[str, float]]", said.get("baselines", {}))
@@ -175,11 +176,12 @@ def _at_the_end(read: Read, worlds: Worlds) -> Figure | None:
     }
     shown = dict(list(rows.items())[: 2 * MOST])
     federated = next(iter(ways.values()))
-    title = f"Return at the end: {rounded(federated['return'])} over all worlds that somebody trains in"
+    title = f"Return at the end: {format_return(federated['return'])} over all worlds that somebody trains in"
     some = f"{len(shown) - 1} of {len(worlds.names)} worlds" * (len(shown) < len(rows))
     note = footnote("Means of greedy episodes in Gymnasium, on other seeds than in training", some)
     told = [
-        f"{row}: " + ", ".join(f"{way} {rounded(own[name])}" for way, own in ways.items() if name in own)
+        f"{row}: "
+        + ", ".join(f"{way} {format_return(own[name])}" for way, own in ways.items() if name in own)
         for row, name in shown.items()
     ]
     figure = _dots(shown, ways, title, note)
@@ -216,16 +218,17 @@ def _key(axes: Axes, names: Sequence[str]) -> None:
     """Write which colour is what to the right, one below the other."""
     for place, name in enumerate(names):
         axes.annotate(
-            shortened(name, 18), (1, 1), xycoords="axes fraction", xytext=(10, -BODY * (0.8 + 1.5 * place)),
+            shorten_label(name, 18), (1, 1), xycoords="axes fraction",
+            xytext=(10, -BODY * (0.8 + 1.5 * place)),
             textcoords="offset points", fontsize=BODY, color=ink(colour(place)), va="center",
             parse_math=False, annotation_clip=False,
         )  # fmt: skip
 
 
-def _groups(rounds: "Sequence[Round]", worlds: Worlds) -> Figure | None:
+def _groups(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:
     """Which of several models each site belongs to, round by round."""
     rows = [
-        {"site": site, "world": worlds.of(site), "round": entry.number, "cluster": place + 1}
+        {"site": site, "world": worlds.world_of(site), "round": entry.number, "cluster": place + 1}
         for entry in rounds
         for site, place in entry.clusters.items()
     ]
@@ -236,10 +239,10 @@ def _groups(rounds: "Sequence[Round]", worlds: Worlds) -> Figure | None:
     table = {name: [row[name] for row in rows] for name in rows[0]}
     figure = memberships(table, provenance="Clusters as the server has told the sites")
     last = [f"model {number}: {', '.join(members)}" for number, members in _members(rounds[-1]).items()]
-    return Figure("clusters", figure, f"{_seen(figure)}. In the last round, {'; '.join(last)}.")
+    return Figure("clusters", figure, f"{_title(figure)}. In the last round, {'; '.join(last)}.")
 
 
-def _seen(figure: Picture) -> str:
+def _title(figure: Picture) -> str:
     """The title in one line."""
     return " ".join(figure.get_suptitle().split())
 
@@ -248,12 +251,12 @@ def _members(entry: "Round") -> dict[int, list[str]]:
     """The sites of each model, numbered from 1."""
     pairs = entry.clusters.items()
     return {
-        place + 1: [shortened(site) for site, own in pairs if own == place]
+        place + 1: [shorten_label(site) for site, own in pairs if own == place]
         for place in sorted(set(entry.clusters.values()))
     }
 
 
-def _map(read: Read, worlds: Worlds, *, several: bool) -> Figure | None:
+def _map(read: Read, worlds: WorldNames, *, several: bool) -> Figure | None:
     """The models of the sites along their two main axes, where they were kept."""
     content = read(HISTORY)
     if content is None or len(content) > LARGEST:
@@ -262,11 +265,11 @@ def _map(read: Read, worlds: Worlds, *, several: bool) -> Figure | None:
         found = History.read(content)
     except InvalidFile:
         return None
-    rows, some = _some(found, several=several)
+    rows, some = _subsample(found, several=several)
     owners = found.weight_labels[rows].tolist()
     if len(rows) < FEWEST or not set(owners) - {SHARED}:
         return None
-    homes = [worlds.of(owner) or "sites" for owner in owners]
+    homes = [worlds.world_of(owner) or "sites" for owner in owners]
     if len(set(homes)) > MOST:
         homes = ["sites"] * len(homes)
     figure = weight_map(
@@ -274,10 +277,10 @@ def _map(read: Read, worlds: Worlds, *, several: bool) -> Figure | None:
         provenance=LOOKED + some,
     )  # fmt: skip
     ends = f"{len(set(owners) - {SHARED})} sites in {len(set(found.weight_rounds[rows].tolist()))} rounds"
-    return Figure("weight-map", figure, f"{_seen(figure)}. A map of the weights of {ends}.")
+    return Figure("weight-map", figure, f"{_title(figure)}. A map of the weights of {ends}.")
 
 
-def _some(found: History, *, several: bool) -> tuple[list[int], str]:
+def _subsample(found: History, *, several: bool) -> tuple[list[int], str]:
     """The kept models that are drawn: of many rounds some, and of many sites the first ones.
 
     Where there are several models for all, those of the sites alone: they are named by numbers.

@@ -12,13 +12,13 @@ from matplotlib.ticker import MaxNLocator
 from tacit.control.figures.tables import (
     TARGET,
     UNSEEN,
-    few,
     footnote,
+    format_return,
     in_order,
     leaders,
     panels,
     read,
-    rounded,
+    require_few,
     world_title,
 )
 from tacit.errors import require
@@ -32,8 +32,8 @@ from tacit.reports.plots.style import (
     colour,
     ink,
     picture,
-    saved,
-    shortened,
+    save_figure,
+    shorten_label,
 )
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ def scenarios(
     rows = rows.assign(regime=rows["regime"].astype(str), world=rows["world"].astype(str))
     twice = bool(rows.duplicated(["regime", "world"]).any())
     require(not twice, "table", "a regime twice in one world", "one row for each regime and world")
-    worlds, regimes = in_order(rows["world"], unseen), few("regime", in_order(rows["regime"]))
-    line = "" if target is None else f"Thin line: solved, from {rounded(target)} on"
+    worlds, regimes = in_order(rows["world"], unseen), require_few("regime", in_order(rows["regime"]))
+    line = "" if target is None else f"Thin line: solved, from {format_return(target)} on"
     note = footnote(provenance, "Dots: mean returns, bold the highest. Bars: 95 % intervals", line)
     down, across = -(-len(worlds) // ACROSS), min(ACROSS, len(worlds))
     figure = picture(down * (0.35 + HIGH * len(regimes)) + 0.3, title or _leaders(rows, worlds), note)
@@ -85,7 +85,7 @@ def scenarios(
         if target is not None:
             panel.axes.axvline(target, color=GREY, linewidth=0.6, zorder=1)
     _limit(found[0].axes, rows, target, lowest, marks=8 // across)
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def privacy_return(
@@ -125,9 +125,9 @@ def _cheapest(rows: "pd.DataFrame", floor: float, without: float | None) -> str:
     if learnt.empty:
         return f"Nothing is learnt at any epsilon up to {rows['epsilon'].max():g}"
     first = learnt.sort_values(["epsilon", "score"], ascending=[True, False]).iloc[0]
-    told = f"Return {rounded(float(first['score']))} at epsilon {float(first['epsilon']):g}"
+    told = f"Return {format_return(float(first['score']))} at epsilon {float(first['epsilon']):g}"
     less = " (the smallest that learns)" * bool((rows["epsilon"] < first["epsilon"]).any())
-    return told + less + (f", {rounded(without)} without privacy" if without is not None else "")
+    return told + less + (f", {format_return(without)} without privacy" if without is not None else "")
 
 
 def _leaders(rows: "pd.DataFrame", worlds: Sequence[str]) -> str:
@@ -145,7 +145,7 @@ def _name_rows(axes: Axes, regimes: Sequence[str]) -> None:
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.set_yticks(range(len(regimes)), [shortened(name) for name in regimes], parse_math=False)
+    axes.set_yticks(range(len(regimes)), [shorten_label(name) for name in regimes], parse_math=False)
     for place, tick in enumerate(axes.yaxis.get_major_ticks()):
         tick.label1.set_color(ink(colour(place)))
     axes.set_ylim(len(regimes) - 0.6, -0.6)
@@ -164,7 +164,8 @@ def _dots(axes: Axes, rows: "pd.DataFrame", regimes: Sequence[str], lowest: floa
         spot, marker = max(mean, edge), "o" if mean >= edge else "<"
         axes.plot([spot], [place], color=colour(place), marker=marker, markersize=4.5, clip_on=False)
         axes.annotate(
-            rounded(mean), (spot, place), xytext=(0, 3), textcoords="offset points", ha="center", va="bottom",
+            format_return(mean), (spot, place), xytext=(0, 3), textcoords="offset points",
+            ha="center", va="bottom",
             fontsize=SMALL, color=INK, fontweight="bold" if mean == best else "normal", annotation_clip=False,
             path_effects=[withStroke(linewidth=2, foreground="white")],
         )  # fmt: skip

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from numpy.typing import NDArray
 
 from tacit.aggregation.defence.kmeans import adjusted_rand
-from tacit.control.figures.tables import few, footnote, in_order, read
+from tacit.control.figures.tables import footnote, in_order, read, require_few
 from tacit.errors import require
 from tacit.reports.plots.style import (
     BODY,
@@ -24,11 +24,11 @@ from tacit.reports.plots.style import (
     Label,
     Picture,
     colour,
+    format_tick,
     label_lines,
     picture,
-    plain,
-    saved,
-    shortened,
+    save_figure,
+    shorten_label,
     tidy,
     width,
 )
@@ -73,7 +73,10 @@ def memberships(
     rows = rows.assign(phase=rows["phase"].astype(str) if "phase" in rows else "")
     twice = bool(rows.duplicated(["site", "round"]).any())
     require(not twice, "table", "a site twice in one round", "one row for each site and round")
-    homes, clusters = _homes(rows), few("cluster", sorted(in_order(rows["cluster"]), key=_numbered))
+    homes, clusters = (
+        _site_worlds(rows),
+        require_few("cluster", sorted(in_order(rows["cluster"]), key=_cluster_order)),
+    )
     agreement = {
         int(str(number)): adjusted_rand(own["cluster"].tolist(), own["world"].tolist())
         for number, own in rows.groupby("round")
@@ -82,14 +85,14 @@ def memberships(
     codes = _codes(rows, list(homes), clusters)
     high, blank = min(HIGH * len(homes), HIGHEST), "White: not taken part" * bool(np.isnan(codes).any())
     figure = picture(
-        0.8 + STRIP + high, title or _agreed(phases, agreement), footnote(provenance, INDEX, blank)
+        0.8 + STRIP + high, title or _agreement_title(phases, agreement), footnote(provenance, INDEX, blank)
     )
     strip, axes = figure.subplots(2, 1, sharex=True, height_ratios=(STRIP, high))
     _cells(axes, codes, int(rows["round"].min()))
     _name_sites(axes, homes)
     _strip(strip, agreement, phases)
-    label_lines({axes: _last_seen(codes, clusters)})
-    return saved(figure, path)
+    label_lines({axes: _cluster_labels(codes, clusters)})
+    return save_figure(figure, path)
 
 
 def drift(
@@ -114,7 +117,7 @@ def drift(
         require(bool((rows[name] > 0).all()), name, float(rows[name].min()), "above 0, on a log axis")
     rows = rows.assign(regime=rows["regime"].astype(str) if "regime" in rows else "").sort_values("round")
     groups = {name: rows[rows["regime"] == name] for name in in_order(rows["regime"].sort_index())}
-    figure = picture(0.5 + 1.5 * len(groups), title or _drowned(groups), footnote(provenance))
+    figure = picture(0.5 + 1.5 * len(groups), title or _noise_title(groups), footnote(provenance))
     panels = figure.subplots(len(groups), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     labels: dict[Axes, list[Label]] = {}
     for axes, (regime, own) in zip(panels, groups.items(), strict=True):
@@ -122,10 +125,10 @@ def drift(
         axes.set_title(regime, loc="left", fontsize=BODY, color=INK, pad=3, parse_math=False)
         labels[axes] = _norms(axes, own)
     label_lines(labels)
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
-def _homes(rows: "pd.DataFrame") -> dict[str, str]:
+def _site_worlds(rows: "pd.DataFrame") -> dict[str, str]:
     """The world of each site, sites of one world together."""
     pairs = list(dict.fromkeys(zip(rows["site"].tolist(), rows["world"].tolist(), strict=True)))
     homes = dict(pairs)
@@ -136,7 +139,7 @@ def _homes(rows: "pd.DataFrame") -> dict[str, str]:
     }
 
 
-def _numbered(name: str) -> tuple[float, str]:
+def _cluster_order(name: str) -> tuple[float, str]:
     """Clusters in the order of their numbers, or else of their names."""
     return (float(name), "") if name.isdecimal() else (np.inf, name)
 
@@ -153,7 +156,7 @@ def _phases(rows: "pd.DataFrame", agreement: Mapping[int, float]) -> list[Phase]
     return [Phase(kinds[span[0]], span[0], span[-1], mean) for span, mean in zip(spans, means, strict=True)]
 
 
-def _agreed(phases: Sequence[Phase], agreement: Mapping[int, float]) -> str:
+def _agreement_title(phases: Sequence[Phase], agreement: Mapping[int, float]) -> str:
     """How well clusters are worlds, in the end and before."""
     last = f"{agreement[max(agreement)]:.2f} in the last round"
     if len(phases) == 1:
@@ -197,7 +200,7 @@ def _name_sites(axes: Axes, homes: Mapping[str, str]) -> None:
     figure = axes.get_figure(root=True)
     assert figure is not None
     sites, worlds = list(homes)[::-1], list(homes.values())[::-1]
-    names = [shortened(site, 16) for site in sites] if len(sites) <= NAMED else []
+    names = [shorten_label(site, 16) for site in sites] if len(sites) <= NAMED else []
     axes.set_yticks(range(len(names)), names, fontsize=SMALL, parse_math=False)
     axes.tick_params(axis="y", length=0)
     aside = max((width(figure, name, SMALL) for name in names), default=0.0) + 10
@@ -205,7 +208,7 @@ def _name_sites(axes: Axes, homes: Mapping[str, str]) -> None:
         rows = [row for row, name in enumerate(worlds) if name == world]
         axes.axhline(rows[0] - 0.5, color="white", linewidth=2.5, clip_on=False)
         axes.annotate(
-            shortened(world, 16), (0, (rows[0] + rows[-1]) / 2), xycoords=axes.get_yaxis_transform(),
+            shorten_label(world, 16), (0, (rows[0] + rows[-1]) / 2), xycoords=axes.get_yaxis_transform(),
             xytext=(-aside, 0), textcoords="offset points", ha="right", va="center", fontsize=BODY,
             color=INK, parse_math=False, annotation_clip=False,
         )  # fmt: skip
@@ -237,7 +240,7 @@ def _strip(axes: Axes, agreement: Mapping[int, float], phases: Sequence[Phase]) 
         )  # fmt: skip
 
 
-def _last_seen(codes: NDArray[np.float64], clusters: Sequence[str]) -> list[Label]:
+def _cluster_labels(codes: NDArray[np.float64], clusters: Sequence[str]) -> list[Label]:
     """Labels of clusters, each beside most of its sites when it was last seen."""
     labels: list[Label] = []
     for place, name in enumerate(clusters):
@@ -258,13 +261,13 @@ def _norms(axes: Axes, rows: "pd.DataFrame") -> list[Label]:
         labels.append(Label(float(heights[-1]), f"{name} {heights[-1]:.2g}", colour(place)))
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(plain))
+    axes.yaxis.set_major_formatter(FuncFormatter(format_tick))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     return labels
 
 
-def _drowned(groups: "Mapping[str, pd.DataFrame]") -> str:
+def _noise_title(groups: "Mapping[str, pd.DataFrame]") -> str:
     """How many times as long as an update its noise is, in the middle of all rounds."""
     ratios = {name: float((own["noise"] / own["update"]).median()) for name, own in groups.items()}
     if len(ratios) == 1:

@@ -81,7 +81,7 @@ def in_order(names: Iterable[object], last: Collection[str] = ()) -> list[str]:
     return [name for name in found if name not in last] + [name for name in found if name in last]
 
 
-def few(field: str, names: list[str]) -> list[str]:
+def require_few(field: str, names: list[str]) -> list[str]:
     """The names, unless they are more than there are colours."""
     most = len(PALETTE)
     require(len(names) <= most, field, f"{len(names)} of them", f"at most {most}, to be told apart")
@@ -106,7 +106,7 @@ def short_steps(steps: float, place: int | None = None) -> str:
     return f"{steps:.3g}"
 
 
-def rounded(value: float) -> str:
+def format_return(value: float) -> str:
     """A return without digits that nobody can tell from chance."""
     # Adding 0 takes the sign from what would be read as minus nothing.
     return f"{round(value) + 0:d}" if abs(value) >= 10 else f"{round(value, 1) + 0:g}"
@@ -124,18 +124,19 @@ def leaders(best: Mapping[str, tuple[str, float]]) -> str:
         return "; ".join(told)
     told = {
         regime: ", ".join(
-            f"{world} ({rounded(value)})" for world, (name, value) in best.items() if name == regime
+            f"{world} ({format_return(value)})" for world, (name, value) in best.items() if name == regime
         )
         for regime in dict.fromkeys(name for name, _ in best.values())
     }
     return "; ".join(f"{regime} in {worlds}" for regime, worlds in told.items())
 
 
-def solved(axes: Axes, target: float, *, told: bool) -> None:
+def draw_target(axes: Axes, target: float, *, told: bool) -> None:
     """Draw a thin line where a world counts as solved, and say so if asked to."""
     axes.axhline(target, color=GREY, linewidth=0.6, zorder=1)
     if told:
         axes.annotate(
-            f"solved: {rounded(target)}", (0, target), xycoords=axes.get_yaxis_transform(), xytext=(3, -2),
+            f"solved: {format_return(target)}", (0, target), xycoords=axes.get_yaxis_transform(),
+            xytext=(3, -2),
             textcoords="offset points", fontsize=SMALL, color=GREY, va="top",
         )  # fmt: skip

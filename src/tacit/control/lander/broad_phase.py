@@ -29,7 +29,7 @@ from tacit.control.lander.bodies import (
     TOUCHED,
     Array,
 )
-from tacit.control.lander.contacts import meet
+from tacit.control.lander.contacts import collide
 from tacit.runtime.jit import compiled
 
 # How far the box of an edge reaches beyond it: its skin and its margin.
@@ -54,7 +54,7 @@ def update_pairs(s: Array, ground: Array, body: int) -> int:
 def touches(s: Array, ground: Array, body: int, slot: int) -> bool:
     """Find anew how one pair touches, and note when that begins or ends; a crash stays one."""
     count = PAIR + (PAIRS * body + slot) * PAIR_SIZE + 1
-    before, now = s[count], meet(s, ground, body, slot)
+    before, now = s[count], collide(s, ground, body, slot)
     s[count] = now
     if now > 0 and before == 0:
         s[TOUCHED + body] = 1.0
@@ -83,7 +83,7 @@ def _shift(s: Array, origin: int, target: int) -> None:
 
 
 @compiled
-def enclose(s: Array, body: int) -> None:
+def update_aabb(s: Array, body: int) -> None:
     """The box of a body in its present place."""
     x, y = s[body * BODY_SIZE], s[body * BODY_SIZE + 1]
     cos, sin = s[ROTATION + 2 * body], s[ROTATION + 2 * body + 1]
@@ -97,11 +97,11 @@ def enclose(s: Array, body: int) -> None:
 
 
 @compiled
-def follow(s: Array, ground: Array, body: int, dx: float, dy: float) -> None:
+def update_proxies(s: Array, ground: Array, body: int, dx: float, dy: float) -> None:
     """Let the boxes of a body follow it to its present place; begin pairs with edges that it came near to."""
     box, fat = BOX + 4 * body, FAT + 4 * body
     left, bottom, right, top = s[box], s[box + 1], s[box + 2], s[box + 3]
-    enclose(s, body)
+    update_aabb(s, body)
     left, bottom = min(left, s[box]), min(bottom, s[box + 1])
     right, top = max(right, s[box + 2]), max(top, s[box + 3])
     if s[fat] <= left and s[fat + 1] <= bottom and right <= s[fat + 2] and top <= s[fat + 3]:

@@ -30,7 +30,7 @@ from tacit.runtime.jit import compiled
 
 
 @compiled
-def ready_contacts(s: Array, body: int) -> None:
+def init_contacts(s: Array, body: int) -> None:
     """Lay out the contacts of a body for this step, and start from their last pushes."""
     m, i, at = INVERSE_MASS[body], INVERSE_INERTIA[body], body * BODY_SIZE
     for slot in range(int(s[NEAR + body])):
@@ -145,7 +145,7 @@ def _push_two(s: Array, body: int, room: int, push: int) -> None:
 
 
 @compiled
-def lift_contacts(s: Array, body: int, share: float) -> float:
+def solve_contact_positions(s: Array, body: int, share: float) -> float:
     """Move a body by a share of how deep it is in the ground; give back how far apart the two were before."""
     m, i, at, least = INVERSE_MASS[body], INVERSE_INERTIA[body], body * BODY_SIZE, 0.0
     for slot in range(int(s[NEAR + body])):

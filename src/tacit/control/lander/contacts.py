@@ -43,12 +43,12 @@ FAR = 1e30
 
 
 @compiled
-def meet(s: Array, ground: Array, body: int, slot: int) -> int:
+def collide(s: Array, ground: Array, body: int, slot: int) -> int:
     """Find the manifold of one pair anew, in the body's present place; give back how many points it has."""
     at, pair = body * BODY_SIZE, PAIRS * body + slot
     edge = int(s[PAIR + pair * PAIR_SIZE])
     x1, y1, x2, y2 = edge * SPACING, ground[edge], (edge + 1) * SPACING, ground[edge + 1]
-    stand(s, body, s[at], s[at + 1], s[ROTATION + 2 * body], s[ROTATION + 2 * body + 1])
+    transform_shape(s, body, s[at], s[at + 1], s[ROTATION + 2 * body], s[ROTATION + 2 * body + 1])
     length = ((x2 - x1) ** 2 + (y2 - y1) ** 2) ** 0.5
     nx, ny = (y2 - y1) / length, (x1 - x2) / length
     front = nx * (s[at] - x1) + ny * (s[at + 1] - y1) >= 0
@@ -63,12 +63,12 @@ def meet(s: Array, ground: Array, body: int, slot: int) -> int:
     if side_gap > SKIN:
         return 0
     if side_gap > 0.98 * gap + 0.001:
-        return _meet_side(s, body, pair, side, (x1, y1, x2, y2), front)
-    return _meet_edge(s, body, pair, (x1, y1, x2, y2), nx, ny, front)
+        return _collide_side(s, body, pair, side, (x1, y1, x2, y2), front)
+    return _collide_edge(s, body, pair, (x1, y1, x2, y2), nx, ny, front)
 
 
 @compiled
-def stand(s: Array, body: int, x: float, y: float, cos: float, sin: float) -> None:
+def transform_shape(s: Array, body: int, x: float, y: float, cos: float, sin: float) -> None:
     """The corners and normals of a body, in the world, where it is like this."""
     for i in range(SIDES[body]):
         px, py = SHAPE[body, i, 0], SHAPE[body, i, 1]
@@ -107,7 +107,7 @@ def _clip(p: Point, q: Point, line: Line, nx: float, ny: float, corner: float) -
 
 
 @compiled
-def _meet_edge(s: Array, body: int, pair: int, edge: Line, nx: float, ny: float, front: bool) -> int:
+def _collide_edge(s: Array, body: int, pair: int, edge: Line, nx: float, ny: float, front: bool) -> int:
     # The corners of the side that faces the edge most squarely.
     first, least = 0, FAR
     for i in range(SIDES[body]):
@@ -136,7 +136,7 @@ def _meet_edge(s: Array, body: int, pair: int, edge: Line, nx: float, ny: float,
 
 
 @compiled
-def _meet_side(s: Array, body: int, pair: int, side: int, edge: Line, front: bool) -> int:
+def _collide_side(s: Array, body: int, pair: int, side: int, edge: Line, front: bool) -> int:
     # The ends of the edge, where they lie before one side of the body.
     second = side + 1 if side + 1 < SIDES[body] else 0
     x, y, z, w = CORNERS + 2 * side, CORNERS + 2 * side + 1, CORNERS + 2 * second, CORNERS + 2 * second + 1

@@ -34,10 +34,10 @@ from tacit.control.lander.bodies import (
     VELOCITY_ROUNDS,
     Array,
 )
-from tacit.control.lander.broad_phase import enclose, follow, touches
-from tacit.control.lander.contact_solver import lift_contacts, ready_contacts, solve_contacts
-from tacit.control.lander.contacts import FAR, Line, stand
-from tacit.control.lander.joints import face
+from tacit.control.lander.broad_phase import touches, update_aabb, update_proxies
+from tacit.control.lander.contact_solver import init_contacts, solve_contact_positions, solve_contacts
+from tacit.control.lander.contacts import FAR, Line, transform_shape
+from tacit.control.lander.joints import update_rotation
 from tacit.runtime.jit import compiled
 
 # How a gap is measured: 0 from an end of the edge to a corner, 1 from the edge, 2 from a side of the body;
@@ -51,7 +51,7 @@ ALL = 1 - 1e-6
 
 
 @compiled
-def stop_impacts(s: Array, ground: Array, body: int) -> None:
+def solve_toi(s: Array, ground: Array, body: int) -> None:
     """Stop a body on the ground if it went through, as often as that happens within the step."""
     at, start, begun = body * BODY_SIZE, START + 3 * body, 0.0
     for slot in range(int(s[NEAR + body])):
@@ -63,7 +63,7 @@ def stop_impacts(s: Array, ground: Array, body: int) -> None:
         x, y, angle = s[at], s[at + 1], s[at + 2]
         for i in range(3):
             s[at + i] = s[start + i] + share * (s[at + i] - s[start + i])
-        face(s, body)
+        update_rotation(s, body)
         count = CONTACT + (PAIRS * body + slot) * CONTACT_SIZE + 27
         s[count] += 1
         if touches(s, ground, body, slot):
@@ -74,7 +74,7 @@ def stop_impacts(s: Array, ground: Array, body: int) -> None:
         else:
             # Not yet: this pair is left alone for the rest of the step.
             s[count], s[at], s[at + 1], s[at + 2] = IMPACTS + 1, x, y, angle
-            face(s, body)
+            update_rotation(s, body)
 
 
 @compiled
@@ -100,7 +100,7 @@ def _lift_out(s: Array, ground: Array, body: int, struck: int) -> None:
         if slot != struck:
             touches(s, ground, body, slot)
     for _ in range(IMPACT_ROUNDS):
-        if lift_contacts(s, body, IMPACT_BAUMGARTE) >= -1.5 * SLOP:
+        if solve_contact_positions(s, body, IMPACT_BAUMGARTE) >= -1.5 * SLOP:
             break
 
 
@@ -110,7 +110,7 @@ def _deflect(s: Array, body: int) -> None:
     v, push = body * BODY_SIZE + 3, PUSH + PAIRS * body * PUSH_SIZE
     for i in range(PAIRS * PUSH_SIZE):
         s[ROUNDS + i], s[push + i] = s[push + i], 0.0
-    ready_contacts(s, body)
+    init_contacts(s, body)
     for _ in range(VELOCITY_ROUNDS):
         x, y, spin = s[v], s[v + 1], s[v + 2]
         solve_contacts(s, body)
@@ -123,13 +123,13 @@ def _deflect(s: Array, body: int) -> None:
 @compiled
 def _go_on(s: Array, ground: Array, body: int, left: float) -> None:
     # From here, for the rest of the step.
-    enclose(s, body)
+    update_aabb(s, body)
     at = body * BODY_SIZE
     for i in range(3):
         s[START + 3 * body + i] = s[at + i]
         s[at + i] += left * s[at + 3 + i]
-    face(s, body)
-    follow(s, ground, body, left * s[at + 3], left * s[at + 4])
+    update_rotation(s, body)
+    update_proxies(s, ground, body, left * s[at + 3], left * s[at + 4])
 
 
 @compiled
@@ -185,18 +185,18 @@ def _root(s: Array, body: int, edge: Line, how: Measure, within: Line, corner: i
 
 
 @compiled
-def _stand_at(s: Array, body: int, t: float) -> None:
+def _transform_at(s: Array, body: int, t: float) -> None:
     # Corners and normals after a share of the way.
     at, start = body * BODY_SIZE, START + 3 * body
     angle = s[start + 2] + t * (s[at + 2] - s[start + 2])
     x, y = s[start] + t * (s[at] - s[start]), s[start + 1] + t * (s[at + 1] - s[start + 1])
-    stand(s, body, x, y, math.cos(angle), math.sin(angle))
+    transform_shape(s, body, x, y, math.cos(angle), math.sin(angle))
 
 
 @compiled
 def _gap(s: Array, body: int, edge: Line, how: Measure, t: float, corner: int, end: int) -> float:
     # Between a corner and an end of the edge, along the edge's direction or along that of a side.
-    _stand_at(s, body, t)
+    _transform_at(s, body, t)
     x, y = (edge[0], edge[1]) if end == 0 else (edge[2], edge[3])
     x, y = s[CORNERS + 2 * corner] - x, s[CORNERS + 2 * corner + 1] - y
     if how[0] == SIDE:
@@ -207,7 +207,7 @@ def _gap(s: Array, body: int, edge: Line, how: Measure, t: float, corner: int, e
 @compiled
 def _least(s: Array, body: int, edge: Line, how: Measure, t: float) -> tuple[float, int, int]:
     # The smallest such gap after a share of the way, and between which corner and end.
-    _stand_at(s, body, t)
+    _transform_at(s, body, t)
     least, corner, end, side = FAR, how[3], 0, how[3]
     dx, dy = how[1], how[2]
     if how[0] == SIDE:
@@ -226,7 +226,7 @@ def _least(s: Array, body: int, edge: Line, how: Measure, t: float) -> tuple[flo
 @compiled
 def _nearest(s: Array, body: int, edge: Line, t: float) -> tuple[float, Measure]:
     # How far body and edge are apart, and what is nearest; 0 where they overlap.
-    _stand_at(s, body, t)
+    _transform_at(s, body, t)
     ex, ey = edge[2] - edge[0], edge[3] - edge[1]
     length = (ex * ex + ey * ey) ** 0.5
     best, how, above, below, apart = FAR, (POINT, 0.0, 0.0, 0), False, False, False

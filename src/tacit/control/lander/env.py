@@ -73,7 +73,7 @@ class FastLander(gymnasium.Env[Floats, np.int64]):
         if self._rng is None or seed is not None:
             self._rng = self.np_random.integers(2**64, size=1, dtype=np.uint64)
         reset(self._bodies, self._terrain, self._rng, 0, self._physics)
-        return self._seen(), {}
+        return self._observation(), {}
 
     def step(self, action: np.int64) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
         """Act: what is seen then, what it brought, whether that was the end; time never runs out."""
@@ -82,9 +82,9 @@ class FastLander(gymnasium.Env[Floats, np.int64]):
         if self._rng is None:
             raise gymnasium.error.ResetNeeded("reset the environment before the first step")
         reward, over = step(self._bodies, self._terrain, self._rng, 0, self._physics, int(action))
-        return self._seen(), reward, over, False, {}
+        return self._observation(), reward, over, False, {}
 
-    def _seen(self) -> Floats:
+    def _observation(self) -> Floats:
         seen = np.empty(OBSERVED, dtype=np.float32)
         observe(self._bodies, 0, seen)
         return seen

@@ -42,18 +42,18 @@ def solve_velocities(s: Array, touching: bool) -> None:
         last = ROUNDS + STATE * (done % 4)
         for k in range(STATE):
             s[last + k] = s[k]
-        one_round(s, touching)
+        iterate_once(s, touching)
         done += 1
         if _change(s, last) < SETTLED:
             for joint in JOINTS:
                 finish_joint(s, joint, VELOCITY_ROUNDS - done)
             return
         if done % EVERY == 0 and done + WORTH < VELOCITY_ROUNDS:
-            done += _leap(s, done, VELOCITY_ROUNDS - done - 1, touching)
+            done += _extrapolate(s, done, VELOCITY_ROUNDS - done - 1, touching)
 
 
 @compiled
-def one_round(s: Array, touching: bool) -> None:
+def iterate_once(s: Array, touching: bool) -> None:
     """Each joint once, and then each contact."""
     for joint in JOINTS:
         solve_joint(s, joint)
@@ -72,7 +72,7 @@ def _change(s: Array, last: int) -> float:
 
 
 @compiled
-def _leap(s: Array, done: int, rounds: int, touching: bool) -> int:
+def _extrapolate(s: Array, done: int, rounds: int, touching: bool) -> int:
     # Take so many rounds at once, and one to see whether that was right; how many were taken, or none.
     p, q, r = _modes(s, done)
     off = 0.0
@@ -88,7 +88,7 @@ def _leap(s: Array, done: int, rounds: int, touching: bool) -> int:
         s[oldest + k] = (
             s[k] + a * (s[SAVED + k] - s[x1 + k]) + b * (s[x1 + k] - s[x2 + k]) + c * (s[x2 + k] - s[x3 + k])
         )
-    one_round(s, touching)
+    iterate_once(s, touching)
     if _change(s, oldest) < FORETOLD:
         return rounds + 1
     for k in range(STATE):

@@ -46,7 +46,7 @@ LITTLE = 0.01
 
 
 @compiled
-def ready_joint(s: Array, joint: int) -> None:
+def init_joint(s: Array, joint: int) -> None:
     """Lay out one joint for this step, and start from the impulses of the last one."""
     j, room, leg = JOINT + joint * JOINT_SIZE, SOLVING + joint * SOLVING_SIZE, (1 + joint) * BODY_SIZE
     ax, ay, bx, by = _arms(s, joint)
@@ -143,7 +143,7 @@ def finish_joint(s: Array, joint: int, rounds: int) -> None:
 
 
 @compiled
-def straighten_joint(s: Array, joint: int) -> bool:
+def solve_joint_position(s: Array, joint: int) -> bool:
     """Move hull and leg so that the joint holds again; whether it did already, within its slop."""
     j, leg = JOINT + joint * JOINT_SIZE, (1 + joint) * BODY_SIZE
     bent, angle = 0.0, s[leg + 2] - s[2]
@@ -170,7 +170,7 @@ def straighten_joint(s: Array, joint: int) -> bool:
 
 
 @compiled
-def face(s: Array, body: int) -> None:
+def update_rotation(s: Array, body: int) -> None:
     """Cosine and sine of where a body faces now."""
     angle = s[body * BODY_SIZE + 2]
     s[ROTATION + 2 * body], s[ROTATION + 2 * body + 1] = math.cos(angle), math.sin(angle)
@@ -181,7 +181,7 @@ def turn(s: Array, body: int, by: float) -> None:
     """Turn a body, and with it where it faces."""
     s[body * BODY_SIZE + 2] += by
     if abs(by) > LITTLE:
-        face(s, body)
+        update_rotation(s, body)
         return
     at, square = ROTATION + 2 * body, by * by
     sin = by * (1 - square / 6 * (1 - square / 20))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tacit.errors import InvalidValue, between, choices, hint, require
+from tacit.errors import InvalidValue, choices, hint, is_between, require
 
 # If nobody says: gravity, whether there is wind, its power, that of turbulence, and how long episodes may be.
 USUAL: Mapping[str, Any] = {
@@ -41,7 +41,7 @@ def require_options(options: Mapping[str, Any], place: str = "") -> None:
 def require_physics(options: Mapping[str, Any], where: str) -> None:
     """Refuse gravity and winds that Gymnasium refuses, or warns of, whoever computes them."""
     gravity, wind = options.get("gravity", -10.0), options.get("enable_wind", False)
-    require(between(gravity, -12, 0), f"{where}gravity", gravity, "above -12 and below 0")
+    require(is_between(gravity, -12, 0), f"{where}gravity", gravity, "above -12 and below 0")
     require(isinstance(wind, bool), f"{where}enable_wind", wind, "true or false")
     for name, most in STRONGEST.items():
         power = options.get(name, USUAL[name])

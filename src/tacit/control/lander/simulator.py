@@ -3,8 +3,8 @@
 Many worlds side by side, each with its own gravity, wind and turbulence. World i is row i of four arrays:
 `bodies` (worlds, ROW) what moves, `terrain` (worlds, POINTS) heights of the ground, `rng` (worlds,) the state
 of its random numbers, `physics` (worlds, 4) gravity, wind (1 on, 0 off), its power, that of turbulence.
-No time limit: that is for whoever plays. `begin` and `fly` take their random numbers from outside, so that a
-world can be played next to Gymnasium's.
+No time limit: that is for whoever plays. `place_lander` and `step_row` take their random numbers from
+outside, so that a world can be played next to Gymnasium's.
 """
 
 import math
@@ -38,8 +38,8 @@ from tacit.control.lander.bodies import (
     ZERO,
     Array,
 )
-from tacit.control.lander.broad_phase import enclose
-from tacit.control.lander.joints import face
+from tacit.control.lander.broad_phase import update_aabb
+from tacit.control.lander.joints import update_rotation
 from tacit.control.lander.step import move
 from tacit.runtime.jit import compiled
 
@@ -79,8 +79,8 @@ def reset(bodies: Array, terrain: Array, rng: States, i: int, physics: Array) ->
     fx, fy = PUSH * (2 * draw(rng, i) - 1), PUSH * (2 * draw(rng, i) - 1)
     wind = math.floor(2 * WIND_START * draw(rng, i)) - WIND_START
     turbulence = math.floor(2 * WIND_START * draw(rng, i)) - WIND_START
-    begin(bodies[i], wind, turbulence)
-    fly(bodies[i], terrain[i], physics[i], ZERO, 0.0, 0.0, fx, fy)
+    place_lander(bodies[i], wind, turbulence)
+    step_row(bodies[i], terrain[i], physics[i], ZERO, 0.0, 0.0, fx, fy)
 
 
 @compiled
@@ -89,13 +89,13 @@ def step(
 ) -> tuple[float, bool]:
     """Act in one world; the reward, and whether the episode ended by landing, by a crash or by flying off."""
     first, second = 2 * draw(rng, i) - 1, 2 * draw(rng, i) - 1
-    return fly(bodies[i], terrain[i], physics[i], action, first, second, 0.0, 0.0)
+    return step_row(bodies[i], terrain[i], physics[i], action, first, second, 0.0, 0.0)
 
 
 @compiled
 def observe(bodies: Array, i: int, out: Floats) -> None:
     """Write down what is seen of one world (8,): place, velocity, angle, its velocity, which legs touch."""
-    x, y, vx, vy = _seen(bodies[i])
+    x, y, vx, vy = _hull_state(bodies[i])
     out[0], out[1], out[2], out[3] = x, y, vx, vy
     out[4], out[5] = bodies[i, 2], 20 * bodies[i, 5] / FRAMES
     out[6], out[7] = bodies[i, TOUCHED + 1], bodies[i, TOUCHED + 2]
@@ -116,7 +116,7 @@ def smooth(heights: Array, beyond: float) -> None:
 
 
 @compiled
-def begin(s: Array, wind: float, turbulence: float) -> None:
+def place_lander(s: Array, wind: float, turbulence: float) -> None:
     """Put the lander at the top, at rest; `wind` and `turbulence` are the hours that they begin with."""
     for k in range(ROW):
         s[k] = 0.0
@@ -125,15 +125,15 @@ def begin(s: Array, wind: float, turbulence: float) -> None:
         at, sign = (1 + leg) * BODY_SIZE, 2 * leg - 1
         s[at], s[at + 1], s[at + 2] = WIDTH / 2 - sign * LEG_AWAY, HEIGHT, sign * 0.05
     for body in range(3):
-        face(s, body)
-        enclose(s, body)
+        update_rotation(s, body)
+        update_aabb(s, body)
         for k in range(4):
             s[FAT + 4 * body + k] = s[BOX + 4 * body + k] + (MARGIN if k > 1 else -MARGIN)
     s[WIND], s[TURBULENCE] = wind, turbulence
 
 
 @compiled
-def fly(
+def step_row(
     s: Array, ground: Array, physics: Array, action: int, first: float, second: float, fx: float, fy: float
 ) -> tuple[float, bool]:
     """One step of one world.
@@ -155,7 +155,7 @@ def fly(
     if action > 0:
         _fire(s, action, first / SCALE, second / SCALE)
     move(s, ground, physics[0], fx + blown, fy, turned)
-    x, y, vx, vy = _seen(s)
+    x, y, vx, vy = _hull_state(s)
     still = 100 * (math.sqrt(x * x + y * y) + math.sqrt(vx * vx + vy * vy) + abs(s[2]))
     shaping = 10 * (s[TOUCHED + 1] + s[TOUCHED + 2]) - still
     reward = shaping - s[SHAPING]
@@ -201,7 +201,7 @@ def _fire(s: Array, action: int, first: float, second: float) -> None:
 
 
 @compiled
-def _seen(s: Array) -> tuple[float, float, float, float]:
+def _hull_state(s: Array) -> tuple[float, float, float, float]:
     # Where the hull's origin is and how fast its centre of mass moves, in Gymnasium's units.
     x, y = s[0] + s[ROTATION + 1] * RAISED, s[1] - s[ROTATION] * RAISED
     half_wide, half_high = WIDTH / 2, HEIGHT / 2

@@ -25,11 +25,11 @@ from tacit.control.lander.bodies import (
     STEP,
     Array,
 )
-from tacit.control.lander.broad_phase import follow, update_pairs
-from tacit.control.lander.contact_solver import lift_contacts, ready_contacts
-from tacit.control.lander.continuous import stop_impacts
+from tacit.control.lander.broad_phase import update_pairs, update_proxies
+from tacit.control.lander.contact_solver import init_contacts, solve_contact_positions
+from tacit.control.lander.continuous import solve_toi
 from tacit.control.lander.iterations import JOINTS, ORDER, solve_velocities
-from tacit.control.lander.joints import face, ready_joint, straighten_joint
+from tacit.control.lander.joints import init_joint, solve_joint_position, update_rotation
 from tacit.runtime.jit import compiled
 
 
@@ -44,24 +44,24 @@ def move(s: Array, ground: Array, gravity: float, fx: float, fy: float, torque: 
     s[4] += STEP * INVERSE_MASS[0] * fy
     s[5] += STEP * INVERSE_INERTIA[0] * torque
     for body in ORDER:
-        ready_contacts(s, body)
+        init_contacts(s, body)
     for joint in JOINTS:
-        ready_joint(s, joint)
+        init_joint(s, joint)
     solve_velocities(s, touching > 0)
     for body in range(3):
-        _carry(s, body)
-    solved = _straighten(s, touching > 0)
+        _integrate_positions(s, body)
+    solved = _solve_positions(s, touching > 0)
     for body in range(3):
         at, start = body * BODY_SIZE, START + 3 * body
-        follow(s, ground, body, s[at] - s[start], s[at + 1] - s[start + 1])
-    _rest(s, solved)
+        update_proxies(s, ground, body, s[at] - s[start], s[at + 1] - s[start + 1])
+    _update_sleep(s, solved)
     for body in range(3):
         if s[NEAR + body] > 0 and s[ASLEEP] == 0:
-            stop_impacts(s, ground, body)
+            solve_toi(s, ground, body)
 
 
 @compiled
-def _carry(s: Array, body: int) -> None:
+def _integrate_positions(s: Array, body: int) -> None:
     # From velocities to places; nothing flies farther than this in one step.
     at = body * BODY_SIZE
     far = STEP * (s[at + 3] * s[at + 3] + s[at + 4] * s[at + 4]) ** 0.5
@@ -74,26 +74,26 @@ def _carry(s: Array, body: int) -> None:
     for i in range(3):
         s[START + 3 * body + i] = s[at + i]
         s[at + i] += STEP * s[at + 3 + i]
-    face(s, body)
+    update_rotation(s, body)
 
 
 @compiled
-def _straighten(s: Array, touching: bool) -> bool:
+def _solve_positions(s: Array, touching: bool) -> bool:
     # Out of the ground and back to where joints hold, until both are nearly so.
     for _ in range(POSITION_ROUNDS):
         ok = True
         if touching:
             for body in ORDER:
-                ok = lift_contacts(s, body, BAUMGARTE) >= -3 * SLOP and ok
+                ok = solve_contact_positions(s, body, BAUMGARTE) >= -3 * SLOP and ok
         for joint in JOINTS:
-            ok = straighten_joint(s, joint) and ok
+            ok = solve_joint_position(s, joint) and ok
         if ok:
             return True
     return False
 
 
 @compiled
-def _rest(s: Array, solved: bool) -> None:
+def _update_sleep(s: Array, solved: bool) -> None:
     rested = SLEEP_STEPS
     for body in range(3):
         at = body * BODY_SIZE

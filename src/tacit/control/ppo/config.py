@@ -8,7 +8,7 @@ from tacit.runtime.limits import MOST_STEPS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class PPOConfig:
     """How an agent learns; what is not said is as in Stable-Baselines3.
 
     Args:

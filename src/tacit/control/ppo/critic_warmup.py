@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tacit.control.networks import Shape
+from tacit.control.networks import NetworkShape
 from tacit.control.rollout import Floats, Rollout
 
 if TYPE_CHECKING:
-    from tacit.control.kernels import Terms
+    from tacit.control.kernels import LossCoefficients
 
 # How often the critic goes through the first rollout of a round, and how far its steps go.
 PASSES, PACE = 10, 1e-3
@@ -21,13 +21,13 @@ PASSES, PACE = 10, 1e-3
 SERIES = ("observations", "actions", "log_probs", "rewards", "ended")
 
 
-def judged(
+def warm_up_critic(
     vector: Floats,
-    shape: Shape,
+    shape: NetworkShape,
     played: Rollout,
     gamma: float,
     batch: int,
-    terms: "Terms",
+    terms: "LossCoefficients",
     generator: np.random.Generator,
 ) -> Rollout:
     """The rollout as a critic sees it that has learnt from it; in `vector` the critic changes, not the actor.
@@ -54,7 +54,7 @@ def judged(
     # In units of their own, so that large returns are learnt as quickly as small ones.
     middle, spread = float(came.mean()), max(float(came.std()), 1e-6)
     observations = played.observations.reshape(steps * envs, -1)
-    memory = kernels.Memory(
+    memory = kernels.RolloutBuffer(
         observations, played.actions.reshape(-1), played.log_probs.reshape(-1), nothing.reshape(-1),
         nothing.reshape(-1), ((came - middle) / spread).astype(np.float32).reshape(-1),
     )  # fmt: skip
@@ -63,13 +63,15 @@ def judged(
     adam, taken = np.zeros((2, shape.size), dtype=np.float32), 0
     for _ in range(PASSES):
         order = generator.permutation(steps * envs)
-        taken, _ = kernels.one_pass(vector, shape.sizes, memory, order, batch, alone, adam, taken)
+        taken, _ = kernels.train_epoch(vector, shape.sizes, memory, order, batch, alone, adam, taken)
     # The last layer is linear: it can say the same in the units of the rewards.
     head = vector[-(int(shape.sizes[-2]) + 1) :]
     head *= spread
     head[-1] += middle
     values = np.empty(steps * envs, dtype=np.float32)
-    kernels.judge(vector, shape.sizes, observations, kernels.work_for(shape.sizes, steps * envs), values)
+    kernels.predict_values(
+        vector, shape.sizes, observations, kernels.activation_buffer(shape.sizes, steps * envs), values
+    )
     seen = values.reshape(steps, envs)
     if steps == 1:
         return replace(played, values=seen)

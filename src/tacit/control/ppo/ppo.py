@@ -10,19 +10,19 @@ import math
 import numpy as np
 
 from tacit.control import kernels
-from tacit.control.envs.vector import Stage
-from tacit.control.networks import Shape
-from tacit.control.ppo.config import Recipe as Recipe
-from tacit.control.ppo.critic_warmup import judged
+from tacit.control.envs.vector import VectorEnv
+from tacit.control.networks import NetworkShape
+from tacit.control.ppo.config import PPOConfig as PPOConfig
+from tacit.control.ppo.critic_warmup import warm_up_critic
 from tacit.control.rollout import Array, Episodes, Rollout
 from tacit.errors import require
 
 
 def learn(
     weights: Array,
-    shape: Shape,
-    stage: Stage,
-    recipe: Recipe,
+    shape: NetworkShape,
+    stage: VectorEnv,
+    recipe: PPOConfig,
     *,
     steps: int,
     rollout: int,
@@ -48,27 +48,27 @@ def learn(
     require(rollout % stage.envs == 0, "rollout", rollout, f"a multiple of the {stage.envs} environments")
     require(steps % rollout == 0, "steps", steps, f"a multiple of the {rollout} steps of a rollout")
     vector, adam, taken = weights.astype(np.float32), np.zeros((2, shape.size), dtype=np.float32), 0
-    terms = _terms(recipe, lr)
+    terms = _coefficients(recipe, lr)
     parts: list[Episodes] = []
     for _ in range(steps // rollout):
         played = stage.play(vector, shape, rollout // stage.envs, recipe.gamma, recipe.reward_scale)
         if judge_first and not parts:
-            played = judged(vector, shape, played, recipe.gamma, recipe.batch, terms, generator)
+            played = warm_up_critic(vector, shape, played, recipe.gamma, recipe.batch, terms, generator)
         parts.append(played.episodes)
-        memory = remembered(played, recipe)
+        memory = build_buffer(played, recipe)
         for _ in range(recipe.epochs):
             order = generator.permutation(len(memory.actions))
-            taken, go_on = kernels.one_pass(
+            taken, go_on = kernels.train_epoch(
                 vector, shape.sizes, memory, order, recipe.batch, terms, adam, taken
             )
             if not go_on:
                 break
         if not np.isfinite(vector).all():
             break
-    return vector.astype(np.float64), Episodes.joined(parts)
+    return vector.astype(np.float64), Episodes.concatenate(parts)
 
 
-def remembered(played: Rollout, recipe: Recipe) -> kernels.Memory:
+def build_buffer(played: Rollout, recipe: PPOConfig) -> kernels.RolloutBuffer:
     """What is learnt from a rollout: how much better each step came than expected, and what to expect."""
     better = kernels.advantages(
         played.rewards, played.values, played.ended, played.last_values, recipe.gamma, recipe.gae_lambda
@@ -76,11 +76,13 @@ def remembered(played: Rollout, recipe: Recipe) -> kernels.Memory:
     flat = (played.log_probs, played.values, better, better + played.values)
     observations = played.observations.reshape(-1, played.observations.shape[2])
     log_probs, values, advantages, returns = (one.reshape(-1) for one in flat)
-    return kernels.Memory(observations, played.actions.reshape(-1), log_probs, values, advantages, returns)
+    return kernels.RolloutBuffer(
+        observations, played.actions.reshape(-1), log_probs, values, advantages, returns
+    )
 
 
-def _terms(recipe: Recipe, lr: float | None) -> kernels.Terms:
-    return kernels.Terms(
+def _coefficients(recipe: PPOConfig, lr: float | None) -> kernels.LossCoefficients:
+    return kernels.LossCoefficients(
         float(recipe.lr if lr is None else lr),
         float(recipe.clip_range),
         math.inf if recipe.value_clip is None else float(recipe.value_clip),

@@ -30,7 +30,7 @@ AWAY = 600.0
 ALIVE = ("pending", "starting", "running")
 
 
-def started(
+def launch(
     folder: Path,
     out: Path,
     *,
@@ -65,10 +65,10 @@ def started(
             "superlink and superexec up?)"
         )
     told(f"Flower has taken the run under the number {number}")
-    return _followed(folder, out, number, callbacks)
+    return _follow(folder, out, number, callbacks)
 
 
-def _followed(folder: Path, out: Path, number: str, callbacks: "Sequence[Callback]") -> "Run":
+def _follow(folder: Path, out: Path, number: str, callbacks: "Sequence[Callback]") -> "Run":
     directory, shown = Directory(out), len(Directory(out).rounds())
     asked = heard = time.monotonic()
     while True:

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 from tacit.deploy.site.agreement import set_up
 from tacit.deploy.site.config import COORDINATOR_FILE, CoordinatorFile, identity
 from tacit.engines.flower.nodes import Flower, Meet
-from tacit.engines.messages import COORDINATOR, Letter, Unreadable, bond, digest, opened, sealed
+from tacit.engines.messages import (
+    COORDINATOR,
+    SignedMessage,
+    Unreadable,
+    digest,
+    open_message,
+    run_digest,
+    sign_message,
+)
 from tacit.engines.remote import Remote
 from tacit.errors import InvalidFile, RunUnusable, SitesUnreachable, TacitError
 from tacit.experiments.experiment import load, read
@@ -39,11 +47,11 @@ EXPERIMENT, FAILED, LOG = "experiment.toml", "failed.json", "log.txt"
 def coordinate(meet: Meet, settings: Mapping[str, Any]) -> None:
     """Run the experiment of a folder; what comes of it is in the run's own folder, errors included."""
     folder, resume = Path(str(settings[FOLDER])), bool(settings[RESUME])
-    out = Path(str(settings[OUT])) if settings[OUT] else own_place(folder, resume=resume)
+    out = Path(str(settings[OUT])) if settings[OUT] else default_place(folder, resume=resume)
     out.mkdir(parents=True, exist_ok=True)
     told = log_to(out / LOG, folder)
     try:
-        run = conducted(
+        run = run_federation(
             meet, folder, out, resume=resume, told=told, shown=lambda entry: told(in_words(entry))
         )
         told(run.summary())
@@ -82,7 +90,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def own_place(folder: Path, *, resume: bool = False) -> Path:
+def default_place(folder: Path, *, resume: bool = False) -> Path:
     """Where a run is kept that nobody has chosen a place for."""
     return place_for(folder / "runs" / read(folder / EXPERIMENT).name, resume=resume)
 
@@ -96,7 +104,7 @@ def in_words(entry: "Round") -> str:
     return f"round {entry.number}/{entry.rounds}{sites}{spent}{', ' * bool(scores)}{scores}{faults}"
 
 
-def conducted(
+def run_federation(
     meet: Meet,
     folder: Path,
     out: Path,
@@ -132,11 +140,11 @@ def conducted(
     if strangers:
         raise InvalidFile(f"{COORDINATOR_FILE} has no key of {', '.join(strangers)}: deploy them as well")
     own = identity(folder)
-    hello = sealed(Letter(writer=COORDINATOR, reader="", about="hello"), own)
-    nodes = meet(hello, lambda answer: _recognised(answer, roster, digest(hello), told))
+    hello = sign_message(SignedMessage(writer=COORDINATOR, reader="", about="hello"), own)
+    nodes = meet(hello, lambda answer: _recognise(answer, roster, digest(hello), told))
     begun = resume and directory.read(STATE) is not None
     chosen = experiment.engine if isinstance(experiment.engine, Flower) else Flower()
-    _wait_for(nodes.met, names, chosen.wait, begun=begun, layout=federation.layout)
+    _wait_for(nodes.wait_for_sites, names, chosen.wait, begun=begun, layout=federation.layout)
     out.mkdir(parents=True, exist_ok=True)
     text, run = files.read_text(folder / EXPERIMENT, LONGEST_FILE), run_of(directory)
     engine = Remote(
@@ -146,9 +154,9 @@ def conducted(
         identity=own,
         roster=roster,
         run=run,
-        bond=bond(text, run.hex()),
+        run_digest=run_digest(text, run.hex()),
         found=lambda: directory.read_json(OPENED) or {},
-        told=told,
+        log=told,
     )
     engine.agree(text, names, fewest=1 if begun else None)
     callbacks = () if shown is None else (shown,)
@@ -178,10 +186,10 @@ def _wait_for(
         )
 
 
-def _recognised(answer: bytes, roster: "Roster", asked: bytes, told: Callable[[str], None]) -> str | None:
+def _recognise(answer: bytes, roster: "Roster", asked: bytes, told: Callable[[str], None]) -> str | None:
     """The site that has answered a greeting; None if it is none of ours."""
     try:
-        return opened(answer, roster, reader=COORDINATOR, answers=asked).writer
+        return open_message(answer, roster, reader=COORDINATOR, answers=asked).writer
     except Unreadable as error:
         told(f"somebody who is no site of ours has answered: {error}")
         return None

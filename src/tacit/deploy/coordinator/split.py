@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.aggregation.base import own_or_ours
-from tacit.control.remote import HeldWorlds
+from tacit.aggregation.base import user_choice
+from tacit.control.remote import RemoteWorlds
 from tacit.engines.local import Local
 from tacit.errors import InvalidValue, Refused, require
-from tacit.functional.data.remote import HeldCurves
-from tacit.learning.record import described
+from tacit.functional.data.remote import RemoteCurves
+from tacit.learning.record import describe
 from tacit.privacy.provenance import Provenance
 from tacit.sites.encoding import Encoding
 from tacit.sites.environments import Scenes, World, Worlds
 from tacit.sites.federation import Federation
-from tacit.sites.splits import COORDINATOR, require_elsewhere
+from tacit.sites.splits import COORDINATOR, require_remote_name
 from tacit.sites.table import Table
 from tacit.sites.vertical import Columns, Subjects
-from tacit.survival.data.remote import HeldRecords
+from tacit.survival.data.remote import RemoteRecords
 from tacit.survival.models.learner import SurvivalLearner
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ PARTS = (
 
 
 @dataclass(frozen=True)
-class Handed:
+class DataSplit:
     """What becomes of the data of an experiment.
 
     Args:
@@ -64,7 +64,7 @@ class Handed:
     held: dict[str, Document]
 
 
-def handed_over(
+def split_data(
     experiment: "Experiment", federation: Federation, out: Place
 ) -> tuple[Document, dict[str, Document]]:
     """Hand every site its part of the data, and say what the deployed experiment is.
@@ -86,7 +86,7 @@ def handed_over(
         raise Refused(f"[data] {experiment.data.kind} is at the sites already: nothing is to be handed over")
     tables = _tables(experiment)
     for name in federation:
-        require_elsewhere("site", name)
+        require_remote_name("site", name)
     if isinstance(federation, Columns):
         handed = _curves(federation, tables["task"], out)
     elif isinstance(federation, Worlds):
@@ -104,11 +104,11 @@ def handed_over(
 def _tables(experiment: "Experiment") -> dict[str, Document]:
     """The tables of an experiment beside its data and sites, none of which names code of the user."""
     parts = {name: getattr(experiment, name) for name in PARTS}
-    parts["aggregation"] = own_or_ours(parts["aggregation"])
+    parts["aggregation"] = user_choice(parts["aggregation"])
     # Where the work is done is decided where it is started.
     parts["engine"] = None if parts["engine"] == Local() else parts["engine"]
     whole = {"data": experiment.data, "sites": experiment.sites, **parts}
-    tables = {name: described(part) for name, part in whole.items() if part is not None}
+    tables = {name: describe(part) for name, part in whole.items() if part is not None}
     for name, table in tables.items():
         for kind in _kinds(table):
             if ":" in kind:
@@ -128,10 +128,10 @@ def _kinds(table: Mapping[str, Any]) -> list[str]:
 
 def _cuts(task: SurvivalLearner, experiment: "Experiment", federation: Federation) -> object:
     """The grid of time as this run settles it; as it was said where it is still to be bought."""
-    return task.settle(federation, Provenance(experiment.privacy, public=federation.public)).cuts
+    return task.bind(federation, Provenance(experiment.privacy, public=federation.public)).cuts
 
 
-def _records(federation: Federation, data: object, out: Place) -> Handed:
+def _records(federation: Federation, data: object, out: Place) -> DataSplit:
     """Records as raw tables, from which the encoding makes the very same numbers."""
     encoding, columns = federation.encoding, federation.encoding.raw(federation.store.columns)
     targets = {name: getattr(data, name, None) or name for name in federation.store.targets}
@@ -139,26 +139,26 @@ def _records(federation: Federation, data: object, out: Place) -> Handed:
     for name in federation:
         _write(out(name) / DATA / "records.parquet", _raw(federation.records_of(name), encoding, targets))
     rules = {part: getattr(encoding, part) for part in ("levels", "fill", "center", "scale")}
-    told = HeldRecords(
+    told = RemoteRecords(
         columns=columns, records=federation.records, public=federation.public, **targets, **rules
     )
     test = federation.held_out
     if isinstance(test, Table):
         frame = _raw(test, encoding, targets)
         if test.sites is not None:
-            told = replace(told, site=_unlike("site", frame))
+            told = replace(told, site=_unused_name("site", frame))
             frame[told.site] = test.sites.astype(object)
         _write(out(COORDINATOR) / PUBLIC / "test.parquet", frame)
         told = replace(told, test=f"{PUBLIC}/test.parquet", test_public=federation.held_out_public)
     if federation.reference is not None:
         _write(out(COORDINATOR) / PUBLIC / "reference.parquet", _raw(federation.reference, encoding, targets))
         told = replace(told, reference=f"{PUBLIC}/reference.parquet")
-    return Handed(described(told), {"kind": "named", "names": list(federation)}, held)
+    return DataSplit(describe(told), {"kind": "named", "names": list(federation)}, held)
 
 
-def _unlike(name: str, frame: "pd.DataFrame") -> str:
+def _unused_name(name: str, frame: "pd.DataFrame") -> str:
     """A name that no column has."""
-    return name if name not in frame.columns else _unlike(f"{name}_", frame)
+    return name if name not in frame.columns else _unused_name(f"{name}_", frame)
 
 
 def _raw(table: Table, encoding: Encoding, targets: Mapping[str, str]) -> "pd.DataFrame":
@@ -171,7 +171,7 @@ def _raw(table: Table, encoding: Encoding, targets: Mapping[str, str]) -> "pd.Da
         levels = encoding.levels.get(column)
         if levels is None:
             center, scale = encoding.center.get(column, 0.0), encoding.scale.get(column, 1.0)
-            found[column] = _unscaled(known[column], center, scale, column)
+            found[column] = _unscale(known[column], center, scale, column)
         else:
             ranks = np.zeros(len(table), dtype=np.int64)
             for rank, name in enumerate(encoding.names([column]), start=1):
@@ -180,7 +180,7 @@ def _raw(table: Table, encoding: Encoding, targets: Mapping[str, str]) -> "pd.Da
     return pd.DataFrame({**found, **{targets[name]: values for name, values in table.targets.items()}})
 
 
-def _unscaled(values: Array, center: float, scale: float, column: str) -> Array:
+def _unscale(values: Array, center: float, scale: float, column: str) -> Array:
     """Numbers that become these very ones when the center is taken from them and they are divided."""
     near = values * scale
     found = near + center
@@ -195,7 +195,7 @@ def _unscaled(values: Array, center: float, scale: float, column: str) -> Array:
     return found
 
 
-def _curves(federation: Columns, task: Mapping[str, Any], out: Place) -> Handed:
+def _curves(federation: Columns, task: Mapping[str, Any], out: Place) -> DataSplit:
     """Curves as tables, a row for each subject and a column for each time."""
     columns = cast("Mapping[str, Curves]", federation.subjects.columns)
     held: dict[str, Document] = {}
@@ -204,7 +204,7 @@ def _curves(federation: Columns, task: Mapping[str, Any], out: Place) -> Handed:
         for name, file in files.items():
             _write(out(party) / DATA / file, _wide(columns[name]))
         held[party] = {"path": DATA, "files": files}
-    told = HeldCurves(
+    told = RemoteCurves(
         domains={name: found.domain for name, found in columns.items()},
         records=len(federation.subjects),
         response=str(task["response"]),
@@ -216,7 +216,7 @@ def _curves(federation: Columns, task: Mapping[str, Any], out: Place) -> Handed:
             _write(out(COORDINATOR) / PUBLIC / "test" / f"{_file(name, list(columns))}.parquet", _wide(found))
         told = replace(told, test=f"{PUBLIC}/test", test_public=federation.held_out_public)
     parties = {party: list(own) for party, own in federation.holdings.items()}
-    return Handed(described(told), {"kind": "columns", "parties": parties}, held)
+    return DataSplit(describe(told), {"kind": "columns", "parties": parties}, held)
 
 
 def _file(name: str, known: list[str]) -> str:
@@ -242,7 +242,7 @@ def _wide(found: "Curves") -> "pd.DataFrame":
     return frame
 
 
-def _worlds(federation: Worlds, data: Any) -> Handed:  # noqa: ANN401
+def _worlds(federation: Worlds, data: Any) -> DataSplit:  # noqa: ANN401
     """Worlds in the settings of the sites themselves; where agents are judged is known to all."""
     options: Mapping[str, Any] = data.options
     held: dict[str, Document] = {
@@ -251,7 +251,7 @@ def _worlds(federation: Worlds, data: Any) -> Handed:  # noqa: ANN401
     }
     judged = federation.held_out if isinstance(federation.held_out, Scenes) else None
     pairs = [] if judged is None else list(zip(judged.sites.tolist(), judged.worlds, strict=True))
-    told = HeldWorlds(
+    told = RemoteWorlds(
         env=data.env,
         world=data.world,
         options=options,
@@ -261,7 +261,7 @@ def _worlds(federation: Worlds, data: Any) -> Handed:  # noqa: ANN401
         watch=data.watch,
         public=federation.public,
     )
-    return Handed(described(told), {"kind": "named", "names": list(federation)}, held)
+    return DataSplit(describe(told), {"kind": "named", "names": list(federation)}, held)
 
 
 def _variant(world: World) -> Document:

@@ -9,7 +9,7 @@ from tacit.deploy.site.config_text import AGREED, agreed_text
 from tacit.errors import InvalidFile, TacitError
 from tacit.runtime import files
 from tacit.runtime.limits import LONGEST_FILE
-from tacit.runtime.tables import Table, load, made, parse
+from tacit.runtime.tables import Table, build, load, parse
 
 
 def accept(folder: str | Path, experiment: str | Path) -> Table:
@@ -45,7 +45,7 @@ def rules(agreed: Mapping[str, Any], folder: Path) -> Any:  # noqa: ANN401
     if not isinstance(kind, str) or not kind.startswith("held-") or ":" in kind:
         raise InvalidFile(f"[data] kind = {kind!r} is not held by sites: it must be deployed first")
     known = {name: held for name, held in KINDS["data"].items() if name.startswith("held-")}
-    return made("data", {"data": dict(agreed)}, folder, known)
+    return build("data", {"data": dict(agreed)}, folder, known)
 
 
 def _rewrite(file: Path, agreed: Table) -> None:

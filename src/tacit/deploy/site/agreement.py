@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tacit.deploy.site.config import Limits, SiteFile, at_sites
-from tacit.engines.messages import bond
+from tacit.deploy.site.config import SiteFile, SiteLimits, at_sites
+from tacit.engines.messages import run_digest
 from tacit.errors import InvalidValue, Refused, TacitError, quote
 from tacit.experiments.experiment import Experiment, construct_experiment, require_releases
 from tacit.privacy.accounting import epsilon
@@ -22,8 +22,8 @@ from tacit.privacy.accounting.release import Release, by_subject
 from tacit.privacy.contracts import exempt, name_of
 from tacit.privacy.ledger.chain import RECORDS
 from tacit.privacy.policy import Open
-from tacit.runs.context import Setting
-from tacit.runs.setup import readied
+from tacit.runs.context import RunContext
+from tacit.runs.setup import prepare
 from tacit.runs.stopping import Stopping
 from tacit.runtime.limits import MOST_RELEASES_ASKED, MOST_ROUNDS
 from tacit.runtime.refusals import Withheld, withhold_details
@@ -42,7 +42,7 @@ class Unusable(TacitError):
 
 
 @dataclass(frozen=True, eq=False)
-class Agreement:
+class SiteAgreement:
     """An experiment that a site takes part in.
 
     Args:
@@ -51,35 +51,35 @@ class Agreement:
         setting: What that comes to: the same as at the coordinator.
         own: The site's own records.
         price: What it costs the site's records, all rounds together.
-        bond: What it has in common with all who were told the same.
+        run_digest: What it has in common with all who were told the same.
     """
 
     mark: str
     experiment: Experiment
-    setting: Setting
+    setting: RunContext
     own: "Federation"
     price: tuple[Release, ...]
-    bond: str
+    run_digest: str
 
     @property
-    def promised(self) -> bool:
+    def has_privacy(self) -> bool:
         """Whether anything is promised about the records."""
         return not isinstance(self.experiment.privacy, Open)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """What was agreed to, in words."""
         privacy, rounds = self.experiment.privacy, self.experiment.rounds
         what = f"{name_of(self.experiment.task)}, {rounds} round{'s' * (rounds != 1)}"
         if isinstance(privacy, Open):
             return f"{what}, no promise"
         rehearsal = ", a rehearsal: the noise repeats and protects nobody" * privacy.rehearsal
-        cost = costliest(self.price, privacy.delta)
+        cost = highest_cost(self.price, privacy.delta)
         bare = "".join(f"; NOT protected: {words}" for words in exempt(self.setting.task))
         promise = f"epsilon {cost:.4g} at delta {privacy.delta:g} for any one {privacy.unit}"
         return f"{what}, {promise}{rehearsal}{bare}"
 
 
-def mark_of(text: str, run: str, entropy: bytes) -> str:
+def agreement_id(text: str, run: str, entropy: bytes) -> str:
     """What an experiment and a run of it are known by at a site; nobody else can foretell it."""
     return hmac.digest(entropy, b"agreement\0" + run.encode() + b"\0" + text.encode(), "sha256").hex()
 
@@ -107,7 +107,7 @@ def read_safely(text: str, folder: Path, file: SiteFile) -> Experiment:
     known = at_sites(cast(Table, data))
     if known.get("public") is True and not file.limits.open:
         raise Refused("the experiment takes the records as public, and this site does not")
-    require_agreed(known, file)
+    require_accepted_rules(known, file)
     rounds = document.get("rounds", 1)
     if not isinstance(rounds, int) or rounds > MOST_ROUNDS:
         raise Refused(f"rounds = {quote(rounds)} is not allowed at a site: at most {MOST_ROUNDS:,} are")
@@ -119,7 +119,7 @@ def read_safely(text: str, folder: Path, file: SiteFile) -> Experiment:
     return experiment
 
 
-def require_agreed(data: Table, file: SiteFile) -> None:
+def require_accepted_rules(data: Table, file: SiteFile) -> None:
     """Refuse other rules for reading records than the administrator has accepted, before any is read.
 
     Whether records fit a rule tells something about them: who could choose rules freely could ask anything,
@@ -146,7 +146,7 @@ def _kinds(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, obj
                 yield from _kinds(cast(Table, entry), place) if isinstance(entry, dict) else ()
 
 
-def agreed(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) -> Agreement:
+def agree(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) -> SiteAgreement:
     """What a site agrees to, if its limits let it; nothing is charged yet.
 
     Args:
@@ -165,20 +165,22 @@ def agreed(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) ->
     if file.name not in names:
         raise Refused(f"the experiment is for {', '.join(names)}, and this is {file.name}")
     setting = set_up(experiment)
-    price = tuple(own_price(setting.whole_price(), file.name))
+    price = tuple(site_releases(setting.whole_price(), file.name))
     require_affordable(experiment, price, file.limits)
     try:
-        with withhold_details(promises(experiment), details_of(file, folder), opening=True):
+        with withhold_details(is_private(experiment), details_of(file, folder), opening=True):
             own = experiment.data.at_site(
                 file.name, file.data, folder, sites=experiment.sites, task=setting.task
             )
             require_records(own, file)
     except TacitError as error:
         raise Unusable(str(error)) from None
-    return Agreement(mark_of(text, run, entropy), experiment, setting, own, price, bond(text, run))
+    return SiteAgreement(
+        agreement_id(text, run, entropy), experiment, setting, own, price, run_digest(text, run)
+    )
 
 
-def promises(experiment: Experiment) -> bool:
+def is_private(experiment: Experiment) -> bool:
     """Decide if records are private in an experiment: promised protection, not a rehearsal, not public."""
     promised = not getattr(experiment.privacy, "rehearsal", True)
     return promised and not getattr(experiment.data, "public", False)
@@ -191,15 +193,15 @@ def details_of(file: SiteFile, folder: Path) -> Withheld:
     return Withheld(data, folder / "state")
 
 
-def set_up(experiment: Experiment, stop: Stopping | None = None) -> Setting:
+def set_up(experiment: Experiment, stop: Stopping | None = None) -> RunContext:
     """Everything that an experiment is made of, worked out from its file alone.
 
     When to stop is for the coordinator alone, who has what is watched.
     """
     parts = ("privacy", "server", "sampling", "augment", "quarantine", "attack", "clusters")
-    return readied(
+    return prepare(
         experiment.task,
-        experiment.opened(),
+        experiment.open_federation(),
         aggregation=experiment.aggregation,
         stop=stop,
         rounds=experiment.rounds,
@@ -208,7 +210,7 @@ def set_up(experiment: Experiment, stop: Stopping | None = None) -> Setting:
     ).setting
 
 
-def require_limits(experiment: Experiment, limits: Limits) -> None:
+def require_limits(experiment: Experiment, limits: SiteLimits) -> None:
     """Refuse what a site does not let happen, whatever it costs."""
     kind, privacy = name_of(experiment.task), experiment.privacy
     if limits.tasks and kind not in limits.tasks:
@@ -233,7 +235,7 @@ def require_limits(experiment: Experiment, limits: Limits) -> None:
         )
 
 
-def own_price(releases: list[Release], name: str) -> Iterator[Release]:
+def site_releases(releases: list[Release], name: str) -> Iterator[Release]:
     """What an experiment releases about one site: its own records, all sites, or records at every party."""
     for release in releases:
         place = release.subject.partition("@")[2]
@@ -241,17 +243,17 @@ def own_price(releases: list[Release], name: str) -> Iterator[Release]:
             yield release
 
 
-def costliest(price: tuple[Release, ...], delta: float) -> float:
+def highest_cost(price: tuple[Release, ...], delta: float) -> float:
     """What releases cost at a delta, to whoever they cost most."""
     return max((epsilon(group, delta) for group in by_subject(price).values()), default=0.0)
 
 
-def require_affordable(experiment: Experiment, price: tuple[Release, ...], limits: Limits) -> None:
+def require_affordable(experiment: Experiment, price: tuple[Release, ...], limits: SiteLimits) -> None:
     """Refuse one experiment that costs more than one experiment may."""
     privacy = experiment.privacy
     if limits.open or isinstance(privacy, Open):
         return
-    cost = costliest(price, privacy.delta)
+    cost = highest_cost(price, privacy.delta)
     if not cost <= limits.epsilon:
         raise OverLimit(
             f"the experiment costs epsilon {cost:.4g} at delta {privacy.delta:g}, and {limits.epsilon:g} is "
@@ -275,23 +277,23 @@ def require_records(own: "Federation", file: SiteFile) -> None:
         )
 
 
-def pay(agreement: Agreement, ledger: "Ledger", limits: Limits) -> bool:
+def pay(agreement: SiteAgreement, ledger: "Ledger", limits: SiteLimits) -> bool:
     """Charge a whole experiment on the ledger of a site's life; whether it was charged now.
 
     Raises:
         BudgetExhausted: The site's life has no room for it; nothing was charged.
     """
     limit_lifetime(ledger, limits)
-    return ledger.charge(_named(agreement), ticket=agreement.mark, plan=agreement.mark)
+    return ledger.charge(_label_releases(agreement), ticket=agreement.mark, plan=agreement.mark)
 
 
-def require_room(agreement: Agreement, ledger: "Ledger", limits: Limits) -> None:
+def require_room(agreement: SiteAgreement, ledger: "Ledger", limits: SiteLimits) -> None:
     """Refuse an experiment that the rest of a site's life has no room for; nothing is charged."""
     limit_lifetime(ledger, limits)
-    ledger.check(_named(agreement), plan=agreement.mark)
+    ledger.check(_label_releases(agreement), plan=agreement.mark)
 
 
-def limit_lifetime(ledger: "Ledger", limits: Limits) -> None:
+def limit_lifetime(ledger: "Ledger", limits: SiteLimits) -> None:
     """Set the budget of a site's life, for the site and for each of its records, if there is one."""
     if not math.isinf(limits.lifetime):
         ledger.allow_lifetime(epsilon=limits.lifetime, delta=limits.delta)
@@ -305,7 +307,7 @@ def spent_by_records(path: Path, delta: float) -> float:
         return ledger.spent(delta, subject=RECORDS)
 
 
-def _named(agreement: Agreement) -> list[Release]:
+def _label_releases(agreement: SiteAgreement) -> list[Release]:
     """The price of an experiment, each release under its name."""
     about = f"experiment {agreement.experiment.name}"
     return [replace(release, purpose=f"{about}: {release.purpose}") for release in agreement.price]

@@ -15,7 +15,7 @@ from tacit.errors import LedgerTampered, Refused
 from tacit.runtime import files
 
 
-class Answered(msgspec.Struct, frozen=True):
+class AnswerEntry(msgspec.Struct, frozen=True):
     """One line: when, in which experiment, what about, and the question's digest."""
 
     at: str
@@ -24,7 +24,7 @@ class Answered(msgspec.Struct, frozen=True):
     asked: str
 
 
-class Kept(msgspec.Struct, frozen=True):
+class LastAnswer(msgspec.Struct, frozen=True):
     """The last answer of an experiment."""
 
     about: str
@@ -32,7 +32,7 @@ class Kept(msgspec.Struct, frozen=True):
     answer: bytes
 
 
-class Memory:
+class AnswerLog:
     """A file of lines that are only ever added, and beside it the last answer of each experiment.
 
     Args:
@@ -48,7 +48,7 @@ class Memory:
         for line in self._lines():
             self._known[line.experiment, line.about] = line.asked
 
-    def given(self, experiment: str, about: str, asked: str) -> bytes | None:
+    def previous_answer(self, experiment: str, about: str, asked: str) -> bytes | None:
         """The answer that was given to this very question; None if there was none about it at all.
 
         Raises:
@@ -58,7 +58,7 @@ class Memory:
             return None
         if self._known[experiment, about] != asked:
             self.require_new(experiment, about)
-        kept = self._kept(experiment)
+        kept = self._last_answer(experiment)
         if kept is None or (kept.about, kept.asked) != (about, asked):
             raise Refused(
                 f"{about} of this experiment was answered before, and that answer is no longer kept"
@@ -73,9 +73,9 @@ class Memory:
         """
         self.require_new(experiment, about)
         if answer:
-            kept = msgspec.msgpack.encode(Kept(about, asked, answer))
+            kept = msgspec.msgpack.encode(LastAnswer(about, asked, answer))
             files.replace(self._answers / experiment, kept, 0o600)
-        self._write(Answered(datetime.now(UTC).isoformat(timespec="seconds"), experiment, about, asked))
+        self._write(AnswerEntry(datetime.now(UTC).isoformat(timespec="seconds"), experiment, about, asked))
         self._known[experiment, about] = asked
 
     def require_new(self, experiment: str, about: str) -> None:
@@ -86,13 +86,13 @@ class Memory:
                 "cost what was not paid for"
             )
 
-    def _kept(self, experiment: str) -> Kept | None:
+    def _last_answer(self, experiment: str) -> LastAnswer | None:
         try:
-            return msgspec.msgpack.decode(files.read_bytes(self._answers / experiment), type=Kept)
+            return msgspec.msgpack.decode(files.read_bytes(self._answers / experiment), type=LastAnswer)
         except (FileNotFoundError, msgspec.MsgspecError):
             return None
 
-    def _lines(self) -> list[Answered]:
+    def _lines(self) -> list[AnswerEntry]:
         try:
             content = files.read_bytes(self._path)
         except FileNotFoundError:
@@ -101,15 +101,15 @@ class Memory:
         if whole < len(content):
             # What was cut off by a crash was never answered.
             os.truncate(self._path, whole)
-        found: list[Answered] = []
+        found: list[AnswerEntry] = []
         for number, line in enumerate(content[:whole].splitlines(), start=1):
             try:
-                found.append(msgspec.json.decode(line, type=Answered))
+                found.append(msgspec.json.decode(line, type=AnswerEntry))
             except msgspec.MsgspecError as error:
                 raise LedgerTampered(f"{self._path} line {number} cannot be read: {error}") from error
         return found
 
-    def _write(self, line: Answered) -> None:
+    def _write(self, line: AnswerEntry) -> None:
         with files.open_to_append(self._path) as stream:
             stream.write(msgspec.json.encode(line) + b"\n")
             stream.flush()

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.errors import InvalidFile, TacitError, between, require, require_count
+from tacit.errors import InvalidFile, TacitError, is_between, require, require_count
 from tacit.privacy.accounting import require_delta
 from tacit.runtime import files
 from tacit.runtime.tables import Made, Table, construct, load
@@ -44,7 +44,7 @@ ELSEWHERE = ("path", "test", "reference", "site", "test_public")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class SiteLimits:
     """What a site lets happen to its records, whoever asks.
 
     Args:
@@ -70,7 +70,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("epsilon", "lifetime"):
             given = getattr(self, name)
-            fits = between(given, 0, math.inf) or given == math.inf
+            fits = is_between(given, 0, math.inf) or given == math.inf
             require(fits, name, given, "a number above 0, or inf for no limit")
         require_delta(self.delta)
         require_count("fewest", self.fewest)
@@ -100,7 +100,7 @@ class SiteFile:
     coordinator: str
     colleagues: Mapping[str, str]
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    limits: Limits = field(default_factory=Limits)
+    limits: SiteLimits = field(default_factory=SiteLimits)
     agreed: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ class SiteFile:
     def of(cls, document: Table) -> "SiteFile":
         """What a document says."""
         # First by itself, so that what is wrong in it is named by its own table.
-        _ = construct(Limits, "limits", document.get("limits", {}))
+        _ = construct(SiteLimits, "limits", document.get("limits", {}))
         return construct(cls, "", document)
 
     @property

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import tomli_w
 
-from tacit.deploy.site.config import Limits, at_sites
+from tacit.deploy.site.config import SiteLimits, at_sites
 
 _HEAD = """\
 # The site's own file. What stands here counts, whatever a coordinator asks for.
@@ -73,7 +73,7 @@ def site_text(
     keys: Mapping[str, str],
     data: Mapping[str, Any],
     agreed: Mapping[str, Any],
-    limits: Limits,
+    limits: SiteLimits,
 ) -> str:
     """The text of a site's file.
 
@@ -96,7 +96,7 @@ def agreed_text(agreed: Mapping[str, Any]) -> str:
     return AGREED + tomli_w.dumps({"agreed": at_sites(agreed)})
 
 
-def _limits(limits: Limits) -> str:
+def _limits(limits: SiteLimits) -> str:
     text = _LIMITS
     for name, value in vars(limits).items():
         plain = list(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else value

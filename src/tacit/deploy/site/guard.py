@@ -19,20 +19,28 @@ from typing import Any
 import msgspec
 
 from tacit.deploy.site.agreement import (
-    Agreement,
     OverLimit,
+    SiteAgreement,
     Unusable,
-    agreed,
+    agree,
+    agreement_id,
     details_of,
     digest_of,
-    mark_of,
     pay,
     require_room,
 )
-from tacit.deploy.site.answer_log import Memory
+from tacit.deploy.site.answer_log import AnswerLog
 from tacit.deploy.site.config import ANSWERS, EXPERIMENTS, LEDGER, UNUSABLE, SiteFile, entropy, identity
-from tacit.deploy.site.worker import Asked, Worked, Working
-from tacit.engines.messages import COORDINATOR, Letter, Unreadable, digest, opened, packed, sealed
+from tacit.deploy.site.worker import ParsedRequest, SiteWorker, WorkResult
+from tacit.engines.messages import (
+    COORDINATOR,
+    SignedMessage,
+    Unreadable,
+    digest,
+    encode_arrays,
+    open_message,
+    sign_message,
+)
 from tacit.errors import (
     BudgetExhausted,
     InvalidFile,
@@ -79,22 +87,22 @@ class Guard:
                 "begin anew with new keys in a new folder"
             )
         (self.folder / EXPERIMENTS).mkdir(mode=0o700, exist_ok=True)
-        self._lock = locked(self.folder)
+        self._lock = lock(self.folder)
         try:
             self._require_books()
-            self._memory = Memory(self.folder / ANSWERS)
+            self._memory = AnswerLog(self.folder / ANSWERS)
         except TacitError:
             self.close()
             raise
-        self._working: dict[str, Working] = {}
+        self._working: dict[str, SiteWorker] = {}
         # What was considered last: who agrees to it next need not work it out again.
-        self._considered: Agreement | None = None
-        self._doing: Mapping[str, Callable[[Letter], Answer]] = {
+        self._considered: SiteAgreement | None = None
+        self._doing: Mapping[str, Callable[[SignedMessage], Answer]] = {
             "hello": self._hello,
             "consider": self._consider,
             "agree": self._agree,
             "work": self._work,
-            "secret": self._secret,
+            "secret": self._secure_stage,
         }
 
     def close(self) -> None:
@@ -115,7 +123,7 @@ class Guard:
     def answer(self, content: bytes) -> bytes:
         """The answer to whatever has come, signed; a refusal says why, as far as that may be told."""
         try:
-            letter = opened(content, self._coordinator, reader=self.file.name)
+            letter = open_message(content, self._coordinator, reader=self.file.name)
             if letter.about not in self._doing:
                 raise Refused(f"{letter.about!r} is no question that is answered here")
             told, numbers = self._doing[letter.about](letter)
@@ -126,16 +134,18 @@ class Guard:
 
     def _letter(self, about: str, content: dict[str, Any], numbers: bytes, answers: bytes) -> bytes:
         name = self.file.name
-        letter = Letter(
+        letter = SignedMessage(
             writer=name, reader=COORDINATOR, about=about, content=content, numbers=numbers, answers=answers
         )
-        return sealed(letter, self._identity)
+        return sign_message(letter, self._identity)
 
     def _refusal(self, error: Exception) -> dict[str, Any]:
         """What the coordinator is told; everything is in the site's own log."""
         kind = type(error).__name__
         self.told(
-            f"refused: {error}" if isinstance(error, TacitError) else f"failed: {kind}: {self._said(error)}"
+            f"refused: {error}"
+            if isinstance(error, TacitError)
+            else f"failed: {kind}: {self._describe_error(error)}"
         )
         if isinstance(error, Unusable):
             self._set_aside(str(error))
@@ -144,7 +154,7 @@ class Guard:
             return {"why": "something went wrong at the site: its own log says what"}
         return {"why": str(error), "budget": isinstance(error, BudgetExhausted | OverLimit)}
 
-    def _said(self, error: Exception) -> str:
+    def _describe_error(self, error: Exception) -> str:
         """What a bug says, or where that is: it may tell about records, and logs are read by others."""
         if self.file.limits.open:
             return str(error)
@@ -161,53 +171,55 @@ class Guard:
                 "site check, then tacit site accept)"
             )
 
-    def _hello(self, letter: Letter) -> Answer:
+    def _hello(self, letter: SignedMessage) -> Answer:
         return {"site": self.file.name}, b""
 
-    def _consider(self, letter: Letter) -> Answer:
+    def _consider(self, letter: SignedMessage) -> Answer:
         """Whether the site would take part: it is held against its limits, and nothing is paid."""
         from tacit.privacy.ledger.store import Ledger
 
-        found = self._wanted(letter)
+        found = self._propose(letter)
         with Ledger(self.folder / LEDGER) as ledger:
             require_room(found, ledger, self.file.limits)
-        self.told(f"would take part in experiment {digest_of(_text(letter, 'experiment'))}: {found.told()}")
-        return {"told": found.told()}, b""
+        self.told(
+            f"would take part in experiment {digest_of(_text(letter, 'experiment'))}: {found.summary()}"
+        )
+        return {"told": found.summary()}, b""
 
-    def _wanted(self, letter: Letter) -> Agreement:
+    def _propose(self, letter: SignedMessage) -> SiteAgreement:
         """What a letter asks the site to agree to, if its limits let it."""
         text, run = _text(letter, "experiment"), _run(letter)
         self._require_usable()
-        mark = mark_of(text, run, self._entropy)
+        mark = agreement_id(text, run, self._entropy)
         if self._considered is None or self._considered.mark != mark:
-            self._considered = agreed(text, run, self.file, self.folder, self._entropy)
+            self._considered = agree(text, run, self.file, self.folder, self._entropy)
         return self._considered
 
-    def _agree(self, letter: Letter) -> Answer:
+    def _agree(self, letter: SignedMessage) -> Answer:
         """Take part in an experiment: it is held against the site's limits, and paid for as a whole."""
         from tacit.privacy.ledger.store import Ledger
 
-        text, run, found = _text(letter, "experiment"), _run(letter), self._wanted(letter)
+        text, run, found = _text(letter, "experiment"), _run(letter), self._propose(letter)
         self._considered = None
         with Ledger(self.folder / LEDGER) as ledger:
             new = pay(found, ledger, self.file.limits)
         self._keep(f"{run}.toml", text)
-        self._working[run] = self._begun(found)
+        self._working[run] = self._start_worker(found)
         self.told(
-            f"agreed to experiment {digest_of(text)}, run {run[:16]}: {found.told()}"
+            f"agreed to experiment {digest_of(text)}, run {run[:16]}: {found.summary()}"
             + ("" if new else "; it was paid for before" * bool(found.price))
         )
-        return {"told": found.told()}, b""
+        return {"told": found.summary()}, b""
 
-    def _begun(self, found: Agreement) -> Working:
+    def _start_worker(self, found: SiteAgreement) -> SiteWorker:
         # Draws of one experiment tell nothing about those of another.
         own = hmac.digest(self._entropy, b"draws\0" + found.mark.encode(), "sha256")
-        return Working(found, self.file.name, own)
+        return SiteWorker(found, self.file.name, own)
 
     def _keep(self, name: str, text: str) -> None:
         files.replace(self.folder / EXPERIMENTS / name, text)
 
-    def _at_work(self, letter: Letter) -> Working:
+    def _find_worker(self, letter: SignedMessage) -> SiteWorker:
         """The experiment that a question belongs to: agreed to before, if need be before a restart."""
         run = _run(letter)
         if run not in self._working:
@@ -216,51 +228,57 @@ class Guard:
                 raise Refused("this site has not agreed to that experiment")
             text = files.read_bytes(file).decode()
             self._require_usable()
-            found = agreed(text, run, self.file, self.folder, self._entropy)
+            found = agree(text, run, self.file, self.folder, self._entropy)
             self._require_paid(found)
-            self._working[run] = self._begun(found)
+            self._working[run] = self._start_worker(found)
         return self._working[run]
 
-    def _require_paid(self, found: Agreement) -> None:
+    def _require_paid(self, found: SiteAgreement) -> None:
         from tacit.privacy.ledger.store import Ledger
 
         with Ledger(self.folder / LEDGER) as ledger:
             if pay(found, ledger, self.file.limits):
                 self.told("an experiment was agreed to and not on the ledger: it has been charged now")
 
-    def _work(self, letter: Letter) -> Answer:
+    def _work(self, letter: SignedMessage) -> Answer:
         """What the site lets out for a round or a question, once and for all."""
-        working = self._at_work(letter)
-        asked = working.asked(letter)
+        working = self._find_worker(letter)
+        asked = working.parse(letter)
         if asked.mechanism.groups(list(working.agreement.setting.federation)) is not None:
             raise Refused("updates of this experiment are added up in secret: none leaves by itself")
         mark, about = working.agreement.mark, asked.about
-        before = self._memory.given(mark, about, letter.asked) if working.agreement.promised else None
+        before = (
+            self._memory.previous_answer(mark, about, letter.request_digest)
+            if working.agreement.has_privacy
+            else None
+        )
         if before is not None:
             self.told(f"gave the answer to {about} of run {_run(letter)[:16]} once more")
             return msgspec.msgpack.decode(before, type=tuple[dict[str, Any], bytes])
-        found = self._done(working, asked, letter)
-        answer = {"diary": found.diary} if found.diary else {}, packed({"row": found.row})
-        if working.agreement.promised:
-            self._memory.keep(mark, about, letter.asked, msgspec.msgpack.encode(answer))
+        found = self._perform(working, asked, letter)
+        answer = {"diary": found.diary} if found.diary else {}, encode_arrays({"row": found.row})
+        if working.agreement.has_privacy:
+            self._memory.keep(mark, about, letter.request_digest, msgspec.msgpack.encode(answer))
         self.told(f"answered {about} of run {_run(letter)[:16]}")
         return answer
 
-    def _done(self, working: Working, asked: Asked, letter: Letter) -> Worked:
+    def _perform(self, working: SiteWorker, asked: ParsedRequest, letter: SignedMessage) -> WorkResult:
         """The work; where it fails under a promise, that was the answer, and nothing else is tried."""
         try:
-            return working.done(asked)
+            return working.perform(asked)
         except Exception:
-            if working.agreement.promised:
-                self._memory.keep(working.agreement.mark, asked.about, letter.asked)
+            if working.agreement.has_privacy:
+                self._memory.keep(working.agreement.mark, asked.about, letter.request_digest)
             raise
 
-    def _secret(self, letter: Letter) -> Answer:
+    def _secure_stage(self, letter: SignedMessage) -> Answer:
         """The site's part in a sum that nobody sees the parts of."""
-        return self._at_work(letter).in_secret(letter, self._identity, self.file.roster, self._memory), b""
+        return self._find_worker(letter).secure_stage(
+            letter, self._identity, self.file.roster, self._memory
+        ), b""
 
 
-def locked(folder: Path) -> int:
+def lock(folder: Path) -> int:
     """The only guard of a folder, from before it reads what was answered until its process ends."""
     handle = os.open(folder / "state", os.O_RDONLY)
     try:
@@ -271,14 +289,14 @@ def locked(folder: Path) -> int:
     return handle
 
 
-def _text(letter: Letter, name: str) -> str:
+def _text(letter: SignedMessage, name: str) -> str:
     found = letter.content.get(name)
     if not isinstance(found, str):
         raise Unreadable("schema", f"{name} is missing, or is no text")
     return found
 
 
-def _run(letter: Letter) -> str:
+def _run(letter: SignedMessage) -> str:
     """What a run is known by; a file is named after it."""
     found = _text(letter, "run")
     if re.fullmatch("[0-9a-f]{1,64}", found) is None:

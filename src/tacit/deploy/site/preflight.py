@@ -35,7 +35,7 @@ from tacit.runtime.silence import suppress_warnings
 if TYPE_CHECKING:
     from tacit.experiments.experiment import Experiment
     from tacit.privacy.accounting.release import Release
-    from tacit.runs.context import Setting
+    from tacit.runs.context import RunContext
     from tacit.sites.federation import Federation
 
 # What a path to a socket may be long, in bytes; the system allows no more.
@@ -47,7 +47,7 @@ OWNERS = "run install.sh, which gives each user what is theirs"
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at.
 
     Args:
@@ -61,11 +61,11 @@ class Finding:
     mend: str = ""
 
 
-Part = Callable[[Path, SiteFile], Iterator[Finding]]
+Part = Callable[[Path, SiteFile], Iterator[CheckResult]]
 
 
 @suppress_warnings()
-def check(folder: str | Path, experiment_file: str | Path | None = None) -> list[Finding]:
+def check(folder: str | Path, experiment_file: str | Path | None = None) -> list[CheckResult]:
     """What there is to say about a site's folder, and about an experiment at that site.
 
     Args:
@@ -78,11 +78,13 @@ def check(folder: str | Path, experiment_file: str | Path | None = None) -> list
     except TacitError as error:
         there = (place / SITE_FILE).exists()
         mend = f"correct {SITE_FILE}" if there else f"name the folder of a site, with its {SITE_FILE} in it"
-        return [Finding(False, str(error), f"{mend}; nothing else was looked at")]
+        return [CheckResult(False, str(error), f"{mend}; nothing else was looked at")]
     found = [
-        Finding(True, f"{SITE_FILE} can be read: this is {file.name}, one of {len(file.colleagues)} sites")
+        CheckResult(
+            True, f"{SITE_FILE} can be read: this is {file.name}, one of {len(file.colleagues)} sites"
+        )
     ]
-    parts: list[Part] = [_keys, _node, _people, _door, _limits, _ledger, _unusable]
+    parts: list[Part] = [_keys, _node, _check_users, _check_socket, _limits, _ledger, _unusable]
     if experiment_file is None:
         parts.append(_data)
     else:
@@ -93,108 +95,110 @@ def check(folder: str | Path, experiment_file: str | Path | None = None) -> list
         except OSError as error:
             told = f"{error.filename} cannot be looked at: {files.explain(error)}"
             found.append(
-                Finding(False, told, "run this as root; if something is missing, ask for a new folder")
+                CheckResult(False, told, "run this as root; if something is missing, ask for a new folder")
             )
     return found
 
 
-def _keys(place: Path, file: SiteFile) -> Iterator[Finding]:
+def _keys(place: Path, file: SiteFile) -> Iterator[CheckResult]:
     """The site's own keys."""
     try:
         known = identity(place).public.hex() == file.colleagues[file.name].lower()
     except InvalidFile as error:
-        yield Finding(
+        yield CheckResult(
             False, str(error), "put it back from where the folder came from, or ask for a new folder"
         )
     else:
         says = "is the key" if known else "is not the key"
         mend = f"correct [colleagues] {file.name} in {SITE_FILE}: others would not believe this site"
-        yield Finding(known, f"{IDENTITY} {says} by which the others know this site", "" if known else mend)
+        yield CheckResult(
+            known, f"{IDENTITY} {says} by which the others know this site", "" if known else mend
+        )
         yield _private(place / IDENTITY, IDENTITY)
     if not (place / ENTROPY).exists():
-        yield Finding(True, f"{ENTROPY} is not there yet: it is made here when the guard first starts")
+        yield CheckResult(True, f"{ENTROPY} is not there yet: it is made here when the guard first starts")
     elif (place / ENTROPY).stat().st_size != KEY_BYTES:
         told = f"{ENTROPY} is not a key: it has not {KEY_BYTES} bytes"
-        yield Finding(False, told, "find out who changed it; noise cannot be drawn without it")
+        yield CheckResult(False, told, "find out who changed it; noise cannot be drawn without it")
     else:
         yield _private(place / ENTROPY, ENTROPY)
 
 
-def _node(place: Path, file: SiteFile) -> Iterator[Finding]:
+def _node(place: Path, file: SiteFile) -> Iterator[CheckResult]:
     """What the node has: its key, and the certificate that it believes."""
     try:
         public = certificates.public_of(place / NODE_KEY)
         beside = (place / NODE_KEY).with_suffix(".key.pub")
         same = not beside.exists() or files.read_bytes(beside).split()[:2] == public.split()[:2]
         mend = "" if same else f"the coordinator must know the key in {NODE_KEY}: write its public half anew"
-        yield Finding(same, f"{NODE_KEY} is a key {'that' if same else 'and not the one that'} "
+        yield CheckResult(same, f"{NODE_KEY} is a key {'that' if same else 'and not the one that'} "
                             f"{beside.name} belongs to", mend)  # fmt: skip
         yield _private(place / NODE_KEY, NODE_KEY, group=True)
     except TacitError as error:
-        yield Finding(False, str(error), "put it back from where the folder came from")
+        yield CheckResult(False, str(error), "put it back from where the folder came from")
     try:
         end = certificates.valid_until(place / AUTHORITY)
     except TacitError as error:
-        yield Finding(False, str(error), "put it back from where the folder came from")
+        yield CheckResult(False, str(error), "put it back from where the folder came from")
         return
     left = end - datetime.now(UTC)
     told = f"{AUTHORITY}, by which the node knows the coordinator, is valid until {end:%Y-%m-%d}"
-    yield Finding(
+    yield CheckResult(
         left > SOON, told, "" if left > SOON else "ask the coordinator for a new folder before then"
     )
 
 
-def _people(place: Path, file: SiteFile) -> Iterator[Finding]:
+def _check_users(place: Path, file: SiteFile) -> Iterator[CheckResult]:
     """Whether guard and node are two users, and who else may read what."""
     for name in ("secret", "state", "data"):
         yield _private(place / name, Path(name))
     writable = bool((place / SITE_FILE).stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
     told = f"{SITE_FILE} {'can' if writable else 'cannot'} be changed by others than its owner"
-    yield Finding(not writable, told, OWNERS if writable else "")
+    yield CheckResult(not writable, told, OWNERS if writable else "")
     guard, node = ((place / name).stat().st_uid for name in ("secret", "node/home"))
     if guard != node:
-        yield Finding(True, "guard and node are different users")
+        yield CheckResult(True, "guard and node are different users")
     else:
         told = "guard and node are the same user: code that reaches the node could read the records"
         # Where nothing is promised, nothing is guarded.
-        yield Finding(file.limits.open, told, "" if file.limits.open else OWNERS)
+        yield CheckResult(file.limits.open, told, "" if file.limits.open else OWNERS)
 
 
-def _door(place: Path, file: SiteFile) -> Iterator[Finding]:
+def _check_socket(place: Path, file: SiteFile) -> Iterator[CheckResult]:
     """Whether the guard can be reached at all."""
     size = len(os.fsencode((place / DOOR).absolute()))
     if size > LONGEST_DOOR:
         told = f"the path of {DOOR} has {size} bytes, and the system allows {LONGEST_DOOR}"
-        yield Finding(False, told, "move this folder to a shorter place, such as /opt/tacit")
+        yield CheckResult(False, told, "move this folder to a shorter place, such as /opt/tacit")
     if not (place / DOOR).parent.is_dir():
-        yield Finding(False, f"the folder of {DOOR} is not there", "make it, then run install.sh")
+        yield CheckResult(False, f"the folder of {DOOR} is not there", "make it, then run install.sh")
 
 
-def _limits(place: Path, file: SiteFile) -> Iterator[Finding]:
+def _limits(place: Path, file: SiteFile) -> Iterator[CheckResult]:
     """What the site allows."""
     limits = file.limits
     if limits.open:
         told = "the limits let in experiments without any promise, and rehearsals: what leaves may be bare"
-        yield Finding(
+        yield CheckResult(
             True, f"{told}. That is right for records that are public or made up, and for no others"
         )
     else:
         seen = "may" if limits.trusted else "may not"
-        yield Finding(
+        yield CheckResult(
             True,
             f"one experiment may cost epsilon {limits.epsilon:g} at most, all together {limits.lifetime:g}, "
             f"at delta {limits.delta:g}; the coordinator {seen} see updates before noise is added",
         )
 
 
-def _ledger(place: Path, file: SiteFile) -> Iterator[Finding]:
+def _ledger(place: Path, file: SiteFile) -> Iterator[CheckResult]:
     """What was spent, and what is left."""
     from tacit.deploy.site.agreement import spent_by_records
     from tacit.privacy.ledger.store import verify
 
     limits, path = file.limits, place / LEDGER
     if not path.exists():
-        yield Finding(True, f"nothing was spent yet; {_most(limits.lifetime)}")
+        yield CheckResult(True, f"nothing was spent yet; {_most(limits.lifetime)}")
         return
     try:
         found = verify(path, limits.delta)
@@ -202,10 +206,10 @@ def _ledger(place: Path, file: SiteFile) -> Iterator[Finding]:
         mend = (
             "run this as root, or as the user of the guard; if that is no help, it is damaged: stop the guard"
         )
-        yield Finding(False, str(error), mend)
+        yield CheckResult(False, str(error), mend)
         return
     if not found.valid:
-        yield Finding(
+        yield CheckResult(
             False,
             f"{LEDGER} was changed or damaged: {'; '.join(found.problems)}",
             "stop the guard, and find out what happened; what was spent cannot be told from it",
@@ -217,15 +221,15 @@ def _ledger(place: Path, file: SiteFile) -> Iterator[Finding]:
     told = f"{events} on the ledger, epsilon {spent:.4g} at delta {limits.delta:g}"
     mend = "" if left > 0 else "no experiment with a promise is let in any more, as the limit says"
     rest = f"{left:.4g} is left, and " if math.isfinite(limits.lifetime) else ""
-    yield Finding(left > 0, f"{told}; {rest}{_most(limits.lifetime)}", mend)
+    yield CheckResult(left > 0, f"{told}; {rest}{_most(limits.lifetime)}", mend)
 
 
-def _unusable(place: Path, file: SiteFile) -> Iterator[Finding]:
+def _unusable(place: Path, file: SiteFile) -> Iterator[CheckResult]:
     """Whether the guard waits for somebody to look at the records."""
     if (place / UNUSABLE).exists():
         why = files.read_text(place / UNUSABLE).strip()
         mend = "once that is mended: tacit site accept . EXPERIMENT.toml"
-        yield Finding(False, f"no experiment is answered, for the records could not be used: {why}", mend)
+        yield CheckResult(False, f"no experiment is answered, for the records could not be used: {why}", mend)
 
 
 def _most(lifetime: float) -> str:
@@ -234,26 +238,28 @@ def _most(lifetime: float) -> str:
     return f"at most epsilon {lifetime:g} may be spent in all"
 
 
-def _data(place: Path, file: SiteFile) -> Iterator[Finding]:
+def _data(place: Path, file: SiteFile) -> Iterator[CheckResult]:
     """Whether the records are there, and as agreed, as far as that can be told without an experiment."""
     if not file.data:
-        yield Finding(False, f"{SITE_FILE} does not say where the records are", "fill in its table [data]")
+        yield CheckResult(
+            False, f"{SITE_FILE} does not say where the records are", "fill in its table [data]"
+        )
         return
     if not file.agreed:
         told = f"{SITE_FILE} does not say what is agreed about the records"
-        yield Finding(False, told, "accept an experiment: tacit site accept . EXPERIMENT.toml")
+        yield CheckResult(False, told, "accept an experiment: tacit site accept . EXPERIMENT.toml")
         return
     try:
         agreed = rules(file.agreed, place)
     except TacitError as error:
         told = f"what is agreed about the records cannot be: {error}"
-        yield Finding(False, told, "accept an experiment: tacit site accept . EXPERIMENT.toml")
+        yield CheckResult(False, told, "accept an experiment: tacit site accept . EXPERIMENT.toml")
         return
     opened = partial(agreed.at_site, file.name, file.data, place)
-    yield from _fitting(place, file, opened, private=not file.limits.open)
+    yield from _check_records(place, file, opened, private=not file.limits.open)
 
 
-def _guarded(place: Path, path: Path) -> Iterator[Finding]:
+def _check_access(place: Path, path: Path) -> Iterator[CheckResult]:
     """Whether the guard can read the records, and others cannot."""
     if not path.exists():
         return
@@ -261,7 +267,7 @@ def _guarded(place: Path, path: Path) -> Iterator[Finding]:
     inside = (place / "data").resolve() in path.resolve().parents
     if not inside and found.st_mode & stat.S_IROTH:
         mend = "chmod o= on it, even if the folder that it is in is closed"
-        yield Finding(False, f"everybody on this machine may read {path}", mend)
+        yield CheckResult(False, f"everybody on this machine may read {path}", mend)
     readable = (
         (found.st_uid == guard.st_uid and found.st_mode & stat.S_IRUSR)
         or (found.st_gid == guard.st_gid and found.st_mode & stat.S_IRGRP)
@@ -270,20 +276,20 @@ def _guarded(place: Path, path: Path) -> Iterator[Finding]:
     )
     if not readable:
         mend = OWNERS if inside else "give it to that user"
-        yield Finding(False, f"the guard's user may not read {path}", mend)
+        yield CheckResult(False, f"the guard's user may not read {path}", mend)
 
 
-def _enough(size: int, file: SiteFile) -> Finding:
+def _check_size(size: int, file: SiteFile) -> CheckResult:
     fewest = file.limits.fewest
     if size < fewest:
         mend = "the site does not take part with fewer; [limits] fewest says so"
-        return Finding(False, f"the site holds {size:,} records, and its limits ask for {fewest:,}", mend)
-    return Finding(True, f"the records can be read: {size:,}, and {fewest:,} are asked for")
+        return CheckResult(False, f"the site holds {size:,} records, and its limits ask for {fewest:,}", mend)
+    return CheckResult(True, f"the records can be read: {size:,}, and {fewest:,} are asked for")
 
 
-def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[Finding]:
+def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[CheckResult]:
     """What an experiment would do here, by the very steps by which the guard decides."""
-    from tacit.deploy.site.agreement import digest_of, own_price, promises, read_safely, set_up
+    from tacit.deploy.site.agreement import digest_of, is_private, read_safely, set_up, site_releases
 
     try:
         text = files.read_text(path, LONGEST_FILE)
@@ -291,22 +297,26 @@ def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[Finding]:
         setting = set_up(experiment)
     except (OSError, UnicodeDecodeError) as error:
         why = files.explain(error) if isinstance(error, OSError) else "it is no text"
-        yield Finding(False, f"{path} cannot be read: {why}", "name the file of an experiment")
+        yield CheckResult(False, f"{path} cannot be read: {why}", "name the file of an experiment")
         return
     except TacitError as error:
         mend = "decide about it, and tell the coordinator"
-        yield Finding(False, f"the experiment would be refused: {error}", mend)
+        yield CheckResult(False, f"the experiment would be refused: {error}", mend)
         return
-    yield Finding(True, f"the experiment is {experiment.name}, marked {digest_of(text)} in the guard's log")
-    price = tuple(own_price(setting.whole_price(), file.name))
-    yield from _told(experiment, setting, price)
-    yield from _allowed(file, place, experiment, price)
+    yield CheckResult(
+        True, f"the experiment is {experiment.name}, marked {digest_of(text)} in the guard's log"
+    )
+    price = tuple(site_releases(setting.whole_price(), file.name))
+    yield from _describe_experiment(experiment, setting, price)
+    yield from _check_limits(file, place, experiment, price)
     known = {"sites": experiment.sites, "task": setting.task}
     opened = partial(experiment.data.at_site, file.name, file.data, place, **known)
-    yield from _fitting(place, file, opened, private=promises(experiment))
+    yield from _check_records(place, file, opened, private=is_private(experiment))
 
 
-def _told(experiment: "Experiment", setting: "Setting", price: "tuple[Release, ...]") -> Iterator[Finding]:
+def _describe_experiment(
+    experiment: "Experiment", setting: "RunContext", price: "tuple[Release, ...]"
+) -> Iterator[CheckResult]:
     """What it learns, what leaves this site for it, and what that costs."""
     from tacit.privacy.contracts import exempt, name_of
     from tacit.privacy.policy import Open
@@ -314,7 +324,7 @@ def _told(experiment: "Experiment", setting: "Setting", price: "tuple[Release, .
 
     rounds, privacy = experiment.rounds, experiment.privacy
     many = f"{rounds:,} round{'s' * (rounds != 1)}"
-    yield Finding(
+    yield CheckResult(
         True, f"it learns {name_of(experiment.task)} in {many}, with {', '.join(setting.federation)}"
     )
     if not isinstance(privacy, Open):
@@ -323,14 +333,14 @@ def _told(experiment: "Experiment", setting: "Setting", price: "tuple[Release, .
             "secure": "every site adds its share of the noise, and of the sum nobody sees a part",
             "server": "the coordinator adds the noise, after it has seen what this site sends",
         }
-        yield Finding(True, adds[privacy.noise])
+        yield CheckResult(True, adds[privacy.noise])
     for sentence in state(privacy, price, but=exempt(setting.task)).sentences():
-        yield Finding(True, sentence)
+        yield CheckResult(True, sentence)
 
 
-def _allowed(
+def _check_limits(
     file: SiteFile, place: Path, experiment: "Experiment", price: "tuple[Release, ...]"
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Whether the limits let it in, and the books bear it."""
     from tacit.deploy.site.agreement import require_affordable, require_limits
     from tacit.errors import Refused
@@ -338,7 +348,7 @@ def _allowed(
     ask = "ask the coordinator for another experiment, or decide otherwise in [limits]"
     names = experiment.sites.names or ()
     if file.name not in names:
-        yield Finding(
+        yield CheckResult(
             False,
             f"it is for {shorten(', '.join(names), LONGEST_VALUE)}, and this is {file.name}",
             "tell the coordinator",
@@ -346,19 +356,19 @@ def _allowed(
     try:
         require_limits(experiment, file.limits)
         require_affordable(experiment, price, file.limits)
-        yield Finding(True, "the limits of this site let it in")
+        yield CheckResult(True, "the limits of this site let it in")
     except Refused as error:
-        yield Finding(False, f"the limits of this site do not let it in: {error}", ask)
+        yield CheckResult(False, f"the limits of this site do not let it in: {error}", ask)
     try:
-        _bear(place, file, price)
-        yield Finding(True, "the budget of this site's life bears it")
+        _try_charge(place, file, price)
+        yield CheckResult(True, "the budget of this site's life bears it")
     except BudgetExhausted as error:
-        yield Finding(False, f"the budget of this site's life does not bear it: {error}", ask)
+        yield CheckResult(False, f"the budget of this site's life does not bear it: {error}", ask)
     except TacitError as error:
-        yield Finding(False, str(error), "see what was said about the ledger")
+        yield CheckResult(False, str(error), "see what was said about the ledger")
 
 
-def _bear(place: Path, file: SiteFile, price: "tuple[Release, ...]") -> None:
+def _try_charge(place: Path, file: SiteFile, price: "tuple[Release, ...]") -> None:
     """Try it on a copy of the books."""
     from tacit.deploy.site.agreement import limit_lifetime
     from tacit.privacy.ledger.store import Ledger
@@ -370,35 +380,35 @@ def _bear(place: Path, file: SiteFile, price: "tuple[Release, ...]") -> None:
         books.check(price)
 
 
-def _fitting(
+def _check_records(
     place: Path, file: SiteFile, opened: "Callable[[], Federation]", *, private: bool
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     """Check that the records are as agreed; details about private ones go where only their owner reads."""
     from tacit.deploy.site.agreement import details_of
 
     details = details_of(file, place)
     if details.data is not None:
-        yield from _guarded(place, details.data)
+        yield from _check_access(place, details.data)
     try:
         with withhold_details(private, details, opening=True):
             own = opened()
     except TacitError as error:
         mend = f"correct [data] in {SITE_FILE}, or the file"
-        yield Finding(False, f"the records cannot be used: {error}", mend)
+        yield CheckResult(False, f"the records cannot be used: {error}", mend)
         return
     if own.layout == "environments":
-        yield Finding(True, "the worlds of this site can be opened")
+        yield CheckResult(True, "the worlds of this site can be opened")
     else:
-        yield _enough(len(own.store), file)
+        yield _check_size(len(own.store), file)
 
 
-def _private(path: Path, name: Path, *, group: bool = False) -> Finding:
+def _private(path: Path, name: Path, *, group: bool = False) -> CheckResult:
     """Whether nobody but its owner, or who is in its group, may get at something."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        return Finding(False, f"{name} cannot be looked at: {files.explain(error)}", OWNERS)
+        return CheckResult(False, f"{name} cannot be looked at: {files.explain(error)}", OWNERS)
     others = stat.S_IRWXO | (stat.S_IWGRP if group else stat.S_IRWXG)
     if mode & others:
-        return Finding(False, f"{name} is open to others (mode {stat.S_IMODE(mode):o})", OWNERS)
-    return Finding(True, f"{name} is closed to others")
+        return CheckResult(False, f"{name} is open to others (mode {stat.S_IMODE(mode):o})", OWNERS)
+    return CheckResult(True, f"{name} is closed to others")

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from tacit.aggregation.defence.clustering import Choosing
-from tacit.deploy.site.agreement import Agreement
-from tacit.deploy.site.answer_log import Memory
-from tacit.engines.adaptive_clipping import Packed
-from tacit.engines.base import work
-from tacit.engines.messages import Letter, Unreadable
-from tacit.engines.record_count import NumberOfRecords
-from tacit.engines.remote import Asking, width_of
-from tacit.engines.secure.client import Joined, Seat
+from tacit.aggregation.defence.clustering import ClusterChoice
+from tacit.deploy.site.agreement import SiteAgreement
+from tacit.deploy.site.answer_log import AnswerLog
+from tacit.engines.adaptive_clipping import ClippedWork
+from tacit.engines.base import run_at_site
+from tacit.engines.messages import SignedMessage, Unreadable
+from tacit.engines.record_count import RecordCountQuery
+from tacit.engines.remote import WorkKind, width_of
+from tacit.engines.secure.client import ClientIdentity, SecureClient
 from tacit.engines.secure.messages import products_of, sums_of
-from tacit.errors import Refused, between
-from tacit.learning.task import Trains, of_round
+from tacit.errors import Refused, is_between
+from tacit.learning.task import Trainable, at_round
 from tacit.privacy.mechanisms.base import Mechanism
-from tacit.privacy.mechanisms.secure_gram import BlindProducts
-from tacit.privacy.mechanisms.secure_sum import BlindSites
+from tacit.privacy.mechanisms.secure_gram import SecureGram
+from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.privacy.policy import Privacy
-from tacit.runs.context import Setting
-from tacit.runs.queries import closing_of, opening_of
+from tacit.runs.context import RunContext
+from tacit.runs.queries import final_query_of, initial_query_of
 from tacit.runtime.keys import Key, Part
 from tacit.runtime.threads import one_thread
 
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 MOST_PARTS = 6
 
 
-class Told(msgspec.Struct, frozen=True):
+class WorkRequest(msgspec.Struct, frozen=True):
     """What a coordinator says of a piece of work."""
 
     run: str
-    asking: Asking
+    asking: WorkKind
     path: list[str | int]
     found: dict[str, Any]
     typical: float | None
 
 
-class InStage(msgspec.Struct, frozen=True):
+class SecureStageRequest(msgspec.Struct, frozen=True):
     """What a coordinator says in a stage of a sum in secret."""
 
     run: str
@@ -63,7 +63,7 @@ class InStage(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class ParsedRequest:
     """A piece of work, understood.
 
     Args:
@@ -76,7 +76,7 @@ class Asked:
     """
 
     about: str
-    task: Trains
+    task: Trainable
     mechanism: Mechanism
     state: "Tensor"
     key: Key
@@ -84,14 +84,14 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Worked:
+class WorkResult:
     """What the site lets out."""
 
     row: "Tensor"
     diary: dict[str, list[float]]
 
 
-class Working:
+class SiteWorker:
     """One experiment at one site.
 
     Args:
@@ -100,13 +100,13 @@ class Working:
         entropy: The site's secret for this experiment.
     """
 
-    def __init__(self, agreement: Agreement, name: str, entropy: bytes) -> None:
+    def __init__(self, agreement: SiteAgreement, name: str, entropy: bytes) -> None:
         self.agreement, self.name = agreement, name
         self._entropy = entropy
         # The one session that is under way: who begins another has left the one before.
-        self._joined: dict[str, Joined] = {}
+        self._joined: dict[str, SecureClient] = {}
 
-    def asked(self, letter: Letter) -> Asked:
+    def parse(self, letter: SignedMessage) -> ParsedRequest:
         """What a letter asks for.
 
         Raises:
@@ -114,31 +114,31 @@ class Working:
             Refused: It is no work of this experiment.
         """
         try:
-            told = msgspec.convert(letter.content, type=Told)
+            told = msgspec.convert(letter.content, type=WorkRequest)
         except msgspec.ValidationError as error:
             raise Unreadable("schema", f"the question cannot be read ({error})") from error
-        setting, numbers = self._knowing(told), letter.arrays
+        setting, numbers = self._with_answers(told), letter.arrays
         number = self._round(told)
-        task, mechanism, about = self._named(told, setting, number)
+        task, mechanism, about = self._resolve_work(told, setting, number)
         if told.asking == "round" and setting.packing is not None:
-            task = Packed(task, setting.packing, _bounds(numbers, setting.packing.begun()))
+            task = ClippedWork(task, setting.packing, _bounds(numbers, setting.packing.initial()))
         state = numbers.get("state")
         if state is None or str(state.dtype) != "torch.float64" or state.ndim not in (1, 2):
             raise Unreadable("schema", "the state is missing, or is no array of doubles")
         self._require_size(told)
-        return Asked(about, task, mechanism, state, self._key(told), told.typical)
+        return ParsedRequest(about, task, mechanism, state, self._key(told), told.typical)
 
-    def done(self, asked: Asked) -> Worked:
+    def perform(self, asked: ParsedRequest) -> WorkResult:
         """Do it: what comes out has gone through the mechanism."""
-        cohort = replace(self.agreement.own.cohort([self.name]), typical=asked.typical)
+        cohort = replace(self.agreement.own.cohort([self.name]), mean_site_size=asked.typical)
         with one_thread():
-            made = work(asked.task, asked.state, cohort, asked.mechanism, asked.key)
-        diary = {what: list(values) for what, values in made.diary.get(self.name, {}).items()}
+            made = run_at_site(asked.task, asked.state, cohort, asked.mechanism, asked.key)
+        diary = {what: list(values) for what, values in made.metrics.get(self.name, {}).items()}
         # Nothing is told beside an update unless nothing was promised.
-        return Worked(made.matrix[0].double(), {} if self._protected else diary)
+        return WorkResult(made.matrix[0].double(), {} if self._protected else diary)
 
-    def in_secret(
-        self, letter: Letter, identity: "Identity", roster: "Roster", memory: Memory
+    def secure_stage(
+        self, letter: SignedMessage, identity: "Identity", roster: "Roster", memory: AnswerLog
     ) -> dict[str, Any]:
         """What the site says in a stage of a sum that nobody sees the parts of.
 
@@ -149,11 +149,11 @@ class Working:
             memory: Where it is written down that a round was joined, before the masked vector leaves.
         """
         try:
-            told = msgspec.convert(letter.content, type=InStage)
+            told = msgspec.convert(letter.content, type=SecureStageRequest)
         except msgspec.ValidationError as error:
             raise Unreadable("schema", f"the stage cannot be read ({error})") from error
         if told.stage == "offer":
-            asked = self.asked(msgspec.structs.replace(letter, content={**told.work, "run": told.run}))
+            asked = self.parse(msgspec.structs.replace(letter, content={**told.work, "run": told.run}))
             mark, once = self.agreement.mark, secrets.token_hex(16)
             memory.require_new(mark, asked.about)
 
@@ -161,94 +161,96 @@ class Working:
                 # Masks are forgotten with the process: no round is joined twice, whatever the terms.
                 memory.keep(mark, occasion, f"{terms} {once}")
 
-            seat = Seat(name=self.name, identity=identity, roster=roster, remember=remember)
-            self._joined = {told.session: self._seated(asked, told.session, seat)}
+            seat = ClientIdentity(name=self.name, identity=identity, roster=roster, remember=remember)
+            self._joined = {told.session: self._join(asked, told.session, seat)}
         joined = self._joined.get(told.session)
         if joined is None:
             raise Refused("this site is in no such session: it was started again in between, or never joined")
         return {"said": joined.answer(told.stage, told.said)}
 
-    def _seated(self, asked: Asked, session: str, seat: Seat) -> Joined:
+    def _join(self, asked: ParsedRequest, session: str, seat: ClientIdentity) -> SecureClient:
         """The site's part in the sum that it expects by its own reckoning."""
         names, guard = list(self.agreement.setting.federation), asked.mechanism
         # Who was told another experiment adds other noise: with them there is no sum.
-        run = f"{session} {self.agreement.bond}"
-        if isinstance(guard, BlindProducts):
+        run = f"{session} {self.agreement.run_digest}"
+        if isinstance(guard, SecureGram):
             products = products_of(guard, names, run=run, number=0)
 
             def rows() -> "tuple[Matrix, Vector]":
-                found, own = guard.brought(names.index(self.name), self.done(asked).row.numpy())
+                found, own = guard.secure_input(names.index(self.name), self.perform(asked).row.numpy())
                 return found.astype("uint32"), own
 
-            return Joined(products, seat, rows, occasion=asked.about)
-        if not isinstance(guard, BlindSites):
+            return SecureClient(products, seat, rows, occasion=asked.about)
+        if not isinstance(guard, SecureSum):
             raise Refused("nothing is added up in secret in this experiment")
         width = width_of(asked.task, asked.state)
         sums = sums_of(guard, names, run=run, number=guard.number, width=width)
         own = next((each for each in sums if self.name in each.names), None)
         if own is None:
             raise Refused(f"{self.name} is in none of the sums of {asked.about}")
-        return Joined(own, seat, lambda: guard.on_ring(self.done(asked).row), occasion=asked.about)
+        return SecureClient(own, seat, lambda: guard.on_ring(self.perform(asked).row), occasion=asked.about)
 
     @property
     def _protected(self) -> bool:
-        return self.agreement.promised and not self.agreement.setting.provenance.allowed
+        return self.agreement.has_privacy and not self.agreement.setting.provenance.allowed
 
-    def _knowing(self, told: Told) -> Setting:
+    def _with_answers(self, told: WorkRequest) -> RunContext:
         """The setting, with what the opening question has found; nothing else of it can be changed."""
         setting = self.agreement.setting
-        opening = opening_of(setting.task)
+        opening = initial_query_of(setting.task)
         if not told.found:
             return setting
-        allowed = set[str]() if opening is None else set(opening.stand_in)
+        allowed = set[str]() if opening is None else set(opening.placeholder)
         strange = sorted(set(told.found) - allowed)
         if strange:
             raise Refused(f"{', '.join(strange)} cannot be found out by a question of this experiment")
-        return setting.told(told.found)
+        return setting.with_answers(told.found)
 
-    def _round(self, told: Told) -> int:
+    def _round(self, told: WorkRequest) -> int:
         """Which round it is, 0 for what is asked before or after all of them."""
         first, rounds = told.path[0] if told.path else 0, self.agreement.setting.rounds
         number = first if isinstance(first, int) else 0
         planned = 0 <= number <= rounds and (told.asking in ("round", "choosing")) == (number > 0)
         # A closing question may be asked in a round too, where it is free.
-        free = told.asking == "closing" and 0 <= number <= rounds and not self.agreement.promised
+        free = told.asking == "closing" and 0 <= number <= rounds and not self.agreement.has_privacy
         if not planned and not free:
             raise Refused(f"{told.asking} {number} is no part of an experiment of {rounds} rounds")
         if len(told.path) > MOST_PARTS:
             raise Unreadable("schema", "the name of its key is too long")
         return number
 
-    def _named(self, told: Told, setting: Setting, number: int) -> tuple[Trains, Mechanism, str]:
+    def _resolve_work(
+        self, told: WorkRequest, setting: RunContext, number: int
+    ) -> tuple[Trainable, Mechanism, str]:
         """The work by its name, and what guards it."""
         if told.asking == "count":
-            if not setting.mechanism.counting([self.name]):
+            if not setting.mechanism.count_releases([self.name]):
                 raise Refused("how many records there are is not asked in this experiment")
-            return NumberOfRecords(), setting.mechanism, "the number of records"
+            return RecordCountQuery(), setting.mechanism, "the number of records"
         if told.asking in ("opening", "closing"):
-            question = (opening_of if told.asking == "opening" else closing_of)(setting.task)
+            question = (initial_query_of if told.asking == "opening" else final_query_of)(setting.task)
             if question is None:
                 raise Refused(f"there is no {told.asking} question in this experiment")
-            guard = setting.training.asking(question, setting.mechanism).together()
+            guard = setting.training.solve_query(question, setting.mechanism).with_one_group()
             return question, guard, f"the {told.asking} question"
-        task = of_round(setting.task, number, setting.rounds)
+        task = at_round(setting.task, number, setting.rounds)
         if told.asking == "choosing":
             clusters = setting.clusters
             if clusters is None or clusters.by != "loss":
                 raise Refused("nobody chooses among models in this experiment")
-            task = cast(Any, Choosing(task, clusters.models))
-        return task, setting.mechanism.of_round(number), f"round {number}"
+            task = cast(Any, ClusterChoice(task, clusters.models))
+        return task, setting.mechanism.at_round(number), f"round {number}"
 
-    def _require_size(self, told: Told) -> None:
+    def _require_size(self, told: WorkRequest) -> None:
         """Refuse a size that is none; without one, sums would be divided by the site's own, a secret."""
         privacy, typical = self.agreement.experiment.privacy, told.typical
         by_record = isinstance(privacy, Privacy) and privacy.unit == "record"
         if typical is None and told.asking == "round" and by_record and self.agreement.own.layout == "rows":
             raise Refused("how many records a site has on average has to be said: its own is a secret")
-        if typical is not None and not between(typical, 0, 1e15):
+        if typical is not None and not is_between(typical, 0, 1e15):
             raise Unreadable("schema", "how many records a site has on average is no number above 0")
 
-    def _key(self, told: Told) -> Key:
+    def _key(self, told: WorkRequest) -> Key:
         privacy = self.agreement.experiment.privacy
         path: tuple[Part, ...] = tuple(told.path)
         rehearsal = getattr(privacy, "rehearsal", True)

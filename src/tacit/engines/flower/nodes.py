@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
-from tacit.engines.flower.socket import knock
+from tacit.engines.flower.socket import request
 from tacit.errors import Refused, SitesUnreachable, TacitError, require_positive
 
 # Flower starts a relay for each letter: what only a coordinator needs is imported where it is used.
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid, ServerApp
     from torch import Tensor
 
-    from tacit.engines.messages import Silence
-    from tacit.learning.task import Trains, Updates
+    from tacit.engines.messages import NoReply
+    from tacit.learning.task import Trainable, Updates
     from tacit.privacy.mechanisms.base import Mechanism
     from tacit.runtime.keys import Key
     from tacit.sites.federation import Federation
@@ -73,7 +73,7 @@ class Flower:
 
     def train(
         self,
-        task: "Trains",
+        task: "Trainable",
         federation: "Federation",
         state: "Tensor",
         names: Sequence[str],
@@ -96,13 +96,13 @@ def client_app() -> "ClientApp":
 
     @app.query()
     def relay(message: Message, context: "Context") -> Message:  # pyright: ignore[reportUnusedFunction]
-        told = relayed(message.content, context.node_config, message.metadata.ttl)
+        told = relay_to_guard(message.content, context.node_config, message.metadata.ttl)
         return Message(RecordDict({_RECORD: ConfigRecord(told)}), reply_to=message)
 
     return app
 
 
-def relayed(
+def relay_to_guard(
     records: Mapping[str, Any], settings: Mapping[str, Any], seconds: float
 ) -> "dict[str, ConfigRecordValues]":
     """What a relay replies: what the guard says, or why nothing can be had from it."""
@@ -112,7 +112,7 @@ def relayed(
     if DOOR not in settings:
         return {_ERROR: f"the node was started without {DOOR} in its --node-config"}
     try:
-        return {_CONTENT: knock(str(settings[DOOR]), content, seconds)}
+        return {_CONTENT: request(str(settings[DOOR]), content, seconds)}
     except TacitError as error:
         return {_ERROR: str(error)}
 
@@ -162,9 +162,9 @@ class _Exchange:
 
     sent: Mapping[str, bytes]
     until: float
-    come: "Queue[_Come]" = field(default_factory=lambda: Queue())
-    answers: "dict[str, bytes | Silence]" = field(default_factory=lambda: {})
-    troubles: "dict[str, Silence]" = field(default_factory=lambda: {})
+    come: "Queue[_Reply]" = field(default_factory=lambda: Queue())
+    answers: "dict[str, bytes | NoReply]" = field(default_factory=lambda: {})
+    troubles: "dict[str, NoReply]" = field(default_factory=lambda: {})
     asked: Counter[str] = field(default_factory=lambda: Counter())
     greeted: set[int] = field(default_factory=lambda: set())
     under_way: dict[int, str] = field(default_factory=lambda: {})
@@ -177,11 +177,11 @@ class _Exchange:
 
 
 @dataclass(frozen=True)
-class _Come:
+class _Reply:
     """What came of a message to a node, and whether it was the node that failed."""
 
     node: int
-    content: "bytes | Silence | BaseException"
+    content: "bytes | NoReply | BaseException"
     failed: bool = False
 
 
@@ -215,7 +215,7 @@ class Nodes:
         self._pause = pause
         self._sites: dict[int, str] = {}
 
-    def __call__(self, sent: Mapping[str, bytes], seconds: float) -> "dict[str, bytes | Silence]":
+    def __call__(self, sent: Mapping[str, bytes], seconds: float) -> "dict[str, bytes | NoReply]":
         """What each site answers, or why it does not, after at most so many seconds.
 
         A site whose node is not connected is not waited for.
@@ -232,7 +232,7 @@ class Nodes:
                 break
         return {name: self._answer(exchange, name, seconds) for name in sent}
 
-    def met(self, names: Iterable[str], seconds: float) -> frozenset[str]:
+    def wait_for_sites(self, names: Iterable[str], seconds: float) -> frozenset[str]:
         """Which of these sites are there; waits until all are, for at most so many seconds."""
         exchange = _Exchange(dict.fromkeys(names, b""), time.monotonic() + seconds)
         while True:
@@ -273,8 +273,8 @@ class Nodes:
         # waiting: every message has a thread of its own, that nobody waits for longer than was agreed.
         threading.Thread(target=self._carry, args=given, name=f"to {node}", daemon=True).start()
 
-    def _carry(self, node: int, content: bytes, until: float, pause: float, come: "Queue[_Come]") -> None:
-        from tacit.engines.messages import Silence
+    def _carry(self, node: int, content: bytes, until: float, pause: float, come: "Queue[_Reply]") -> None:
+        from tacit.engines.messages import NoReply
 
         try:
             begun = time.monotonic()
@@ -288,19 +288,19 @@ class Nodes:
                         return
                     log.warning("a reply to another message came from node %s, and was put aside", node)
                 time.sleep(min(max(pause, SHARE * (now - begun)), until - now))
-            come.put(_Come(node, Silence("late", f"no answer within {until - begun:.3g} seconds")))
+            come.put(_Reply(node, NoReply("late", f"no answer within {until - begun:.3g} seconds")))
         except Exception as error:
             # Whatever Flower raises concerns this message; the others may yet be answered.
             detail = f"Flower failed ({type(error).__name__}: {error})"
-            come.put(_Come(node, Silence("failed", detail), failed=True))
+            come.put(_Reply(node, NoReply("failed", detail), failed=True))
         except BaseException as error:
             # By this Flower says that the run is over.
-            come.put(_Come(node, error))
+            come.put(_Reply(node, error))
 
-    def _take(self, exchange: _Exchange, come: _Come) -> None:
+    def _take(self, exchange: _Exchange, come: _Reply) -> None:
         name = exchange.under_way.pop(come.node)
         if isinstance(come.content, BaseException):
-            raise _ended(come.content)
+            raise _unreachable(come.content)
         if not name:
             self._acquaint(exchange, come.node, come.content)
         elif isinstance(come.content, bytes) or not come.failed:
@@ -311,7 +311,7 @@ class Nodes:
             self._sites.pop(come.node, None)
             exchange.greeted.discard(come.node)
 
-    def _acquaint(self, exchange: _Exchange, node: int, content: "bytes | Silence") -> None:
+    def _acquaint(self, exchange: _Exchange, node: int, content: "bytes | NoReply") -> None:
         if not isinstance(content, bytes):
             log.warning("node %s did not say who it is: %s", node, content.detail)
             exchange.troubles[""] = content
@@ -324,18 +324,18 @@ class Nodes:
             log.warning("%s is now reached through node %s", name, node)
         self._sites[node] = name
 
-    def _answer(self, exchange: _Exchange, name: str, seconds: float) -> "bytes | Silence":
-        from tacit.engines.messages import Silence
+    def _answer(self, exchange: _Exchange, name: str, seconds: float) -> "bytes | NoReply":
+        from tacit.engines.messages import NoReply
 
         if name in exchange.answers:
             return exchange.answers[name]
         if name in exchange.under_way.values():
-            return Silence("late", f"no answer within {seconds:.3g} seconds")
+            return NoReply("late", f"no answer within {seconds:.3g} seconds")
         if name in exchange.troubles:
             return exchange.troubles[name]
         stranger = exchange.troubles.get("")
         why = "" if stranger is None else f" (one did not say who it is: {stranger.detail})"
-        return Silence("failed", f"no node that leads to it is connected{why}")
+        return NoReply("failed", f"no node that leads to it is connected{why}")
 
     def _online(self, until: float) -> tuple[int, ...]:
         """The nodes that are connected; none while Flower itself cannot be reached."""
@@ -352,13 +352,13 @@ class Nodes:
         looking.start()
         looking.join(max(0.0, until - time.monotonic()))
         if errors:
-            raise _ended(errors[0])
+            raise _unreachable(errors[0])
         if looking.is_alive():
             log.warning("the SuperLink cannot be reached")
         return tuple(found)
 
 
-def _ended(error: BaseException) -> SitesUnreachable:
+def _unreachable(error: BaseException) -> SitesUnreachable:
     ended = SitesUnreachable(
         f"Flower has ended the run ({type(error).__name__}): somebody stopped it, or it died"
     )
@@ -366,23 +366,23 @@ def _ended(error: BaseException) -> SitesUnreachable:
     return ended
 
 
-def _read(node: int, reply: "Message") -> _Come:
+def _read(node: int, reply: "Message") -> _Reply:
     """What a reply says; whether it comes from the right site is for whoever reads the letter in it."""
-    from tacit.engines.messages import Silence
+    from tacit.engines.messages import NoReply
 
     if reply.has_error():
         detail = f"its node failed (Flower's error {reply.error.code}: {_printable(reply.error.reason)})"
-        return _Come(node, Silence("failed", detail), failed=True)
+        return _Reply(node, NoReply("failed", detail), failed=True)
     # Errors come from the SuperLink; anything else comes from the node that was asked, or is not for us.
     if reply.metadata.src_node_id != node:
-        return _Come(node, Silence("unknown", f"node {reply.metadata.src_node_id} replied in its stead"))
+        return _Reply(node, NoReply("unknown", f"node {reply.metadata.src_node_id} replied in its stead"))
     record = _record(reply.content)
     content, trouble = record.get(_CONTENT), record.get(_ERROR)
     if isinstance(content, bytes):
-        return _Come(node, content)
+        return _Reply(node, content)
     if isinstance(trouble, str):
-        return _Come(node, Silence("failed", f"its node says: {_printable(trouble)}"))
-    return _Come(node, Silence("schema", _MISSHAPEN))
+        return _Reply(node, NoReply("failed", f"its node says: {_printable(trouble)}"))
+    return _Reply(node, NoReply("schema", _MISSHAPEN))
 
 
 def _record(records: Mapping[str, Any]) -> Mapping[str, object]:

@@ -37,7 +37,7 @@ class Unanswered(TacitError):
     """A door that nobody opened, or behind which nobody answered."""
 
 
-def knock(path: str, content: bytes, seconds: float) -> bytes:
+def request(path: str, content: bytes, seconds: float) -> bytes:
     """What the guard behind a door answers.
 
     Args:
@@ -53,7 +53,7 @@ def knock(path: str, content: bytes, seconds: float) -> bytes:
     until = time.monotonic() + seconds
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         try:
-            line.settimeout(_left(until))
+            line.settimeout(_remaining(until))
             line.connect(path)
             _send(line, content, until)
             return _receive(line, until)
@@ -61,11 +61,11 @@ def knock(path: str, content: bytes, seconds: float) -> bytes:
             raise Unanswered(f"the guard at {path} did not answer within {seconds:g} seconds") from error
         except OSError as error:
             raise Unanswered(f"the guard at {path} cannot be reached ({error}): is it running?") from error
-        except _Torn as error:
+        except _Truncated as error:
             raise Unanswered(f"the guard at {path} hung up ({error}): its log says why") from error
 
 
-def listening(path: str) -> bool:
+def is_listening(path: str) -> bool:
     """Whether a guard answers at a door, however long its path."""
     folder, name = os.path.split(path)
     try:
@@ -99,7 +99,7 @@ def serve(path: str, answer: Callable[[bytes], bytes], *, stop: threading.Event 
     """
     _require_short(path)
     stop = stop or threading.Event()
-    with _alone(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+    with _lock(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
         _clear(path)
         # Before it has a name, so that there is no moment at which everybody may open it.
         os.fchmod(door.fileno(), 0o660)
@@ -113,19 +113,19 @@ def serve(path: str, answer: Callable[[bytes], bytes], *, stop: threading.Event 
                 with suppress(TimeoutError):
                     visitor, _ = door.accept()
                     with visitor:
-                        _attend(visitor, answer)
+                        _handle(visitor, answer)
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
 
-def _attend(visitor: socket.socket, answer: Callable[[bytes], bytes]) -> None:
+def _handle(visitor: socket.socket, answer: Callable[[bytes], bytes]) -> None:
     try:
         asked = _receive(visitor, time.monotonic() + VISIT, pause=PATIENCE)
-    except _Nothing:
+    except _Empty:
         # Somebody who only looked whether the door opens.
         return
-    except (OSError, _Torn) as error:
+    except (OSError, _Truncated) as error:
         log.warning("somebody knocked and asked nothing that can be read (%s)", error)
         return
     try:
@@ -140,7 +140,7 @@ def _attend(visitor: socket.socket, answer: Callable[[bytes], bytes]) -> None:
 
 
 @contextmanager
-def _alone(path: str) -> Generator[None]:
+def _lock(path: str) -> Generator[None]:
     """Hold the door against other guards; the system lets go of it whatever becomes of this one."""
     try:
         held = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -164,11 +164,11 @@ def _clear(path: str) -> None:
         os.unlink(path)
 
 
-class _Torn(Exception):
+class _Truncated(Exception):
     """What came through is not what was sent."""
 
 
-class _Nothing(_Torn):
+class _Empty(_Truncated):
     """Nothing came through."""
 
 
@@ -176,14 +176,14 @@ def _send(line: socket.socket, content: bytes, until: float, pause: float = inf)
     for part in (_LENGTH.pack(len(content)), content):
         rest = memoryview(part)
         while rest:
-            line.settimeout(min(pause, _left(until)))
+            line.settimeout(min(pause, _remaining(until)))
             rest = rest[line.send(rest) :]
 
 
 def _receive(line: socket.socket, until: float, pause: float = inf) -> bytes:
     (length,) = _LENGTH.unpack(_exactly(line, _LENGTH.size, until, pause))
     if length > LIMIT:
-        raise _Torn(f"it announces {length} bytes, and at most {LIMIT} are taken")
+        raise _Truncated(f"it announces {length} bytes, and at most {LIMIT} are taken")
     return bytes(_exactly(line, length, until, pause))
 
 
@@ -191,15 +191,15 @@ def _exactly(line: socket.socket, length: int, until: float, pause: float) -> by
     # Grows with what has come, not with what was announced: a word costs nothing.
     come = bytearray()
     while len(come) < length:
-        line.settimeout(min(pause, _left(until)))
+        line.settimeout(min(pause, _remaining(until)))
         part = line.recv(min(_CHUNK, length - len(come)))
         if not part:
-            raise _Torn(f"{len(come)} of {length} bytes came") if come else _Nothing("nothing came")
+            raise _Truncated(f"{len(come)} of {length} bytes came") if come else _Empty("nothing came")
         come += part
     return come
 
 
-def _left(until: float) -> float:
+def _remaining(until: float) -> float:
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError("it took too long")

@@ -15,20 +15,20 @@ import numpy as np
 
 from tacit.aggregation.secure import Identity, Member, Roster, Session
 from tacit.aggregation.secure.dealing import Matrix
-from tacit.aggregation.secure.products import Partner, Products
+from tacit.aggregation.secure.products import Partner, ProductSession
 from tacit.aggregation.secure.sealing import Vector
 from tacit.engines.secure import messages as parts
-from tacit.engines.secure.messages import Parcel, brief
+from tacit.engines.secure.messages import Parcel, shorten
 from tacit.errors import Refused, SecureAggregationFailed, require
 
 # What a site does in each stage with what it was sent, in their order.
 Steps = dict[str, Callable[[bytes], bytes]]
 # What a party brings to products: its rows, and what it adds by itself.
-Brought = Callable[[], tuple[Matrix, Vector]]
+GramInput = Callable[[], tuple[Matrix, Vector]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class ClientIdentity:
     """Who a site is and whom it knows; all of it from its own folder, nothing from a server.
 
     Args:
@@ -47,7 +47,7 @@ class Seat:
     remember: Callable[[str, str], None] = field(repr=False)
 
 
-class Joined:
+class SecureClient:
     """One session at one site, stage by stage.
 
     Args:
@@ -69,29 +69,34 @@ class Joined:
 
     @overload
     def __init__(
-        self, which: Session, seat: Seat, brings: Callable[[], Vector], *, occasion: str | None = None
+        self,
+        which: Session,
+        seat: ClientIdentity,
+        brings: Callable[[], Vector],
+        *,
+        occasion: str | None = None,
     ) -> None: ...
     @overload
     def __init__(
-        self, which: Products, seat: Seat, brings: Brought, *, occasion: str | None = None
+        self, which: ProductSession, seat: ClientIdentity, brings: GramInput, *, occasion: str | None = None
     ) -> None: ...
     def __init__(
         self,
-        which: Session | Products,
-        seat: Seat,
-        brings: Callable[[], Vector] | Brought,
+        which: Session | ProductSession,
+        seat: ClientIdentity,
+        brings: Callable[[], Vector] | GramInput,
         *,
         occasion: str | None = None,
     ) -> None:
-        _require_known(which.names, seat)
+        _require_keys(which.names, seat)
         self.which, self.name = which, seat.name
         self.occasion = f"round {which.round} of {which.run}" if occasion is None else occasion
         self.left = False
         self._remember = seat.remember
         self._steps: Steps = (
-            _adding(which, seat, cast("Callable[[], Vector]", brings))
+            _sum_steps(which, seat, cast("Callable[[], Vector]", brings))
             if isinstance(which, Session)
-            else _Multiplying(which, seat, cast("Brought", brings)).steps()
+            else _GramClient(which, seat, cast("GramInput", brings)).steps()
         )
 
     @property
@@ -100,7 +105,7 @@ class Joined:
         return parts.commitment(self.which)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether it answers nothing any more, because all was asked or because it has left."""
         return not self._steps
 
@@ -129,25 +134,25 @@ class Joined:
         if self.left:
             return "it has left the session after what it was sent before"
         then = "has answered all there is to ask" if due is None else f"is to {due} next"
-        return f"it was asked to {brief(stage)} and {then}"
+        return f"it was asked to {shorten(stage)} and {then}"
 
 
-def _adding(session: Session, seat: Seat, vector: Callable[[], Vector]) -> Steps:
+def _sum_steps(session: Session, seat: ClientIdentity, vector: Callable[[], Vector]) -> Steps:
     """A site's part in a sum."""
     member = Member(session, seat.name, seat.identity, seat.roster)
     return {
         "offer": lambda _: member.offer(),
-        "share": member.shared,
-        "mask": lambda content: member.masked(vector(), content),
-        "agree": member.agreed,
-        "reveal": member.revealed,
+        "share": member.share,
+        "mask": lambda content: member.mask(vector(), content),
+        "agree": member.agree,
+        "reveal": member.reveal,
     }
 
 
-class _Multiplying:
+class _GramClient:
     """A party's part in products and its part in the sum that they end in, in step with each other."""
 
-    def __init__(self, products: Products, seat: Seat, brought: Brought) -> None:
+    def __init__(self, products: ProductSession, seat: ClientIdentity, brought: GramInput) -> None:
         parts.require_carriable(products)
         self._products, self._seat, self._brought = products, seat, brought
         self._member = Member(products.session, seat.name, seat.identity, seat.roster)
@@ -158,8 +163,8 @@ class _Multiplying:
             "deal": self._deal,
             "open": self._open,
             "mask": self._mask,
-            "agree": self._member.agreed,
-            "reveal": self._member.revealed,
+            "agree": self._member.agree,
+            "reveal": self._member.reveal,
         }
 
     def _offer(self, content: bytes) -> bytes:
@@ -173,41 +178,41 @@ class _Multiplying:
         return parts.parcel(products, "offer", self._member.offer(), offered)
 
     def _deal(self, content: bytes) -> bytes:
-        parcel = self._unpacked(content, "deal")
-        shared = self._member.shared(parcel.letter)
-        return parts.parcel(self._products, "deal", shared, self._partner.dealt(_sealed(parcel)))
+        parcel = self._unpack(content, "deal")
+        shared = self._member.share(parcel.letter)
+        return parts.parcel(self._products, "deal", shared, self._partner.deal(_envelopes(parcel)))
 
     def _open(self, content: bytes) -> bytes:
-        parcel = self._unpacked(content, "open")
-        return parts.parcel(self._products, "open", b"", self._partner.opened(_sealed(parcel)))
+        parcel = self._unpack(content, "open")
+        return parts.parcel(self._products, "open", b"", self._partner.mask_rows(_envelopes(parcel)))
 
     def _mask(self, content: bytes) -> bytes:
-        parcel = self._unpacked(content, "mask")
+        parcel = self._unpack(content, "mask")
         vector = np.array(self._own)
-        for pair, share in self._partner.shares(_sealed(parcel)).items():
+        for pair, share in self._partner.shares(_envelopes(parcel)).items():
             vector[self._products.places(pair)] += share
         # Rows are of no further use.
         del self._partner, self._own
-        return self._member.masked(vector, parcel.letter)
+        return self._member.mask(vector, parcel.letter)
 
-    def _unpacked(self, content: bytes, stage: parts.Stage) -> Parcel:
+    def _unpack(self, content: bytes, stage: parts.Stage) -> Parcel:
         with _refusing(self._seat.name):
             most = parts.room_down(self._products, stage, self._seat.name)
-            return parts.unpacked(content, self._products, stage, most)
+            return parts.unpack(content, self._products, stage, most)
 
 
-def _sealed(parcel: Parcel) -> dict[str, bytes]:
+def _envelopes(parcel: Parcel) -> dict[str, bytes]:
     return {name: bytes(sealed) for name, sealed in parcel.sealed.items()}
 
 
-def _require_known(names: Sequence[str], seat: Seat) -> None:
+def _require_keys(names: Sequence[str], seat: ClientIdentity) -> None:
     if seat.name not in names:
-        raise Refused(f"{seat.name} has no part in a sum or products of {brief(list(names))}")
+        raise Refused(f"{seat.name} has no part in a sum or products of {shorten(list(names))}")
     strangers = sorted(set(names) - set(seat.roster))
     if strangers:
         raise Refused(
-            f"{brief(strangers)} take part, and {seat.name} does not know their keys: they have to come from "
-            "them, by another way than through the server"
+            f"{shorten(strangers)} take part, and {seat.name} does not know their keys: they have to come "
+            "from them, by another way than through the server"
         )
 
 

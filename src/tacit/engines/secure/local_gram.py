@@ -4,13 +4,13 @@ import secrets
 
 import numpy as np
 
-from tacit.aggregation.secure.products import Products, secure_products
+from tacit.aggregation.secure.products import ProductSession, secure_products
 from tacit.learning.task import Updates
-from tacit.privacy.mechanisms.secure_gram import BlindProducts
+from tacit.privacy.mechanisms.secure_gram import SecureGram
 from tacit.runtime.threads import one_thread
 
 
-def multiplied(updates: Updates, mechanism: BlindProducts) -> Updates:
+def multiply_locally(updates: Updates, mechanism: SecureGram) -> Updates:
     """The one row that a server sees: noisy sums of products, with all parties in this process.
 
     Args:
@@ -20,12 +20,12 @@ def multiplied(updates: Updates, mechanism: BlindProducts) -> Updates:
     Returns:
         One row of `order * (order + 1) / 2` numbers: the upper triangle, row by row and with the diagonal, of
         W'W + E, where W has a column of ones, then everybody's columns. The first entry is the number of
-        records, without noise; `tacit.privacy.mechanisms.secure_gram.unfolded` makes it a matrix again.
+        records, without noise; `secure_gram.from_upper_triangle` makes it a matrix again.
     """
     import torch
 
     (names,) = mechanism.groups(updates.names)
-    products = Products(
+    products = ProductSession(
         run=secrets.token_hex(8),
         round=updates.round,
         names=names,
@@ -35,7 +35,7 @@ def multiplied(updates: Updates, mechanism: BlindProducts) -> Updates:
     )
     with one_thread():
         brought = {
-            name: mechanism.brought(party, row.double().numpy())
+            name: mechanism.secure_input(party, row.double().numpy())
             for party, (name, row) in enumerate(zip(names, updates.matrix, strict=True))
         }
         total = secure_products(
@@ -43,4 +43,4 @@ def multiplied(updates: Updates, mechanism: BlindProducts) -> Updates:
             {name: own for name, (_, own) in brought.items()},
             products=products,
         )
-    return Updates(("all parties",), torch.from_numpy(mechanism.decoded(total)[None]), round=updates.round)
+    return Updates(("all parties",), torch.from_numpy(mechanism.decode(total)[None]), round=updates.round)

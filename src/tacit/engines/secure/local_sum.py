@@ -8,10 +8,10 @@ from tacit.aggregation.secure import Session, secure_sum
 from tacit.errors import Refused
 from tacit.learning.record import Fault
 from tacit.learning.task import Updates
-from tacit.privacy.mechanisms.secure_sum import BlindSites
+from tacit.privacy.mechanisms.secure_sum import SecureSum
 
 
-def blinded(updates: Updates, mechanism: BlindSites) -> Updates:
+def sum_locally(updates: Updates, mechanism: SecureSum) -> Updates:
     """The means over groups of sites, added up by the protocol with all its parties in this process.
 
     Args:

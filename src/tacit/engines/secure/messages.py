@@ -14,13 +14,13 @@ import msgspec
 from tacit.aggregation.secure import Session
 from tacit.aggregation.secure.messages import ENTRY, FRAME, Envelopes, Message, Offers, Shares, room
 from tacit.aggregation.secure.messages import Offer as SumOffer
-from tacit.aggregation.secure.products import Products
+from tacit.aggregation.secure.products import ProductSession
 from tacit.aggregation.secure.sealing import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
 from tacit.aggregation.secure.session import FORMAT
 from tacit.errors import Refused, SecureAggregationFailed
-from tacit.privacy.contracts import Parties
-from tacit.privacy.mechanisms.secure_gram import BlindProducts
-from tacit.privacy.mechanisms.secure_sum import BlindSites
+from tacit.privacy.contracts import SiteGroups
+from tacit.privacy.mechanisms.secure_gram import SecureGram
+from tacit.privacy.mechanisms.secure_sum import SecureSum
 
 Terms = dict[str, str | int | list[str | int]]
 # The stages of products: those of the parties' envelopes and those of the sum share messages.
@@ -32,7 +32,7 @@ CARRIED = 2**31
 TOLD = 300
 
 
-def sessions(groups: Parties, width: int, colluders: int, number: int, run: str) -> list[Session]:
+def sessions(groups: SiteGroups, width: int, colluders: int, number: int, run: str) -> list[Session]:
     """The sums of a round, one for each group; no site is in two of them.
 
     Args:
@@ -56,14 +56,14 @@ def sessions(groups: Parties, width: int, colluders: int, number: int, run: str)
 
 
 def sums_of(
-    mechanism: BlindSites, names: Sequence[str], *, run: str, number: int, width: int
+    mechanism: SecureSum, names: Sequence[str], *, run: str, number: int, width: int
 ) -> list[Session]:
     """The sums that a mechanism wants in a round, from what everybody knows of the experiment.
 
     Raises:
         Refused: A sum would hold less noise than was paid for.
     """
-    groups = mechanism.of_round(number).groups(names)
+    groups = mechanism.at_round(number).groups(names)
     found = sessions(groups, width, mechanism.colluders, number, run)
     for session in found:
         if session.honest < mechanism.shares:
@@ -74,14 +74,14 @@ def sums_of(
     return found
 
 
-def products_of(mechanism: BlindProducts, names: Sequence[str], *, run: str, number: int) -> Products:
+def products_of(mechanism: SecureGram, names: Sequence[str], *, run: str, number: int) -> ProductSession:
     """The products that a mechanism wants, from what everybody knows of the experiment.
 
     Raises:
         Refused: Somebody is missing, or they are more than a server can carry.
     """
     (parties,) = mechanism.groups(names)
-    products = Products(
+    products = ProductSession(
         run=run,
         round=number,
         names=parties,
@@ -93,10 +93,10 @@ def products_of(mechanism: BlindProducts, names: Sequence[str], *, run: str, num
     return products
 
 
-def require_carriable(products: Products) -> None:
+def require_carriable(products: ProductSession) -> None:
     """Refuse products whose envelopes are too much for a server, before anybody has sent one."""
     for stage in ("deal", "open"):
-        total = sum(sum(made(products, stage, name).values()) for name in products.names)
+        total = sum(sum(parcel_sizes(products, stage, name).values()) for name in products.names)
         if total > CARRIED:
             raise Refused(
                 f"products of {products.records:,} rows and {products.order - 1:,} columns of "
@@ -105,7 +105,7 @@ def require_carriable(products: Products) -> None:
             )
 
 
-def terms(which: Session | Products) -> Terms:
+def terms(which: Session | ProductSession) -> Terms:
     """Which sum or which products, as plain data: whatever its parties must be at one about."""
     common: Terms = {
         "format": FORMAT,
@@ -120,17 +120,17 @@ def terms(which: Session | Products) -> Terms:
     return common | {"what": "products", "widths": widths, "records": which.records}
 
 
-def packed_terms(which: Session | Products) -> bytes:
+def encode_terms(which: Session | ProductSession) -> bytes:
     """Terms as bytes, always the same for the same ones."""
     return msgspec.msgpack.encode(terms(which), order="sorted")
 
 
-def commitment(which: Session | Products) -> str:
+def commitment(which: Session | ProductSession) -> str:
     """What the terms come to, in a word."""
-    return hashlib.sha256(packed_terms(which)).hexdigest()
+    return hashlib.sha256(encode_terms(which)).hexdigest()
 
 
-def require_same(told: bytes, which: Session | Products) -> None:
+def require_same(told: bytes, which: Session | ProductSession) -> None:
     """Refuse terms that are not those that are expected.
 
     Raises:
@@ -138,7 +138,7 @@ def require_same(told: bytes, which: Session | Products) -> None:
     """
     own = terms(which)
     # A name too long or too many would not be the same anyway.
-    if len(told) > 2 * len(packed_terms(which)) + FRAME:
+    if len(told) > 2 * len(encode_terms(which)) + FRAME:
         raise SecureAggregationFailed(f"the server's terms are {len(told):,} bytes, more than terms can have")
     try:
         given = msgspec.msgpack.decode(told, type=Terms)
@@ -146,16 +146,18 @@ def require_same(told: bytes, which: Session | Products) -> None:
         raise SecureAggregationFailed(f"the server's terms cannot be read: {error}") from None
     for field in ("format", "what", *sorted({*own, *given})):
         if field not in given:
-            raise SecureAggregationFailed(f"the server does not say {field}: here it is {brief(own[field])}")
+            raise SecureAggregationFailed(
+                f"the server does not say {field}: here it is {shorten(own[field])}"
+            )
         if field not in own:
-            raise SecureAggregationFailed(f"the server says {brief(field)}, which is no term here")
+            raise SecureAggregationFailed(f"the server says {shorten(field)}, which is no term here")
         if given[field] != own[field]:
             raise SecureAggregationFailed(
-                f"the server says {field} = {brief(given[field])}, and here it is {brief(own[field])}"
+                f"the server says {field} = {shorten(given[field])}, and here it is {shorten(own[field])}"
             )
 
 
-def brief(value: object) -> str:
+def shorten(value: object) -> str:
     """A value for a log, no longer than a line or three."""
     text = repr(value)
     return text if len(text) <= TOLD else f"{text[:TOLD]}..."
@@ -175,14 +177,14 @@ class Parcel(Message, frozen=True, array_like=True, forbid_unknown_fields=True, 
 
 
 def parcel(
-    products: Products, stage: Stage, letter: bytes, sealed: Mapping[str, bytes | memoryview]
+    products: ProductSession, stage: Stage, letter: bytes, sealed: Mapping[str, bytes | memoryview]
 ) -> bytes:
     """A parcel as bytes."""
     content = cast("Mapping[str, memoryview]", sealed)
-    return Parcel(session=_mark(products, stage), letter=letter, sealed=content).packed()
+    return Parcel(session=_mark(products, stage), letter=letter, sealed=content).encode()
 
 
-def unpacked(content: object, products: Products, stage: Stage, most: int) -> Parcel:
+def unpack(content: object, products: ProductSession, stage: Stage, most: int) -> Parcel:
     """The bytes as a parcel of the stage.
 
     Raises:
@@ -201,7 +203,7 @@ def unpacked(content: object, products: Products, stage: Stage, most: int) -> Pa
     return found
 
 
-def made(products: Products, stage: Stage, name: str) -> dict[str, int]:
+def parcel_sizes(products: ProductSession, stage: Stage, name: str) -> dict[str, int]:
     """What a party puts into its parcel in a stage: for whom, and how many bytes."""
     if stage == "offer":
         return {name: KEY_BYTES + SIGNATURE_BYTES}
@@ -218,26 +220,26 @@ def made(products: Products, stage: Stage, name: str) -> dict[str, int]:
     return hands
 
 
-def room_up(products: Products, stage: Stage, name: str) -> int:
+def room_up(products: ProductSession, stage: Stage, name: str) -> int:
     """The most bytes that a party's parcel has in a stage."""
     kinds: dict[str, type[Message]] = {"offer": SumOffer, "deal": Shares}
-    return _room(products, made(products, stage, name), kinds.get(stage))
+    return _room(products, parcel_sizes(products, stage, name), kinds.get(stage))
 
 
-def room_down(products: Products, stage: Stage, name: str) -> int:
+def room_down(products: ProductSession, stage: Stage, name: str) -> int:
     """The most bytes that the server's parcel for a party has in a stage."""
     if stage == "deal":
         return _room(products, dict.fromkeys(products.names, KEY_BYTES + SIGNATURE_BYTES), Offers)
     before: Stage = "deal" if stage == "open" else "open"
-    sizes = {sender: made(products, before, sender).get(name, 0) for sender in products.names}
+    sizes = {sender: parcel_sizes(products, before, sender).get(name, 0) for sender in products.names}
     return _room(products, sizes, Envelopes if stage == "mask" else None)
 
 
-def _room(products: Products, sizes: Mapping[str, int], kind: type[Message] | None) -> int:
+def _room(products: ProductSession, sizes: Mapping[str, int], kind: type[Message] | None) -> int:
     entries = sum(len(name.encode()) + ENTRY + size for name, size in sizes.items())
     return FRAME + entries + (0 if kind is None else room(kind, products.session))
 
 
-def _mark(products: Products, stage: Stage) -> bytes:
+def _mark(products: ProductSession, stage: Stage) -> bytes:
     """What a parcel is known by: these products, in this stage."""
     return hashlib.sha256(products.context("parcel", stage)).digest()

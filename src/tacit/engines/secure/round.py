@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tacit.engines.messages import Letter, Silence
+from tacit.engines.messages import NoReply, SignedMessage
 from tacit.engines.secure.messages import products_of, sums_of
-from tacit.engines.secure.server import multiplied, summed
+from tacit.engines.secure.server import multiply_columns, sum_groups
 from tacit.learning.record import Fault
 from tacit.learning.task import Updates
-from tacit.privacy.mechanisms.secure_gram import BlindProducts
+from tacit.privacy.mechanisms.secure_gram import SecureGram
 
 if TYPE_CHECKING:
     from tacit.engines.remote import Remote
     from tacit.privacy.mechanisms.base import Mechanism
-    from tacit.privacy.mechanisms.secure_sum import BlindSites
+    from tacit.privacy.mechanisms.secure_sum import SecureSum
 
 # What each site is asked to do, as plain data and as arrays.
 Questions = Mapping[str, tuple[dict[str, Any], bytes]]
 
 
-def unseen(
+def secure_round(
     remote: "Remote", asked: Questions, names: Sequence[str], width: int, mechanism: "Mechanism"
 ) -> Updates:
     """The means over groups of sites, or the products of all parties, as a server sees them.
@@ -40,9 +40,9 @@ def unseen(
     import torch
 
     number, session = getattr(mechanism, "number", 0), secrets.token_hex(8)
-    run = f"{session} {remote.bond}"
+    run = f"{session} {remote.run_digest}"
 
-    def talk(stage: str, sent: Mapping[str, bytes]) -> Mapping[str, bytes | Silence]:
+    def talk(stage: str, sent: Mapping[str, bytes]) -> Mapping[str, bytes | NoReply]:
         # What the work is, is said once; after that a session is known by its name.
         questions = {
             name: (
@@ -52,16 +52,16 @@ def unseen(
             )
             for name, said in sent.items()
         }
-        return {name: _said(answer) for name, answer in remote.ask(questions, needed=False).items()}
+        return {name: _content(answer) for name, answer in remote.ask(questions, needed=False).items()}
 
-    if isinstance(mechanism, BlindProducts):
+    if isinstance(mechanism, SecureGram):
         products = products_of(mechanism, names, run=run, number=number)
-        total = multiplied(products, remote.roster, talk)
-        return Updates(("all parties",), torch.from_numpy(mechanism.decoded(total)[None]))
-    blind = cast("BlindSites", mechanism)
+        total = multiply_columns(products, remote.roster, talk)
+        return Updates(("all parties",), torch.from_numpy(mechanism.decode(total)[None]))
+    blind = cast("SecureSum", mechanism)
     sums = sums_of(blind, names, run=run, number=number, width=width)
     groups = blind.groups(names)
-    found = summed(groups, width, blind.colluders, number, run, remote.roster, talk)
+    found = sum_groups(groups, width, blind.colluders, number, run, remote.roster, talk)
     rows, faults = list[np.ndarray](), list[Fault]()
     for group, total in zip(groups, found, strict=True):
         rows.append(blind.mean_of(total.total, len(group)))
@@ -70,8 +70,8 @@ def unseen(
     return Updates(places, torch.from_numpy(np.stack(rows)), faults=tuple(faults))
 
 
-def _said(answer: Letter | Silence) -> bytes | Silence:
-    if isinstance(answer, Silence):
+def _content(answer: SignedMessage | NoReply) -> bytes | NoReply:
+    if isinstance(answer, NoReply):
         return answer
     said = answer.content.get("said")
-    return said if isinstance(said, bytes) else Silence("schema", "its answer says nothing")
+    return said if isinstance(said, bytes) else NoReply("schema", "its answer says nothing")

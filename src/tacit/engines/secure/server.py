@@ -10,26 +10,26 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from itertools import islice
 
-from tacit.aggregation.secure import Coordinator, Roster, Summed
-from tacit.aggregation.secure.products import Products
+from tacit.aggregation.secure import Coordinator, Roster, SumResult
+from tacit.aggregation.secure.products import ProductSession
 from tacit.aggregation.secure.sealing import Vector
 from tacit.aggregation.secure.session import STAGES
-from tacit.engines.messages import Silence
+from tacit.engines.messages import NoReply
 from tacit.engines.secure import messages as parts
 from tacit.engines.secure.messages import Parcel
 from tacit.errors import SecureAggregationFailed
 from tacit.learning.record import Fault
-from tacit.privacy.contracts import Parties
+from tacit.privacy.contracts import SiteGroups
 
 # The word of a stage and what each site is sent in it; back come the answers, or why there is none.
-Talk = Callable[[str, Mapping[str, bytes]], Mapping[str, "bytes | Silence"]]
+Talk = Callable[[str, Mapping[str, bytes]], Mapping[str, "bytes | NoReply"]]
 # Bytes of masked vectors that a server asks for at a time: beyond, it takes several exchanges.
 AT_ONCE = 2**30
 
 
-def summed(
-    groups: Parties, width: int, colluders: int, number: int, run: str, roster: Roster, talk: Talk
-) -> list[Summed]:
+def sum_groups(
+    groups: SiteGroups, width: int, colluders: int, number: int, run: str, roster: Roster, talk: Talk
+) -> list[SumResult]:
     """The sum over each group, of all its sites that stay.
 
     Args:
@@ -48,20 +48,20 @@ def summed(
     servers = [
         Coordinator(session, roster) for session in parts.sessions(groups, width, colluders, number, run)
     ]
-    sent = {name: parts.packed_terms(server.session) for server in servers for name in server.session.names}
+    sent = {name: parts.encode_terms(server.session) for server in servers for name in server.session.names}
     for stage in STAGES[:-1]:
-        heard = _heard(servers, stage, sent, talk)
+        heard = _receive_stage(servers, stage, sent, talk)
         sent = {
             name: told for server, answers in heard for name, told in _next(server, stage, answers).items()
         }
-    found = list[Summed]()
-    for server, answers in _heard(servers, "reveal", sent, talk):
-        with _explained(server):
-            found.append(server.revealed(answers))
+    found = list[SumResult]()
+    for server, answers in _receive_stage(servers, "reveal", sent, talk):
+        with _explain_failure(server):
+            found.append(server.unmask(answers))
     return found
 
 
-def multiplied(products: Products, roster: Roster, talk: Talk) -> Vector:
+def multiply_columns(products: ProductSession, roster: Roster, talk: Talk) -> Vector:
     """The products of everybody's columns with all others', plus what each adds by itself, modulo 2^32.
 
     Args:
@@ -77,39 +77,41 @@ def multiplied(products: Products, roster: Roster, talk: Talk) -> Vector:
     """
     parts.require_carriable(products)
     server, names = Coordinator(products.session, roster), products.names
-    offers = _parcels(server, products, "offer", dict.fromkeys(names, parts.packed_terms(products)), talk)
+    offers = _parcels(server, products, "offer", dict.fromkeys(names, parts.encode_terms(products)), talk)
     letters = _next(server, "offer", _letters(offers))
     shown = {name: found.sealed[name] for name, found in offers.items()}
     sent = {name: parts.parcel(products, "deal", letters[name], shown) for name in names}
     dealt = _parcels(server, products, "deal", sent, talk)
     letters = _next(server, "share", _letters(dealt))
-    sent = {name: parts.parcel(products, "open", b"", _addressed(dealt, name)) for name in names}
+    sent = {name: parts.parcel(products, "open", b"", _envelopes_for(dealt, name)) for name in names}
     del dealt
     opened = _parcels(server, products, "open", sent, talk)
-    sent = {name: parts.parcel(products, "mask", letters[name], _addressed(opened, name)) for name in names}
+    sent = {
+        name: parts.parcel(products, "mask", letters[name], _envelopes_for(opened, name)) for name in names
+    }
     # Large, and of no further use.
     del opened
     for stage in STAGES[2:-1]:
-        ((_, answers),) = _heard([server], stage, sent, talk)
+        ((_, answers),) = _receive_stage([server], stage, sent, talk)
         sent = _next(server, stage, answers)
-    ((_, answers),) = _heard([server], "reveal", sent, talk)
-    with _explained(server):
-        return server.revealed(answers).total
+    ((_, answers),) = _receive_stage([server], "reveal", sent, talk)
+    with _explain_failure(server):
+        return server.unmask(answers).total
 
 
 def _next(server: Coordinator, stage: str, answers: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
     """What each site that is left is sent after a stage."""
     turns = {
-        "offer": server.offered,
-        "share": server.shared,
-        "mask": server.masked,
-        "agree": server.agreed,
+        "offer": server.collect_offers,
+        "share": server.collect_shares,
+        "mask": server.collect_vectors,
+        "agree": server.collect_signatures,
     }
-    with _explained(server):
+    with _explain_failure(server):
         return turns[stage](answers)
 
 
-def _heard(
+def _receive_stage(
     servers: Sequence[Coordinator], stage: str, sent: Mapping[str, bytes], talk: Talk
 ) -> Iterator[tuple[Coordinator, Iterator[tuple[str, bytes]]]]:
     """What has come for each group in a stage; to be read in this order."""
@@ -124,7 +126,7 @@ def _heard(
 
 def _answers(
     stage: str, sent: dict[str, bytes], talk: Talk, at_once: int
-) -> Iterator[tuple[str, bytes | Silence | None]]:
+) -> Iterator[tuple[str, bytes | NoReply | None]]:
     """What each site answers, in the order in which they are named; of so many at a time."""
     while sent:
         asked = {name: sent.pop(name) for name in list(islice(sent, at_once))}
@@ -135,32 +137,32 @@ def _answers(
 
 
 def _usable(
-    server: Coordinator, stage: str, answers: Iterable[tuple[str, bytes | Silence | None]]
+    server: Coordinator, stage: str, answers: Iterable[tuple[str, bytes | NoReply | None]]
 ) -> Iterator[tuple[str, bytes]]:
     """The answers of those who gave one; why the others did not is written down."""
     for name, answer in answers:
         if isinstance(answer, bytes):
             yield name, answer
             continue
-        silence = answer or Silence("absent", f"nothing has come from it in the stage {stage!r}")
+        silence = answer or NoReply("absent", f"nothing has come from it in the stage {stage!r}")
         server.faults.append(Fault(site=name, reason=silence.reason, detail=silence.detail[: parts.TOLD]))
 
 
 def _parcels(
-    server: Coordinator, products: Products, stage: parts.Stage, sent: dict[str, bytes], talk: Talk
+    server: Coordinator, products: ProductSession, stage: parts.Stage, sent: dict[str, bytes], talk: Talk
 ) -> dict[str, Parcel]:
     """The parcel of every party."""
     found: dict[str, Parcel] = {}
     for name, answer in _usable(server, stage, _answers(stage, sent, talk, len(sent))):
         try:
-            parcel = parts.unpacked(answer, products, stage, parts.room_up(products, stage, name))
+            parcel = parts.unpack(answer, products, stage, parts.room_up(products, stage, name))
             sizes = {receiver: sealed.nbytes for receiver, sealed in parcel.sealed.items()}
-            if sizes != parts.made(products, stage, name):
+            if sizes != parts.parcel_sizes(products, stage, name):
                 raise SecureAggregationFailed("its parcel does not hold what everybody else needs")
             found[name] = parcel
         except SecureAggregationFailed as error:
             server.faults.append(Fault(site=name, reason="schema", detail=str(error)))
-    with _explained(server):
+    with _explain_failure(server):
         if len(found) < len(products.names):
             raise SecureAggregationFailed(
                 f"{len(found)} of {len(products.names)} parties are left after the stage {stage!r}, and "
@@ -173,13 +175,13 @@ def _letters(parcels: Mapping[str, Parcel]) -> Iterator[tuple[str, bytes]]:
     return ((name, parcel.letter) for name, parcel in parcels.items())
 
 
-def _addressed(parcels: Mapping[str, Parcel], receiver: str) -> dict[str, memoryview]:
+def _envelopes_for(parcels: Mapping[str, Parcel], receiver: str) -> dict[str, memoryview]:
     """The envelopes for one party, by sender."""
     return {name: parcel.sealed[receiver] for name, parcel in parcels.items() if receiver in parcel.sealed}
 
 
 @contextmanager
-def _explained(server: Coordinator) -> Generator[None]:
+def _explain_failure(server: Coordinator) -> Generator[None]:
     """Why there is no sum, with what each site has to say to it."""
     try:
         yield

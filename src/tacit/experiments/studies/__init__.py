@@ -8,10 +8,10 @@ curves        subjects, parties, folds and promises
 environments  regimes of training, promises and seeds
 """
 
-from tacit.experiments.studies.base import Studied, Study
-from tacit.experiments.studies.curves.cells import Cell
-from tacit.experiments.studies.curves.spec import Factors
-from tacit.experiments.studies.spec import asked_for, load, read
+from tacit.experiments.studies.base import Study, StudyResult
+from tacit.experiments.studies.curves.cells import CurveCell
+from tacit.experiments.studies.curves.spec import CurveFactors
+from tacit.experiments.studies.spec import has_study_table, load, read
 from tacit.experiments.studies.workers import attempt
 
-__all__ = ["Cell", "Factors", "Studied", "Study", "asked_for", "attempt", "load", "read"]
+__all__ = ["CurveCell", "CurveFactors", "StudyResult", "Study", "has_study_table", "attempt", "load", "read"]

@@ -25,7 +25,7 @@ Announce = Callable[[str], None]
 Constructor = Callable[[Table, Path], "Study[Any]"]
 
 
-class Named(Protocol):
+class StudyCell(Protocol):
     """Where a run stands in a study; in words it is what people are told."""
 
     @property
@@ -36,7 +36,7 @@ class Named(Protocol):
     def __hash__(self) -> int: ...
 
 
-CellKind = TypeVar("CellKind", bound=Named)
+CellKind = TypeVar("CellKind", bound=StudyCell)
 
 
 def silent(line: str) -> None:
@@ -86,7 +86,7 @@ class Study(ABC, Generic[CellKind]):
         """Refuse what no run of it could have, before anything is drawn."""
 
     @abstractmethod
-    def work(self, cell: CellKind, place: Path | None) -> Row:
+    def run_cell(self, cell: CellKind, place: Path | None) -> Row:
         """The row of a cell: its name and its scores, or why it has none.
 
         Args:
@@ -103,7 +103,7 @@ class Study(ABC, Generic[CellKind]):
         """The cell that a row is about."""
 
     @abstractmethod
-    def result(self, rows: Mapping[CellKind, Row], path: Path | None) -> "Studied[CellKind]":
+    def result(self, rows: Mapping[CellKind, Row], path: Path | None) -> "StudyResult[CellKind]":
         """What came of it, as far as it is known."""
 
     def run(
@@ -112,7 +112,7 @@ class Study(ABC, Generic[CellKind]):
         *,
         resume: bool = False,
         announce: Announce = silent,
-    ) -> "Studied[CellKind]":
+    ) -> "StudyResult[CellKind]":
         """Run every cell that is not known yet; see `attempt`."""
         from tacit.experiments.studies.workers import attempt
 
@@ -120,7 +120,7 @@ class Study(ABC, Generic[CellKind]):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Studied(ABC, Generic[CellKind]):
+class StudyResult(ABC, Generic[CellKind]):
     """What came of a study.
 
     Args:
@@ -164,10 +164,10 @@ class Studied(ABC, Generic[CellKind]):
     @cached_property
     def frame(self) -> "pd.DataFrame":
         """One row for each run that is known, in the order of the file."""
-        return self._framed()
+        return self._build_frame()
 
     @abstractmethod
-    def _framed(self) -> "pd.DataFrame": ...
+    def _build_frame(self) -> "pd.DataFrame": ...
 
     @abstractmethod
     def table(self) -> "pd.DataFrame":
@@ -227,7 +227,7 @@ class Studied(ABC, Generic[CellKind]):
         ]
 
 
-def row_of(cell: Named, scored: Callable[[], Row]) -> Row:
+def row_of(cell: StudyCell, scored: Callable[[], Row]) -> Row:
     """The row of a cell: its name and what is found, or why nothing is."""
     try:
         with one_thread():

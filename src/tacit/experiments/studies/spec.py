@@ -6,11 +6,11 @@ from typing import Any
 
 from tacit.errors import InvalidFile
 from tacit.experiments.experiment import KINDS
-from tacit.experiments.studies.base import Studied, Study, Table
+from tacit.experiments.studies.base import Study, StudyResult, Table
 from tacit.experiments.studies.rows import CELLS, rows_of
 from tacit.privacy.contracts import layout_of
 from tacit.runs.directory import Directory
-from tacit.runtime.tables import made, read_as
+from tacit.runtime.tables import build, read_as
 
 
 def read(path: str | Path, changes: Sequence[str] = ()) -> Study[Any]:
@@ -26,14 +26,14 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Study[Any]:
     return read_as(construct_study, path, changes)
 
 
-def asked_for(path: str | Path, changes: Sequence[str] = ()) -> bool:
+def has_study_table(path: str | Path, changes: Sequence[str] = ()) -> bool:
     """Whether a file, or the one that a directory keeps, has a table [study]."""
     return read_as(lambda document, folder: "study" in document, path, changes)
 
 
-def load(path: str | Path) -> Studied[Any] | None:
+def load(path: str | Path) -> StudyResult[Any] | None:
     """The study that a directory remembers, as far as it got; None if it holds none."""
-    if not (Path(path) / CELLS).is_file() or not asked_for(path):
+    if not (Path(path) / CELLS).is_file() or not has_study_table(path):
         return None
     directory, study = Directory(path), read(path)
     return study.result(rows_of(study, directory), directory.path)
@@ -46,7 +46,7 @@ def construct_study(document: Table, folder: Path) -> Study[Any]:
             "[study] is missing: give one, such as parties = [2, 4] and replicates = 10 for curves, or "
             'regimes = ["alone", "federated"] for worlds'
         )
-    if layout_of(made("task", document, folder, KINDS["task"])) == "environments":
+    if layout_of(build("task", document, folder, KINDS["task"])) == "environments":
         from tacit.experiments.studies.environments.spec import construct_study as of_worlds
 
         return of_worlds(document, folder)

@@ -16,7 +16,16 @@ from typing import Any
 import tomli_w
 
 from tacit.errors import TacitError
-from tacit.experiments.studies.base import Announce, CellKind, Constructor, Named, Row, Studied, Study, silent
+from tacit.experiments.studies.base import (
+    Announce,
+    CellKind,
+    Constructor,
+    Row,
+    Study,
+    StudyCell,
+    StudyResult,
+    silent,
+)
 from tacit.experiments.studies.rows import append, rewrite, rows_of
 from tacit.runs.directory import Directory
 from tacit.runtime.tables import parse
@@ -28,7 +37,7 @@ def attempt(
     *,
     resume: bool = False,
     announce: Announce = silent,
-) -> Studied[CellKind]:
+) -> StudyResult[CellKind]:
     """Run every cell that is not known yet, and keep its scores.
 
     Results depend neither on how many processes there are nor on which cell comes first. In a rehearsal they
@@ -47,7 +56,7 @@ def attempt(
     """
     study.check()
     directory = Directory(out)
-    with directory.claimed(study.document, resume=resume):
+    with directory.claim(study.document, resume=resume):
         known = {cell: row for cell, row in rows_of(study, directory).items() if row["failed"] is None}
         rewrite(directory, known.values())
         missing = [cell for cell in study.cells if cell not in known]
@@ -66,7 +75,7 @@ def _results(
     workers = min(study.workers, len(cells))
     if workers <= 1:
         for cell in cells:
-            yield cell, study.work(cell, place)
+            yield cell, study.run_cell(cell, place)
         return
     text = tomli_w.dumps(study.document)
     with _pool(workers) as pool:
@@ -111,13 +120,13 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(made: tuple[Constructor, str, str], cell: Named, place: Path | None) -> Row:
+def _work(made: tuple[Constructor, str, str], cell: StudyCell, place: Path | None) -> Row:
     """One cell, in a process of its own, from plain data."""
-    return _constructed(*made).work(cell, place)
+    return _construct(*made).run_cell(cell, place)
 
 
 @lru_cache(maxsize=1)
-def _constructed(constructor: Constructor, text: str, folder: str) -> Study[Any]:
+def _construct(constructor: Constructor, text: str, folder: str) -> Study[Any]:
     return constructor(parse(text, "the study"), Path(folder))
 
 

@@ -9,8 +9,8 @@ figure   the curve
 page     a report
 """
 
-from tacit.experiments.sweeps.cells import Cell
-from tacit.experiments.sweeps.result import Swept
+from tacit.experiments.sweeps.cells import SweepCell
+from tacit.experiments.sweeps.result import SweepResult
 from tacit.experiments.sweeps.spec import Sweep, load, read
 
-__all__ = ["Cell", "Sweep", "Swept", "load", "read"]
+__all__ = ["SweepCell", "Sweep", "SweepResult", "load", "read"]

@@ -9,14 +9,14 @@ from tacit.experiments.experiment import Experiment
 from tacit.experiments.studies.base import Row
 from tacit.experiments.sweeps.values import in_words
 from tacit.privacy.policy import Open
-from tacit.privacy.provenance import nobodys_secret
+from tacit.privacy.provenance import is_all_public
 
 # Some values: of each key that is swept, as it was written.
 Changes = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class SweepCell:
     """Where a run stands in a sweep.
 
     Args:
@@ -36,12 +36,12 @@ class Cell:
         return {"changes": dict(self.changes), "seed": self.seed}
 
 
-def cell_of(row: Row) -> Cell:
+def cell_of(row: Row) -> SweepCell:
     """The cell that a row is about."""
-    return Cell(changes=tuple(row["changes"].items()), seed=row["seed"])
+    return SweepCell(changes=tuple(row["changes"].items()), seed=row["seed"])
 
 
-def trained(experiment: Experiment) -> Row:
+def run_experiment(experiment: Experiment) -> Row:
     """What came of a run: what it cost, and how good its model is."""
     began = time.perf_counter()
     run = experiment.run(None)
@@ -53,7 +53,7 @@ def trained(experiment: Experiment) -> Row:
         "unit": promise.unit,
         "delta": promise.delta,
         "spent": _finite(promise.epsilon),
-        "bare": [] if nobodys_secret(promise.public) else list(promise.bare),
+        "bare": [] if is_all_public(promise.public) else list(promise.bare),
         "rounds": len(run.record.rounds),
         "seconds": None if secret else took,
         "scores": _scores(run.scores),

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import tomli_w
 
-from tacit.experiments.sweeps.figure import across, curve, headline, shown
-from tacit.experiments.sweeps.result import Swept, titled
+from tacit.experiments.sweeps.figure import axis_key, curve, headline, score_format
+from tacit.experiments.sweeps.result import SweepResult, score_title
 from tacit.experiments.sweeps.summary import CHOOSE, NOTHING, OPEN, UNPROVEN, grid, promise_of
 from tacit.experiments.sweeps.values import labels
 from tacit.reports.page.blocks import (
@@ -25,14 +25,14 @@ from tacit.reports.page.blocks import (
 from tacit.runs.directory import ENVIRONMENT, Directory, environment
 
 
-def page(swept: Swept) -> Page:
+def page(swept: SweepResult) -> Page:
     """The report of a sweep."""
     document = {**swept.as_dict(), "reproduce": _reproduce(swept)}
     parts = [
         Section("Result", tuple(_result(swept))),
         Section("What runs cost", tuple(_costs(swept))),
-        *([Section("Failures", tuple(_failed(swept)))] if swept.failures else []),
-        Section("Reproduce", tuple(_again(document["reproduce"]))),
+        *([Section("Failures", tuple(_failures(swept)))] if swept.failures else []),
+        Section("Reproduce", tuple(_reproduction_blocks(document["reproduce"]))),
     ]
     return Page(
         title=f"{swept.name}: a sweep of {', '.join(labels(swept.keys).values())}",
@@ -43,12 +43,12 @@ def page(swept: Swept) -> Page:
     )
 
 
-def _result(swept: Swept) -> list[Block]:
+def _result(swept: SweepResult) -> list[Block]:
     """The curve, and the numbers of it."""
     blocks: list[Block] = []
     drawn = curve(swept)
     if drawn is not None:
-        blocks.append(Figure("sweep", drawn, _seen(swept)))
+        blocks.append(Figure("sweep", drawn, _describe_figure(swept)))
     header, rows = grid(swept, ends=False)
     if rows:
         blocks.append(Grid("Means over seeds", header, tuple(rows), sortable=True))
@@ -57,16 +57,16 @@ def _result(swept: Swept) -> list[Block]:
     return blocks
 
 
-def _seen(swept: Swept) -> str:
+def _describe_figure(swept: SweepResult) -> str:
     """The figure in words."""
-    key = across(swept)
+    key = axis_key(swept)
     lines = [other for other in swept.keys if other != key]
     apart = f", one line for each {' and '.join(labels(lines).values())}" if lines else ""
     shaded = ", with its intervals" * bool(swept.interval)
-    return f"{titled(swept.goal[0])} against {key}{apart}{shaded}; the numbers are in the table below."
+    return f"{score_title(swept.goal[0])} against {key}{apart}{shaded}; the numbers are in the table below."
 
 
-def _costs(swept: Swept) -> list[Block]:
+def _costs(swept: SweepResult) -> list[Block]:
     """What every run cost, one by one."""
     names = labels(swept.keys)
     rows = [
@@ -79,7 +79,7 @@ def _costs(swept: Swept) -> list[Block]:
         )
         for cell, row in ((cell, swept.rows[cell]) for cell in swept.study.cells if cell in swept.rows)
     ]
-    header = (*names.values(), "seed", titled(swept.goal[0]), "spent", "seconds")
+    header = (*names.values(), "seed", score_title(swept.goal[0]), "spent", "seconds")
     return [
         Facts((("promise", promise_of(swept)), ("runs", swept.runs))),
         Text(CHOOSE),
@@ -87,9 +87,9 @@ def _costs(swept: Swept) -> list[Block]:
     ]
 
 
-def _score(swept: Swept, row: dict[str, Any]) -> str:
+def _score(swept: SweepResult, row: dict[str, Any]) -> str:
     found = row.get("scores", {}).get(swept.goal[0])
-    return NOTHING if found is None else shown(swept).format(found)
+    return NOTHING if found is None else score_format(swept).format(found)
 
 
 def _price(row: dict[str, Any]) -> str:
@@ -100,11 +100,11 @@ def _price(row: dict[str, Any]) -> str:
     return UNPROVEN if row["spent"] is None else f"{row['spent']:.4g}"
 
 
-def _failed(swept: Swept) -> list[Block]:
+def _failures(swept: SweepResult) -> list[Block]:
     return [Items(reason, tuple(map(str, cells))) for reason, cells in swept.failures.items()]
 
 
-def _reproduce(swept: Swept) -> dict[str, Any]:
+def _reproduce(swept: SweepResult) -> dict[str, Any]:
     """The command, the file it is about, and what it ran on."""
     known = Directory(swept.path).read_json(ENVIRONMENT)
     return {
@@ -114,7 +114,7 @@ def _reproduce(swept: Swept) -> dict[str, Any]:
     }
 
 
-def _again(told: dict[str, Any]) -> list[Block]:
+def _reproduction_blocks(told: dict[str, Any]) -> list[Block]:
     versions = tuple((name, str(version)) for name, version in told["environment"].items())
     return [
         Text("With this file, whose table [sweep] says what is swept:"),

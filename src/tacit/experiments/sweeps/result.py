@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tacit.experiments.studies.base import Announce, Row, Studied, silent
-from tacit.experiments.sweeps.cells import Cell, Changes
-from tacit.experiments.sweeps.spec import EPSILON, Sweep, bearing
-from tacit.experiments.sweeps.values import Value, meant
+from tacit.experiments.studies.base import Announce, Row, StudyResult, silent
+from tacit.experiments.sweeps.cells import Changes, SweepCell
+from tacit.experiments.sweeps.spec import EPSILON, Sweep, baseline_changes
+from tacit.experiments.sweeps.values import Value, sort_value
 from tacit.reports.text import NAMES
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ REHEARSED = "REHEARSAL: the noise repeats with the seed, so it protects nobody."
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Swept(Studied[Cell]):
+class SweepResult(StudyResult[SweepCell]):
     """What came of a sweep.
 
     In its frame and table, keys that are swept have columns of their own, and an epsilon of infinity is an
@@ -74,14 +74,16 @@ class Swept(Studied[Cell]):
         return [row for row in self.rows.values() if row["failed"] is None]
 
     @property
-    def unknown(self) -> list[Cell]:
+    def unknown(self) -> list[SweepCell]:
         """The runs that are still to be made."""
         return [cell for cell in self.study.cells if cell not in self.rows]
 
-    def _framed(self) -> "pd.DataFrame":
+    def _build_frame(self) -> "pd.DataFrame":
         import pandas as pd
 
-        every = [Cell(changes=own, seed=seed) for own in self.study.combinations for seed in self.study.seeds]
+        every = [
+            SweepCell(changes=own, seed=seed) for own in self.study.combinations for seed in self.study.seeds
+        ]
         known = [(cell, self.rows[cell]) for cell in every if cell in self.rows]
         flat = [{**row, **self._values(cell.changes), **row.get("scores", {})} for cell, row in known]
         scores = list(dict.fromkeys(name for _, row in known for name in row.get("scores", {})))
@@ -90,7 +92,7 @@ class Swept(Studied[Cell]):
 
     def _values(self, changes: Changes) -> dict[str, Value]:
         """Values to sort and to draw by; words and numbers do not mix within a key."""
-        found = {key: meant(text) for key, text in changes}
+        found = {key: sort_value(text) for key, text in changes}
         return {
             key: value if self.numeric(key) else str(dict(changes)[key]).strip("\"'")
             for key, value in found.items()
@@ -98,7 +100,7 @@ class Swept(Studied[Cell]):
 
     def numeric(self, key: str) -> bool:
         """Whether all values of a key are numbers."""
-        return all(isinstance(meant(text), float) for text in self.study.swept[key])
+        return all(isinstance(sort_value(text), float) for text in self.study.swept[key])
 
     def table(self) -> "pd.DataFrame":
         """Means over seeds of the runs that have scores, by what is swept; `n` runs each.
@@ -110,14 +112,14 @@ class Swept(Studied[Cell]):
         import pandas as pd
 
         groups = [(own, found) for own in self.study.combinations if (found := self._scored_at(own))]
-        rows = [{**self._values(own), **_averaged(found, self.scores)} for own, found in groups]
+        rows = [{**self._values(own), **_average(found, self.scores)} for own, found in groups]
         beside = [name for score in self.scores for name in (score, f"{score}_low", f"{score}_high")]
         columns = [*self.keys, "n", "unit", *PLAIN, "interval", *beside]
         return pd.DataFrame(rows, columns=columns).set_index(self.keys)
 
     def _scored_at(self, changes: Changes) -> list[Row]:
         """The rows of all seeds with these values that have scores."""
-        cells = [Cell(changes=changes, seed=seed) for seed in self.study.seeds]
+        cells = [SweepCell(changes=changes, seed=seed) for seed in self.study.seeds]
         return [self.rows[cell] for cell in cells if cell in self.rows and not self.rows[cell]["failed"]]
 
     def baselines(self) -> list[Row]:
@@ -127,8 +129,8 @@ class Swept(Studied[Cell]):
         with its interval.
         """
         found: list[Row] = []
-        for own in dict.fromkeys(map(bearing, self.study.combinations)):
-            alike = [each for each in self.study.combinations if bearing(each) == own]
+        for own in dict.fromkeys(map(baseline_changes, self.study.combinations)):
+            alike = [each for each in self.study.combinations if baseline_changes(each) == own]
             known = [row["baselines"] for each in alike for row in self._scored_at(each) if row["baselines"]]
             for name in dict.fromkeys(name for one in known for name in one):
                 rows = [{"scores": one[name]} for one in known if name in one]
@@ -168,9 +170,9 @@ class Swept(Studied[Cell]):
 
     def summary(self) -> str:
         """The sweep for people: what was run, the means with their intervals, and what failed."""
-        from tacit.experiments.sweeps.summary import told
+        from tacit.experiments.sweeps.summary import summarise
 
-        return told(self)
+        return summarise(self)
 
     def figure(self) -> "Picture | None":
         """The score against what is swept, with bands; None where that cannot be drawn."""
@@ -185,7 +187,7 @@ class Swept(Studied[Cell]):
             folder: Where to keep it; made if it is not there.
             announce: Told what is left out, and why.
         """
-        from tacit.reports.plots.style import saved
+        from tacit.reports.plots.style import save_figure
 
         drawn = self.figure()
         if drawn is None:
@@ -194,7 +196,7 @@ class Swept(Studied[Cell]):
         Path(folder).mkdir(parents=True, exist_ok=True)
         name = "privacy-utility" if EPSILON in self.keys else "sweep"
         place = Path(folder) / f"{name}.png"
-        saved(drawn, place)
+        save_figure(drawn, place)
         return {name: place}
 
     def page(self) -> "Page":
@@ -220,13 +222,13 @@ class Swept(Studied[Cell]):
 
     def _records(self) -> list[Row]:
         return [
-            {"changes": dict(own), **_averaged(found, self.scores, plain=True)}
+            {"changes": dict(own), **_average(found, self.scores, plain=True)}
             for own in self.study.combinations
             if (found := self._scored_at(own))
         ]
 
 
-def _averaged(rows: Sequence[Row], scores: Sequence[str], *, plain: bool = False) -> Row:
+def _average(rows: Sequence[Row], scores: Sequence[str], *, plain: bool = False) -> Row:
     """What runs that differ in their seeds alone come to."""
     found: Row = {"n": len(rows), "unit": rows[0]["unit"]}
     for name in PLAIN:
@@ -279,6 +281,6 @@ def _loose(row: Row) -> bool:
     return row["unit"] is not None and row["spent"] is None
 
 
-def titled(name: str) -> str:
+def score_title(name: str) -> str:
     """What a score is called."""
     return NAMES.get(name, name)

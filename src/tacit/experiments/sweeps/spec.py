@@ -17,16 +17,16 @@ from tacit.errors import InvalidFile, Refused, TacitError, require, require_coun
 from tacit.experiments.experiment import Experiment, construct_experiment
 from tacit.experiments.studies.base import Announce, Constructor, Row, Study, row_of, silent
 from tacit.experiments.studies.rows import CELLS, rows_of
-from tacit.experiments.sweeps.cells import Cell, Changes, cell_of, trained
-from tacit.experiments.sweeps.values import apart, in_words, parted, swept_by
+from tacit.experiments.sweeps.cells import Changes, SweepCell, cell_of, run_experiment
+from tacit.experiments.sweeps.values import in_words, parse_list, split_lists, values_by_key
 from tacit.privacy.policy import Open, Privacy
 from tacit.reports.text import NAMES
 from tacit.runs.directory import EXPERIMENT, Directory
-from tacit.runtime.tables import Table, construct, portable, read_as, set_value
+from tacit.runtime.tables import Table, construct, override_value, portable, read_as
 from tacit.runtime.threads import cores
 
 if TYPE_CHECKING:
-    from tacit.experiments.sweeps.result import Swept
+    from tacit.experiments.sweeps.result import SweepResult
 
 SEEDS = 3
 MOST = 1000
@@ -43,7 +43,7 @@ APART = ("privacy", "aggregation", "server", "sampling", "quarantine")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class SweepSpec:
     """The table [sweep], as the directory of a sweep keeps it.
 
     Args:
@@ -59,7 +59,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(Study[Cell]):
+class Sweep(Study[SweepCell]):
     """One experiment at every combination of some values, with several seeds.
 
     Args:
@@ -79,9 +79,11 @@ class Sweep(Study[Cell]):
         return tuple(tuple(zip(self.swept, values, strict=True)) for values in every)
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[SweepCell, ...]:
         """Every combination with every seed; the whole curve of one seed comes before the next."""
-        return tuple(Cell(changes=changes, seed=seed) for seed in self.seeds for changes in self.combinations)
+        return tuple(
+            SweepCell(changes=changes, seed=seed) for seed in self.seeds for changes in self.combinations
+        )
 
     @property
     def example(self) -> Experiment:
@@ -104,24 +106,26 @@ class Sweep(Study[Cell]):
 
     def at(self, changes: Changes) -> Experiment:
         """The experiment with these values."""
-        return _placed(self.document, changes, self.folder)[0]
+        return _experiment_at(self.document, changes, self.folder)[0]
 
     def check(self) -> None:
         """Refuse what some run could not have, before anything is drawn; the refusal names the values."""
         for changes in self.combinations:
-            with _named(changes):
-                experiment, promise = _placed(self.document, changes, self.folder)
-                _require_nobodys(experiment, promise)
+            with _name_values(changes):
+                experiment, promise = _experiment_at(self.document, changes, self.folder)
+                _require_public(experiment, promise)
                 _ = experiment.plan()
 
-    def work(self, cell: Cell, place: Path | None) -> Row:
+    def run_cell(self, cell: SweepCell, place: Path | None) -> Row:
         """The row of a cell; nothing else is kept of it."""
-        return row_of(cell, lambda: trained(self._chosen(cell)))
+        return row_of(cell, lambda: run_experiment(self._chosen(cell)))
 
-    def _chosen(self, cell: Cell) -> Experiment:
+    def _chosen(self, cell: SweepCell) -> Experiment:
         """The experiment of a cell; what needs no promise to compare with is trained once."""
         experiment = self.at(cell.changes)
-        first = next(one for one in self.combinations if bearing(one) == bearing(cell.changes))
+        first = next(
+            one for one in self.combinations if baseline_changes(one) == baseline_changes(cell.changes)
+        )
         return replace(experiment, seed=cell.seed, baselines=experiment.baselines and cell.changes == first)
 
     def outcome(self, row: Row) -> str:
@@ -134,17 +138,17 @@ class Sweep(Study[Cell]):
         spent = "unbounded" if row["spent"] is None else f"{row['spent']:.4g}"
         return f"{score} at epsilon {spent}"
 
-    def cell_of(self, row: Row) -> Cell:
+    def cell_of(self, row: Row) -> SweepCell:
         """The cell that a row is about."""
         return cell_of(row)
 
-    def result(self, rows: Mapping[Cell, Row], path: Path | None) -> "Swept":
+    def result(self, rows: Mapping[SweepCell, Row], path: Path | None) -> "SweepResult":
         """What came of it."""
-        from tacit.experiments.sweeps.result import Swept
+        from tacit.experiments.sweeps.result import SweepResult
 
-        return Swept(study=self, rows=rows, path=path)
+        return SweepResult(study=self, rows=rows, path=path)
 
-    def known(self, out: str | os.PathLike[str] | None) -> dict[Cell, Row]:
+    def finished_rows(self, out: str | os.PathLike[str] | None) -> dict[SweepCell, Row]:
         """The runs of this sweep that a directory knows, without those that failed."""
         directory = Directory(out)
         if directory.read(EXPERIMENT) != tomli_w.dumps(self.document).encode():
@@ -157,7 +161,7 @@ class Sweep(Study[Cell]):
         *,
         resume: bool = True,
         announce: Announce = silent,
-    ) -> "Swept":
+    ) -> "SweepResult":
         """Run every cell that is not known yet; what is finished is shown again.
 
         Args:
@@ -168,10 +172,10 @@ class Sweep(Study[Cell]):
         Raises:
             TacitError: No run of it is possible, `out` is the place of another sweep, or a process died.
         """
-        known = self.known(out) if resume else {}
+        known = self.finished_rows(out) if resume else {}
         if len(known) == len(self.cells):
             return self.result(known, Directory(out).path)
-        return cast("Swept", super().run(out, resume=resume, announce=announce))
+        return cast("SweepResult", super().run(out, resume=resume, announce=announce))
 
 
 def read(
@@ -189,18 +193,20 @@ def read(
     Raises:
         InvalidFile: What is at fault in the file or in a change, and what is allowed instead.
     """
-    plain, lists = apart(changes)
-    keys = [parted(change)[0] for change in lists]
+    plain, lists = split_lists(changes)
+    keys = [parse_list(change)[0] for change in lists]
     for change in plain:
-        if parted(change)[0] in keys:
-            raise InvalidFile(f"--set {parted(change)[0]} is said twice: give all of its values in one list")
+        if parse_list(change)[0] in keys:
+            raise InvalidFile(
+                f"--set {parse_list(change)[0]} is said twice: give all of its values in one list"
+            )
     if workers is not None:
         require_count("workers", workers)
-    sweep = read_as(partial(_asked, lists, seeds), path, plain)
+    sweep = read_as(partial(_build_sweep, lists, seeds), path, plain)
     return sweep if workers is None else replace(sweep, workers=workers)
 
 
-def load(path: str | Path) -> "Swept | None":
+def load(path: str | Path) -> "SweepResult | None":
     """The sweep that a directory remembers, as far as it got; None if it holds none."""
     if not (Path(path) / CELLS).is_file():
         return None
@@ -212,16 +218,16 @@ def load(path: str | Path) -> "Swept | None":
 
 def construct_sweep(document: Table, folder: Path) -> Sweep:
     """The sweep that a document with a table [sweep] says."""
-    asked = construct(Asked, "sweep", document["sweep"])
-    swept = swept_by(asked.set)
+    asked = construct(SweepSpec, "sweep", document["sweep"])
+    swept = values_by_key(asked.set)
     for key in swept:
         if key in FIXED:
             raise InvalidFile(f"--set {key} cannot be swept: {FIXED[key]}")
     runs = asked.seeds * math.prod(map(len, swept.values()))
     require(runs <= MOST, "the number of runs", runs, f"at most {MOST:,}: give fewer values, or fewer seeds")
     first: Changes = tuple((key, values[0]) for key, values in swept.items())
-    with _named(first):
-        experiment, _ = _placed(document, first, folder)
+    with _name_values(first):
+        experiment, _ = _experiment_at(document, first, folder)
     return Sweep(
         experiment=experiment,
         swept=swept,
@@ -232,12 +238,12 @@ def construct_sweep(document: Table, folder: Path) -> Sweep:
     )
 
 
-def bearing(changes: Changes) -> Changes:
+def baseline_changes(changes: Changes) -> Changes:
     """Those values that models without any promise depend on as well."""
     return tuple((key, text) for key, text in changes if key.partition(".")[0] not in APART)
 
 
-def _asked(lists: list[str], seeds: int | None, document: Table, folder: Path) -> Sweep:
+def _build_sweep(lists: list[str], seeds: int | None, document: Table, folder: Path) -> Sweep:
     """The sweep that a file and a command line say together."""
     if "sweep" in document and lists:
         raise InvalidFile("its table [sweep] says what is swept: leave either that or the lists out")
@@ -248,7 +254,7 @@ def _asked(lists: list[str], seeds: int | None, document: Table, folder: Path) -
 
 
 @contextmanager
-def _named(changes: Changes) -> Generator[None]:
+def _name_values(changes: Changes) -> Generator[None]:
     """Say with which values something was refused."""
     try:
         yield
@@ -256,11 +262,11 @@ def _named(changes: Changes) -> Generator[None]:
         raise type(error)(f"with {in_words(changes)}: {error}") from error
 
 
-def _placed(document: Table, changes: Changes, folder: Path) -> tuple[Experiment, Privacy | Open]:
+def _experiment_at(document: Table, changes: Changes, folder: Path) -> tuple[Experiment, Privacy | Open]:
     """The experiment with some values, and what its file promises, open runs included."""
     own = copy.deepcopy({name: part for name, part in document.items() if name != "sweep"})
     for key, text in changes:
-        set_value(own, f"{key}={text}")
+        override_value(own, f"{key}={text}")
     promise = own.get("privacy")
     if not isinstance(promise, dict) or cast(Table, promise).get("epsilon") != math.inf:
         experiment = construct_experiment(own, folder)
@@ -272,7 +278,7 @@ def _placed(document: Table, changes: Changes, folder: Path) -> tuple[Experiment
     return replace(experiment, privacy=opened), experiment.privacy
 
 
-def _require_nobodys(experiment: Experiment, promise: Privacy | Open) -> None:
+def _require_public(experiment: Experiment, promise: Privacy | Open) -> None:
     """Refuse records that are somebody's: a sweep looks at every score, and each run names its own price."""
     if getattr(experiment.data, "distant", False):
         raise Refused(

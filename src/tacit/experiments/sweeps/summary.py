@@ -3,11 +3,11 @@
 import math
 from typing import Any
 
-from tacit.experiments.sweeps.figure import REFERENCES, headline, shown
-from tacit.experiments.sweeps.result import Swept, titled
+from tacit.experiments.sweeps.figure import REFERENCES, headline, score_format
+from tacit.experiments.sweeps.result import SweepResult, score_title
 from tacit.experiments.sweeps.values import labels
 from tacit.privacy.policy import Open
-from tacit.reports.text_tables import WIDTH, across, aligned, fitted, folded, labelled
+from tacit.reports.text_tables import WIDTH, align_table, fit_table, format_rows, widest_line, wrap_paragraph
 
 NOTHING = "-"
 OPEN, UNPROVEN = "open", "not proven"
@@ -17,18 +17,18 @@ CHOOSE = (
 )
 
 
-def told(swept: Swept) -> str:
+def summarise(swept: SweepResult) -> str:
     """The summary of a sweep."""
     header, rows = grid(swept, ends=True)
-    if rows and across(aligned(header, rows)) > WIDTH:
+    if rows and widest_line(align_table(header, rows)) > WIDTH:
         # The other scores are in the report.
         header, rows = grid(swept, ends=True, only=True)
-    table = fitted(header, rows) if rows else "No run has a score."
+    table = fit_table(header, rows) if rows else "No run has a score."
     notes = [f"{headline(swept)}."] * bool(rows) + notes_of(swept) + swept.failed_in_words()
-    return "\n\n".join([labelled(_head(swept)), table, "\n".join(map(folded, notes))])
+    return "\n\n".join([format_rows(_head(swept)), table, "\n".join(map(wrap_paragraph, notes))])
 
 
-def _head(swept: Swept) -> list[tuple[str, str]]:
+def _head(swept: SweepResult) -> list[tuple[str, str]]:
     common = swept.study.experiment
     return [
         ("sweep", swept.name),
@@ -38,7 +38,7 @@ def _head(swept: Swept) -> list[tuple[str, str]]:
     ]
 
 
-def promise_of(swept: Swept) -> str:
+def promise_of(swept: SweepResult) -> str:
     """What private runs have in common, in words."""
     promise = swept.study.example.privacy
     if isinstance(promise, Open):
@@ -47,7 +47,9 @@ def promise_of(swept: Swept) -> str:
     return f"to any one {promise.unit}, delta {promise.delta:g}{again}"
 
 
-def grid(swept: Swept, *, ends: bool, only: bool = False) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def grid(
+    swept: SweepResult, *, ends: bool, only: bool = False
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """The table for people: what is swept, how many runs, the scores, and what they cost.
 
     Args:
@@ -61,7 +63,7 @@ def grid(swept: Swept, *, ends: bool, only: bool = False) -> tuple[tuple[str, ..
     priced = any(one["unit"] is not None for one in swept.rows.values() if not one["failed"])
     header = [*(names[key] for key in swept.keys), "n"]
     for name in scores:
-        header += [titled(name), *(["interval"] * (name in beside))]
+        header += [score_title(name), *(["interval"] * (name in beside))]
     found = [
         (*_row(swept, row["changes"], row, scores, beside), *([_spent(row)] * priced))
         for row in swept.as_dict()["table"]
@@ -69,16 +71,18 @@ def grid(swept: Swept, *, ends: bool, only: bool = False) -> tuple[tuple[str, ..
     for one in swept.baselines():
         cells = _row(swept, one["changes"], one, scores, beside)
         # It is named where an epsilon would stand, after what it depends on.
-        name = _called(one["name"]) if cells[0] == NOTHING else f"{cells[0]}, {_called(one['name'])}"
+        name = (
+            _column_name(one["name"]) if cells[0] == NOTHING else f"{cells[0]}, {_column_name(one['name'])}"
+        )
         found.append((name, *cells[1:], *([NOTHING] * priced)))
     return (*header, *(["spent"] * priced)), found
 
 
 def _row(
-    swept: Swept, changes: dict[str, str], row: dict[str, Any], scores: list[str], beside: list[str]
+    swept: SweepResult, changes: dict[str, str], row: dict[str, Any], scores: list[str], beside: list[str]
 ) -> tuple[str, ...]:
     cells = [*(_value(changes.get(key, NOTHING)) for key in swept.keys), str(row["n"])]
-    form = shown(swept)
+    form = score_format(swept)
     for name in scores:
         one = row["scores"].get(name, {})
         decimals = form if name == swept.goal[0] or name.startswith(("return", "iqm")) else "{:.3f}"
@@ -89,7 +93,7 @@ def _row(
     return tuple(cells)
 
 
-def _called(name: str) -> str:
+def _column_name(name: str) -> str:
     return REFERENCES.get(name, name)
 
 
@@ -109,7 +113,7 @@ def _spent(row: dict[str, Any]) -> str:
     return UNPROVEN if row["spent"] is None else f"{row['spent']:.4g}"
 
 
-def notes_of(swept: Swept) -> list[str]:
+def notes_of(swept: SweepResult) -> list[str]:
     """What to mind when reading the table."""
     intervals = [f"Intervals: {swept.interval}."] * bool(swept.interval)
     priced = not isinstance(swept.study.example.privacy, Open)

@@ -8,29 +8,29 @@ import math
 from collections.abc import Iterable, Sequence
 
 from tacit.errors import InvalidFile, InvalidValue
-from tacit.runtime.tables import Table, set_value
+from tacit.runtime.tables import Table, override_value
 
 Value = str | float
 # What says little without the name of its table.
 KIND = ".kind"
 
 
-def apart(changes: Iterable[str]) -> tuple[list[str], list[str]]:
+def split_lists(changes: Iterable[str]) -> tuple[list[str], list[str]]:
     """Those changes of a single value, and those of several, in their order."""
     plain, lists = list[str](), list[str]()
     for change in changes:
-        (lists if len(parted(change)[1]) > 1 else plain).append(change)
+        (lists if len(parse_list(change)[1]) > 1 else plain).append(change)
     return plain, lists
 
 
-def parted(change: str) -> tuple[str, tuple[str, ...]]:
+def parse_list(change: str) -> tuple[str, tuple[str, ...]]:
     """The key of a change and its values, as they were written.
 
     Raises:
         InvalidFile: It is not `table.key=value`, or a value is missing between commas.
     """
     name, _, text = change.partition("=")
-    set_value({}, change)
+    override_value({}, change)
     values = tuple(piece.strip() for piece in _pieces(text))
     if len(values) > 1 and not all(values):
         raise InvalidFile(
@@ -58,7 +58,7 @@ def _pieces(text: str) -> list[str]:
     return pieces
 
 
-def swept_by(lists: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def values_by_key(lists: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The values of each key, as they were written.
 
     Raises:
@@ -66,7 +66,7 @@ def swept_by(lists: Sequence[str]) -> dict[str, tuple[str, ...]]:
         InvalidValue: A list says a value twice.
     """
     found: dict[str, tuple[str, ...]] = {}
-    for key, values in map(parted, lists):
+    for key, values in map(parse_list, lists):
         if key in found:
             raise InvalidFile(f"--set {key} is said twice: give all of its values in one list")
         found[key] = values
@@ -83,11 +83,11 @@ def swept_by(lists: Sequence[str]) -> dict[str, tuple[str, ...]]:
 def value_of(text: str) -> object:
     """What a text stands for."""
     document: Table = {}
-    set_value(document, f"value={text}")
+    override_value(document, f"value={text}")
     return document["value"]
 
 
-def meant(text: str) -> Value:
+def sort_value(text: str) -> Value:
     """A value to sort and to draw by: a number where it is one, or else as it was written."""
     found = _number(text)
     return found if isinstance(found, float) and not math.isnan(found) else text.strip("\"'")

@@ -6,8 +6,8 @@ setup      the data, and the noise that all of it together needs
 search     train them all, choose, and keep one account
 """
 
-from tacit.experiments.tuning.grid import Candidate, Grid, read
-from tacit.experiments.tuning.search import Trial, Tuned, tune
+from tacit.experiments.tuning.grid import Candidate, TuningGrid, read
+from tacit.experiments.tuning.search import TuningResult, TuningTrial, tune
 from tacit.experiments.tuning.selection import Tuning
 
-__all__ = ["Candidate", "Grid", "Trial", "Tuned", "Tuning", "read", "tune"]
+__all__ = ["Candidate", "TuningGrid", "TuningTrial", "TuningResult", "Tuning", "read", "tune"]

@@ -54,7 +54,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class TuningGrid:
     """What an experiment file with a table [tune] asks for.
 
     Args:
@@ -73,7 +73,7 @@ class Grid:
         return self.candidates[0].experiment
 
 
-def read(path: str | Path, changes: Sequence[str] = ()) -> Grid:
+def read(path: str | Path, changes: Sequence[str] = ()) -> TuningGrid:
     """Read an experiment file with a table [tune].
 
     Args:
@@ -86,7 +86,7 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Grid:
     return read_as(_grid, path, changes)
 
 
-def _grid(document: Table, folder: Path) -> Grid:
+def _grid(document: Table, folder: Path) -> TuningGrid:
     table = document.get("tune", {})
     require(isinstance(table, dict), "tune", table, "a table, [tune]")
     for other, why in APART.items():
@@ -106,11 +106,11 @@ def _grid(document: Table, folder: Path) -> Grid:
         _candidate(number, _settings(varied, values), plain, folder)
         for number, values in enumerate(product(*varied.values()), start=1)
     )
-    kept = {**document, "tune": _ordered(table, options, varied)}
-    return Grid(tuning=tuning, candidates=candidates, document=portable(kept, folder))
+    kept = {**document, "tune": _in_order(table, options, varied)}
+    return TuningGrid(tuning=tuning, candidates=candidates, document=portable(kept, folder))
 
 
-def _ordered(table: Table, options: Collection[str], varied: Table) -> Table:
+def _in_order(table: Table, options: Collection[str], varied: Table) -> Table:
     """The table [tune] as a directory keeps it: read again, candidates have the numbers they had.
 
     Tables inside a table are written after everything else of it; keys with dots stay where they stand.

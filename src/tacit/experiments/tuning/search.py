@@ -16,10 +16,10 @@ import msgspec
 
 from tacit.errors import InvalidValue, RunUnusable
 from tacit.experiments.experiment import load
-from tacit.experiments.tuning.grid import Candidate, Grid
-from tacit.experiments.tuning.selection import Trained
-from tacit.experiments.tuning.setup import Stage, prepared, releases
-from tacit.learning.progress import Retold, tell
+from tacit.experiments.tuning.grid import Candidate, TuningGrid
+from tacit.experiments.tuning.selection import TrainedCandidate
+from tacit.experiments.tuning.setup import PreparedTuning, prepare_tuning, releases
+from tacit.learning.progress import MappedCallback, notify
 from tacit.learning.task import Goal
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.ledger.chain import planned_bytes
@@ -28,10 +28,10 @@ from tacit.privacy.ledger.planning import begin_plan
 from tacit.privacy.ledger.run_ledger import RunLedger
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.statement import priced, state
+from tacit.privacy.statement import state, subject_prices
 from tacit.runs.data_books import book_of
 from tacit.runs.directory import EXPERIMENT, LEDGER, OPENED, PLAN, Directory
-from tacit.runs.queries import opening_of
+from tacit.runs.queries import initial_query_of
 from tacit.runs.run import Run, write
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
@@ -44,7 +44,7 @@ RESULT = "tuning.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial:
+class TuningTrial:
     """What came of a candidate.
 
     Args:
@@ -61,7 +61,7 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tuned:
+class TuningResult:
     """A choice that was made.
 
     Args:
@@ -74,7 +74,7 @@ class Tuned:
     """
 
     path: Path
-    trials: tuple[Trial, ...]
+    trials: tuple[TuningTrial, ...]
     chosen: str
     by: Goal
     noise: float | None
@@ -99,13 +99,13 @@ class Tuned:
 
 @suppress_warnings()
 def tune(
-    grid: Grid,
+    grid: TuningGrid,
     out: str | os.PathLike[str],
     *,
     resume: bool = False,
     announce: Callable[[Candidate], None] = lambda candidate: None,
     callbacks: "Sequence[Callback]" = (),
-) -> Tuned:
+) -> TuningResult:
     """Train every candidate, choose one, and keep account of what all of that cost.
 
     Args:
@@ -120,39 +120,42 @@ def tune(
         promise; what the ledger cannot bear is refused before anything is trained.
     """
     directory = Directory(out)
-    tell(callbacks, "opening the data and pricing all candidates")
+    notify(callbacks, "opening the data and pricing all candidates")
     # What cannot be done is refused before anything is written.
     with grid.common.withhold_details():
-        stage = prepared(grid) if directory.read(RESULT) is None else None
+        stage = prepare_tuning(grid) if directory.read(RESULT) is None else None
     book = None if stage is None else book_of(stage.federation, grid.common.privacy)
     if stage is not None and book is not None and directory.read(EXPERIMENT) is None:
-        book.check(stage.planned())
-    with directory.claimed(grid.document, resume=resume):
+        book.check(stage.planned_releases())
+    with directory.claim(grid.document, resume=resume):
         if stage is None:
             directory.forget_secret()
-            return _remembered(directory)
+            return _read_result(directory)
         with grid.common.withhold_details():
             done = _search(grid, stage, directory, book, announce, callbacks)
         told = {"trials": [asdict(trial) for trial in done.trials], "chosen": done.chosen}
         directory.write_json(RESULT, {**told, "by": done.by, "noise": done.noise})
         # What failed is over, too: nobody will need its noise again.
-        for place in (directory, *(_of(candidate, directory) for candidate in stage.candidates)):
+        for place in (
+            directory,
+            *(_candidate_directory(candidate, directory) for candidate in stage.candidates),
+        ):
             place.forget_secret()
         return done
 
 
 def _search(
-    grid: Grid,
-    stage: Stage,
+    grid: TuningGrid,
+    stage: PreparedTuning,
     directory: Directory,
     book: DataBook | None,
     announce: Callable[[Candidate], None],
     callbacks: "Sequence[Callback]",
-) -> Tuned:
+) -> TuningResult:
     """Train every candidate, and choose."""
     privacy = grid.common.privacy
     key = Key(grid.common.seed, rehearsal=getattr(privacy, "rehearsal", True), entropy=directory.secret())
-    stage = stage.parted(key / "tune")
+    stage = stage.reserve_records(key / "tune")
     plan = _plan(stage, key)
     _budget(privacy, stage, directory, plan)
     stage = _charge_book(stage, book, directory, key, grid.common.name)
@@ -167,21 +170,22 @@ def _search(
             _pay_the_rest(candidate, stage, directory, key, plan)
     if not runs:
         raise InvalidValue(f"no candidate could be trained: {next(iter(failed.values()))}")
-    tell(callbacks, "choosing among the candidates")
-    choice, trained = stage.choice, {name: Trained(run.task, run.state) for name, run in runs.items()}
+    notify(callbacks, "choosing among the candidates")
+    choice = stage.choice
+    trained = {name: TrainedCandidate(run.task, run.state) for name, run in runs.items()}
     with RunLedger(directory.file(LEDGER), book=book, receipt=stage.federation.receipt) as ledger:
-        ledger.cover(stage.planned(), run=new_run())
+        ledger.cover(stage.planned_releases(), run=new_run())
         scores = choice.scores(trained, ledger, key / "tune", plan=plan)
-        runs = _stated(runs, privacy, ledger, stage.bare, book)
+        runs = _write_statements(runs, privacy, ledger, stage.bare, book)
     if not scores:
         raise InvalidValue(f"no candidate could be chosen: none has a finite {choice.goal[0]}")
     chosen = (max if choice.goal[1] == "max" else min)(scores, key=scores.__getitem__)
     trials = [
-        Trial(candidate=c.name, changes=c.changes, score=scores.get(c.name), failed=failed.get(c.name))
+        TuningTrial(candidate=c.name, changes=c.changes, score=scores.get(c.name), failed=failed.get(c.name))
         for c in stage.candidates
     ]
     assert directory.path is not None
-    return Tuned(
+    return TuningResult(
         path=directory.path,
         trials=tuple(trials),
         chosen=chosen,
@@ -191,22 +195,24 @@ def _search(
     )
 
 
-def _plan(stage: Stage, key: Key) -> str:
+def _plan(stage: PreparedTuning, key: Key) -> str:
     """The plan of a tuning: its candidates are fixed before the first of them is trained."""
-    content = b"plan of the tuning" + planned_bytes(stage.planned())
+    content = b"plan of the tuning" + planned_bytes(stage.planned_releases())
     return hmac.digest(key.entropy, content, "sha256").hex()
 
 
-def _budget(privacy: Privacy | Open, stage: Stage, directory: Directory, plan: str) -> None:
+def _budget(privacy: Privacy | Open, stage: PreparedTuning, directory: Directory, plan: str) -> None:
     """Set the budget, and write down the plan of all candidates and the choice, which it must bear."""
     if isinstance(privacy, Open):
         return
-    resumed = _of(stage.candidates[0], directory).checkpoint() is not None
+    resumed = _candidate_directory(stage.candidates[0], directory).checkpoint() is not None
     with Ledger(directory.file(LEDGER)) as ledger:
-        begin_plan(ledger, privacy, stage.planned(), own=plan, resumed=resumed)
+        begin_plan(ledger, privacy, stage.planned_releases(), own=plan, resumed=resumed)
 
 
-def _charge_book(stage: Stage, book: DataBook | None, directory: Directory, key: Key, name: str) -> Stage:
+def _charge_book(
+    stage: PreparedTuning, book: DataBook | None, directory: Directory, key: Key, name: str
+) -> PreparedTuning:
     """The stage, once the book of the data has been charged for all candidates and the choice together.
 
     A candidate pays there only for what it has to pay a second time. A copy of the directory in which other
@@ -215,26 +221,28 @@ def _charge_book(stage: Stage, book: DataBook | None, directory: Directory, key:
     if book is None:
         return stage
     run = hmac.digest(key.entropy, b"book" + (directory.read(EXPERIMENT) or b""), "sha256").hex()
-    receipt = book.charge_ahead(list(stage.planned()), run=run, name=f"{name}, tuning")
+    receipt = book.charge_ahead(list(stage.planned_releases()), run=run, name=f"{name}, tuning")
     return replace(stage, federation=stage.federation.carry(receipt))
 
 
-def _remembered(directory: Directory) -> Tuned:
+def _read_result(directory: Directory) -> TuningResult:
     """The choice that a directory remembers."""
     said, path = directory.read_json(RESULT), directory.path
     assert said is not None
     assert path is not None
     try:
-        trials = msgspec.convert(said["trials"], type=tuple[Trial, ...])
+        trials = msgspec.convert(said["trials"], type=tuple[TuningTrial, ...])
         by, noise = msgspec.convert([said["by"], said["noise"]], type=tuple[Goal, float | None])
         chosen = str(said["chosen"])
-        return Tuned(path=path, trials=trials, chosen=chosen, by=by, noise=noise, run=load(path / chosen))
+        return TuningResult(
+            path=path, trials=trials, chosen=chosen, by=by, noise=noise, run=load(path / chosen)
+        )
     except (KeyError, TypeError, msgspec.MsgspecError) as error:
         raise RunUnusable(f"tuning {path} cannot be read: {RESULT} is damaged ({error})") from error
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class PreparedData:
     """Data that have been opened and prepared: every candidate trains on the same."""
 
     federation: Federation
@@ -244,7 +252,7 @@ class Opened:
         return self.federation
 
 
-def _of(candidate: Candidate, directory: Directory) -> Directory:
+def _candidate_directory(candidate: Candidate, directory: Directory) -> Directory:
     """The directory of a candidate's run."""
     assert directory.path is not None
     return Directory(directory.path / candidate.name)
@@ -259,24 +267,26 @@ def _run(
     callbacks: "Sequence[Callback]",
 ) -> Run:
     """Train a candidate as an ordinary run, whose ledger and plan are those of the tuning."""
-    place = _of(candidate, directory).path
+    place = _candidate_directory(candidate, directory).path
     assert place is not None
     place.mkdir(exist_ok=True)
     if not (place / LEDGER).is_symlink():
         (place / LEDGER).symlink_to(Path("..") / LEDGER)
     if not isinstance(privacy, Open):
-        _of(candidate, directory).write(PLAN, plan)
+        _candidate_directory(candidate, directory).write(PLAN, plan)
     # What is spent is spent by all candidates so far, and so is what may be.
     budget = None if isinstance(privacy, Open) else privacy.epsilon
-    told = Retold(callbacks, lambda entry: replace(entry, budget=budget))
+    told = MappedCallback(callbacks, lambda entry: replace(entry, budget=budget))
     name = f"{candidate.experiment.name}-{candidate.number}"
-    made = replace(candidate.experiment, name=name, data=Opened(federation))
+    made = replace(candidate.experiment, name=name, data=PreparedData(federation))
     return made.run(place, resume=True, callbacks=[told])
 
 
-def _pay_the_rest(candidate: Candidate, stage: Stage, directory: Directory, key: Key, plan: str) -> None:
+def _pay_the_rest(
+    candidate: Candidate, stage: PreparedTuning, directory: Directory, key: Key, plan: str
+) -> None:
     """Charge for the rounds that a failed candidate did not take: that it failed was seen in its results."""
-    place = _of(candidate, directory)
+    place = _candidate_directory(candidate, directory)
     if isinstance(candidate.experiment.privacy, Open) or place.checkpoint() is None:
         return
     rest = [replace(row, purpose="rounds not taken") for row in _unpaid(candidate, stage, place)]
@@ -285,10 +295,10 @@ def _pay_the_rest(candidate: Candidate, stage: Stage, directory: Directory, key:
         ledger.owe(rest, ticket=ticket, plan=plan)
 
 
-def _unpaid(candidate: Candidate, stage: Stage, place: Directory) -> list[Release]:
+def _unpaid(candidate: Candidate, stage: PreparedTuning, place: Directory) -> list[Release]:
     """What a failed candidate has not paid of its plan; where files do not tell, more rather than less."""
     augment, rounds = candidate.experiment.augment, len(place.rounds())
-    question = opening_of(stage.tasks[candidate.name])
+    question = initial_query_of(stage.tasks[candidate.name])
     if rounds or place.read(OPENED) is not None or (question is None and augment is None):
         # The round that failed has been paid.
         return releases(candidate, stage, rounds + 2)
@@ -296,7 +306,7 @@ def _unpaid(candidate: Candidate, stage: Stage, place: Directory) -> list[Releas
     return releases(candidate, stage, 1, "opening" if augment is None else "augment")
 
 
-def _stated(
+def _write_statements(
     runs: Mapping[str, Run],
     privacy: Privacy | Open,
     ledger: Ledger,
@@ -307,7 +317,7 @@ def _stated(
 
     Whoever shows one of them shows something that was chosen, or passed over, among all.
     """
-    whole, found = state(privacy, ledger.releases(), prices=priced(ledger, privacy)), dict[str, Run]()
+    whole, found = state(privacy, ledger.releases(), prices=subject_prices(ledger, privacy)), dict[str, Run]()
     if book is not None and isinstance(privacy, Privacy):
         total = book.total(privacy.delta, privacy.unit)
         whole = replace(whole, all_runs=replace(total, epsilon=max(total.epsilon, whole.epsilon or 0.0)))

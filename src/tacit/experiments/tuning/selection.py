@@ -19,9 +19,9 @@ from tacit.learning.task import Goal, Task
 from tacit.privacy.accounting import calibrate
 from tacit.privacy.accounting.release import Release, clipped_release
 from tacit.privacy.ledger.store import Ledger
-from tacit.privacy.mechanisms.base import ProtectedRecords
+from tacit.privacy.mechanisms.base import RecordLevel
 from tacit.privacy.policy import Open, Privacy
-from tacit.runs.queries import opening_of
+from tacit.runs.queries import initial_query_of
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Records, Table
@@ -117,14 +117,14 @@ class Choice(Protocol):
         ...
 
     def scores(
-        self, trained: Mapping[str, "Trained"], ledger: Ledger, key: Key, plan: str | None = None
+        self, trained: Mapping[str, "TrainedCandidate"], ledger: Ledger, key: Key, plan: str | None = None
     ) -> dict[str, float]:
         """What is seen of each candidate, once it is paid for."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedCandidate:
     """A candidate after its training; post-processing of what has been paid for."""
 
     task: Task
@@ -145,7 +145,7 @@ class ByHeldOut:
 
     def check(self, task: Task, federation: Federation) -> None:
         """Refuse records that no score can be computed on, before anything is charged."""
-        if opening_of(task) is not None:
+        if initial_query_of(task) is not None:
             # What is to be scored is known once the sites have been asked.
             return
         try:
@@ -159,7 +159,7 @@ class ByHeldOut:
         return ()
 
     def scores(
-        self, trained: Mapping[str, Trained], ledger: Ledger, key: Key, plan: str | None = None
+        self, trained: Mapping[str, TrainedCandidate], ledger: Ledger, key: Key, plan: str | None = None
     ) -> dict[str, float]:
         """The score of each candidate; what diverged has none."""
         found = {
@@ -170,7 +170,7 @@ class ByHeldOut:
 
 
 @dataclass(frozen=True, eq=False)
-class ByRecordsApart:
+class ByReservedRecords:
     """Choose by what the records that sites keep apart prefer, with noise.
 
     Args:
@@ -220,7 +220,7 @@ class ByRecordsApart:
         )
 
     def scores(
-        self, trained: Mapping[str, Trained], ledger: Ledger, key: Key, plan: str | None = None
+        self, trained: Mapping[str, TrainedCandidate], ledger: Ledger, key: Key, plan: str | None = None
     ) -> dict[str, float]:
         """By how much the loss of each candidate is above the average one, in all, with noise."""
         import torch
@@ -231,7 +231,7 @@ class ByRecordsApart:
         for name, found in rows.items():
             digest.update(repr((name, found.shape)).encode() + found.tobytes())
         ledger.charge(self.release(), ticket=digest.hexdigest(), plan=plan)
-        guard = ProtectedRecords(
+        guard = RecordLevel(
             law=self.privacy.mechanism,
             clip=self.tuning.bound,
             multiplier=self.multiplier,
@@ -245,7 +245,7 @@ class ByRecordsApart:
         return dict(zip(trained, told.tolist(), strict=True))
 
 
-def comparisons(trained: Sequence[Trained], table: Table) -> Array:
+def comparisons(trained: Sequence[TrainedCandidate], table: Table) -> Array:
     """By how much each candidate's loss is above the average candidate's, for each record (records, each).
 
     What all candidates have in common says nothing about which is better, and would only need more noise.
@@ -268,7 +268,7 @@ def require_comparable(tasks: Sequence[Task]) -> None:
         )
 
 
-def _losses(trained: Sequence[Trained], table: Table) -> list[Array]:
+def _losses(trained: Sequence[TrainedCandidate], table: Table) -> list[Array]:
     """The loss of each record under each candidate, by one yardstick for all."""
     if not all(hasattr(one.task, "cuts") for one in trained):
         return [one.task.losses(one.state, table) for one in trained]

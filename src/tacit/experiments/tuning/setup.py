@@ -10,24 +10,24 @@ from typing import Literal, cast
 
 from tacit.errors import InvalidValue, Refused
 from tacit.experiments.experiment import Experiment
-from tacit.experiments.tuning.grid import Candidate, Grid
-from tacit.experiments.tuning.selection import ByHeldOut, ByRecordsApart, Choice, require_comparable
+from tacit.experiments.tuning.grid import Candidate, TuningGrid
+from tacit.experiments.tuning.selection import ByHeldOut, ByReservedRecords, Choice, require_comparable
 from tacit.learning.task import Task
 from tacit.privacy import accounting
-from tacit.privacy.accounting.calibration import meet
+from tacit.privacy.accounting.calibration import smallest_noise
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.runs.queries import closing_of, opening_of, questions
+from tacit.runs.queries import final_query_of, initial_query_of, queries_of
 from tacit.runs.stopping import Stopping
 from tacit.runtime.keys import Key
 from tacit.sites.federation import FEWEST_RECORDS, Federation
-from tacit.sites.splits import held_apart
+from tacit.sites.splits import hold_out
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class PreparedTuning:
     """What is the same for all candidates, and what each of them may cost.
 
     Args:
@@ -44,21 +44,21 @@ class Stage:
     candidates: tuple[Candidate, ...]
     bare: Sequence[str] = ()
 
-    def parted(self, key: Key) -> "Stage":
+    def reserve_records(self, key: Key) -> "PreparedTuning":
         """The same, once sites have drawn the records that they keep apart, if they do."""
-        if not isinstance(self.choice, ByRecordsApart):
+        if not isinstance(self.choice, ByReservedRecords):
             return self
         share, whole = self.choice.tuning.apart, self.federation
         marks = (key / "apart").secret().uniform((len(whole.store),)) < share
-        training, apart = whole.parted(marks, share)
+        training, apart = whole.split(marks, share)
         return replace(self, federation=training, choice=replace(self.choice, apart=apart))
 
-    def planned(self) -> list[Release]:
+    def planned_releases(self) -> list[Release]:
         """What all candidates release, if everybody joins each round, and the choice."""
-        return [*_planned(self.candidates, self), *self.choice.release()]
+        return [*_candidate_releases(self.candidates, self), *self.choice.release()]
 
 
-def prepared(grid: Grid) -> Stage:
+def prepare_tuning(grid: TuningGrid) -> PreparedTuning:
     """Open the data, and solve for the noise.
 
     Raises:
@@ -77,22 +77,24 @@ def prepared(grid: Grid) -> Stage:
             "[tune] is for rounds of updates: a fit of curves chooses prices of roughness by itself, at "
             "no cost. Give it several, as in smooth_s = [0.0, 0.01, 1.0]"
         )
-    whole = common.opened()
+    whole = common.open_federation()
     provenance = Provenance(privacy, public=whole.public)
-    tasks = {c.name: cast(Task, c.experiment.task.settle(whole, provenance)) for c in grid.candidates}
+    tasks = {c.name: cast(Task, c.experiment.task.bind(whole, provenance)) for c in grid.candidates}
     # Each run states for itself what its task looked at; what follows is about the choice.
     provenance = Provenance(privacy, public=whole.public)
     if grid.tuning.pays(privacy, whole):
         assert isinstance(privacy, Privacy)
         require_comparable(list(tasks.values()))
-        stage = Stage(whole, ByRecordsApart(whole, grid.tuning, privacy), tasks, grid.candidates)
+        stage = PreparedTuning(whole, ByReservedRecords(whole, grid.tuning, privacy), tasks, grid.candidates)
     else:
-        federation, choice = _halved(whole, list(tasks.values()), Key(common.seed) / "tune", provenance)
-        stage = Stage(federation, choice, tasks, grid.candidates, provenance.bare)
+        federation, choice = _split_held_out(
+            whole, list(tasks.values()), Key(common.seed) / "tune", provenance
+        )
+        stage = PreparedTuning(federation, choice, tasks, grid.candidates, provenance.bare)
     return replace(stage, candidates=_with_share(grid.candidates, _share(stage, privacy)))
 
 
-def _halved(
+def _split_held_out(
     whole: Federation, tasks: Sequence[Task], key: Key, provenance: Provenance
 ) -> tuple[Federation, Choice]:
     """One half of the held-out records decides, the other scores the result."""
@@ -104,7 +106,7 @@ def _halved(
         )
     if len({task.goal for task in tasks}) > 1:
         raise Refused("[tune] cannot compare candidates whose scores differ: vary tasks with one goal")
-    scored, decides = held_apart(whole.held_out, 0.5, key)
+    scored, decides = hold_out(whole.held_out, 0.5, key)
     if min(len(scored), len(decides)) < FEWEST_RECORDS:
         few = f"the held-out records ({len(whole.held_out)}) are too few"
         halves = "one half decides among candidates, the other scores; hold out more"
@@ -118,7 +120,7 @@ def _halved(
     return federation, choice
 
 
-def _share(stage: Stage, privacy: Privacy | Open) -> float:
+def _share(stage: PreparedTuning, privacy: Privacy | Open) -> float:
     """The share of the promise that each candidate is trained under, so that all of it meets the whole.
 
     Guarantee:
@@ -130,10 +132,10 @@ def _share(stage: Stage, privacy: Privacy | Open) -> float:
     guess = 0.95 * len(stage.candidates) ** -0.5
 
     def price(noise: float) -> float:
-        planned = _planned(_with_share(stage.candidates, guess / noise), stage)
+        planned = _candidate_releases(_with_share(stage.candidates, guess / noise), stage)
         return accounting.epsilon([*planned, *stage.choice.release()], privacy.delta)
 
-    return guess / meet([price], privacy.epsilon)
+    return guess / smallest_noise([price], privacy.epsilon)
 
 
 def _with_share(candidates: Sequence[Candidate], share: float) -> tuple[Candidate, ...]:
@@ -151,7 +153,7 @@ def _with_share(candidates: Sequence[Candidate], share: float) -> tuple[Candidat
     return tuple(replace(c, experiment=part(c.experiment)) for c in candidates)
 
 
-def _planned(candidates: Sequence[Candidate], stage: Stage) -> list[Release]:
+def _candidate_releases(candidates: Sequence[Candidate], stage: PreparedTuning) -> list[Release]:
     """What all candidates release, if everybody joins each round."""
     solved, found = dict[str, list[Release]](), list[Release]()
     for candidate in candidates:
@@ -166,7 +168,10 @@ def _planned(candidates: Sequence[Candidate], stage: Stage) -> list[Release]:
 
 
 def releases(
-    candidate: Candidate, stage: Stage, first: int, paid: Literal["nothing", "augment", "opening"] = "nothing"
+    candidate: Candidate,
+    stage: PreparedTuning,
+    first: int,
+    paid: Literal["nothing", "augment", "opening"] = "nothing",
 ) -> list[Release]:
     """What a run releases from round `first` on, to its end; with the first, what comes before, if unpaid."""
     made, task, names = candidate.experiment, stage.tasks[candidate.name], list(stage.federation)
@@ -179,17 +184,17 @@ def releases(
         made.rounds,
         sampling=made.sampling.kind,
         records=stage.federation.records,
-        questions=questions(task),
+        questions=queries_of(task),
     )
     each, once = list(mechanism.release(first, names)), list[Release]()
     if isinstance(made.privacy, Privacy) and stop.epsilon is not None:
         noise = stop.noise(made.privacy, made.rounds)
         each += [stop.release(made.privacy, noise, name, first) for name in names]
     if first == 1:
-        once += mechanism.counting(names)
+        once += mechanism.count_releases(names)
         once += () if augment is None or paid == "augment" else augment.release(made.privacy, names)
-    asked = opening_of(task) if first == 1 and paid != "opening" else None
-    for question in (asked, closing_of(task)):
-        once += () if question is None else kept.asking(question, mechanism).release(0, names)
+    asked = initial_query_of(task) if first == 1 and paid != "opening" else None
+    for question in (asked, final_query_of(task)):
+        once += () if question is None else kept.solve_query(question, mechanism).release(0, names)
     left = made.rounds + 1 - first
     return [*once, *(replace(row, count=left * row.count) for row in each if left > 0)]

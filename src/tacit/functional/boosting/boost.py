@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import require
-from tacit.functional.boosting.config import Recipe as Recipe
-from tacit.functional.boosting.moments import Evidence
+from tacit.functional.boosting.config import BoostingConfig as BoostingConfig
+from tacit.functional.boosting.moments import DebiasedMoments
 from tacit.functional.boosting.path import Penalty
-from tacit.functional.boosting.selection import Some, Trial, Trials
+from tacit.functional.boosting.selection import Evaluation, Evaluator, Some
 
 Array = NDArray[np.float64]
 # How often survivors are screened anew, at most; twice is the rule.
@@ -22,7 +22,7 @@ SCREENS = 6
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Boosted:
+class BoostingFit:
     """A fit.
 
     Args:
@@ -51,7 +51,7 @@ class Boosted:
     ridge: float
 
 
-def boost(evidence: Evidence, recipe: Recipe) -> Boosted:
+def boost(evidence: DebiasedMoments, recipe: BoostingConfig) -> BoostingFit:
     """Fit curves by curves, from evidence alone.
 
     Args:
@@ -59,11 +59,11 @@ def boost(evidence: Evidence, recipe: Recipe) -> Boosted:
         recipe: What to do.
     """
     require(len(evidence.blocks) > 0, "blocks", evidence.blocks, "the columns of at least one predictor")
-    trials = Trials(evidence, recipe)
+    trials = Evaluator(evidence, recipe)
     best, screened = _best(trials)
-    final = trials.on_whole(best.kept, best.penalty, best.steps)
+    final = trials.boost_whole(best.kept, best.penalty, best.steps)
     path = tuple(best.kept[int(place)] for place in final.chosen[:, 0])
-    return Boosted(
+    return BoostingFit(
         coefficients=_spread(evidence, best.kept, final.coefficients(best.steps)[0]),
         path=path,
         steps=len(path),
@@ -77,7 +77,7 @@ def boost(evidence: Evidence, recipe: Recipe) -> Boosted:
     )
 
 
-def _best(trials: Trials) -> tuple[Trial, Some | None]:
+def _best(trials: Evaluator) -> tuple[Evaluation, Some | None]:
     """The trial to go by, and what a screen kept.
 
     Prices are chosen among survivors, which takes a fraction of the time. Only if noise hides all predictors
@@ -85,17 +85,17 @@ def _best(trials: Trials) -> tuple[Trial, Some | None]:
     """
     grids = _grids(trials.evidence, trials.recipe)
     first = Penalty(**{name: values[0] for name, values in grids.items()})
-    everyone = trials.of(tuple(range(len(trials.evidence.blocks))), first)
+    everyone = trials.evaluate(tuple(range(len(trials.evidence.blocks))), first)
     if trials.recipe.selection == "all" or not trials.weights.size:
-        return _tuned(trials, everyone, grids), None
-    found = _screened(trials, everyone, grids)
+        return _tune(trials, everyone, grids), None
+    found = _screen(trials, everyone, grids)
     if found is None:
-        everyone = _tuned(trials, everyone, grids)
-        found = _screened(trials, everyone, grids)
+        everyone = _tune(trials, everyone, grids)
+        found = _screen(trials, everyone, grids)
     return (everyone, ()) if found is None else (found, found.kept)
 
 
-def _grids(evidence: Evidence, recipe: Recipe) -> dict[str, tuple[float, ...]]:
+def _grids(evidence: DebiasedMoments, recipe: BoostingConfig) -> dict[str, tuple[float, ...]]:
     """The values of each price, in the order they are chosen; one alone where it makes no difference."""
     rough, rough_y = any(own.any() for own in evidence.roughness), bool(evidence.roughness_y.any())
     found = {
@@ -110,36 +110,38 @@ def _grids(evidence: Evidence, recipe: Recipe) -> dict[str, tuple[float, ...]]:
     }
 
 
-def _tuned(trials: Trials, best: Trial, grids: dict[str, tuple[float, ...]]) -> Trial:
+def _tune(trials: Evaluator, best: Evaluation, grids: dict[str, tuple[float, ...]]) -> Evaluation:
     """The best trial of the same predictors: one price is chosen after the other."""
     for price, values in grids.items():
         others = [value for value in values if value != getattr(best.penalty, price)]
-        found = [trials.of(best.kept, replace(best.penalty, **{price: value})) for value in others]
+        found = [trials.evaluate(best.kept, replace(best.penalty, **{price: value})) for value in others]
         best = min([best, *found], key=lambda trial: trial.value)
     return best
 
 
-def _screened(trials: Trials, everyone: Trial, grids: dict[str, tuple[float, ...]]) -> Trial | None:
+def _screen(
+    trials: Evaluator, everyone: Evaluation, grids: dict[str, tuple[float, ...]]
+) -> Evaluation | None:
     """The best trial of predictors that all help; None if there are none, or if the others are missed."""
-    found = _settled(trials, everyone)
-    if found is None or trials.worse(found, everyone):
+    found = _drop_unhelpful(trials, everyone)
+    if found is None or trials.is_worse(found, everyone):
         return None
-    return _settled(trials, _tuned(trials, found, grids))
+    return _drop_unhelpful(trials, _tune(trials, found, grids))
 
 
-def _settled(trials: Trials, trial: Trial) -> Trial | None:
+def _drop_unhelpful(trials: Evaluator, trial: Evaluation) -> Evaluation | None:
     """Drop what does not help until all that is left does."""
     for _ in range(SCREENS):
-        kept = trials.helpful(trial)
+        kept = trials.helpful_predictors(trial)
         if not kept:
             return None
         if kept == trial.kept:
             break
-        trial = trials.of(kept, trial.penalty)
+        trial = trials.evaluate(kept, trial.penalty)
     return trial
 
 
-def _spread(evidence: Evidence, kept: Sequence[int], found: Array) -> Array:
+def _spread(evidence: DebiasedMoments, kept: Sequence[int], found: Array) -> Array:
     """Coefficients by predictor (predictors, size, m) as those of all columns, 0 for the others."""
     coefficients = np.zeros_like(evidence.whole.xy)
     for row, own in zip(kept, found, strict=True):

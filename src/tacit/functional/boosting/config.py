@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from tacit.errors import between, choices, require, require_count, require_rate, require_word
+from tacit.errors import choices, is_between, require, require_count, require_rate, require_word
 from tacit.runtime.limits import MOST_STEPS
 
 Grid = float | tuple[float, ...]
@@ -13,7 +13,7 @@ PRICES = ("smooth_s", "smooth_t", "smooth_st", "ridge")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class BoostingConfig:
     """All that may be chosen about a fit; none of it depends on data. Of a grid, the best value is taken.
 
     Args:
@@ -66,4 +66,4 @@ class Recipe:
 
 
 def _price(given: object) -> bool:
-    return between(given, math.nextafter(0, -1), 1e12)
+    return is_between(given, math.nextafter(0, -1), 1e12)

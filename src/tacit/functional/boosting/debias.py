@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from tacit.errors import require, require_count, require_positive
 from tacit.functional.boosting.fission import JUDGED, LEARNT, fission
-from tacit.functional.boosting.folds import NOISY_FOLDS, Sums, each_by_others, folded, halves, union
-from tacit.functional.boosting.moments import Evidence, Moments
+from tacit.functional.boosting.folds import NOISY_FOLDS, Sums, fold_sums, halves, leave_one_out, union
+from tacit.functional.boosting.moments import DebiasedMoments, Moments
 from tacit.functional.boosting.psd_repair import EXACT, Spectrum
 from tacit.runtime.keys import Key
 
 Array = NDArray[np.float64]
 
 
-def of_rows(
+def debias_rows(
     x: Array,
     y: Array,
     *,
@@ -33,13 +33,13 @@ def of_rows(
     variance_y: float = 0.0,
     folds: int = 5,
     stretches: Sequence[float] | None = None,
-) -> Evidence:
+) -> DebiasedMoments:
     """What coordinates tell, subject by subject, with independent noise or none.
 
     Folds are contiguous rows, the same whoever holds which predictor. Without noise, each judges what was
     learnt from all others. With noise halves judge halves, in several ways: a smaller part would judge by
     little more than its noise. Pairs are right on average and not repaired, since that is done anew for the
-    predictors that take part (`among`).
+    predictors that take part (`restrict_to`).
 
     Args:
         x: Coordinates of all predictors (subjects, columns); clipped, where they have noise.
@@ -51,12 +51,12 @@ def of_rows(
         variance_y: The same of the response.
         folds: In how many parts to divide subjects where there is no noise.
         stretches: How much too large the coefficients of each predictor come out because it was clipped, and
-            last by how much the response is too short (`radii.stretch`); 1 if not said.
+            last by how much the response is too short (`radii.clip_correction`); 1 if not said.
     """
-    _require_rows(x, y, _Shape.of(blocks, roughness, roughness_y, stretches))
+    _require_rows(x, y, _Shape.from_blocks(blocks, roughness, roughness_y, stretches))
     noisy = variances is not None and bool(np.any(variances))
-    return of_sums(
-        folded(x, y, NOISY_FOLDS if noisy else folds),
+    return debias_sums(
+        fold_sums(x, y, NOISY_FOLDS if noisy else folds),
         blocks=blocks,
         roughness=roughness,
         roughness_y=roughness_y,
@@ -66,7 +66,7 @@ def of_rows(
     )
 
 
-def of_sums(
+def debias_sums(
     sums: Sequence[Sums],
     *,
     blocks: Sequence[slice],
@@ -75,19 +75,19 @@ def of_sums(
     variances: Sequence[float] | None = None,
     variance_y: float = 0.0,
     stretches: Sequence[float] | None = None,
-) -> Evidence:
-    """What the sums over parts of the subjects tell, which is all that `of_rows` needs of rows.
+) -> DebiasedMoments:
+    """What the sums over parts of the subjects tell, which is all that `debias_rows` needs of rows.
 
     Args:
         sums: Of each part, predictors and response side by side.
-        blocks: As for `of_rows`, and so are the others.
+        blocks: As for `debias_rows`, and so are the others.
         roughness: See there.
         roughness_y: See there.
         variances: See there.
         variance_y: See there.
         stretches: See there.
     """
-    shape = _Shape.of(blocks, roughness, roughness_y, stretches)
+    shape = _Shape.from_blocks(blocks, roughness, roughness_y, stretches)
     noise = shape.over_columns(np.zeros(len(blocks)) if variances is None else variances)
     for field, given in (("variances", noise), ("variance_y", np.array([variance_y]))):
         fine = bool(((given >= 0) & (given < math.inf)).all())
@@ -97,15 +97,15 @@ def of_sums(
     def moments(part: Sums) -> Moments:
         found = part.moments(shape.columns)
         clean = found.xx - np.diag(noise), found.yy - variance_y * np.eye(size)
-        return shape.stretched(replace(found, xx=clean[0], yy=clean[1]))
+        return shape.correct_clipping(replace(found, xx=clean[0], yy=clean[1]))
 
-    parts = halves(sums) if noise.any() else each_by_others(sums)
+    parts = halves(sums) if noise.any() else leave_one_out(sums)
     pairs = [(moments(learnt), moments(judged)) for learnt, judged in parts]
     edges = [2 * math.sqrt(width / count) + width / count for width in shape.widths]
-    return _assembled(moments(union(sums)), pairs, np.sqrt(noise), edges, shape)
+    return _assemble(moments(union(sums)), pairs, np.sqrt(noise), edges, shape)
 
 
-def of_moments(
+def debias_moments(
     noisy: Array,
     *,
     sigma: float,
@@ -116,7 +116,7 @@ def of_moments(
     roughness_y: Array,
     key: Key,
     stretches: Sequence[float] | None = None,
-) -> Evidence:
+) -> DebiasedMoments:
     """What moments of all subjects tell, which were let out together with noise.
 
     They are W'W + E. A row of W is [1, z_1 / S_1, ..., y / S_y] with each block clipped to length 1, and E is
@@ -133,17 +133,17 @@ def of_moments(
         roughness_y: That of the coordinates of the response.
         key: For the noise that splits noise; it protects nobody, and repeats.
         stretches: How much too large the coefficients of each predictor come out because it was clipped, and
-            last by how much the response is too short (`radii.stretch`); 1 if not said.
+            last by how much the response is too short (`radii.clip_correction`); 1 if not said.
     """
-    shape = _Shape.of(blocks, roughness, roughness_y, stretches)
+    shape = _Shape.from_blocks(blocks, roughness, roughness_y, stretches)
     _require_moments(noisy, sigma, radii, count, shape)
     scales = shape.over_all(radii)
 
     def moments(released: Array, deviation: float) -> Moments:
-        found = _centred(released, deviation, count) * np.outer(scales, scales)
+        found = _centre_moments(released, deviation, count) * np.outer(scales, scales)
         cut = shape.columns
         split = Moments(xx=found[:cut, :cut], xy=found[:cut, cut:], yy=found[cut:, cut:], count=count)
-        return shape.stretched(split)
+        return shape.correct_clipping(split)
 
     whole = moments(noisy, sigma)
     # Where there is nothing to split, what is learnt is judged by itself, and by its degrees of freedom.
@@ -153,7 +153,7 @@ def of_moments(
     ]
     edges = [sigma * math.sqrt(2 * width) / count for width in shape.widths]
     units = scales[: shape.columns] * (sigma > 0)
-    return _assembled(whole, pairs, units, edges, shape, optimism=True)
+    return _assemble(whole, pairs, units, edges, shape, optimism=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ class _Shape:
     stretches: Array
 
     @classmethod
-    def of(
+    def from_blocks(
         cls,
         blocks: Sequence[slice],
         roughness: Sequence[Array],
@@ -202,7 +202,7 @@ class _Shape:
         """A number for each column of predictors and response, from one for each of these."""
         return np.repeat(np.asarray(radii, dtype=np.float64), [*self.widths, len(self.roughness_y)])
 
-    def stretched(self, moments: Moments) -> Moments:
+    def correct_clipping(self, moments: Moments) -> Moments:
         """Moments whose coefficients fit curves as they are, not as they were clipped."""
         # Square roots on both sides of xx: coefficients shrink, and no variance becomes negative.
         roots, longer = np.sqrt(self.over_columns(self.stretches[:-1])), float(self.stretches[-1])
@@ -210,7 +210,7 @@ class _Shape:
         return replace(moments, xx=xx, xy=moments.xy * longer, yy=moments.yy * longer**2)
 
 
-def _assembled(
+def _assemble(
     raw: Moments,
     pairs: Sequence[tuple[Moments, Moments]],
     units: Array,
@@ -218,7 +218,7 @@ def _assembled(
     shape: _Shape,
     *,
     optimism: bool = False,
-) -> Evidence:
+) -> DebiasedMoments:
     """Evidence of moments and of pairs of them.
 
     Args:
@@ -231,8 +231,8 @@ def _assembled(
     """
     stretched = units * np.sqrt(shape.over_columns(shape.stretches[:-1]))
     own = [float(stretched[block.start]) ** 2 for block in shape.blocks]
-    return Evidence(
-        whole=replace(raw, xx=_possible(raw.xx, stretched)),
+    return DebiasedMoments(
+        whole=replace(raw, xx=_repair(raw.xx, stretched)),
         raw=raw,
         splits=pairs,
         blocks=shape.blocks,
@@ -243,16 +243,16 @@ def _assembled(
     )
 
 
-def _possible(xx: Array, units: Array) -> Array:
+def _repair(xx: Array, units: Array) -> Array:
     """Moments with no negative variance, all predictors together; as they are where there is no noise."""
     if not units.any():
         return xx
     own = np.sqrt(np.maximum(np.diagonal(xx), 0.0))
     exact = np.where(own > 0, EXACT * own, 1.0)
-    return Spectrum.of(xx, np.where(units > 0, units, exact)).raised(0.0)
+    return Spectrum.from_moments(xx, np.where(units > 0, units, exact)).raise_to(0.0)
 
 
-def _centred(released: Array, deviation: float, count: int) -> Array:
+def _centre_moments(released: Array, deviation: float, count: int) -> Array:
     """Moments about means, both with noise, right on average (columns and coordinates, the same)."""
     middle = released[0, 1:] / count
     # The square of a noisy mean is too large by the variance of its noise.

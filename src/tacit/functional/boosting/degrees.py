@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.functional.boosting.path import Ground, Places
+from tacit.functional.boosting.path import Design, Places
 
 Array = NDArray[np.float64]
 
 
-def exact(ground: Ground, chosen: Places, rate: float) -> Array:
+def degrees_of_freedom(ground: Design, chosen: Places, rate: float) -> Array:
     """The degrees of freedom after 0, 1, ... steps (steps + 1, predictors, m); they add up over both.
 
     Args:
@@ -28,14 +28,14 @@ def exact(ground: Ground, chosen: Places, rate: float) -> Array:
     used = np.zeros((len(chosen) + 1, count, width))
     if not len(active):
         return used
-    kept = ground.among(active.tolist())
+    kept = ground.restrict_to(active.tolist())
     size = kept.slopes.shape[3]
     raw = kept.cross[0, 0].reshape(len(active), len(active) * size, size)
     levels, level = np.unique(kept.shrink[0].reshape(-1, width), axis=1, return_inverse=True)
     shrink = levels.reshape(len(active), size, -1, 1)
     units = np.eye(len(active) * size).reshape(len(active), size, 1, -1)
     start = np.broadcast_to(units, (*units.shape[:2], levels.shape[1], units.shape[-1]))
-    for number, move in enumerate(_replayed(kept, places, rate, start, shrink)):
+    for number, move in enumerate(_replay(kept, places, rate, start, shrink)):
         place = places[number]
         used[number + 1] = used[number]
         used[number + 1, active[place]] += np.einsum("qki,iq->k", move, raw[place])[level.ravel()]
@@ -43,21 +43,21 @@ def exact(ground: Ground, chosen: Places, rate: float) -> Array:
 
 
 def hutchinson(
-    ground: Ground, chosen: Places, rate: float, *, probes: int, draws: np.random.Generator
+    ground: Design, chosen: Places, rate: float, *, probes: int, draws: np.random.Generator
 ) -> Array:
     """Estimates of the degrees of freedom at the end of a walk by random probes (probes,); their mean is one.
 
     Args:
-        ground: As for `exact`.
-        chosen: As for `exact`.
-        rate: As for `exact`.
+        ground: As for `degrees_of_freedom`.
+        chosen: As for `degrees_of_freedom`.
+        rate: As for `degrees_of_freedom`.
         probes: How many.
         draws: Where they come from; nothing private is involved.
     """
     active, places = np.unique(chosen, return_inverse=True)
     if not len(active):
         return np.zeros(probes)
-    kept = ground.among(active.tolist())
+    kept = ground.restrict_to(active.tolist())
     size, width = kept.slopes.shape[3:]
     raw = kept.cross[0, 0].reshape(len(active), len(active) * size, size)
     square = raw.transpose(0, 2, 1).reshape(len(active) * size, -1)
@@ -68,13 +68,13 @@ def hutchinson(
     start = start.reshape(len(active), size, width, probes)
     reached = np.zeros_like(start)
     for place, move in zip(
-        places, _replayed(kept, places, rate, start, kept.shrink[0, ..., None]), strict=True
+        places, _replay(kept, places, rate, start, kept.shrink[0, ..., None]), strict=True
     ):
         reached[place] += move
     return np.einsum("jqmp,jqmp->p", start, reached)
 
 
-def _replayed(ground: Ground, places: Places, rate: float, start: Array, shrink: Array) -> Iterator[Array]:
+def _replay(ground: Design, places: Places, rate: float, start: Array, shrink: Array) -> Iterator[Array]:
     """The moves of a walk whose choices are made, for other right-hand sides.
 
     Args:

@@ -54,7 +54,7 @@ class Sums:
         )
 
 
-def folded(x: Array, y: Array, folds: int) -> list[Sums]:
+def fold_sums(x: Array, y: Array, folds: int) -> list[Sums]:
     """The sums of contiguous parts of the rows, as equal as can be."""
     most = len(x) // 2
     require(2 <= folds <= most, "folds", folds, f"from 2 to {most}: at least 2 of {len(x)} subjects in each")
@@ -66,7 +66,7 @@ def folded(x: Array, y: Array, folds: int) -> list[Sums]:
     return [Sums(len(part), part.sum(axis=0), part.T @ part) for part in parts]
 
 
-def packed(rows: Array, cut: int, folds: int) -> Array:
+def encode_sums(rows: Array, cut: int, folds: int) -> Array:
     """The mean of rows, and the sums of their parts about it, as one list of numbers: no row is among them.
 
     Args:
@@ -77,17 +77,17 @@ def packed(rows: Array, cut: int, folds: int) -> Array:
     upper = np.triu_indices(rows.shape[1])
     parts = [
         np.concatenate([[part.count], part.first, part.second[upper]])
-        for part in folded(rows[:, :cut], rows[:, cut:], folds)
+        for part in fold_sums(rows[:, :cut], rows[:, cut:], folds)
     ]
     return np.concatenate([rows.mean(axis=0), *parts])
 
 
-def length(columns: int, folds: int) -> int:
+def encoded_length(columns: int, folds: int) -> int:
     """How many numbers those are."""
     return columns + folds * (1 + columns + columns * (columns + 1) // 2)
 
 
-def unpacked(numbers: Array, columns: int, folds: int) -> tuple[Array, list[Sums]]:
+def decode_sums(numbers: Array, columns: int, folds: int) -> tuple[Array, list[Sums]]:
     """The mean, and the sums of the parts about it."""
     upper = np.triu_indices(columns)
     found: list[Sums] = []
@@ -98,7 +98,7 @@ def unpacked(numbers: Array, columns: int, folds: int) -> tuple[Array, list[Sums
     return numbers[:columns], found
 
 
-def each_by_others(sums: Sequence[Sums]) -> list[tuple[Sums, Sums]]:
+def leave_one_out(sums: Sequence[Sums]) -> list[tuple[Sums, Sums]]:
     """All but one part to learn from and that part to judge by, for each."""
     return [(union([*sums[:place], *sums[place + 1 :]]), sums[place]) for place in range(len(sums))]
 

@@ -41,7 +41,7 @@ class Moments:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Evidence:
+class DebiasedMoments:
     """Everything that a fit may look at, wherever it came from.
 
     Args:

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.functional.boosting.moments import Evidence, Moments
+from tacit.functional.boosting.moments import DebiasedMoments, Moments
 from tacit.functional.solver import prepare
 
 Array = NDArray[np.float64]
@@ -41,7 +41,7 @@ class Penalty:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class BlockLayout:
     """Which columns are whose, as one table with a row for each predictor.
 
     Args:
@@ -55,7 +55,7 @@ class Layout:
     width: int
 
     @classmethod
-    def of(cls, evidence: Evidence) -> "Layout":
+    def from_moments(cls, evidence: DebiasedMoments) -> "BlockLayout":
         """The layout of predictors side by side."""
         width = evidence.whole.xx.shape[0]
         sizes = [block.stop - block.start for block in evidence.blocks]
@@ -90,7 +90,7 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Ground:
+class Design:
     """Where walks take place: moments in each predictor's own coordinates, for every split and view.
 
     The first view is what is learnt from, the last what is judged by; if there is one alone it is both.
@@ -116,17 +116,17 @@ class Ground:
         blocks = self.cross.reshape(splits, views, count, count, size, size)
         return np.ascontiguousarray(np.moveaxis(np.diagonal(blocks, axis1=2, axis2=3), -1, 2))
 
-    def among(self, rows: Sequence[int]) -> "Ground":
+    def restrict_to(self, rows: Sequence[int]) -> "Design":
         """The same with some of the predictors."""
         kept = list(rows)
         splits, views, count, size = self.slopes.shape[:4]
         blocks = self.cross.reshape(splits, views, count, count, size, size)[:, :, kept][:, :, :, kept]
         cross = blocks.reshape(splits, views, len(kept), len(kept) * size, size)
         slopes, basis, shrink = self.slopes[:, :, kept], self.basis[:, kept], self.shrink[:, kept]
-        return Ground(cross, slopes, self.spread, basis, shrink)
+        return Design(cross, slopes, self.spread, basis, shrink)
 
 
-def ground(evidence: Evidence, splits: Sequence[tuple[Moments, ...]], penalty: Penalty) -> Ground:
+def design(evidence: DebiasedMoments, splits: Sequence[tuple[Moments, ...]], penalty: Penalty) -> Design:
     """Bring moments into the coordinates in which a penalty's equations are solved number by number.
 
     Args:
@@ -134,16 +134,18 @@ def ground(evidence: Evidence, splits: Sequence[tuple[Moments, ...]], penalty: P
         splits: The views of each; those of the evidence, or others of the same columns.
         penalty: What a fit pays for.
     """
-    layout = Layout.of(evidence)
+    layout = BlockLayout.from_moments(evidence)
     parts = [_views(layout, evidence.roughness_y, views, penalty) for views in splits]
-    return Ground(*(np.stack(arrays) for arrays in zip(*parts, strict=True)))
+    return Design(*(np.stack(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def _views(layout: Layout, rough_y: Array, views: tuple[Moments, ...], penalty: Penalty) -> tuple[Array, ...]:
+def _views(
+    layout: BlockLayout, rough_y: Array, views: tuple[Moments, ...], penalty: Penalty
+) -> tuple[Array, ...]:
     count, size = layout.columns.shape
     squares = np.stack([layout.squares(view.xx) for view in views])
     own = np.moveaxis(np.diagonal(squares[0], axis1=0, axis2=2), -1, 0)
-    basis, shrink = _prepared(layout, own, rough_y, penalty)
+    basis, shrink = _prepare_basis(layout, own, rough_y, penalty)
     # One predictor's basis at a time: (l, a, j, b) as (j, l a, b) into own coordinates of j, then of l.
     turned = squares.transpose(0, 3, 1, 2, 4).reshape(len(views), count, count * size, size) @ basis
     cross = basis.swapaxes(-1, -2) @ turned.reshape(len(views), count, count, size, size)
@@ -152,7 +154,7 @@ def _views(layout: Layout, rough_y: Array, views: tuple[Moments, ...], penalty: 
     return cross.reshape(len(views), count, count * size, size), slopes, spread, basis, shrink
 
 
-def _prepared(layout: Layout, own: Array, rough_y: Array, penalty: Penalty) -> tuple[Array, Array]:
+def _prepare_basis(layout: BlockLayout, own: Array, rough_y: Array, penalty: Penalty) -> tuple[Array, Array]:
     """The basis and shrinkage of every predictor, from its own moments (predictors, size, size)."""
     there = layout.columns < layout.width
     sizes = there.sum(axis=1)
@@ -172,7 +174,7 @@ def _over(one: Array, other: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Walk:
+class BoostingPath:
     """Where a walk went, split by split, and how well it was judged to do.
 
     Args:
@@ -187,9 +189,9 @@ class Walk:
     moves: Array
     slopes: Array
     judged: Array
-    ground: Ground
+    ground: Design
 
-    def reached(self, steps: int) -> Array:
+    def position(self, steps: int) -> Array:
         """Where it was after so many steps, in own coordinates (splits, predictors, size, m)."""
         place = np.zeros_like(self.ground.slopes[:, 0])
         for chosen, move in zip(self.chosen[:steps], self.moves[:steps], strict=True):
@@ -198,10 +200,12 @@ class Walk:
 
     def coefficients(self, steps: int) -> Array:
         """The coefficients after so many steps, by predictor (splits, predictors, size, m)."""
-        return self.ground.basis @ self.reached(steps)
+        return self.ground.basis @ self.position(steps)
 
 
-def walk(ground: Ground, *, steps: int, rate: float, weights: Array, patience: int | None = None) -> Walk:
+def boost_path(
+    ground: Design, *, steps: int, rate: float, weights: Array, patience: int | None = None
+) -> BoostingPath:
     """Boost: at each step, the predictor with the largest gain goes a part of the way to its best fit.
 
     Going all the way D to the best fit of one predictor changes the loss by -2 <D, g> + <D, G D>, with g the
@@ -228,22 +232,22 @@ def walk(ground: Ground, *, steps: int, rate: float, weights: Array, patience: i
         best, since = (now, 0) if now < best else (best, since + 1)
         if since == patience or gain >= -ARRIVED * state.scale:
             break
-    return _walked(ground, steps_taken, np.array(judged))
+    return _make_path(ground, steps_taken, np.array(judged))
 
 
-def _walked(ground: Ground, taken: list[tuple[Places, Array, Array]], judged: Array) -> Walk:
+def _make_path(ground: Design, taken: list[tuple[Places, Array, Array]], judged: Array) -> BoostingPath:
     splits, _, _, size, width = ground.slopes.shape
     if not taken:
         none = np.zeros((0, splits, size, width))
-        return Walk(np.zeros((0, splits), dtype=np.int64), none, none, judged, ground)
+        return BoostingPath(np.zeros((0, splits), dtype=np.int64), none, none, judged, ground)
     chosen, moves, slopes = (np.array(parts) for parts in zip(*taken, strict=True))
-    return Walk(chosen, moves, slopes, judged, ground)
+    return BoostingPath(chosen, moves, slopes, judged, ground)
 
 
 class _State:
     """Where the walks of all splits are, in own coordinates."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Design) -> None:
         self.ground = ground
         self.slopes = ground.slopes.copy()
         self.here = np.zeros_like(ground.slopes[:, 0])

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.functional.boosting.fission import LEARNT
-from tacit.functional.boosting.moments import Evidence, Moments
+from tacit.functional.boosting.moments import DebiasedMoments, Moments
 
 Array = NDArray[np.float64]
 # Columns without noise are measured in this share of their deviation: next to nothing of them is changed.
@@ -21,7 +21,7 @@ EXACT = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class RepairedMoments:
     """The evidence about some predictors as it came, and repaired for them alone.
 
     Args:
@@ -29,24 +29,24 @@ class Part:
         made: What was repaired before, by how high the floor was.
     """
 
-    given: Evidence
-    made: dict[float, Evidence] = field(default_factory=dict[float, Evidence])
+    given: DebiasedMoments
+    made: dict[float, DebiasedMoments] = field(default_factory=dict[float, DebiasedMoments])
 
-    def repaired(self, multiple: float) -> Evidence:
+    def repair(self, multiple: float) -> DebiasedMoments:
         """The evidence with no variance below a multiple of what noise alone would show."""
         if not any(self.given.floors):
             return self.given
         if multiple not in self.made:
-            self.made[multiple] = self._raised(multiple)
+            self.made[multiple] = self._repair(multiple)
         return self.made[multiple]
 
-    def _raised(self, multiple: float) -> Evidence:
+    def _repair(self, multiple: float) -> DebiasedMoments:
         given, floor = self.given, multiple * self._edge
         learnt = [
-            replace(moments, xx=spectrum.raised(floor * self._wider(moments)))
+            replace(moments, xx=spectrum.raise_to(floor * self._wider(moments)))
             for (moments, _), spectrum in zip(given.splits, self._learnt, strict=True)
         ]
-        whole = replace(given.whole, xx=self._whole.raised(floor))
+        whole = replace(given.whole, xx=self._whole.raise_to(floor))
         return replace(given, whole=whole, splits=list(zip(learnt, self._judges, strict=True)))
 
     @cached_property
@@ -69,17 +69,17 @@ class Part:
 
     @cached_property
     def _whole(self) -> "Spectrum":
-        return Spectrum.of(self.given.whole.xx, self._units)
+        return Spectrum.from_moments(self.given.whole.xx, self._units)
 
     @cached_property
     def _learnt(self) -> list["Spectrum"]:
-        return [Spectrum.of(learnt.xx, self._units) for learnt, _ in self.given.splits]
+        return [Spectrum.from_moments(learnt.xx, self._units) for learnt, _ in self.given.splits]
 
     @cached_property
     def _judges(self) -> list[Moments]:
         # Where a judge has negative variances, the boldest coefficients look best.
         judges = [judge for _, judge in self.given.splits]
-        return [replace(own, xx=Spectrum.of(own.xx, self._units).raised(0.0)) for own in judges]
+        return [replace(own, xx=Spectrum.from_moments(own.xx, self._units).raise_to(0.0)) for own in judges]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +99,12 @@ class Spectrum:
     units: Array
 
     @classmethod
-    def of(cls, xx: Array, units: Array) -> "Spectrum":
+    def from_moments(cls, xx: Array, units: Array) -> "Spectrum":
         """The spectrum of moments."""
         sizes, directions = np.linalg.eigh(xx / np.outer(units, units))
         return cls(xx, sizes, directions, units)
 
-    def raised(self, floor: float) -> Array:
+    def raise_to(self, floor: float) -> Array:
         """Moments whose variances are nowhere below a floor; what is above is left as it is."""
         low = self.sizes < floor
         if not low.any():
@@ -113,13 +113,13 @@ class Spectrum:
         return self.xx + (turned * (floor - self.sizes[low])) @ turned.T
 
 
-def among(evidence: Evidence, kept: Sequence[int]) -> Part:
+def restrict_to(evidence: DebiasedMoments, kept: Sequence[int]) -> RepairedMoments:
     """The part of evidence that is about some of the predictors."""
     blocks = [evidence.blocks[row] for row in kept]
     columns = np.array([column for block in blocks for column in range(block.start, block.stop)])
     ends = np.cumsum([block.stop - block.start for block in blocks]).tolist()
     pairs = evidence.splits
-    return Part(
+    return RepairedMoments(
         replace(
             evidence,
             raw=_columns(evidence.raw, columns),

@@ -7,19 +7,19 @@ learnt does harm where it was not learnt. That tells it from those that help, an
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.functional.boosting.path import Walk
+from tacit.functional.boosting.path import BoostingPath
 
 Array = NDArray[np.float64]
 
 
-def contributions(walk: Walk, steps: int) -> Array:
+def contributions(walk: BoostingPath, steps: int) -> Array:
     """How much larger the loss on what was held back is without each predictor (splits, predictors).
 
     Args:
         walk: Over splits.
         steps: How many of its steps count.
     """
-    reached, ground = walk.reached(steps), walk.ground
+    reached, ground = walk.position(steps), walk.ground
     explained = (ground.cross[:, -1] @ reached).sum(axis=1).reshape(reached.shape)
     own = ground.own[:, -1] @ reached
     return np.einsum("spqm,spqm->sp", reached, 2 * (ground.slopes[:, -1] - explained) + own)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue
-from tacit.functional.boosting.config import Recipe
-from tacit.functional.boosting.degrees import exact
-from tacit.functional.boosting.moments import Evidence
-from tacit.functional.boosting.path import Layout, Penalty, Walk, ground, walk
-from tacit.functional.boosting.psd_repair import Part, among
+from tacit.functional.boosting.config import BoostingConfig
+from tacit.functional.boosting.degrees import degrees_of_freedom
+from tacit.functional.boosting.moments import DebiasedMoments
+from tacit.functional.boosting.path import BlockLayout, BoostingPath, Penalty, boost_path, design
+from tacit.functional.boosting.psd_repair import RepairedMoments, restrict_to
 from tacit.functional.boosting.screening import contributions, survivors
 from tacit.functional.boosting.stopping import Information, held_out, information, residual
 
@@ -23,7 +23,7 @@ Some = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Trial:
+class Evaluation:
     """How some predictors did at some prices.
 
     Args:
@@ -40,7 +40,7 @@ class Trial:
     penalty: Penalty
     curve: Array
     steps: int
-    splits: Walk | None = None
+    splits: BoostingPath | None = None
     optimism: Array | None = None
 
     @property
@@ -50,12 +50,12 @@ class Trial:
 
 
 @dataclass(frozen=True, eq=False)
-class Trials:
+class Evaluator:
     """The trials that can be made of one evidence and one recipe."""
 
-    evidence: Evidence
-    recipe: Recipe
-    parts: dict[Some, Part] = field(default_factory=dict[Some, Part])
+    evidence: DebiasedMoments
+    recipe: BoostingConfig
+    parts: dict[Some, RepairedMoments] = field(default_factory=dict[Some, RepairedMoments])
 
     @cached_property
     def weights(self) -> Array:
@@ -63,13 +63,13 @@ class Trials:
         counts = np.array([judge.count for _, judge in self.evidence.splits], dtype=np.float64)
         return counts / counts.sum() if counts.size else counts
 
-    def part(self, kept: Some, penalty: Penalty) -> Evidence:
+    def moments_for(self, kept: Some, penalty: Penalty) -> DebiasedMoments:
         """The evidence about some predictors; remembered, since a repair takes longer than a walk."""
         if kept not in self.parts:
-            self.parts[kept] = among(self.evidence, kept)
-        return self.parts[kept].repaired(penalty.floor)
+            self.parts[kept] = restrict_to(self.evidence, kept)
+        return self.parts[kept].repair(penalty.floor)
 
-    def of(self, kept: Some, penalty: Penalty) -> Trial:
+    def evaluate(self, kept: Some, penalty: Penalty) -> Evaluation:
         """Walk, and judge."""
         stop = self.recipe.stop
         if stop == "cv":
@@ -78,22 +78,22 @@ class Trials:
             return self._by_information(kept, penalty, stop)
         if self.weights.size:
             return self._by_splits(kept, penalty, stop)
-        losses = held_out(self.on_whole(kept, penalty, stop), np.ones(1))
-        return Trial(kept=kept, penalty=penalty, curve=losses, steps=len(losses) - 1)
+        losses = held_out(self.boost_whole(kept, penalty, stop), np.ones(1))
+        return Evaluation(kept=kept, penalty=penalty, curve=losses, steps=len(losses) - 1)
 
-    def _by_splits(self, kept: Some, penalty: Penalty, fixed: int | None) -> Trial:
+    def _by_splits(self, kept: Some, penalty: Penalty, fixed: int | None) -> Evaluation:
         if not self.weights.size:
             raise InvalidValue(
                 'stop = "cv" is not allowed: nothing was held back to judge by; say how many steps'
             )
         patience = self.recipe.patience if fixed is None else None
-        splits = self.on_splits(kept, penalty, fixed or self.recipe.steps, patience)
+        splits = self.boost_splits(kept, penalty, fixed or self.recipe.steps, patience)
         curve = held_out(splits, self.weights)
         optimism = self._optimism(kept, penalty, splits) if self.evidence.optimism else None
         if optimism is not None:
             curve = curve + optimism[0].sum(axis=1)
         steps = int(curve.argmin()) if fixed is None else len(curve) - 1
-        return Trial(
+        return Evaluation(
             kept=kept,
             penalty=penalty,
             curve=curve,
@@ -102,50 +102,50 @@ class Trials:
             optimism=None if optimism is None else optimism[:, steps],
         )
 
-    def _by_information(self, kept: Some, penalty: Penalty, kind: Information) -> Trial:
-        found = self.on_whole(kept, penalty, self.recipe.steps)
+    def _by_information(self, kept: Some, penalty: Penalty, kind: Information) -> Evaluation:
+        found = self.boost_whole(kept, penalty, self.recipe.steps)
         curve = information(kind, found, self.evidence.whole, self.degrees(found).sum(axis=(1, 2)))
-        return Trial(kept=kept, penalty=penalty, curve=curve, steps=int(curve.argmin()))
+        return Evaluation(kept=kept, penalty=penalty, curve=curve, steps=int(curve.argmin()))
 
-    def _optimism(self, kept: Some, penalty: Penalty, splits: Walk) -> Array:
+    def _optimism(self, kept: Some, penalty: Penalty, splits: BoostingPath) -> Array:
         """By how much the loss on shared subjects is too small, and its deviation, by step and predictor.
 
         Twice the covariance of fit and response (Mallows' Cp): the splits differ in their noise alone. What a
         predictor that does not count explains of n subjects varies as s2 chi2(df) / n.
         """
-        used = self.degrees(self.on_whole(kept, penalty, len(splits.chosen)))
+        used = self.degrees(self.boost_whole(kept, penalty, len(splits.chosen)))
         # A walk that has arrived uses no more.
         used = used[np.minimum(np.arange(len(splits.judged)), len(used) - 1)]
         count = self.evidence.whole.count
         left = residual(splits, self.weights, used.sum(axis=1), count)
         return np.stack([2 * used @ left, np.sqrt(2 * np.maximum(used @ left**2, 0.0))]) / count
 
-    def on_splits(self, kept: Some, penalty: Penalty, steps: int, patience: int | None) -> Walk:
+    def boost_splits(self, kept: Some, penalty: Penalty, steps: int, patience: int | None) -> BoostingPath:
         """Walk on all splits."""
-        part = self.part(kept, penalty)
-        place = ground(part, part.splits, penalty)
-        return walk(place, steps=steps, rate=self.recipe.rate, weights=self.weights, patience=patience)
+        part = self.moments_for(kept, penalty)
+        place = design(part, part.splits, penalty)
+        return boost_path(place, steps=steps, rate=self.recipe.rate, weights=self.weights, patience=patience)
 
-    def on_whole(self, kept: Some, penalty: Penalty, steps: int) -> Walk:
+    def boost_whole(self, kept: Some, penalty: Penalty, steps: int) -> BoostingPath:
         """Walk on all there is."""
-        part = self.part(kept, penalty)
-        place = ground(part, [(part.whole,)], penalty)
-        return walk(place, steps=steps, rate=self.recipe.rate, weights=np.ones(1))
+        part = self.moments_for(kept, penalty)
+        place = design(part, [(part.whole,)], penalty)
+        return boost_path(place, steps=steps, rate=self.recipe.rate, weights=np.ones(1))
 
-    def degrees(self, walked: Walk) -> Array:
+    def degrees(self, walked: BoostingPath) -> Array:
         """Degrees of freedom of a walk on all there is (steps + 1, predictors, m)."""
-        return exact(walked.ground, walked.chosen[:, 0], self.recipe.rate)
+        return degrees_of_freedom(walked.ground, walked.chosen[:, 0], self.recipe.rate)
 
-    def helpful(self, trial: Trial) -> Some:
+    def helpful_predictors(self, trial: Evaluation) -> Some:
         """The predictors of a trial that help on what was held back."""
-        splits = trial.splits or self.on_splits(trial.kept, trial.penalty, trial.steps, None)
+        splits = trial.splits or self.boost_splits(trial.kept, trial.penalty, trial.steps, None)
         found, spread = contributions(splits, trial.steps), np.zeros(len(trial.kept))
         if trial.optimism is not None:
             found, spread = found - trial.optimism[0], trial.optimism[1]
         helping = survivors(found, spread, self.weights, self.recipe.margin)
         return tuple(trial.kept[place] for place in helping)
 
-    def worse(self, one: Trial, other: Trial) -> bool:
+    def is_worse(self, one: Evaluation, other: Evaluation) -> bool:
         """Whether one is worse than another with more predictors by more than that varies."""
         if one.splits is None or other.splits is None:
             return one.value > other.value
@@ -157,10 +157,10 @@ class Trials:
             variance += float((other.optimism[1, dropped] ** 2).sum())
         return mean > np.sqrt(variance)
 
-    def _losses(self, trial: Trial, splits: Walk) -> Array:
+    def _losses(self, trial: Evaluation, splits: BoostingPath) -> Array:
         """The loss on each split's judge as it came: what was repaired for others cannot be compared."""
         given = self.parts[trial.kept].given
-        layout = Layout.of(given)
+        layout = BlockLayout.from_moments(given)
         found = splits.coefficients(trial.steps)
         pairs = zip(given.splits, found, strict=True)
         losses = np.array([judge.loss(layout.flat(own)) for (_, judge), own in pairs])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.functional.boosting.moments import Moments
-from tacit.functional.boosting.path import Walk
+from tacit.functional.boosting.path import BoostingPath
 
 Array = NDArray[np.float64]
 Information = Literal["aic", "aicc", "mv"]
@@ -17,12 +17,12 @@ Information = Literal["aic", "aicc", "mv"]
 LEAST = 1e-10
 
 
-def held_out(walk: Walk, weights: Array) -> Array:
+def held_out(walk: BoostingPath, weights: Array) -> Array:
     """The mean loss on what was held back after 0, 1, ... steps (steps + 1,)."""
     return walk.judged.sum(axis=2) @ weights
 
 
-def residual(walk: Walk, weights: Array, degrees: Array, count: int) -> Array:
+def residual(walk: BoostingPath, weights: Array, degrees: Array, count: int) -> Array:
     """The variance of what is left of each coordinate of the response, where a walk was judged best (m,).
 
     Args:
@@ -36,7 +36,7 @@ def residual(walk: Walk, weights: Array, degrees: Array, count: int) -> Array:
     return left / np.maximum(1 - degrees[best] / count, 0.1)
 
 
-def information(kind: Information, walk: Walk, whole: Moments, degrees: Array) -> Array:
+def information(kind: Information, walk: BoostingPath, whole: Moments, degrees: Array) -> Array:
     """An information criterion of a walk on all subjects after 0, 1, ... steps (steps + 1,).
 
     Args:
@@ -54,7 +54,7 @@ def information(kind: Information, walk: Walk, whole: Moments, degrees: Array) -
     return numbers * np.log(losses) + 2 * degrees * fair
 
 
-def _log_determinants(walk: Walk, whole: Moments) -> Array:
+def _log_determinants(walk: BoostingPath, whole: Moments) -> Array:
     """Log determinants of the residuals' covariance after 0, 1, ... steps."""
     halves = np.einsum("nqa,nqb->nab", walk.moves[:, 0], walk.slopes[:, 0]) / 2
     left = whole.yy - np.cumsum(halves + halves.swapaxes(1, 2), axis=0)

@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import InvalidValue, between, require, require_positive
+from tacit.errors import InvalidValue, is_between, require, require_positive
 from tacit.functional.curves import basis, forms, smoothing
 from tacit.functional.curves.basis import Domain, Frame, interval
-from tacit.functional.curves.validation import require_each, require_observed, require_shapes, require_times
+from tacit.functional.curves.validation import (
+    require_each,
+    require_observations,
+    require_shapes,
+    require_times,
+)
 from tacit.runtime.fingerprints import digest_observations, digest_table
 from tacit.runtime.silence import suppress_warnings
 from tacit.runtime.sketches import Digests
@@ -60,7 +65,7 @@ class Curves:
         object.__setattr__(self, "domain", interval(f"domain of {self.place}", self.domain))
         require_shapes(self.times, self.values, self.owners, self.place)
         require_times(self.times, self.owners, self.domain, self.place, self.subjects)
-        require_observed(self.values, self.owners, self.place, self.subjects)
+        require_observations(self.values, self.owners, self.place, self.subjects)
         if self.subjects is not None:
             given = f"{len(self.subjects)} names for {self.count} subjects"
             require(len(self.subjects) == self.count, f"subjects of {self.place}", given, "one for each")
@@ -90,9 +95,9 @@ class Curves:
         known = self.subjects
         subjects = None if known is None else tuple(known[int(row)] for row in chosen)
         place = place or self.place
-        return self._like(times=times, values=values, owners=owners, subjects=subjects, place=place)
+        return self._replace(times=times, values=values, owners=owners, subjects=subjects, place=place)
 
-    def arranged(self, subjects: Sequence[object], place: str | None = None) -> "Curves":
+    def reorder(self, subjects: Sequence[object], place: str | None = None) -> "Curves":
         """The curves of the subjects of these names, in this order."""
         known = self.subjects
         if known is None:
@@ -122,16 +127,16 @@ class Curves:
                 multiplied by 1 / (1 + smooth r) where observations are dense. So 1 leaves hardly more than
                 lines, 1e-4 halves a wave that the domain holds about 8 times, and 0 is plain least squares.
         """
-        not_negative = smooth == 0 or between(smooth, 0, math.inf)
+        not_negative = smooth == 0 or is_between(smooth, 0, math.inf)
         require(not_negative, "smooth", smooth, "a finite number of at least 0")
         low, high = frame.domain
         inside = low <= self.domain[0] and self.domain[1] <= high
         require(inside, f"domain of {self.place}", self.domain, f"inside {frame.domain}, that of the basis")
         whole = basis.frame(frame.basis)
-        found = smoothing.smoothed(self.times, self.values, self.owners, whole, float(smooth))
+        found = smoothing.smooth_curves(self.times, self.values, self.owners, whole, float(smooth))
         return found[:, : frame.size]
 
-    def on(self, times: ArrayLike) -> Array:
+    def interpolate(self, times: ArrayLike) -> Array:
         """The curves at these times (subjects, times), straight between those of their common grid."""
         if self.owners is not None:
             raise InvalidValue(f"{self.place} has no common grid: each subject was observed at its own times")
@@ -148,13 +153,13 @@ class Curves:
         exact = np.where(share == 1, self.values[:, left + 1], between_both)
         return np.where(share == 0, self.values[:, left], exact)
 
-    def shifted(self, center: float, scale: float) -> "Curves":
+    def standardise(self, center: float, scale: float) -> "Curves":
         """Every value less `center`, then divided by `scale`: public numbers both."""
-        require(between(center, -math.inf, math.inf), f"center of {self.place}", center, "a finite number")
+        require(is_between(center, -math.inf, math.inf), f"center of {self.place}", center, "a finite number")
         require_positive(f"scale of {self.place}", scale)
         # What overflows is broken, and clipped to nothing where curves are protected.
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._like(values=(self.values - center) / scale)
+            return self._replace(values=(self.values - center) / scale)
 
     def digest(self) -> bytes:
         """A fingerprint of every number; as private as the curves, so it stays with them."""
@@ -197,7 +202,7 @@ class Curves:
         spread = np.maximum.reduceat(values, starts) - np.minimum.reduceat(values, starts)
         return bool(np.diff(starts, append=len(values)).min() >= 2 and spread.max() <= within)
 
-    def _like(self, **changes: Any) -> "Curves":
+    def _replace(self, **changes: Any) -> "Curves":
         """The same with these fields, checked already: what is valid together is valid apart."""
         made = object.__new__(Curves)
         vars(made).update({**vars(self), **changes})
@@ -232,11 +237,11 @@ def curves(
     if isinstance(given, Curves):
         require(times is None, f"times of {name}", "some", "left out: curves have theirs")
         return given if ends is None else replace(given, domain=ends, guessed=False)
-    found = forms.understood(given, name)
+    found = forms.parse(given, name)
     if times is not None:
         require(found.owners is None, f"times of {name}", "some", "left out: each subject has its own")
         found = replace(found, times=numbers(f"times of {name}", times, "data"))
-    return _made(found, name, ends, least)
+    return _build(found, name, ends, least)
 
 
 @suppress_warnings()
@@ -265,7 +270,7 @@ def long(
     """
     place = name or value
     found = forms.observations(frame, subject, time, value, place, subjects)
-    return _made(found, place, None if domain is None else interval(f"domain of {place}", domain), least)
+    return _build(found, place, None if domain is None else interval(f"domain of {place}", domain), least)
 
 
 @suppress_warnings()
@@ -291,11 +296,11 @@ def read(
     found = forms.wide(table.read(path, words=(forms.SUBJECT,)), name)
     words = found.times is None
     require(not words, f"columns of {name}", "words", f"times, as 0, 0.5, 1, beside {forms.SUBJECT}")
-    made = _made(found, name, None if domain is None else interval(f"domain of {name}", domain), least)
-    return made if subjects is None else made.arranged(subjects)
+    made = _build(found, name, None if domain is None else interval(f"domain of {name}", domain), least)
+    return made if subjects is None else made.reorder(subjects)
 
 
-def require_alike(columns: Mapping[str, Curves]) -> None:
+def require_same_subjects(columns: Mapping[str, Curves]) -> None:
     """Refuse curves that are not of the same subjects, as far as one can tell: by number, and by name."""
     if not columns:
         return
@@ -320,7 +325,7 @@ def require_alike(columns: Mapping[str, Curves]) -> None:
             )
 
 
-def _made(found: forms.Given, name: str, domain: Domain | None, least: int) -> Curves:
+def _build(found: forms.RawCurves, name: str, domain: Domain | None, least: int) -> Curves:
     """Curves from numbers: the domain known, and only what was observed."""
     said, domain = domain, domain or found.domain
     values, times, owners = found.values, found.times, found.owners
@@ -339,7 +344,7 @@ def _made(found: forms.Given, name: str, domain: Domain | None, least: int) -> C
         times=times,
         values=values,
         owners=owners,
-        domain=domain or _reach(times, name),
+        domain=domain or _span(times, name),
         place=name,
         subjects=found.subjects,
         # Of a grid, everybody knows the ends.
@@ -350,7 +355,7 @@ def _made(found: forms.Given, name: str, domain: Domain | None, least: int) -> C
     return made
 
 
-def _reach(times: Array, name: str) -> Domain:
+def _span(times: Array, name: str) -> Domain:
     """From the first time to the last."""
     if not np.isfinite(times).all():
         told = f"times of {name} are not allowed: some are NaN or infinite"

@@ -94,7 +94,7 @@ class BSplines:
     def design(self, times: ArrayLike, derivative: int = 0) -> Array:
         """The functions, or a derivative of theirs, at these times (times, functions)."""
         _require_order(derivative, self.order - 1)
-        found = self._at(_placed(times, self.domain), derivative)
+        found = self._at(_to_unit_interval(times, self.domain), derivative)
         return found / _length(self.domain) ** derivative
 
     def gram(self) -> Array:
@@ -152,7 +152,7 @@ class Fourier:
     def design(self, times: ArrayLike, derivative: int = 0) -> Array:
         """The functions, or a derivative of theirs, at these times (times, functions)."""
         _require_order(derivative, 10)
-        places, waves, length = _placed(times, self.domain), self._waves, _length(self.domain)
+        places, waves, length = _to_unit_interval(times, self.domain), self._waves, _length(self.domain)
         # A derivative turns a wave by a quarter; a cosine is a sine that was turned once.
         quarters = np.pad(np.tile([0, 1], self.size // 2), (1, 0)) + derivative
         turned = np.sin(2 * np.pi * places[:, None] * waves + np.pi / 2 * quarters)
@@ -212,12 +212,12 @@ def frame(basis: Basis, components: int | None = None) -> Frame:
         components: How many to keep, the smoothest; all of them if not said.
     """
     if components is None:
-        return _kept(basis, basis.size)
+        return _leading_frame(basis, basis.size)
     require_count("components", components)
     require(
         components <= basis.size, "components", components, f"at most {basis.size}, the size of the basis"
     )
-    return _kept(basis, components)
+    return _leading_frame(basis, components)
 
 
 def whitening(gram: Array) -> tuple[Array, Array]:
@@ -245,10 +245,10 @@ def interval(field: str, given: Sequence[float]) -> Domain:
 
 
 @lru_cache(maxsize=64)
-def _kept(basis: Basis, components: int) -> Frame:
+def _leading_frame(basis: Basis, components: int) -> Frame:
     """The first functions of the full frame; shared, so nobody may write to it."""
     if components < basis.size:
-        whole = _kept(basis, basis.size)
+        whole = _leading_frame(basis, basis.size)
         return Frame(basis=basis, roughness=whole.roughness[:components], mixing=whole.mixing[:, :components])
     length = _length(basis.domain)
     roughness, mixing = _demmler_reinsch(
@@ -282,7 +282,7 @@ def _inner(knots: Sequence[float], domain: Domain) -> tuple[float, ...]:
     return tuple(found[1:-1].tolist())
 
 
-def _placed(times: ArrayLike, domain: Domain) -> Array:
+def _to_unit_interval(times: ArrayLike, domain: Domain) -> Array:
     """Where times lie once the domain is mapped to [0, 1]."""
     given = numbers("times", times, "the domain")
     require(given.ndim == 1, "times", f"shape {given.shape}", "a list of times")

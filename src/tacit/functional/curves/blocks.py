@@ -58,11 +58,11 @@ class Blocks:
         """How many columns there are in all."""
         return len(self.order) * self.width + self.width_y
 
-    def sent(self, party: str) -> int:
+    def column_count(self, party: str) -> int:
         """How many columns a party sends."""
         return sum(self.widths[name] for name in self.parties[party])
 
-    def arranged(self, rows: Mapping[str, Array]) -> Array:
+    def assemble(self, rows: Mapping[str, Array]) -> Array:
         """What parties sent (numbers), as the columns of all curves (records, columns).
 
         Raises:
@@ -75,7 +75,7 @@ class Blocks:
             )
         whole = np.empty((self.records, self.columns))
         for party, names in self.parties.items():
-            many = self.sent(party)
+            many = self.column_count(party)
             own, start = rows[party][: self.records * many].reshape(self.records, many), 0
             for name in names:
                 whole[:, self.places[name]] = own[:, start : start + self.widths[name]]

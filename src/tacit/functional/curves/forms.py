@@ -28,7 +28,7 @@ DENSE = 10
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Given:
+class RawCurves:
     """Curves as they were given: on a grid (subjects, times), or one observation after the other.
 
     Args:
@@ -48,7 +48,7 @@ class Given:
     subjects: tuple[str, ...] | None = None
 
 
-def understood(given: object, name: str) -> Given:
+def parse(given: object, name: str) -> RawCurves:
     """What somebody meant by curves.
 
     Raises:
@@ -64,13 +64,13 @@ def understood(given: object, name: str) -> Given:
         if len(entries) > 0 and all(_is_pair(entry) for entry in entries):
             return _pairs(cast("Sequence[tuple[object, object]]", entries), name)
         if isinstance(entries, tuple) and len(entries) == 2:
-            found = understood(entries[1], name)
+            found = parse(entries[1], name)
             require(found.owners is None, f"times of {name}", "some", "left out: each subject has its own")
             return replace(found, times=_numbers(f"times of {name}", entries[0]))
-    return Given(values=_numbers(name, cast(object, given)))
+    return RawCurves(values=_numbers(name, cast(object, given)))
 
 
-def wide(frame: "pd.DataFrame", name: str) -> Given:
+def wide(frame: "pd.DataFrame", name: str) -> RawCurves:
     """One row for each subject, one column for each time; a column `subject` may name them."""
     known = named_columns(frame, name)
     names = known.pop(SUBJECT, None)
@@ -78,12 +78,12 @@ def wide(frame: "pd.DataFrame", name: str) -> Given:
     columns = [_column(column, found, name) for column, found in known.items()]
     values = np.column_stack(columns) if columns else np.empty((len(frame), 0))
     subjects = _index(frame) if names is None else _names(names.to_numpy(dtype=object), name)
-    return Given(values=values, times=times, subjects=subjects)
+    return RawCurves(values=values, times=times, subjects=subjects)
 
 
 def observations(
     frame: "pd.DataFrame", subject: str, time: str, value: str, name: str, subjects: Sequence[object] | None
-) -> Given:
+) -> RawCurves:
     """One row for each observation, in any order."""
     import pandas as pd
 
@@ -102,7 +102,7 @@ def observations(
     times, values = _column(time, known[time], name), _column(value, known[value], name)
     rows = np.lexsort((times, owners))
     kept = rows[owners[rows] >= 0]
-    return Given(
+    return RawCurves(
         values=values[kept],
         times=times[kept],
         owners=owners[kept],
@@ -111,7 +111,7 @@ def observations(
     )
 
 
-def _on_grid(given: object, name: str) -> Given:
+def _on_grid(given: object, name: str) -> RawCurves:
     """A `FDataGrid` of scikit-fda."""
     found = cast(Any, given)
     values, grids = _numbers(name, found.data_matrix), list(found.grid_points)
@@ -119,12 +119,12 @@ def _on_grid(given: object, name: str) -> Given:
     require(
         plain, name, f"{len(grids)} arguments, shape {values.shape}", "curves of one number over one time"
     )
-    return Given(
+    return RawCurves(
         values=values[:, :, 0], times=_numbers(f"times of {name}", grids[0]), domain=_range(given, name)
     )
 
 
-def _irregular(given: object, name: str) -> Given:
+def _irregular(given: object, name: str) -> RawCurves:
     """A `FDataIrregular` of scikit-fda."""
     found = cast(Any, given)
     values, times = _numbers(name, found.values), _numbers(f"times of {name}", found.points)
@@ -133,7 +133,7 @@ def _irregular(given: object, name: str) -> Given:
     counts = np.diff(np.append(np.asarray(found.start_indices, dtype=np.int64), len(values)))
     owners = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     rows = np.lexsort((times.ravel(), owners))
-    return Given(
+    return RawCurves(
         values=values.ravel()[rows],
         times=times.ravel()[rows],
         owners=owners,
@@ -142,7 +142,7 @@ def _irregular(given: object, name: str) -> Given:
     )
 
 
-def _everywhere(given: object, name: str) -> Given:
+def _everywhere(given: object, name: str) -> RawCurves:
     """A `FDataBasis` of scikit-fda, read on a grid that is dense against the functions it is made of."""
     found, domain = cast(Any, given), _range(given, name)
     points = DENSE * int(np.shape(found.coefficients)[-1]) + 1
@@ -150,7 +150,7 @@ def _everywhere(given: object, name: str) -> Given:
     values = _numbers(name, found(times))
     plain = values.ndim == 3 and values.shape[1:] == (points, 1)
     require(plain, name, f"shape {values.shape}", "curves of one number over one time")
-    return Given(values=values[:, :, 0], times=times, domain=domain)
+    return RawCurves(values=values[:, :, 0], times=times, domain=domain)
 
 
 def _range(given: object, name: str) -> Domain:
@@ -159,7 +159,7 @@ def _range(given: object, name: str) -> Domain:
     return float(ends[0, 0]), float(ends[0, 1])
 
 
-def _pairs(given: Sequence[tuple[object, object]], name: str) -> Given:
+def _pairs(given: Sequence[tuple[object, object]], name: str) -> RawCurves:
     """One pair of times and values for each subject."""
     times: list[Array] = []
     values: list[Array] = []
@@ -171,7 +171,9 @@ def _pairs(given: Sequence[tuple[object, object]], name: str) -> Given:
         require(alike, f"{name}, row {row},", shapes, "one value for each time", about_records=True)
     counts = [len(found) for found in values]
     owners = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-    return Given(values=np.concatenate(values), times=np.concatenate(times), owners=owners, count=len(counts))
+    return RawCurves(
+        values=np.concatenate(values), times=np.concatenate(times), owners=owners, count=len(counts)
+    )
 
 
 def _is_pair(given: object) -> bool:
@@ -227,12 +229,12 @@ def _names(given: NDArray[np.object_], name: str) -> tuple[str, ...]:
 
 
 def _require_once(names: Sequence[str], name: str) -> None:
-    twice = [entry for entry, times in _counted(names).items() if times > 1]
+    twice = [entry for entry, times in _occurrences(names).items() if times > 1]
     given = f"{twice[0]} twice" if twice else ""
     require(not twice, f"subjects of {name}", given, "each of them once", about_records=True)
 
 
-def _counted(names: Sequence[str]) -> dict[str, int]:
+def _occurrences(names: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for entry in names:
         found[entry] = found.get(entry, 0) + 1
@@ -251,7 +253,7 @@ def _has(given: object, *names: str) -> bool:
 
 
 # The objects of scikit-fda, by what each of them has.
-_OBJECTS: dict[tuple[str, ...], Callable[[object, str], Given]] = {
+_OBJECTS: dict[tuple[str, ...], Callable[[object, str], RawCurves]] = {
     ("data_matrix", "grid_points"): _on_grid,
     ("start_indices", "points", "values"): _irregular,
     ("coefficients", "basis", "domain_range"): _everywhere,

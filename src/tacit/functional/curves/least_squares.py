@@ -49,7 +49,7 @@ def fit_on_grid(
         _add_square(whole, design, time, 1.0)
     for place in range(len(order)):
         curve = order[place]
-        seen = _observed(values, curve)
+        seen = _observation_count(values, curve)
         if place == 0 or patterns[curve] != patterns[order[place - 1]]:
             _square(values, curve, seen, design, whole, normal)
             _solve(normal, seen, strength, ridge, doublings, work, solver)
@@ -58,7 +58,7 @@ def fit_on_grid(
 
 
 @compiled
-def fit_scattered(
+def fit_irregular(
     values: Array,
     ends: Rows,
     shown: Array,
@@ -103,7 +103,7 @@ def fit_scattered(
 
 
 @compiled
-def _observed(values: Array, curve: int) -> int:
+def _observation_count(values: Array, curve: int) -> int:
     """How often a curve on a grid was observed."""
     seen = 0
     for time in range(values.shape[1]):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.functional.curves.basis import Frame
-from tacit.runtime.jit import plain
+from tacit.runtime.jit import contiguous
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -24,7 +24,7 @@ DOUBLINGS = 7
 ROOM = 1 << 21
 
 
-def smoothed(times: Array, values: Array, owners: Rows | None, frame: Frame, smooth: float) -> Array:
+def smooth_curves(times: Array, values: Array, owners: Rows | None, frame: Frame, smooth: float) -> Array:
     """The coordinates of every curve in a full frame (curves, functions of the frame).
 
     The mean square of residuals, plus the roughness of the curve times `smooth` over that of the smoothest
@@ -44,7 +44,7 @@ def smoothed(times: Array, values: Array, owners: Rows | None, frame: Frame, smo
     # The constant is always known: a curve has an observation.
     penalties[1][0] = 0.0
     if owners is not None:
-        return _scattered(times, values, owners, frame, penalties)
+        return _fit_irregular(times, values, owners, frame, penalties)
     design = frame.design(times)
     operator = _solvers(design.T @ design / len(times), penalties) @ design.T / len(times)
     # BLAS rounds a row of a product by its place and by the number of rows, never by other rows. Both are
@@ -63,15 +63,15 @@ def _with_holes(values: Array, design: Array, penalties: tuple[Array, Array]) ->
     seen = np.packbits(~np.isnan(values), axis=1)
     patterns = np.unique(seen, axis=0, return_inverse=True)[1].reshape(-1)
     order, made = np.argsort(patterns, kind="stable"), np.empty((len(values), design.shape[1]))
-    fit_on_grid(plain(values), order, patterns, plain(design), *penalties, DOUBLINGS, made)
+    fit_on_grid(contiguous(values), order, patterns, contiguous(design), *penalties, DOUBLINGS, made)
     return made
 
 
-def _scattered(
+def _fit_irregular(
     times: Array, values: Array, owners: Rows, frame: Frame, penalties: tuple[Array, Array]
 ) -> Array:
     """At times of their own: each curve has its own equations."""
-    from tacit.functional.curves.least_squares import fit_scattered
+    from tacit.functional.curves.least_squares import fit_irregular
 
     ends = np.cumsum(np.bincount(owners))
     made, first, begun = np.empty((len(ends), frame.size)), 0, 0
@@ -79,17 +79,17 @@ def _scattered(
         # As many curves at once as there is room for; that moves no bit.
         end = max(int(np.searchsorted(ends, begun + ROOM // frame.size, side="right")), first + 1)
         part, own = slice(begun, int(ends[end - 1])), ends[first:end] - begun
-        shown = _shown(times[part], own, frame)
-        mixing = plain(frame.mixing)
-        fit_scattered(plain(values[part]), own, shown, mixing, *penalties, DOUBLINGS, made[first:end])
+        shown = _evaluate_basis(times[part], own, frame)
+        mixing = contiguous(frame.mixing)
+        fit_irregular(contiguous(values[part]), own, shown, mixing, *penalties, DOUBLINGS, made[first:end])
         first, begun = end, part.stop
     return made
 
 
-def _shown(times: Array, ends: Rows, frame: Frame) -> Array:
+def _evaluate_basis(times: Array, ends: Rows, frame: Frame) -> Array:
     """The functions of the basis at the times of every curve (observations, functions)."""
     if getattr(frame.basis, "pointwise", False):
-        return plain(frame.basis.design(times))
+        return contiguous(frame.basis.design(times))
     # Functions of numpy may round by where a number stands in an array; in one of a curve's own times that
     # hangs on nobody else.
     return np.concatenate([frame.basis.design(own) for own in np.split(times, ends[:-1])])

@@ -47,7 +47,7 @@ def require_times(
         back &= owners[1:] == owners[:-1]
     if back.any():
         at = int(np.argmax(back))
-        whose = "" if owners is None else f" for {_called(int(owners[at]), subjects)}"
+        whose = "" if owners is None else f" for {_label(int(owners[at]), subjects)}"
         raise InvalidValue(
             f"times of {place} are not allowed: {float(times[at + 1]):g} comes after {float(times[at]):g}"
             f"{whose}; they must increase, each of them once",
@@ -55,7 +55,9 @@ def require_times(
         )
 
 
-def require_observed(values: Array, owners: Rows | None, place: str, subjects: Sequence[str] | None) -> None:
+def require_observations(
+    values: Array, owners: Rows | None, place: str, subjects: Sequence[str] | None
+) -> None:
     """Refuse infinite values and such as good as infinite, and on a common grid subjects without any."""
     infinite = np.abs(values) > LARGEST
     if owners is not None:
@@ -66,7 +68,7 @@ def require_observed(values: Array, owners: Rows | None, place: str, subjects: S
         )
         must = f"finite, or NaN where nothing was observed, and at most {LARGEST:g}"
         raise InvalidValue(
-            f"{place} is not allowed: {_called(at, subjects)} has an infinite value; it must be {must}",
+            f"{place} is not allowed: {_label(at, subjects)} has an infinite value; it must be {must}",
             rule=f"{place} is not allowed: every value must be {must}",
             rows=[at + 1],
         )
@@ -77,7 +79,7 @@ def require_observed(values: Array, owners: Rows | None, place: str, subjects: S
 def require_each(seen: NDArray[np.bool_], place: str, subjects: Sequence[str] | None) -> None:
     """Refuse subjects of whom nothing was observed."""
     if not seen.all():
-        unseen = _called(int(np.argmin(seen)), subjects)
+        unseen = _label(int(np.argmin(seen)), subjects)
         raise InvalidValue(
             f"{place} is not allowed: {unseen} has no observation; each needs at least one",
             rule=f"{place} is not allowed: each subject needs at least one observation",
@@ -85,5 +87,5 @@ def require_each(seen: NDArray[np.bool_], place: str, subjects: Sequence[str] | 
         )
 
 
-def _called(row: int, subjects: Sequence[str] | None) -> str:
+def _label(row: int, subjects: Sequence[str] | None) -> str:
     return f"the subject in row {row}" if subjects is None else f"subject {subjects[row]}"

@@ -12,14 +12,14 @@ from numbers import Integral
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tacit.errors import InvalidValue, between, require, require_count, require_positive, require_word
+from tacit.errors import InvalidValue, is_between, require, require_count, require_positive, require_word
 from tacit.functional.curves import Curves, curves
 from tacit.functional.curves.basis import interval
 from tacit.functional.data import designs
-from tacit.functional.data.designs import Drawn, Setting, Surface
+from tacit.functional.data.designs import DesignSample, DesignSpec, Surface
 from tacit.runtime.keys import Key
 
-__all__ = ["DESIGNS", "CurveSet", "Surface", "divided", "simulate"]
+__all__ = ["DESIGNS", "CurveSet", "Surface", "deal_predictors", "simulate"]
 
 DESIGNS: dict[str, str] = {
     "seed": "white spline coordinates on [0, 100], operators of rank 3; 5 of 20 predictors matter",
@@ -101,7 +101,7 @@ def simulate(
     key = Key(_whole("seed", seed)) / "simulate" / "curves" / design
     ends = recipe.domain if domain is None else interval("domain", domain)
     require(_whole("points", points) > 1, "points", points, "at least 2")
-    setting = Setting(
+    setting = DesignSpec(
         records=_count("records", records),
         names=tuple(f"x{k}" for k in range(1, _count("predictors", predictors, recipe.predictors) + 1)),
         active=_count("active", active, min(recipe.active, predictors or recipe.active)),
@@ -117,7 +117,7 @@ def simulate(
     return _curve_set(recipe.draw(setting), setting)
 
 
-def divided(names: Sequence[str], count: int) -> dict[str, tuple[str, ...]]:
+def deal_predictors(names: Sequence[str], count: int) -> dict[str, tuple[str, ...]]:
     """Deal predictors to parties in turn: `party-1` has the first, `party-2` the second, and so on.
 
     Args:
@@ -135,7 +135,7 @@ def divided(names: Sequence[str], count: int) -> dict[str, tuple[str, ...]]:
 class _Recipe:
     """How a design draws, and what it takes if nothing is said."""
 
-    draw: Callable[[Setting], Drawn]
+    draw: Callable[[DesignSpec], DesignSample]
     predictors: int
     active: int
     domain: tuple[float, float]
@@ -148,25 +148,25 @@ class _Recipe:
                 raise InvalidValue(f"{name} = {value!r} is not allowed: {design} takes {self.option} instead")
 
 
-def _curve_set(drawn: Drawn, setting: Setting) -> CurveSet:
-    def made(name: str, values: designs.Array) -> Curves:
+def _curve_set(drawn: DesignSample, setting: DesignSpec) -> CurveSet:
+    def make_curves(name: str, values: designs.Array) -> Curves:
         return curves(values, name=name, times=setting.times, domain=setting.domain, least=1)
 
     return CurveSet(
-        predictors={name: made(name, values) for name, values in drawn.predictors.items()},
-        response=made("y", drawn.response),
+        predictors={name: make_curves(name, values) for name, values in drawn.predictors.items()},
+        response=make_curves("y", drawn.response),
         active=setting.names[: setting.active],
         surfaces=dict(drawn.surfaces),
         noise=drawn.noise,
     )
 
 
-def _require_setting(setting: Setting) -> None:
+def _require_setting(setting: DesignSpec) -> None:
     """Refuse what no design can draw."""
     known = len(setting.names)
     require(setting.active <= known, "active", setting.active, f"at most {known}, as there are predictors")
     require(setting.size >= 4, "size", setting.size, "at least 4: cubic splines are no fewer")
-    require(between(setting.length, 0.0499, 100), "length", setting.length, "from 0.05 to 100")
+    require(is_between(setting.length, 0.0499, 100), "length", setting.length, "from 0.05 to 100")
     if setting.snr is not None:
         require_positive("snr", setting.snr)
 

@@ -51,7 +51,7 @@ class Surface:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class DesignSpec:
     """What a design is asked for.
 
     Args:
@@ -84,7 +84,7 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class DesignSample:
     """What a design gives.
 
     Args:
@@ -100,7 +100,7 @@ class Drawn:
     noise: float
 
 
-def seed(setting: Setting) -> Drawn:
+def seed(setting: DesignSpec) -> DesignSample:
     """White coordinates in an orthonormal basis of splines, and operators of rank 3."""
     basis = BSplines(size=setting.size, domain=setting.domain)
     _, inverse_root = whitening(basis.gram())
@@ -116,7 +116,7 @@ def seed(setting: Setting) -> Drawn:
         response += white[name] @ operator
     zero = np.zeros((setting.size, setting.size))
     cores = {name: inverse_root @ operators.get(name, zero) @ inverse_root for name in setting.names}
-    return Drawn(
+    return DesignSample(
         {name: own @ values.T for name, own in white.items()},
         response @ values.T,
         {name: Surface(basis, core) for name, core in cores.items()},
@@ -132,7 +132,7 @@ def _operator(key: Key, size: int) -> Array:
     return found * np.sqrt(3 / np.sum(np.square(SINGULAR)))
 
 
-def bumps(setting: Setting) -> Drawn:
+def bumps(setting: DesignSpec) -> DesignSample:
     """One bump of random height for each predictor, and a local operator, beta(s, t) = 2 f(s)' f(t)."""
     basis = BSplines(size=setting.size, domain=setting.domain)
     gram, values = basis.gram(), basis.design(setting.times)
@@ -155,7 +155,7 @@ def bumps(setting: Setting) -> Drawn:
     for name in active:
         response += coefficients[name] @ through
     cores = {name: GAIN * (name in active) * np.eye(setting.size) for name in setting.names}
-    return Drawn(
+    return DesignSample(
         {name: own @ values.T for name, own in coefficients.items()},
         response @ values.T,
         {name: Surface(basis, core) for name, core in cores.items()},
@@ -188,7 +188,7 @@ class Cosines:
         return np.cos(np.pi * order * share) * np.sqrt(np.where(order > 0, 2, 1) / (high - low))
 
 
-def smooth(setting: Setting) -> Drawn:
+def smooth(setting: DesignSpec) -> DesignSample:
     """Gaussian processes with squared exponential covariance, and operators of a few cosines."""
     process = _process(setting)
     cosines = Cosines(COSINES, setting.domain)
@@ -207,7 +207,7 @@ def smooth(setting: Setting) -> Drawn:
     for name, operator in operators.items():
         response += parts[name] @ mixing @ operator @ cosines.design(setting.times).T
     zero = np.zeros((COSINES, COSINES))
-    return Drawn(
+    return DesignSample(
         {name: own @ process.values for name, own in parts.items()},
         response,
         {name: Surface(cosines, operators.get(name, zero)) for name in setting.names},
@@ -233,7 +233,7 @@ class _Process:
     span: float
 
 
-def _process(setting: Setting) -> _Process:
+def _process(setting: DesignSpec) -> _Process:
     """The components of the covariance exp(-(s - t)^2 / (2 length^2)), by Nystrom's method."""
     low, high = setting.domain
     span = high - low

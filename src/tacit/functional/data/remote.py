@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit.errors import InvalidFile, InvalidValue, Refused, TacitError, require, require_count, require_word
-from tacit.learning.record import described
+from tacit.learning.record import describe
 from tacit.privacy.contracts import Layout
 from tacit.runtime.sketches import Digests
 from tacit.runtime.tables import construct, refuse_unknown
-from tacit.sites.remote import DistantColumns, own_file
-from tacit.sites.splits import require_elsewhere
+from tacit.sites.remote import RemoteVerticalFederation, read_site_file
+from tacit.sites.splits import require_remote_name
 from tacit.sites.vertical import ByParty, Columns, Subjects
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Agreed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Holding:
+class SiteCurvesConfig:
     """What a party's own settings say of its curves.
 
     Args:
@@ -75,7 +75,7 @@ class Holding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldCurves:
+class RemoteCurves:
     """Curves that parties hold themselves, on machines of their own: what is agreed about them.
 
     Args:
@@ -117,19 +117,22 @@ class HeldCurves:
     def check(self, split: ByParty, *, may_look: bool = False) -> None:
         """Refuse parties that nobody could be, and curves that nobody holds."""
         for name in split.names:
-            require_elsewhere("parties", name)
-        _ = self._dealt(split)
+            require_remote_name("parties", name)
+        _ = self._assign_curves(split)
 
-    def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> DistantColumns:
+    def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> RemoteVerticalFederation:
         """The parties, without their curves."""
         agreed = {name: Agreed(name, ends, self.records) for name, ends in self.domains.items()}
-        held = {party: {name: agreed[name] for name in names} for party, names in self._dealt(split).items()}
-        return DistantColumns(
+        held = {
+            party: {name: agreed[name] for name in names}
+            for party, names in self._assign_curves(split).items()
+        }
+        return RemoteVerticalFederation(
             held,
             held_out=self._test(),
             held_out_public=self.test_public,
             public=self.public,
-            origin={"data": described(self), "sites": described(split)},
+            origin={"data": describe(self), "sites": describe(split)},
             order=list(self.domains),
         )
 
@@ -155,7 +158,7 @@ class HeldCurves:
             TacitError: What its administrator can mend, by the names of fields and curves; neither a value
                 of a curve nor the name of a subject is in it.
         """
-        held = construct(Holding, "data", dict(holding))
+        held = construct(SiteCurvesConfig, "data", dict(holding))
         known = list(self.domains) if sites is None else self._held_by(name, sites)
         refuse_unknown("[data.files] ", held.files, known)
         missing = [] if sites is None else [curve for curve in known if curve not in held.files]
@@ -169,13 +172,13 @@ class HeldCurves:
         }
         return Columns({name: _same(columns)}, public=self.public)
 
-    def _dealt(self, split: ByParty) -> dict[str, tuple[str, ...]]:
+    def _assign_curves(self, split: ByParty) -> dict[str, tuple[str, ...]]:
         """Which party holds which curves."""
-        return split.dealt([name for name in self.domains if name != self.response], self.response)
+        return split.deal([name for name in self.domains if name != self.response], self.response)
 
     def _held_by(self, name: str, sites: ByParty) -> list[str]:
         require_word("name", name, sites.names)
-        return list(self._dealt(sites)[name])
+        return list(self._assign_curves(sites)[name])
 
     def _test(self) -> Subjects | None:
         """The subjects to score on; nobody where the folder is not there, as at the sites."""
@@ -196,7 +199,7 @@ class HeldCurves:
         from tacit.functional.curves.forms import SUBJECT, wide
 
         where = f"[data.files] {name}"
-        frame = own_file(where, file, folder, words=(SUBJECT,))
+        frame = read_site_file(where, file, folder, words=(SUBJECT,))
         if len(frame) != self.records:
             raise InvalidValue(
                 f'{where} = "{file}" has {len(frame):,} subjects, and {self.records:,} are agreed: every '
@@ -235,4 +238,4 @@ def _same(columns: "Mapping[str, Curves]") -> "Mapping[str, Curves]":
     return columns
 
 
-SOURCES: Mapping[str, type[HeldCurves]] = {HeldCurves.kind: HeldCurves}
+SOURCES: Mapping[str, type[RemoteCurves]] = {RemoteCurves.kind: RemoteCurves}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from tacit.errors import InvalidValue, require, require_count, require_positive, require_word
-from tacit.learning.record import described
+from tacit.learning.record import describe
 from tacit.privacy.contracts import Layout
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_COLUMNS, MOST_RECORDS
@@ -76,10 +76,12 @@ class SimulatedCurves:
             seed=seed, replicate=self.replicate, points=self.points,
         )  # fmt: skip
         columns = {**made.predictors, RESPONSE: made.response}
-        told = {"data": described(self), "sites": described(split)}
+        told = {"data": describe(self), "sites": describe(split)}
         kept = self.public_records or 0
         rows = np.arange(self.records)
-        return parted(columns, RESPONSE, split, rows[:kept], rows[kept:], origin=told, public=True)
+        return vertical_federation(
+            columns, RESPONSE, split, rows[:kept], rows[kept:], origin=told, public=True
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,13 +131,13 @@ class CurveFiles:
         if all(found.subjects is not None for found in columns.values()) and first.subjects is not None:
             # Files may list the same people in different orders.
             require_same({name: found.subjects or () for name, found in columns.items()})
-            columns = {name: found.arranged(first.subjects) for name, found in columns.items()}
+            columns = {name: found.reorder(first.subjects) for name, found in columns.items()}
         count = len(Subjects(columns))
         share = self.held_out if self.held_out is not None else 0.2 if may_look else 0.0
         order = (Key(seed) / "held out").generator().permutation(count)
         kept = count - held_out_count(count, share)
-        told = {"data": described(self), "sites": described(split)}
-        made = parted(
+        told = {"data": describe(self), "sites": describe(split)}
+        made = vertical_federation(
             columns, self.response, split, np.sort(order[:kept]), np.sort(order[kept:]), origin=told
         )
         made.files = self.paths
@@ -148,7 +150,7 @@ class CurveFiles:
         return tuple(str(Path(self.path) / self.files[name]) for name in names)
 
 
-def parted(
+def vertical_federation(
     columns: "Mapping[str, Curves]",
     response: str,
     split: ByParty,
@@ -160,7 +162,7 @@ def parted(
 ) -> Columns:
     """Curves at their parties, some subjects held out."""
     subjects = Subjects(columns)
-    dealt = split.dealt([name for name in columns if name != response], response)
+    dealt = split.deal([name for name in columns if name != response], response)
     training = subjects.take(trained)
     return Columns(
         {party: {name: training[name] for name in names} for party, names in dealt.items()},

@@ -36,8 +36,8 @@ from tacit.reports.plots.style import (
     ink,
     label_lines,
     picture,
-    saved,
-    shortened,
+    save_figure,
+    shorten_label,
     tidy,
 )
 
@@ -83,7 +83,7 @@ def selection_path(
     require(len(chosen) > 0, "chosen", "no step", "the predictor of at least one step")
     names, used = list(dict.fromkeys(chosen)), len(chosen) if kept is None else kept
     require(0 <= used <= len(chosen), "kept", kept, f"from 0 to {len(chosen)}, as there are steps")
-    told = title or _chosen(chosen[:used], active)
+    told = title or _path_title(chosen[:used], active)
     note = f"{provenance}." + " Hollow: steps that the model has not kept." * (used < len(chosen))
     note += " Orange: predictors that do not matter in truth." * (active is not None)
     figure = picture(0.7 + 1.3 * ROW * len(names), told, note)
@@ -98,7 +98,7 @@ def selection_path(
         times = f"{sum(one == name for one in chosen[:used])} of {used}"
         _beside(axes, row, name, times, told_apart)
     _step_axes(axes, len(names), len(chosen), used)
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def stopping(
@@ -147,7 +147,7 @@ def stopping(
         textcoords="offset points", fontsize=BODY, color=GREY, va="top", ha="right" if late else "left",
     )  # fmt: skip
     label_lines({axes: ends})
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def predictions(
@@ -195,7 +195,7 @@ def predictions(
     wide = -(-len(own) // down)
     figure = picture(
         0.45 + PANEL * down + 0.5 * (down == 1),
-        title or _explained(response, explained),
+        title or _r2_title(response, explained),
         f"{note} {len(seen):,} subjects, at each time. Subjects are numbered from 0.",
     )
     grid = figure.subplots(down, wide, sharex=True, sharey=True, squeeze=False)
@@ -206,14 +206,14 @@ def predictions(
         row = own[place]
         tidy(axes, (f"Time ({unit})" if unit else "Time") if place + wide >= len(own) else "", "")
         axes.tick_params(labelbottom=place + wide >= len(own))
-        _compared(axes, np.asarray(times, dtype=np.float64), seen[row], told[row], band)
+        _draw_subject(axes, np.asarray(times, dtype=np.float64), seen[row], told[row], band)
         words = f"subject {row}, RIL2 {errors[row]:.2g}"
         axes.set_title(words, loc="left", fontsize=BODY, color=INK, pad=2)
-    figure.supylabel(shortened(response), fontsize=BODY, color=INK, parse_math=False)
-    return saved(figure, path)
+    figure.supylabel(shorten_label(response), fontsize=BODY, color=INK, parse_math=False)
+    return save_figure(figure, path)
 
 
-def _chosen(used: Sequence[str], active: Collection[str] | None) -> str:
+def _path_title(used: Sequence[str], active: Collection[str] | None) -> str:
     """What a path shows."""
     if not used:
         return "No step was kept: the model is the mean curve"
@@ -235,7 +235,7 @@ def _steps(axes: Axes, row: int, steps: NDArray[np.int64], used: int, shade: str
 
 def _beside(axes: Axes, row: int, name: str, times: str, shade: str) -> None:
     """Write the predictor to the left of its steps, and how often it was chosen to the right."""
-    for side, words, gap, align in ((0, shortened(name), -8, "right"), (1, times, 8, "left")):
+    for side, words, gap, align in ((0, shorten_label(name), -8, "right"), (1, times, 8, "left")):
         axes.annotate(
             words, (side, row), xycoords=axes.get_yaxis_transform(), xytext=(gap, 0), ha=align, va="center",
             textcoords="offset points", fontsize=BODY, color=shade, parse_math=False, annotation_clip=False,
@@ -256,7 +256,7 @@ def _step_axes(axes: Axes, rows: int, steps: int, used: int) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _explained(response: str, share: float) -> str:
+def _r2_title(response: str, share: float) -> str:
     """What predictions come to; of one subject alone nothing can be said."""
     if np.isnan(share):
         return f"{response}: true and predicted"
@@ -288,7 +288,7 @@ def _band(residuals: Array, level: float) -> Array:
     return np.array([np.interp(places, some, end) for end in ends])
 
 
-def _compared(axes: Axes, times: Array, true: Array, predicted: Array, band: Array) -> None:
+def _draw_subject(axes: Axes, times: Array, true: Array, predicted: Array, band: Array) -> None:
     """Draw one subject: its curve as it was seen, and the prediction with its band."""
     axes.fill_between(
         times, predicted + band[0], predicted + band[1], color=colour(0), alpha=0.18, linewidth=0

@@ -21,10 +21,10 @@ from tacit.reports.plots.style import (
     INK,
     PALETTE,
     Picture,
-    moment,
+    format_time,
     picture,
-    saved,
-    shortened,
+    save_figure,
+    shorten_label,
     tidy,
 )
 
@@ -80,7 +80,7 @@ def surface(
         for axes, (words, values) in zip(panels[0], shown.items(), strict=True)
     ]
     _finish(figure, panels.tolist(), meshes[0], unit)
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def surfaces(
@@ -122,7 +122,7 @@ def surfaces(
     for place, (name, values) in enumerate(found.items()):
         pair = {"": values} if true is None else {", estimated": values, ", true": true[name]}
         for kind, (ending, own) in enumerate(pair.items()):
-            words = shortened(name, LETTERS // wide - max(map(len, pair))) + ending
+            words = shorten_label(name, LETTERS // wide - max(map(len, pair))) + ending
             axes = grid[place // wide * kinds + kind, place % wide]
             meshes.append(_panel(axes, across, up, own, top, words, ticks=3))
             axes.tick_params(labelbottom=place + wide >= len(found) and kind == kinds - 1)
@@ -130,7 +130,7 @@ def surfaces(
         for kind in range(kinds):
             grid[place // wide * kinds + kind, place % wide].set_visible(False)
     _finish(figure, grid.tolist(), meshes[0], unit)
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def _times(field: str, given: ArrayLike) -> Array:
@@ -172,7 +172,7 @@ def _farthest(name: str, values: Array, s: Array, t: Array, unit: str | None) ->
     what = f"Effect of {name}" if name else "Effect"
     if values[row, column] == 0:
         return f"{what}: none"
-    where = f"s = {moment(float(s[row]), unit)}, t = {moment(float(t[column]), unit)}"
+    where = f"s = {format_time(float(s[row]), unit)}, t = {format_time(float(t[column]), unit)}"
     return f"{what}: farthest from 0 at {where} ({values[row, column]:.2g})"
 
 
@@ -202,7 +202,7 @@ def _panel(axes: Axes, s: Array, t: Array, values: Array, top: float, words: str
     axes.set(xlim=(s[0], s[-1]), ylim=(t[0], t[-1]))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(ticks, steps=[1, 2, 2.5, 5, 10]))
-    axes.set_title(shortened(words), loc="left", fontsize=BODY, color=INK, pad=3, parse_math=False)
+    axes.set_title(shorten_label(words), loc="left", fontsize=BODY, color=INK, pad=3, parse_math=False)
     return mesh
 
 

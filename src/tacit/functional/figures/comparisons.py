@@ -22,10 +22,10 @@ from tacit.reports.plots.style import (
     Label,
     Picture,
     colour,
+    format_tick,
     label_lines,
     picture,
-    plain,
-    saved,
+    save_figure,
     tidy,
 )
 
@@ -111,12 +111,12 @@ def by_parties(
     tidy(axes, AXES["parties"], score)
     labels = _levels(axes, references or {})
     labels += _lines(axes, rows, "parties", "score", "{:.3f}")
-    heights = np.append(_reach(rows, "score"), list((references or {}).values()))
+    heights = np.append(_extent(rows, "score"), list((references or {}).values()))
     # From 0: a score that hardly moves is to look as if it hardly moved.
     axes.set_ylim(min(0.0, 1.08 * float(heights.min())), 1.12 * max(float(heights.max()), 1e-9))
     _mark(axes, rows, "parties")
     label_lines({axes: labels}, gap=8.0)
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def selection(
@@ -152,7 +152,7 @@ def selection(
         axes.set_ylim(-0.04, 1.06)
         _mark(axes, rows, by, 5)
     label_lines(labels, gap=8.0)
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def _rows(table: "pd.DataFrame | Mapping[str, object]", needed: tuple[str, ...]) -> "pd.DataFrame":
@@ -234,7 +234,7 @@ def _lines(axes: Axes, rows: "pd.DataFrame", by: str, value: str, shown: str) ->
     return labels
 
 
-def _reach(rows: "pd.DataFrame", value: str) -> Array:
+def _extent(rows: "pd.DataFrame", value: str) -> Array:
     """How low and how high points and their bars go."""
     heights, error = rows[value].to_numpy(dtype=np.float64), _error(rows, value)
     return heights if error is None else np.concatenate([heights - error, heights + error])
@@ -255,5 +255,5 @@ def _mark(axes: Axes, rows: "pd.DataFrame", by: str, most: int = MARKS) -> None:
     low, high = spots[0] - 0.05 * span, spots[-1] + 0.05 * span
     axes.set_xlim(*(np.exp([low, high]) if by == "epsilon" else (low, high)))
     axes.xaxis.set_major_locator(FixedLocator(places[kept].tolist()))
-    axes.xaxis.set_major_formatter(FuncFormatter(plain))
+    axes.xaxis.set_major_formatter(FuncFormatter(format_tick))
     axes.xaxis.set_minor_locator(NullLocator())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tacit.functional.figures import selection_path, stopping, surfaces
 from tacit.functional.figures.coefficients import MODELLED
 from tacit.reports.page.blocks import Figure
-from tacit.reports.plots.style import Picture, shortened
+from tacit.reports.plots.style import Picture, shorten_label
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,12 +66,14 @@ def _surfaces(model: "Model") -> list[Figure]:
     shown = sum(len(names) for _, names in parts)
     some = f". {shown} of {len(order)} predictors that count, the strongest" * (shown < len(order))
     return [
-        Figure(f"surfaces-{number}" if number > 1 else "surfaces", *_shared(model, names, domain, some))
+        Figure(
+            f"surfaces-{number}" if number > 1 else "surfaces", *_draw_surfaces(model, names, domain, some)
+        )
         for number, (domain, names) in enumerate(parts, start=1)
     ]
 
 
-def _shared(
+def _draw_surfaces(
     model: "Model", names: Sequence[str], domain: tuple[float, float], some: str
 ) -> tuple[Picture, str]:
     """The surfaces of predictors of one domain, and where each is the farthest from 0."""
@@ -80,7 +82,7 @@ def _shared(
     drawn = surfaces(found, s, t, provenance=MODELLED + some)
     drawn.set_dpi(DOTS if len(names) <= FEW else FEWER_DOTS)
     told = [_farthest(name, found[name], s, t, model.importance[name]) for name in names]
-    words = f"Effects on {shortened(model.response)}, the strongest first: {'; '.join(told)}{some}."
+    words = f"Effects on {shorten_label(model.response)}, the strongest first: {'; '.join(told)}{some}."
     return drawn, words
 
 
@@ -88,13 +90,13 @@ def _farthest(name: str, values: Array, s: Array, t: Array, share: float) -> str
     """Where a surface is the farthest from 0, and how much of the model it is."""
     row, column = (int(place) for place in np.unravel_index(np.abs(values).argmax(), values.shape))
     where = f"s = {s[row]:.3g}, t = {t[column]:.3g}"
-    return f"{shortened(name)}, {100 * share:.0f} % of the model, is {values[row, column]:.2g} at {where}"
+    return f"{shorten_label(name)}, {100 * share:.0f} % of the model, is {values[row, column]:.2g} at {where}"
 
 
 def _path(model: "Model") -> Figure:
     """Which predictor each step has improved."""
     names, steps = list(dict.fromkeys(model.path)), f"{model.steps} step{'s' * (model.steps != 1)}"
-    told = [f"{shortened(name)} in {model.path.count(name)}" for name in names[:MOST]]
+    told = [f"{shorten_label(name)} in {model.path.count(name)}" for name in names[:MOST]]
     told += [f"{len(names) - MOST} more"] * (len(names) > MOST)
     words = f"Boosting took {steps}: {', '.join(told)}; first come first."
     return Figure("selection-path", selection_path(model.path), words)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tacit.errors import require, require_count, require_positive, require_rate, require_word
 from tacit.privacy.accounting import gaussian, pld, pure, theorems
-from tacit.privacy.accounting.calibration import Price, meet
-from tacit.privacy.accounting.events import Counts, Kind, counted, reach, variance
+from tacit.privacy.accounting.calibration import Price, smallest_noise
+from tacit.privacy.accounting.events import Counts, Event, group_events, max_loss, variance
 from tacit.privacy.accounting.release import (
     COARSEST,
     ROUNDED,
@@ -53,7 +53,9 @@ def epsilon(releases: Iterable[Release], delta: float) -> float:
         At least the true epsilon at `delta`; infinite where nothing can be proven.
     """
     require_delta(delta)
-    return max((epsilon_of(counted(group), delta) for group in by_subject(releases).values()), default=0.0)
+    return max(
+        (epsilon_of(group_events(group), delta) for group in by_subject(releases).values()), default=0.0
+    )
 
 
 def calibrate(
@@ -110,13 +112,13 @@ def calibrate(
     require(taken < epsilon, "epsilon", epsilon, f"above {taken:.4g}, which other releases cost already")
     if mechanism == "laplace" and delta == 0:
         # A little more, so that rounding in somebody's clip bound does not exceed the budget.
-        multiplier = (1 + 1e-9) * first.sensitivity / _unamplified((epsilon - taken) / steps, rate)
+        multiplier = (1 + 1e-9) * first.sensitivity / _invert_amplification((epsilon - taken) / steps, rate)
     elif mechanism == "gaussian" and rate == 1 and not beside:
         multiplier = first.sensitivity * math.sqrt(steps) * gaussian.multiplier_of(epsilon, delta)
     else:
-        guess: Price = lambda z: _guess(counted(plan(z)), delta)  # noqa: E731
-        coarse: Price = lambda z: min(islice(_bounds(counted(plan(z)), delta), 3))  # noqa: E731
-        multiplier = meet([guess, coarse, price], epsilon)
+        guess: Price = lambda z: _guess(group_events(plan(z)), delta)  # noqa: E731
+        coarse: Price = lambda z: min(islice(_bounds(group_events(plan(z)), delta), 3))  # noqa: E731
+        multiplier = smallest_noise([guess, coarse, price], epsilon)
     while price(multiplier) > epsilon:
         multiplier *= 1 + 1e-6
     return multiplier
@@ -125,7 +127,9 @@ def calibrate(
 def affordable(releases: Iterable[Release], epsilon: float, delta: float) -> bool:
     """Whether the releases together cost at most `epsilon`; cheaper than asking what they cost."""
     require_delta(delta)
-    return all(fits(counted(group), epsilon, delta) for group in by_subject(releases).values())
+    return all(
+        is_within_budget(group_events(group), epsilon, delta) for group in by_subject(releases).values()
+    )
 
 
 def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None]:
@@ -138,7 +142,8 @@ def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None
     groups = list({_likeness(group): group for group in by_subject(releases).values()}.values())
     bounds = {"rdp": _rdp, **theorems.THEOREMS}
     return {
-        name: _largest([_reported(bound, group, delta) for group in groups]) for name, bound in bounds.items()
+        name: _largest([_evaluate_theorem(bound, group, delta) for group in groups])
+        for name, bound in bounds.items()
     }
 
 
@@ -158,7 +163,7 @@ def deltas(releases: Iterable[Release], epsilons: NDArray[np.float64]) -> NDArra
     Guarantee:
         At least the truth; 1 where nothing can be proven.
     """
-    counts = counted(releases)
+    counts = group_events(releases)
     if all(kind.law == "gaussian" and kind.rate == 1 for kind, _ in counts):
         noise = sum(times / kind.multiplier**2 for kind, times in counts) ** -0.5
         return np.array([gaussian.delta_of(noise, value) for value in epsilons])
@@ -170,13 +175,13 @@ def deltas(releases: Iterable[Release], epsilons: NDArray[np.float64]) -> NDArra
     except Exception:
         found = np.ones_like(epsilons)
     # What is pure together keeps its epsilon for certain.
-    found = np.where(epsilons >= added(releases), 0.0, found)
+    found = np.where(epsilons >= total_pure_epsilon(releases), 0.0, found)
     return np.where(np.isfinite(found), np.clip(found, 0.0, 1.0), 1.0)
 
 
-def added(releases: Iterable[Release]) -> float:
+def total_pure_epsilon(releases: Iterable[Release]) -> float:
     """The epsilon of these releases of one subject at delta 0; infinite where one of them has none."""
-    return sum(times * kind.pure for kind, times in counted(releases)) * (1 + 1e-12)
+    return sum(times * kind.pure for kind, times in group_events(releases)) * (1 + 1e-12)
 
 
 cost = epsilon  # `calibrate` has an argument of that name
@@ -189,7 +194,7 @@ def epsilon_of(counts: Counts, delta: float) -> float:
     return min(_bounds(counts, delta)) if exact is None else exact
 
 
-def fits(counts: Counts, budget: float, delta: float) -> bool:
+def is_within_budget(counts: Counts, budget: float, delta: float) -> bool:
     """Whether releases of one subject, counted by kind, cost at most a budget as one fixed plan."""
     exact = _exact(counts, delta)
     # Any bound that fits the budget settles it, so the cheap and coarse ones come first.
@@ -198,7 +203,7 @@ def fits(counts: Counts, budget: float, delta: float) -> bool:
 
 def _bounds(counts: Counts, delta: float) -> Iterator[float]:
     """Valid bounds, from the cheapest to the tightest."""
-    cheap = [_valid(lambda: _without_draws(counts, delta)), _valid(lambda: _added(counts, delta))]
+    cheap = [_valid(lambda: _without_draws(counts, delta)), _valid(lambda: _basic_bound(counts, delta))]
     yield from cheap
     hidden = ROUNDING * sum(times for _, times in counts) + TRUNCATION
     if not NEGLIGIBLE < min(cheap) < ABSURD:
@@ -222,7 +227,7 @@ def _exact(counts: Counts, delta: float) -> float | None:
     if all(kind.law == "gaussian" and kind.rate == 1 for kind, _ in counts):
         return _valid(lambda: _without_draws(counts, delta))
     (kind, times), *others = counts
-    if others or delta == 0 or not kind.generic:
+    if others or delta == 0 or not kind.pure_only:
         return None
     return _valid(lambda: pure.epsilon_of(kind.pure, times, delta))
 
@@ -236,13 +241,13 @@ def _without_draws(counts: Counts, delta: float) -> float:
     return math.inf if delta == 0 else gaussian.epsilon_of(precision**-0.5, delta) + pure
 
 
-def _added(counts: Counts, delta: float) -> float:
+def _basic_bound(counts: Counts, delta: float) -> float:
     """Basic composition over single, amplified releases: loose, but right where draws are very rare."""
     singles = [_example(kind, times) for kind, times in counts]
-    return theorems.basic(singles, delta) or math.inf
+    return theorems.basic_epsilon(singles, delta) or math.inf
 
 
-def _example(kind: Kind, times: int) -> Release:
+def _example(kind: Event, times: int) -> Release:
     return Release(
         law=kind.law,
         scale=kind.multiplier,
@@ -275,7 +280,7 @@ def _coarsest(counts: Counts, guess: float) -> float:
 
 def _finest(counts: Counts, bound: float) -> float:
     """The grid beyond which one release, or all up to a bound, would take many points and gain little."""
-    widest = max(max(reach(kind) for kind, _ in counts), bound / 4 if math.isfinite(bound) else 0.0)
+    widest = max(max(max_loss(kind) for kind, _ in counts), bound / 4 if math.isfinite(bound) else 0.0)
     # From epsilon 0.1 on, the library's own grid of 1e-4 is fine enough, unless single losses are smaller.
     enough = _power_of_four(min(4.0**-6, 0.15 * _spread(counts))) if bound > 0.1 else 0.0
     return max(4 * _power_of_four(widest / MOST_POINTS), enough)
@@ -299,7 +304,7 @@ def _spread(counts: Counts) -> float:
     return min(math.sqrt(single) for share, single in shares if share >= 0.01 * sum(s for s, _ in shares))
 
 
-def _unamplified(epsilon: float, rate: float) -> float:
+def _invert_amplification(epsilon: float, rate: float) -> float:
     """The pure epsilon that a draw with probability `rate` turns into `epsilon`."""
     return math.log1p(math.expm1(epsilon) / rate) if epsilon < 30 else epsilon - math.log(rate)
 
@@ -313,7 +318,7 @@ def _rdp(releases: Sequence[Release], delta: float) -> float | None:
     return pld.rdp(releases, delta)
 
 
-def _reported(bound: theorems.Theorem, releases: Sequence[Release], delta: float) -> float | None:
+def _evaluate_theorem(bound: theorems.Theorem, releases: Sequence[Release], delta: float) -> float | None:
     value = _valid(lambda: bound(releases, delta) or math.inf)
     return value if math.isfinite(value) else None
 

@@ -11,7 +11,7 @@ CLOSE, ROUGH = 0.9995, 0.98
 LEAST = 1e-2
 
 
-def meet(prices: Sequence[Price], target: float) -> float:
+def smallest_noise(prices: Sequence[Price], target: float) -> float:
     """The noise at which a falling price meets the target from below.
 
     Args:

@@ -22,7 +22,7 @@ WINDOW = 100.0
 
 
 @dataclass(frozen=True, eq=False)
-class Loss:
+class PrivacyLoss:
     """How likely each privacy loss is, in one of the two directions between neighbours.
 
     Args:
@@ -37,19 +37,21 @@ class Loss:
     chances: Array
     infinite: float
 
-    def repeated(self, times: int) -> "Loss":
+    def self_compose(self, times: int) -> "PrivacyLoss":
         """The loss of so many releases with this one each."""
         if times == 1:
             return self
-        low, high = self._reached(times)
+        low, high = self._support(times)
         size = fft.next_fast_len(max(high - low + 1, len(self.chances)), real=True)
         spectrum = np.asarray(fft.rfft(self.chances, size), dtype=np.complex128)
         # What is beyond the ends comes in at the other one, and is no more than the tail.
         whole = np.asarray(fft.irfft(_power(spectrum, times), size), dtype=np.float64)
         infinite = TAIL - math.expm1(times * math.log1p(-self.infinite))
-        return Loss(self.grid, self.lowest * times + low, np.roll(whole, -low)[: high - low + 1], infinite)
+        return PrivacyLoss(
+            self.grid, self.lowest * times + low, np.roll(whole, -low)[: high - low + 1], infinite
+        )
 
-    def beside(self, other: "Loss") -> "Loss":
+    def compose(self, other: "PrivacyLoss") -> "PrivacyLoss":
         """The loss of a release with this one and of another, together."""
         assert self.grid == other.grid, "losses on two grids do not add up"
         many = len(self.chances) + len(other.chances) - 1
@@ -57,7 +59,7 @@ class Loss:
         spectrum = fft.rfft(self.chances, size) * fft.rfft(other.chances, size)
         chances = np.asarray(fft.irfft(spectrum, size), dtype=np.float64)[:many]
         infinite = self.infinite + other.infinite - self.infinite * other.infinite
-        return Loss(self.grid, self.lowest + other.lowest, chances, infinite)
+        return PrivacyLoss(self.grid, self.lowest + other.lowest, chances, infinite)
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon, 0 or above, that holds but for `delta`; infinite where there is none."""
@@ -95,7 +97,7 @@ class Loss:
         steps = np.arange(first, len(self.chances), dtype=np.float64) + self.lowest
         return steps * np.float64(self.grid), self.chances[first:]
 
-    def _reached(self, times: int) -> tuple[int, int]:
+    def _support(self, times: int) -> tuple[int, int]:
         """Between which sums of places all but the tail lies, by Chernoff's bound."""
         count = len(self.chances)
         lowest, highest = 0, (count - 1) * times
@@ -111,9 +113,9 @@ class Loss:
         return lowest, highest
 
 
-def together(losses: "list[Loss]") -> Loss:
+def compose_all(losses: "list[PrivacyLoss]") -> PrivacyLoss:
     """The loss of releases of several kinds."""
-    return reduce(Loss.beside, losses)
+    return reduce(PrivacyLoss.compose, losses)
 
 
 def _from_above(values: Array) -> Array:

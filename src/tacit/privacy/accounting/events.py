@@ -9,7 +9,7 @@ from tacit.privacy.accounting import theorems
 from tacit.privacy.accounting.release import Law, Release
 
 
-class Kind(NamedTuple):
+class Event(NamedTuple):
     """What decides the price of one release; equal kinds are counted, not composed one by one."""
 
     law: Law
@@ -18,29 +18,29 @@ class Kind(NamedTuple):
     two_sided: bool
 
     @property
-    def generic(self) -> bool:
+    def pure_only(self) -> bool:
         """Whether nothing is known of it but its pure epsilon."""
         return self.law == "selection" or (self.law == "laplace" and self.two_sided)
 
     @property
     def pure(self) -> float:
         """Epsilon at delta 0."""
-        return math.inf if self.law == "gaussian" else theorems.amplified(1 / self.multiplier, self.rate)
+        return math.inf if self.law == "gaussian" else theorems.amplify(1 / self.multiplier, self.rate)
 
 
-Counts = tuple[tuple[Kind, int], ...]
+Counts = tuple[tuple[Event, int], ...]
 
 
-def counted(releases: Iterable[Release]) -> Counts:
+def group_events(releases: Iterable[Release]) -> Counts:
     """How often each kind of release occurs; all that a price depends on."""
-    counter: Counter[Kind] = Counter()
+    counter: Counter[Event] = Counter()
     # What is discrete is priced as the Gaussian that it is a rounding of, alone and among others.
-    for release in (release.unrounded() for release in releases):
-        counter[Kind(release.law, release.multiplier, release.rate, release.two_sided)] += release.count
+    for release in (release.as_gaussian() for release in releases):
+        counter[Event(release.law, release.multiplier, release.rate, release.two_sided)] += release.count
     return tuple(sorted(counter.items()))
 
 
-def variance(kind: Kind) -> float:
+def variance(kind: Event) -> float:
     """Roughly, the variance of the privacy loss of one release; for choosing grids, never a claim."""
     spread = 1 / kind.multiplier if kind.law == "gaussian" else kind.pure
     if kind.rate == 1 or kind.law != "gaussian":
@@ -48,8 +48,8 @@ def variance(kind: Kind) -> float:
     return min(kind.rate**2 * math.expm1(min(spread**2, 700.0)), spread**2)
 
 
-def reach(kind: Kind) -> float:
+def max_loss(kind: Event) -> float:
     """About the largest privacy loss of one release before its tail is cut."""
     inverse = 1 / kind.multiplier
     loss = 9 * inverse + 0.5 * inverse**2 if kind.law == "gaussian" else inverse
-    return theorems.amplified(loss, kind.rate)
+    return theorems.amplify(loss, kind.rate)

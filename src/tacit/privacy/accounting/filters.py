@@ -88,20 +88,20 @@ def admits(counts: Counts, first: Counts, epsilon: float, delta: float) -> bool:
         epsilon: The budget.
         delta: The probability with which it may fail; at 0 pure epsilons add up.
     """
-    if added(counts) <= epsilon:
+    if total_pure_epsilon(counts) <= epsilon:
         return True
     if delta == 0:
         return False
     order = order_of(first, epsilon, delta)
-    return within(renyi.total(counts, order), epsilon, delta, order)
+    return is_within(renyi.total(counts, order), epsilon, delta, order)
 
 
-def within(divergence: float, epsilon: float, delta: float, order: int) -> bool:
+def is_within(divergence: float, epsilon: float, delta: float, order: int) -> bool:
     """Whether a sum of divergences at the order of a filter is within its budget."""
     return divergence * (1 + renyi.SAFETY) <= allowance(epsilon, delta, order)
 
 
-def added(counts: Counts) -> float:
+def total_pure_epsilon(counts: Counts) -> float:
     """The sum of pure epsilons; infinite where a release has none."""
     return math.fsum(times * kind.pure for kind, times in counts) * (1 + 1e-12)
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.privacy.accounting import theorems
-from tacit.privacy.accounting.composition import Loss, together
-from tacit.privacy.accounting.events import Counts, Kind
+from tacit.privacy.accounting.composition import PrivacyLoss, compose_all
+from tacit.privacy.accounting.events import Counts, Event
 from tacit.privacy.accounting.release import Release
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 # In both directions between neighbours, or one where they are alike.
-Sides = tuple[Loss, ...]
+Sides = tuple[PrivacyLoss, ...]
 # So many releases are composed on one coarse grid: a finer one would only gather more rounding.
 MANY = 1_000_000
 # The logarithm of the tail of a single release that is given up, and counted as lost.
@@ -35,50 +35,50 @@ CUT = -40
 def epsilon(counts: Counts, delta: float, grid: float) -> float:
     """The epsilon of all these releases at `delta`, on a grid; at least the truth."""
     with np.errstate(all="ignore"):
-        return max(side.epsilon(delta) for side in composed(counts, grid))
+        return max(side.epsilon(delta) for side in compose(counts, grid))
 
 
 def deltas(counts: Counts, epsilons: Array, grid: float) -> Array:
     """The delta of all these releases at each epsilon, on a grid; at least the truth."""
     with np.errstate(all="ignore"):
-        return np.max([side.deltas(epsilons) for side in composed(counts, grid)], axis=0)
+        return np.max([side.deltas(epsilons) for side in compose(counts, grid)], axis=0)
 
 
-def composed(counts: Counts, grid: float) -> Sides:
+def compose(counts: Counts, grid: float) -> Sides:
     """The privacy loss of all these releases together, in both directions."""
-    parts = [(single(kind, grid), times) for kind, times in _merged(counts)]
+    parts = [(single(kind, grid), times) for kind, times in _merge_gaussians(counts)]
     return tuple(
-        together([sides[direction % len(sides)].repeated(times) for sides, times in parts])
+        compose_all([sides[direction % len(sides)].self_compose(times) for sides, times in parts])
         for direction in range(max(len(sides) for sides, _ in parts))
     )
 
 
-def _merged(counts: Counts) -> Iterator[tuple[Kind, int]]:
+def _merge_gaussians(counts: Counts) -> Iterator[tuple[Event, int]]:
     """The same kinds, with all unsampled Gaussians as the one Gaussian that they are."""
     plain = {kind: times for kind, times in counts if kind.law == "gaussian" and kind.rate == 1}
     if plain:
         precision = sum(times / kind.multiplier**2 for kind, times in plain.items())
-        yield Kind("gaussian", precision**-0.5, 1.0, False), 1
+        yield Event("gaussian", precision**-0.5, 1.0, False), 1
     yield from ((kind, times) for kind, times in counts if kind not in plain)
 
 
 @lru_cache(maxsize=32)
-def single(kind: Kind, grid: float) -> Sides:
+def single(kind: Event, grid: float) -> Sides:
     """The privacy loss of one release, in both directions, or once where they are alike."""
     if kind.law == "gaussian" and kind.rate < 1 and not kind.two_sided:
-        return _loss(_drawn(kind, grid, "REMOVE")), _loss(_drawn(kind, grid, "ADD"))
+        return _loss(_sampled_gaussian(kind, grid, "REMOVE")), _loss(_sampled_gaussian(kind, grid, "ADD"))
     whole = vars(_by_library(kind, grid))
     return tuple(_loss(whole[name]) for name in ("_pmf_remove", "_pmf_add")[: 2 - whole["_symmetric"]])
 
 
-def _loss(distribution: "PLDPmf") -> Loss:
+def _loss(distribution: "PLDPmf") -> PrivacyLoss:
     """What the library found, as we compose it."""
     dense = vars(distribution.to_dense_pmf())
     chances = np.asarray(dense["_probs"], dtype=np.float64)
-    return Loss(dense["_discretization"], dense["_lower_loss"], chances, dense["_infinity_mass"])
+    return PrivacyLoss(dense["_discretization"], dense["_lower_loss"], chances, dense["_infinity_mass"])
 
 
-def _by_library(kind: Kind, grid: float) -> "PrivacyLossDistribution":
+def _by_library(kind: Event, grid: float) -> "PrivacyLossDistribution":
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import common
     from dp_accounting.pld import privacy_loss_distribution as pld
@@ -94,7 +94,7 @@ def _by_library(kind: Kind, grid: float) -> "PrivacyLossDistribution":
             sampling_prob=kind.rate,
             neighboring_relation=two_sided if kind.two_sided else one_sided,
         )
-    if not kind.generic:
+    if not kind.pure_only:
         return pld.from_laplace_mechanism(
             kind.multiplier, value_discretization_interval=grid, sampling_prob=kind.rate
         )
@@ -102,7 +102,7 @@ def _by_library(kind: Kind, grid: float) -> "PrivacyLossDistribution":
     return pld.from_privacy_parameters(parameters, value_discretization_interval=grid)
 
 
-def _drawn(kind: Kind, grid: float, side: Literal["REMOVE", "ADD"]) -> "PLDPmf":
+def _sampled_gaussian(kind: Event, grid: float, side: Literal["REMOVE", "ADD"]) -> "PLDPmf":
     """What the library builds for a drawn Gaussian, without its loop over the points of the grid."""
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_mechanism as library
@@ -133,7 +133,7 @@ def rdp(releases: Sequence[Release], delta: float) -> float | None:
     from dp_accounting.rdp import RdpAccountant
 
     accountant = RdpAccountant()
-    with _silenced("absl"):
+    with _silence_logger("absl"):
         for release in releases:
             if release.law == "gaussian":
                 event = dp_event.GaussianDpEvent(release.multiplier)
@@ -147,7 +147,7 @@ def rdp(releases: Sequence[Release], delta: float) -> float | None:
 
 
 @contextlib.contextmanager
-def _silenced(name: str) -> Generator[None]:
+def _silence_logger(name: str) -> Generator[None]:
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from tacit.errors import between, require, require_count, require_positive, require_rate, require_word
+from tacit.errors import is_between, require, require_count, require_positive, require_rate, require_word
 from tacit.privacy.contracts import Unit as Unit
 
 Law = Literal["gaussian", "laplace", "selection", "discrete"]
@@ -102,7 +102,7 @@ class Release:
         """
         return self.rate < 1 and (self.relation == "replace" or self.sampled == "group")
 
-    def unrounded(self) -> "Release":
+    def as_gaussian(self) -> "Release":
         """The Gaussian release that a discrete one is a rounding of; any other as it is.
 
         Guarantee:
@@ -187,13 +187,13 @@ def by_subject(releases: Iterable[Release], also: Iterable[str] = ()) -> dict[st
         about.setdefault(release.subject, []).append(release)
     return {
         subject: one_relation(
-            [release for whole in wholes(subject) for release in about.get(whole, [])], subject
+            [release for whole in enclosing_subjects(subject) for release in about.get(whole, [])], subject
         )
         for subject in dict.fromkeys([*about, *also])
     }
 
 
-def wholes(subject: str) -> list[str]:
+def enclosing_subjects(subject: str) -> list[str]:
     """The subjects of releases that concern a subject: its own, and the wholes that it is a part of."""
     kind, _, place = subject.partition("@")
     return list(dict.fromkeys([subject, kind, "sites", f"sites@{place}"]))
@@ -228,7 +228,7 @@ def require_subject(subject: object, unit: Unit) -> None:
 
 def require_delta(delta: object, law: Law | None = None) -> None:
     """Refuse what is not a probability below 1; Gaussian noise needs one above 0."""
-    require(delta == 0 or between(delta, 0, 1), "delta", delta, "at least 0 and below 1")
+    require(delta == 0 or is_between(delta, 0, 1), "delta", delta, "at least 0 and below 1")
     if law in ("gaussian", "discrete"):
         require(
             delta != 0, "delta", delta, 'above 0 with Gaussian noise; use mechanism "laplace" for delta 0'

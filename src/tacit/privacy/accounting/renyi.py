@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from tacit.privacy.accounting.events import Counts, Kind
+from tacit.privacy.accounting.events import Counts, Event
 
 Array = NDArray[np.float64]
 # No order above this one is used: closed forms of drawn releases have as many terms.
@@ -27,7 +27,7 @@ SMALL = 0.01
 
 
 @lru_cache(maxsize=65536)
-def divergence(kind: Kind, order: int) -> float:
+def divergence(kind: Event, order: int) -> float:
     """The Renyi divergence of one release at a whole order of 2 or more, in the worse of both directions.
 
     Guarantee:
@@ -56,24 +56,26 @@ def total(counts: Counts, order: int) -> float:
     return math.fsum(times * divergence(kind, order) for kind, times in counts)
 
 
-def _gaussian(kind: Kind, order: int) -> float:
+def _gaussian(kind: Event, order: int) -> float:
     if kind.rate == 1:
         return order / 2 / kind.multiplier / kind.multiplier
     if kind.two_sided:
-        return _exchanged(kind.multiplier, kind.rate, order)
+        return _replacement_divergence(kind.multiplier, kind.rate, order)
     powers = np.arange(2, order + 1, dtype=np.float64)
-    return _drawn(powers * (powers - 1) / (2 * kind.multiplier**2), kind.rate, order)
+    return _sampled_divergence(powers * (powers - 1) / (2 * kind.multiplier**2), kind.rate, order)
 
 
-def _pure(kind: Kind, order: int) -> float:
-    if kind.generic or 1 / kind.multiplier < SMALL:
+def _pure(kind: Event, order: int) -> float:
+    if kind.pure_only or 1 / kind.multiplier < SMALL:
         return _randomised_response(kind.pure, order)
     # Mironov (2017), proposition 6: the moments of a Laplace release.
     epsilon, powers = 1 / kind.multiplier, np.arange(2, order + 1, dtype=np.float64)
     up = np.log(powers / (2 * powers - 1)) + (powers - 1) * epsilon
     down = np.log((powers - 1) / (2 * powers - 1)) - powers * epsilon
     moments = np.logaddexp(up, down)
-    return float(moments[-1]) / (order - 1) if kind.rate == 1 else _drawn(moments, kind.rate, order)
+    return (
+        float(moments[-1]) / (order - 1) if kind.rate == 1 else _sampled_divergence(moments, kind.rate, order)
+    )
 
 
 def _randomised_response(epsilon: float, order: int) -> float:
@@ -85,7 +87,7 @@ def _log_cosh(value: float) -> float:
     return value - math.log(2) if value > 40 else math.log1p(2 * math.sinh(value / 2) ** 2)
 
 
-def _drawn(moments: Array, rate: float, order: int) -> float:
+def _sampled_divergence(moments: Array, rate: float, order: int) -> float:
     """One release after a draw, from the logarithms of its moments of order 2, 3, ... up to `order`.
 
     Mironov, Talwar and Zhang (2019), section 3.3: the moment of the mixture is a binomial sum of those of its
@@ -108,7 +110,7 @@ def _log1p_exp(logs: Array) -> float:
     return whole + math.log1p(math.exp(-whole)) if whole > 0 else math.log1p(math.exp(whole))
 
 
-def _exchanged(noise: float, rate: float, order: int) -> float:
+def _replacement_divergence(noise: float, rate: float, order: int) -> float:
     """A drawn contribution of 1/2 against one of -1/2: log of the integral of p^a q^(1 - a), over a - 1.
 
     By the trapezium rule. With p = f a and q = f b for the normal density f, both a and b are of the form 1 -

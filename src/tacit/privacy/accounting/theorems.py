@@ -13,7 +13,7 @@ from tacit.privacy.accounting.release import Release
 Theorem = Callable[[Sequence[Release], float], float | None]
 
 
-def amplified(epsilon: float, rate: float) -> float:
+def amplify(epsilon: float, rate: float) -> float:
     """Epsilon after a secret draw with probability `rate`: log(1 + rate (e^epsilon - 1))."""
     if epsilon < 500:
         return math.log1p(rate * math.expm1(epsilon))
@@ -27,23 +27,23 @@ def basic_composition(epsilon: float, times: int) -> float:
 
 def advanced_composition(epsilon: float, times: int, slack: float) -> float:
     """Dwork, Rothblum and Vadhan (2010): `times` releases of `epsilon`, for `slack` more delta."""
-    return _advanced([(epsilon, times)], slack)
+    return _advanced_bound([(epsilon, times)], slack)
 
 
 def pure_epsilon(release: Release) -> float:
     """Epsilon of one Laplace or selection release, at delta 0; infinite for a Gaussian."""
     pure = release.law in ("laplace", "selection")
-    return amplified(1 / release.multiplier, release.rate) if pure else math.inf
+    return amplify(1 / release.multiplier, release.rate) if pure else math.inf
 
 
-def basic(releases: Sequence[Release], delta: float) -> float | None:
+def basic_epsilon(releases: Sequence[Release], delta: float) -> float | None:
     """Basic composition over single releases, delta shared equally among the Gaussians."""
     return sum(basic_composition(epsilon, times) for epsilon, times in _singles(releases, delta))
 
 
-def advanced(releases: Sequence[Release], delta: float) -> float | None:
+def advanced_epsilon(releases: Sequence[Release], delta: float) -> float | None:
     """Advanced composition over single releases: half of delta for them, half as the slack."""
-    return None if delta == 0 else _advanced(_singles(releases, delta / 2), delta / 2)
+    return None if delta == 0 else _advanced_bound(_singles(releases, delta / 2), delta / 2)
 
 
 def zcdp(releases: Sequence[Release], delta: float) -> float | None:
@@ -68,11 +68,11 @@ def rdp_epsilon(rho: float, delta: float) -> float:
     return min(a * rho + math.log1p(-1 / a) - (log + math.log(a)) / (a - 1) for a in orders)
 
 
-THEOREMS: dict[str, Theorem] = {"zcdp": zcdp, "advanced": advanced, "basic": basic}
+THEOREMS: dict[str, Theorem] = {"zcdp": zcdp, "advanced": advanced_epsilon, "basic": basic_epsilon}
 
 
 def _singles(releases: Sequence[Release], delta: float) -> list[tuple[float, int]]:
-    plain = [release.unrounded() for release in releases]
+    plain = [release.as_gaussian() for release in releases]
     sharing = sum(release.count for release in plain if release.law == "gaussian")
     return [(_single(release, delta / max(sharing, 1)), release.count) for release in plain]
 
@@ -85,12 +85,12 @@ def _single(release: Release, delta: float) -> float:
     # A draw with probability q turns (epsilon, delta / q) into (log(1 + q (e^epsilon - 1)), delta)
     # (Balle, Barthe and Gaboardi 2018).
     before = delta / release.rate
-    return amplified(
+    return amplify(
         gaussian.epsilon_of(release.multiplier, before) if before < 1 else gaussian.SMALLEST, release.rate
     )
 
 
-def _advanced(singles: Sequence[tuple[float, int]], slack: float) -> float:
+def _advanced_bound(singles: Sequence[tuple[float, int]], slack: float) -> float:
     try:
         square = sum(times * epsilon**2 for epsilon, times in singles)
         linear = sum(times * epsilon * math.expm1(epsilon) for epsilon, times in singles)

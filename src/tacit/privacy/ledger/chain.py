@@ -11,7 +11,7 @@ import msgspec
 from tacit.errors import InvalidValue, LedgerTampered, require, require_positive
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release, from_dict, in_any_round
-from tacit.privacy.ledger.plans import FORMER_RUN, Basis, Plans, Pricing, largest, require_plan
+from tacit.privacy.ledger.plans import FORMER_RUN, Basis, Plans, Pricing, max_epsilon, require_plan
 
 # Rows of format 1 have no plans; they are read as `former_plan` says.
 FORMAT = 2
@@ -38,7 +38,7 @@ class Budget:
 
 
 @dataclass
-class Account:
+class LedgerState:
     """What the rows add up to.
 
     Args:
@@ -59,10 +59,10 @@ class Account:
     plans: Plans = field(default_factory=Plans)
     times: dict[str, str] = field(default_factory=dict[str, str])
 
-    def fold(self, number: object, body: object, digest: object) -> None:
+    def append(self, number: object, body: object, digest: object) -> None:
         """Take in the next row; a row that does not fit, or cannot be understood, is refused."""
         expected = self.number + 1
-        computed = chained(self.head, expected, body) if isinstance(body, bytes) else None
+        computed = chain_hash(self.head, expected, body) if isinstance(body, bytes) else None
         if number != expected or not isinstance(body, bytes) or computed is None or computed != digest:
             raise LedgerTampered(
                 f"row {expected} does not fit the rows before it: it was changed or is missing"
@@ -106,7 +106,7 @@ class Account:
         """Everything released, equal releases counted together."""
         return [replace(release, count=times) for release, times in self.totals.items()]
 
-    def take(self, entry: Mapping[str, Any]) -> None:
+    def append_entry(self, entry: Mapping[str, Any]) -> None:
         """Take in the next row as `Ledger.entries` has it, whose hash was checked before."""
         self._add({name: value for name, value in entry.items() if name not in BESIDE})
         self.number += 1
@@ -128,7 +128,7 @@ class Account:
 
     def spent(self, delta: float, subject: str | None = None, *, basis: Basis = "valid") -> float:
         """Epsilon of the costliest subject, or of one."""
-        return largest(self.pricings(subject, basis), delta)
+        return max_epsilon(self.pricings(subject, basis), delta)
 
     def budget(self, subject: str) -> Budget | None:
         """What limits a subject: its own budget, or everyone's."""
@@ -180,6 +180,6 @@ def planned_releases(rows: object) -> list[Release]:
     ]
 
 
-def chained(previous: bytes, number: int, body: bytes) -> bytes:
+def chain_hash(previous: bytes, number: int, body: bytes) -> bytes:
     """The hash of a row: it binds the row to its place and to everything before it."""
     return hashlib.sha256(previous + number.to_bytes(8, "big") + body).digest()

@@ -21,7 +21,7 @@ from pathlib import Path
 from tacit.errors import BudgetExhausted, LedgerUnusable
 from tacit.privacy.accounting.release import Release, Unit, by_subject, from_dict, in_any_round
 from tacit.privacy.ledger.chain import EVERYONE, RECORDS, Budget
-from tacit.privacy.ledger.data_index import Entry, Found, Index
+from tacit.privacy.ledger.data_index import Entry, Index, Matches
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.ledger.total import AllRuns
 from tacit.runtime.fingerprints import People
@@ -218,10 +218,10 @@ class DataBook:
             ledgers = _open_readable(self._list_existing(self._find()), stack)
             return _unite(ledgers) if ledgers else None
 
-    def _find(self) -> Found:
+    def _find(self) -> Matches:
         return self.index.find(self.people)
 
-    def _list_existing(self, found: Found) -> list[Path]:
+    def _list_existing(self, found: Matches) -> list[Path]:
         """The ledgers of these people that are there.
 
         Raises:
@@ -241,7 +241,7 @@ class DataBook:
         """All ledgers of these people, made where there is none, brought together; and their entries."""
         with ExitStack() as stack:
             kept = self._keep(stack)
-            places = self._list_existing(Found(kept, ()))
+            places = self._list_existing(Matches(kept, ()))
             places += [place for place in (entry.book for entry in kept) if place not in places]
             ledgers = list[Ledger]()
             for place in _drop_duplicates(_list_beside(self.people.files)):
@@ -263,7 +263,7 @@ class DataBook:
     def _keep(self, stack: ExitStack) -> tuple[Entry, ...]:
         """The entries of these people in the index, which stays locked; none, if there can be no index."""
         try:
-            stack.enter_context(self.index.locked())
+            stack.enter_context(self.index.lock())
         except LedgerUnusable:
             if not self.people.files:
                 raise

@@ -137,7 +137,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Found:
+class Matches:
     """The entries that are about the same people, and those that have some people in common."""
 
     same: tuple[Entry, ...]
@@ -156,28 +156,28 @@ class Index:
         self._fresh: tuple[People, bytes, list[Fresh]] | None = None
 
     @contextmanager
-    def locked(self) -> Generator[None]:
+    def lock(self) -> Generator[None]:
         """Keep other processes of this user out meanwhile, so that one data set never gets two books."""
-        with _explained(self.root):
+        with _explain_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = os.open(self.root / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            with _explained(self.root):
+            with _explain_errors(self.root):
                 fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
             os.close(handle)
 
-    def find(self, people: People) -> Found:
+    def find(self, people: People) -> Matches:
         """The entries of these people, by path, by content and by the records in common; nothing is written.
 
         Where there is no key yet, nothing was ever kept.
         """
         same, near = list[Entry](), list[Entry]()
-        with _explained(self.root):
+        with _explain_errors(self.root):
             key = self._key()
             if key is None:
-                return Found((), ())
+                return Matches((), ())
             files = {str(_real(file)) for file in people.files}
             contents, fresh = set(_contents(people, key)), self._key_sketches(people, key)
             for place in sorted((self.root / DATA).iterdir()):
@@ -191,11 +191,11 @@ class Index:
                     same.append(entry)
                 elif verdict == "near":
                     near.append(entry)
-        return Found(tuple(same), tuple(near))
+        return Matches(tuple(same), tuple(near))
 
     def keep(self, people: People, entry: Entry | None = None) -> Entry:
         """Remember these people as those of an entry, or of a new one; the index must be locked."""
-        with _explained(self.root):
+        with _explain_errors(self.root):
             key = self._key(make=True)
             assert key is not None
             entry = entry or Entry(self.root / DATA / secrets.token_hex(16))
@@ -214,7 +214,7 @@ class Index:
 
     def mark(self, entry: Entry, ticket: str = "") -> None:
         """Note that the ledger of an entry was made, or charged: from then on its absence is a loss."""
-        with _explained(self.root):
+        with _explain_errors(self.root):
             known = entry.known
             if known.ticket is None or ticket not in ("", known.ticket):
                 marked = _Known(known.files, known.contents, known.sketches, ticket)
@@ -310,7 +310,7 @@ def _key_digests(digests: Digests, key: bytes) -> Digests:
 
 
 @contextmanager
-def _explained(root: Path) -> Generator[None]:
+def _explain_errors(root: Path) -> Generator[None]:
     try:
         yield
     except (OSError, msgspec.MsgspecError) as error:

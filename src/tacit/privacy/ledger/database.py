@@ -79,7 +79,7 @@ def _missing(connection: sqlite3.Connection, path: Path | None) -> list[str]:
 
 
 @contextmanager
-def explained(path: Path | None, verb: str) -> Generator[None]:
+def explain_errors(path: Path | None, verb: str) -> Generator[None]:
     """Say which ledger cannot be read or written, and whether it is damaged."""
     name = str(path) if path is not None else "in memory"
     try:

@@ -13,8 +13,8 @@ from typing import Literal
 from tacit.errors import require
 from tacit.privacy import accounting
 from tacit.privacy.accounting import filters
-from tacit.privacy.accounting.events import Counts, Kind, counted
-from tacit.privacy.accounting.release import Release, one_relation, wholes
+from tacit.privacy.accounting.events import Counts, Event, group_events
+from tacit.privacy.accounting.release import Release, enclosing_subjects, one_relation
 from tacit.privacy.ledger.tally import Commitment, Tally
 
 # The plan of rows that runs have written before rows had plans: such a ledger holds one run.
@@ -65,7 +65,7 @@ class Pricing:
 
 
 @dataclass(eq=False)
-class Whole:
+class RegisteredPlan:
     """A plan that was written down before its first charge, and what of it has not been charged yet.
 
     Gaussian releases without a draw are one Gaussian together, however its precision (the sum of 1 / noise^2)
@@ -84,7 +84,7 @@ class Whole:
             # A little more, once and for all, so that sums that were rounded otherwise still fit.
             left[noise] = left.get(noise, 0.0) + each * release.count * (1 + ROUNDING)
 
-    def take(self, release: Release) -> Release | None:
+    def consume(self, release: Release) -> Release | None:
         """Take a release out of what is left; what is more than was planned comes back."""
         left, excess = self.room.get(_price(release), {}), release.count
         noise, each = _unit(release)
@@ -94,11 +94,11 @@ class Whole:
                 left[known], excess = left[known] - used * each, excess - used
         return replace(release, count=excess) if excess else None
 
-    def beyond(self, rows: Sequence[Release]) -> list[Release]:
+    def excess(self, rows: Sequence[Release]) -> list[Release]:
         """What of these releases is more than is left of the plan; nothing is taken."""
         some = {_price(row): dict(self.room.get(_price(row), {})) for row in rows}
-        copy = Whole([], room=some)
-        return [excess for row in rows if (excess := copy.take(row)) is not None]
+        copy = RegisteredPlan([], room=some)
+        return [excess for row in rows if (excess := copy.consume(row)) is not None]
 
 
 def _price(release: Release) -> Price:
@@ -108,7 +108,7 @@ def _price(release: Release) -> Price:
 
 def _unit(release: Release) -> tuple[float, float]:
     """The noise that a release is looked up by, and how much of what is left each one takes."""
-    multiplier = release.unrounded().multiplier
+    multiplier = release.as_gaussian().multiplier
     precision = 1 / multiplier / multiplier
     undrawn = release.law in ("gaussian", "discrete") and release.rate == 1
     return (0.0, precision) if undrawn and 0 < precision < math.inf else (multiplier, 1.0)
@@ -126,12 +126,12 @@ class Plans:
         bearable: What one plan was found to be able to bear: a budget, and how many releases of each kind.
     """
 
-    known: dict[str, Whole] = field(default_factory=dict[str, Whole])
+    known: dict[str, RegisteredPlan] = field(default_factory=dict[str, RegisteredPlan])
     charged: dict[str, Counter[Release]] = field(default_factory=dict[str, Counter[Release]])
     commitments: dict[str, list[Commitment]] = field(default_factory=dict[str, list[Commitment]])
     tallies: dict[str, Tally] = field(default_factory=dict[str, Tally])
-    bearable: list[tuple[float, float, dict[Kind, int]]] = field(
-        default_factory=list[tuple[float, float, dict[Kind, int]]]
+    bearable: list[tuple[float, float, dict[Event, int]]] = field(
+        default_factory=list[tuple[float, float, dict[Event, int]]]
     )
     count: int = 0
 
@@ -143,7 +143,7 @@ class Plans:
             releases: All that it releases, at most.
             former: Whether what a run charged before rows had plans is a part of it.
         """
-        self.known[name] = Whole(list(releases))
+        self.known[name] = RegisteredPlan(list(releases))
         if former:
             self._adopt_former_run(name)
 
@@ -173,7 +173,7 @@ class Plans:
             self.commitments.setdefault(part.subject, []).append(entry)
         if plan in self.known:
             self.known[plan].begun = True
-            self.known[plan].take(release)
+            self.known[plan].consume(release)
 
     def _committing(self, rows: Sequence[Release], plan: str) -> list[tuple[str, Release]]:
         """What a charge commits to that nothing has committed to yet, by plan.
@@ -184,7 +184,7 @@ class Plans:
         if whole is None:
             return [(plan, row) for row in rows]
         planned = [] if whole.begun else [(plan, row) for row in whole.releases]
-        return [*planned, *((BEYOND, row) for row in whole.beyond(rows))]
+        return [*planned, *((BEYOND, row) for row in whole.excess(rows))]
 
     def pricing(self, subject: str, basis: Basis = "valid") -> Pricing:
         """What decides the price of what was charged about a subject.
@@ -194,7 +194,7 @@ class Plans:
             basis: `planned` takes all of it as one fixed plan, `lifetime` as plans that were chosen in turn;
                 `valid` is the first where there is one plan, and the second where there are several.
         """
-        tally, counts = self._tally(subject), counted(self._charged(subject))
+        tally, counts = self._tally(subject), group_events(self._charged_releases(subject))
         turns = basis == "lifetime" or (basis == "valid" and len(tally.plans) > 1)
         return Pricing(counts, tally.first() if turns and tally.plans else None)
 
@@ -206,39 +206,39 @@ class Plans:
         """Tell if a run charged something before rows had plans that no plan has taken in since."""
         return FORMER_RUN in self.names()
 
-    def _charged(self, subject: str, rows: Sequence[Release] = ()) -> list[Release]:
+    def _charged_releases(self, subject: str, rows: Sequence[Release] = ()) -> list[Release]:
         about = [
             replace(release, count=times)
-            for whole in wholes(subject)
+            for whole in enclosing_subjects(subject)
             for release, times in self.charged.get(whole, Counter[Release]()).items()
         ]
         return one_relation([*about, *rows], subject)
 
     def _tally(self, subject: str) -> Tally:
         tally = self.tallies.setdefault(subject, Tally(subject))
-        tally.follow(self.commitments)
+        tally.extend(self.commitments)
         return tally
 
     def pending(self, rows: Sequence[Release], plan: str) -> "Pending":
         """A charge that is not paid yet."""
         return Pending(_by_subject((plan, row) for row in rows), _by_subject(self._committing(rows, plan)))
 
-    def concerned(self, charge: "Pending", also: Iterable[str] = ()) -> Iterator[str]:
+    def affected_subjects(self, charge: "Pending", also: Iterable[str] = ()) -> Iterator[str]:
         """Each subject that a charge concerns, among those charged before and some more."""
         for subject in dict.fromkeys([*charge.rows, *self.charged, *also]):
-            if any(whole in charge.rows for whole in wholes(subject)):
+            if any(whole in charge.rows for whole in enclosing_subjects(subject)):
                 yield subject
 
-    def after(self, subject: str, charge: "Pending") -> Pricing:
+    def pricing_after(self, subject: str, charge: "Pending") -> Pricing:
         """What would decide the price of a subject once a charge is paid, and its plan to the end."""
         tally, more = self._tally(subject), _about(subject, charge.more)
         first = _first(tally, more) if _several(tally, more) else None
         if not more:
             return Pricing(tally.counts(), first)
         everything = [*tally.releases(), *(row for _, row in more)]
-        return Pricing(counted(one_relation(everything, subject)), first)
+        return Pricing(group_events(one_relation(everything, subject)), first)
 
-    def bears(self, subject: str, charge: "Pending", epsilon: float, delta: float) -> bool:
+    def can_afford(self, subject: str, charge: "Pending", epsilon: float, delta: float) -> bool:
         """Whether a budget of a subject bears a charge.
 
         Guarantee:
@@ -249,13 +249,15 @@ class Plans:
         tally, more = self._tally(subject), _about(subject, charge.more)
         own = [row for _, row in more]
         if not _several(tally, more):
-            paid = counted(self._charged(subject, [row for _, row in _about(subject, charge.rows)]))
-            if self._fits(self.after(subject, charge).counts, epsilon, delta):
+            paid = group_events(
+                self._charged_releases(subject, [row for _, row in _about(subject, charge.rows)])
+            )
+            if self._fits(self.pricing_after(subject, charge).counts, epsilon, delta):
                 return self._fits(paid, epsilon, delta)
             return filters.admits(paid, _first(tally, more), epsilon, delta)
         if tally.began and not tally.changed_by(own):
-            return tally.bears(own, epsilon, delta)
-        found = self.after(subject, charge)
+            return tally.admits(own, epsilon, delta)
+        found = self.pricing_after(subject, charge)
         return filters.admits(found.counts, found.first or (), epsilon, delta)
 
     def _fits(self, counts: Counts, epsilon: float, delta: float) -> bool:
@@ -263,7 +265,7 @@ class Plans:
         for *budget, most in self.bearable:
             if budget == [epsilon, delta] and all(times <= most.get(kind, 0) for kind, times in counts):
                 return True
-        fits = not counts or accounting.fits(counts, epsilon, delta)
+        fits = not counts or accounting.is_within_budget(counts, epsilon, delta)
         if fits:
             self.bearable = [(epsilon, delta, dict(counts)), *self.bearable[: KEPT - 1]]
         return fits
@@ -281,7 +283,7 @@ class Pending:
     more: Parts
 
 
-def largest(prices: Iterable[Pricing], delta: float) -> float:
+def max_epsilon(prices: Iterable[Pricing], delta: float) -> float:
     """Epsilon of whoever it costs most; alike prices are worked out once."""
     return max((price.epsilon(delta) for price in dict.fromkeys(prices)), default=0.0)
 
@@ -300,7 +302,7 @@ def _by_subject(parts: Iterable[tuple[str, Release]]) -> Parts:
 
 
 def _about(subject: str, parts: Parts) -> list[tuple[str, Release]]:
-    return [part for whole in wholes(subject) for part in parts.get(whole, ())]
+    return [part for whole in enclosing_subjects(subject) for part in parts.get(whole, ())]
 
 
 def _several(tally: Tally, more: Iterable[tuple[str, Release]]) -> bool:
@@ -313,4 +315,4 @@ def _first(tally: Tally, more: Sequence[tuple[str, Release]]) -> Counts:
     if tally.began or not more:
         return tally.first()
     name = more[0][0]
-    return counted(one_relation([row for plan, row in more if plan == name], tally.subject))
+    return group_events(one_relation([row for plan, row in more if plan == name], tally.subject))

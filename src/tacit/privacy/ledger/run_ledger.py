@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tacit.privacy.accounting.release import Release, Unit, from_dict
 from tacit.privacy.ledger.data_book import DataBook, new_run
-from tacit.privacy.ledger.plans import Whole
+from tacit.privacy.ledger.plans import RegisteredPlan
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.ledger.total import AllRuns
 
@@ -42,7 +42,7 @@ class RunLedger(Ledger):
         super().__init__(path)
         self._book, self._receipt, self._name = book, receipt, name
         # Nothing is paid for until the book was charged for a plan.
-        self._run, self._left = new_run(), Whole([])
+        self._run, self._left = new_run(), RegisteredPlan([])
 
     def __enter__(self) -> "RunLedger":
         return self
@@ -67,11 +67,11 @@ class RunLedger(Ledger):
         if receipt is None:
             self._run = run
             # Of a run that is resumed, what was charged before is no longer left.
-            rest = Whole(before).beyond(rows) if self._book.knows(run) else rows
+            rest = RegisteredPlan(before).excess(rows) if self._book.knows(run) else rows
             _ = self._book.charge(rest, run=run, name=self._name, ticket=work)
         else:
             self._run, rows = receipt.run, list(receipt.plan)
-        self._left = Whole(rows)
+        self._left = RegisteredPlan(rows)
         self._take(before)
 
     def charge(
@@ -104,7 +104,7 @@ class RunLedger(Ledger):
         """Charge the book for what of these is not left of the plan; return what is not paid for here yet."""
         if self._book is None or (ticket is not None and ticket in self._account.tickets):
             return []
-        beyond = self._left.beyond(rows)
+        beyond = self._left.excess(rows)
         if beyond:
             part = f"beyond {new_run() if ticket is None else ticket}"
             _ = self._book.charge(beyond, run=self._run, name=self._name, part=part)
@@ -112,7 +112,7 @@ class RunLedger(Ledger):
 
     def _take(self, rows: Iterable[Release]) -> None:
         for row in rows:
-            _ = self._left.take(row)
+            _ = self._left.consume(row)
 
 
 def _read_releases(ledger: Ledger) -> list[Release]:

@@ -22,9 +22,17 @@ import msgspec
 from tacit.errors import BudgetExhausted, LedgerTampered, LedgerUnusable, Refused, require_word
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release, require_subject
-from tacit.privacy.ledger.chain import EVERYONE, FORMAT, RECORDS, Account, Budget, chained, planned_rows
-from tacit.privacy.ledger.database import APPLICATION, SCHEMA, connect, damage, explained
-from tacit.privacy.ledger.plans import Basis, largest, require_plan
+from tacit.privacy.ledger.chain import (
+    EVERYONE,
+    FORMAT,
+    RECORDS,
+    Budget,
+    LedgerState,
+    chain_hash,
+    planned_rows,
+)
+from tacit.privacy.ledger.database import APPLICATION, SCHEMA, connect, damage, explain_errors
+from tacit.privacy.ledger.plans import Basis, max_epsilon, require_plan
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,8 @@ class Ledger:
     ) -> None:
         require_word("mode", mode, ("write", "read"))
         self.path = Path(path) if path is not None else None
-        self._account = Account()
-        with explained(self.path, "opened"):
+        self._account = LedgerState()
+        with explain_errors(self.path, "opened"):
             self._connection = connect(self.path, mode)
         try:
             with self._transaction("DEFERRED" if mode == "read" else "IMMEDIATE", "opened"):
@@ -272,7 +280,7 @@ class Ledger:
             prices = [self._account.pricings(basis=basis) for basis in ("valid", "planned", "lifetime")]
             head = self._account.head.hex()
         # Nobody who charges waits for this.
-        valid, *both = (math.inf if problems else largest(rows, chosen) for rows in prices)
+        valid, *both = (math.inf if problems else max_epsilon(rows, chosen) for rows in prices)
         return Verification(events, not problems, valid, chosen, head, problems, *both)
 
     def copy(self) -> "Ledger":
@@ -280,7 +288,7 @@ class Ledger:
         copied = Ledger()
         with self._reading():
             self._connection.backup(copied._connection)
-        copied._account = Account()
+        copied._account = LedgerState()
         return copied
 
     def close(self) -> None:
@@ -294,20 +302,20 @@ class Ledger:
         self.close()
 
     def _entries(self) -> list[dict[str, Any]]:
-        fresh, entries = Account(), list[dict[str, Any]]()
+        fresh, entries = LedgerState(), list[dict[str, Any]]()
         query = "SELECT number, body, hash FROM entries ORDER BY number"
         for number, body, digest in self._connection.execute(query):
-            fresh.fold(number, body, digest)
+            fresh.append(number, body, digest)
             entries.append({"number": number, **msgspec.json.decode(body), "hash": digest.hex()})
         return entries
 
     def _check(self, rows: list[Release], plan: str) -> None:
         account, charge = self._account, self._account.plans.pending(rows, plan)
-        for subject in account.plans.concerned(charge, also=account.budgets.keys() - {EVERYONE}):
+        for subject in account.plans.affected_subjects(charge, also=account.budgets.keys() - {EVERYONE}):
             budget = account.budget(subject)
-            if budget is None or account.plans.bears(subject, charge, budget.epsilon, budget.delta):
+            if budget is None or account.plans.can_afford(subject, charge, budget.epsilon, budget.delta):
                 continue
-            priced = account.plans.after(subject, charge)
+            priced = account.plans.pricing_after(subject, charge)
             cost = priced.epsilon(budget.delta)
             turns = "" if priced.first is None else " over plans that are chosen in turn"
             raise BudgetExhausted(
@@ -322,10 +330,13 @@ class Ledger:
         # Who takes part in a round may be a secret: charges of a plan carry the time of its beginning.
         at = datetime.now(UTC).isoformat(timespec="milliseconds") if at is None else at
         body = msgspec.json.encode({"at": at, **content})
-        number, digest = self._account.number + 1, chained(self._account.head, self._account.number + 1, body)
+        number, digest = (
+            self._account.number + 1,
+            chain_hash(self._account.head, self._account.number + 1, body),
+        )
         self._connection.execute("INSERT INTO entries VALUES (?, ?, ?)", (number, body.decode(), digest))
         self._connection.execute(f"PRAGMA user_version = {number}")
-        self._account.fold(number, body, digest)
+        self._account.append(number, body, digest)
 
     def _catch_up(self) -> None:
         """Fold in what other processes have written since, checking every hash.
@@ -336,7 +347,7 @@ class Ledger:
         whole = self._account.number == 0
         query = "SELECT number, body, hash FROM entries WHERE number > ? ORDER BY number"
         for number, body, digest in self._connection.execute(query, (self._account.number,)):
-            self._account.fold(number, body, digest)
+            self._account.append(number, body, digest)
         (expected,) = self._connection.execute("PRAGMA user_version").fetchone()
         counting = "SELECT count(*) FROM entries" if whole else "SELECT coalesce(max(number), 0) FROM entries"
         (there,) = self._connection.execute(counting).fetchone()
@@ -353,7 +364,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self, kind: Literal["DEFERRED", "IMMEDIATE"], verb: str) -> Generator[None]:
-        with explained(self.path, verb):
+        with explain_errors(self.path, verb):
             kept = -1
             try:
                 self._connection.execute(f"BEGIN {kind}")
@@ -365,7 +376,7 @@ class Ledger:
             except BaseException:
                 # What was folded in may be undone: read it all again next time.
                 if self._account.number != kept:
-                    self._account = Account()
+                    self._account = LedgerState()
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tacit.privacy.accounting import filters, renyi
-from tacit.privacy.accounting.events import Counts, Kind, counted
-from tacit.privacy.accounting.release import Release, is_mixed, one_relation, wholes
+from tacit.privacy.accounting.events import Counts, Event, group_events
+from tacit.privacy.accounting.release import Release, enclosing_subjects, is_mixed, one_relation
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class Tally:
     initial: dict[str, list[Release]] = field(default_factory=dict[str, list[Release]])
     plans: dict[str, list[Release]] = field(default_factory=dict[str, list[Release]])
     relations: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    kinds: Counter[Kind] = field(default_factory=Counter[Kind])
+    kinds: Counter[Event] = field(default_factory=Counter[Event])
     sums: dict[int, float] = field(default_factory=dict[int, float])
     pure: float = 0.0
     _leader: str | None = None
     _first: tuple[int, Counts] = (0, ())
 
-    def follow(self, commitments: Mapping[str, Sequence[Commitment]]) -> None:
+    def extend(self, commitments: Mapping[str, Sequence[Commitment]]) -> None:
         """Take in what was committed since."""
-        for whole in wholes(self.subject):
+        for whole in enclosing_subjects(self.subject):
             for entry in commitments.get(whole, ())[self.read[whole] :]:
                 self.read[whole] += 1
                 self._add(entry)
@@ -90,13 +90,13 @@ class Tally:
         return is_mixed(self.relations, self.subject)
 
     def _count(self, release: Release) -> None:
-        (kind, times), *_ = counted([self._priced(release)])
+        (kind, times), *_ = group_events([self._add_price(release)])
         self.kinds[kind] += times
         self.pure += times * kind.pure
         for order in self.sums:
             self.sums[order] += times * renyi.divergence(kind, order)
 
-    def _priced(self, release: Release) -> Release:
+    def _add_price(self, release: Release) -> Release:
         return release.under_replacement() if self._mixed else release
 
     def releases(self) -> Iterator[Release]:
@@ -117,7 +117,7 @@ class Tally:
         """
         rows = list(self.releases()) if self._leader is None else self.initial[self._leader]
         if self._first[0] != len(rows):
-            self._first = (len(rows), counted(one_relation(rows, self.subject)))
+            self._first = (len(rows), group_events(one_relation(rows, self.subject)))
         return self._first[1]
 
     def changed_by(self, rows: Iterable[Release]) -> bool:
@@ -125,14 +125,14 @@ class Tally:
         after = self.relations | {(row.relation, row.unit) for row in rows}
         return is_mixed(after, self.subject) != self._mixed
 
-    def bears(self, rows: Iterable[Release], epsilon: float, delta: float) -> bool:
+    def admits(self, rows: Iterable[Release], epsilon: float, delta: float) -> bool:
         """Whether the filter of a budget admits these releases as well."""
-        more = counted(self._priced(row) for row in rows)
-        if (self.pure + filters.added(more)) * (1 + renyi.SAFETY) <= epsilon:
+        more = group_events(self._add_price(row) for row in rows)
+        if (self.pure + filters.total_pure_epsilon(more)) * (1 + renyi.SAFETY) <= epsilon:
             return True
         if delta == 0:
             return False
         order = filters.order_of(self.first(), epsilon, delta)
         if order not in self.sums:
             self.sums[order] = renyi.total(tuple(self.kinds.items()), order)
-        return filters.within(self.sums[order] + renyi.total(more, order), epsilon, delta, order)
+        return filters.is_within(self.sums[order] + renyi.total(more, order), epsilon, delta, order)

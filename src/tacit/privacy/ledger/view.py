@@ -10,7 +10,7 @@ from typing import Any
 
 from tacit.errors import LedgerError
 from tacit.privacy.accounting.release import Release, in_any_round
-from tacit.privacy.ledger.chain import Account
+from tacit.privacy.ledger.chain import LedgerState
 from tacit.privacy.ledger.plans import Basis
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.statement import released_in_words
@@ -71,11 +71,11 @@ def _account(
     budgets = {name: vars(budget) for name, budget in ledger.budgets().items()}
     rows = [entry for entry in entries if entry["kind"] == "release"]
     # Nobody who charges waits for this: the file is read, and not held.
-    prices = priced(entries, ledger.usual_delta() if delta is None else delta, also)
+    prices = price_rows(entries, ledger.usual_delta() if delta is None else delta, also)
     return {"path": str(ledger.path), **prices, "budgets": budgets, "head": ledger.head, "releases": rows}
 
 
-def priced(entries: Sequence[Row], delta: float, also: Sequence[str] = ()) -> dict[str, Any]:
+def price_rows(entries: Sequence[Row], delta: float, also: Sequence[str] = ()) -> dict[str, Any]:
     """What rows of a ledger cost together and by subject; those that end a line get the price up to there.
 
     `epsilon` is what holds: of one plan what composition proves, of several what a filter needs. Beside it
@@ -83,15 +83,15 @@ def priced(entries: Sequence[Row], delta: float, also: Sequence[str] = ()) -> di
     last.
     """
     rows = [entry for entry in entries if entry["kind"] == "release"]
-    ends = [0, *accumulate(len(group) for group in _grouped(rows))]
+    ends = [0, *accumulate(len(group) for group in _group(rows))]
     some = {ends[round(place * (len(ends) - 1) / RUNNING_PRICES)] for place in range(RUNNING_PRICES + 1)}
-    account, count = Account(), 0
+    account, count = LedgerState(), 0
 
     def spent(basis: Basis = "valid") -> float:
         return max(account.spent(delta, name, basis=basis) for name in (None, *also))
 
     for entry in entries:
-        account.take(entry)
+        account.append_entry(entry)
         if entry["kind"] == "release":
             count += 1
             entry["running_epsilon"] = spent() if count in some else None
@@ -110,7 +110,7 @@ def priced(entries: Sequence[Row], delta: float, also: Sequence[str] = ()) -> di
     }
 
 
-def told(
+def ledger_summary(
     path: Path | None, releases: Iterable[Release], delta: float | None, head: str | None = None
 ) -> dict[str, Any]:
     """The ledger of a run for its report: whether it is whole, and its releases, alike ones in one line.
@@ -128,7 +128,7 @@ def told(
         same = {"kind": "release", "at": "", "ticket": None, "plan": "run"}
         rows = [{"number": place, **same, **row.as_dict()} for place, row in enumerate(releases, start=1)]
         whole: dict[str, Any] = {"valid": None, "problems": [], "head": None, "budgets": {}}
-        return {**priced(rows, delta or 0.0), **whole, "releases": lines(rows)}
+        return {**price_rows(rows, delta or 0.0), **whole, "releases": lines(rows)}
     try:
         with Ledger(path, mode="read") as ledger:
             entries = ledger.entries()
@@ -169,10 +169,10 @@ def lines(rows: Sequence[Row]) -> list[Row]:
 
     Where that leaves too many lines, rounds that are alike are put together as well.
     """
-    return [_line(group) for group in _grouped(rows)]
+    return [_line(group) for group in _group(rows)]
 
 
-def _grouped(rows: Sequence[Row]) -> list[list[Row]]:
+def _group(rows: Sequence[Row]) -> list[list[Row]]:
     found = [list(group) for _, group in groupby(rows, key=lambda row: _alike(row, row["purpose"]))]
     if len(found) > MOST_LINES:
         whole = groupby(rows, key=lambda row: _alike(row, in_any_round(row["purpose"])))

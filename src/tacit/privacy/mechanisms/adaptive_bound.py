@@ -43,7 +43,7 @@ class AdaptiveBound:
 
     def next(self, bound: float, lengths: Tensor, key: Key) -> float:
         """The bound for the next round; charge `release()` first."""
-        noise.refuse_undeclared(key, self.rehearsal)
+        noise.require_rehearsal(key, self.rehearsal)
         # Counted as plus or minus one half, a contribution moves the sum by one half instead of one.
         centred = float((lengths <= bound).double().sum()) - 0.5 * lengths.numel()
         noisy = float(noise.gaussian(np.array([centred]), self.noise, key)[0])

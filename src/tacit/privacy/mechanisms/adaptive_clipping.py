@@ -26,7 +26,7 @@ FARTHEST = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Packing:
+class AdaptiveClipping:
     """How an update becomes a vector no longer than 1, and back.
 
     Args:
@@ -73,13 +73,13 @@ class Packing:
         total = sum(weight**power for weight in given)
         return tuple(weight * (left / total) ** (1 / power) for weight in given)
 
-    def begun(self) -> "Tensor":
+    def initial(self) -> "Tensor":
         """The bounds before the first round."""
         import torch
 
         return torch.full((len(self.blocks),), self.start, dtype=torch.float64)
 
-    def packed(self, updates: "Tensor", bounds: "Tensor") -> "Tensor":
+    def encode(self, updates: "Tensor", bounds: "Tensor") -> "Tensor":
         """Updates (sites, coordinates) as they are sent (sites, width).
 
         Guarantee:
@@ -99,7 +99,7 @@ class Packing:
             counts.append(COUNTED * (2 * short - 1))
         return torch.cat([*parts, torch.stack(counts, dim=-1)], dim=-1)
 
-    def unpacked(self, sent: "Tensor", bounds: "Tensor") -> "tuple[Tensor, Tensor]":
+    def decode(self, sent: "Tensor", bounds: "Tensor") -> "tuple[Tensor, Tensor]":
         """The combined update (coordinates) of what was sent and released (width), and the next bounds."""
         import torch
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from tacit.errors import require, require_count, require_positive, require_rate
 from tacit.privacy.accounting.release import Release, Sampled
-from tacit.privacy.contracts import Norm, Parties
+from tacit.privacy.contracts import Norm, SiteGroups
 from tacit.privacy.mechanisms import noise
 from tacit.privacy.policy import require_bound
-from tacit.runtime.jit import plain
+from tacit.runtime.jit import contiguous
 from tacit.runtime.keys import Key
 
 if TYPE_CHECKING:
@@ -91,12 +91,12 @@ class Mechanism(Protocol):
         """The standard deviation of the noise in each number of a mean over so many sites."""
         ...
 
-    def counting(self, names: Collection[str]) -> tuple[Release, ...]:
+    def count_releases(self, names: Collection[str]) -> tuple[Release, ...]:
         """The price of learning how many records the sites hold; nothing where nobody needs to know."""
         ...
 
-    def counted(self, size: int, key: Key) -> float:
-        """About how many records a site holds, as it may tell once `counting` is paid."""
+    def noisy_count(self, size: int, key: Key) -> float:
+        """About how many records a site holds, as it may tell once `count_releases` is paid."""
         ...
 
     def denominator(self, sites: int) -> float | None:
@@ -106,27 +106,27 @@ class Mechanism(Protocol):
         """
         ...
 
-    def longest(self) -> tuple[float, Norm] | None:
+    def update_bound(self) -> tuple[float, Norm] | None:
         """How long an honest update can be when it reaches the server, where that is public and exact."""
         ...
 
-    def fits(self, width: int) -> None:
+    def check_width(self, width: int) -> None:
         """Refuse updates of so many numbers, if they cannot be protected; before anything is charged."""
         ...
 
-    def of_round(self, number: int) -> "Mechanism":
+    def at_round(self, number: int) -> "Mechanism":
         """The mechanism of a round, in which sites may be grouped otherwise than in others."""
         ...
 
-    def groups(self, names: Sequence[str]) -> Parties | None:
+    def groups(self, names: Sequence[str]) -> SiteGroups | None:
         """Whose sums alone the server sees; None where it sees every update."""
         ...
 
-    def together(self) -> "Mechanism":
+    def with_one_group(self) -> "Mechanism":
         """The mechanism of a question that all sites answer together, however updates are grouped."""
         ...
 
-    def knowing(self, task: object) -> "Mechanism":
+    def with_task(self, task: object) -> "Mechanism":
         """The mechanism for a task that has found out what it had to ask first."""
         ...
 
@@ -147,16 +147,16 @@ class Rows:
         """The sums of the rows, each times its factor."""
         from tacit.privacy.mechanisms.row_sums import add_rows
 
-        rows = plain(self.rows.detach().double().numpy())
+        rows = contiguous(self.rows.detach().double().numpy())
         if factors is None:
             return rows.sum(axis=1)
         sums = np.empty((rows.shape[0], rows.shape[2]))
-        add_rows(rows, plain(factors), sums)
+        add_rows(rows, contiguous(factors), sums)
         return sums
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unprotected:
+class NoPrivacy:
     """The null mechanism: nothing is clipped, noised or charged."""
 
     def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
@@ -189,11 +189,11 @@ class Unprotected:
         """Nothing is charged; the statement lists all of it as bare."""
         return ()
 
-    def counting(self, names: Collection[str]) -> tuple[Release, ...]:
+    def count_releases(self, names: Collection[str]) -> tuple[Release, ...]:
         """Nobody needs to know."""
         return ()
 
-    def counted(self, size: int, key: Key) -> float:
+    def noisy_count(self, size: int, key: Key) -> float:
         """Exactly; nobody asks."""
         return float(size)
 
@@ -205,32 +205,32 @@ class Unprotected:
         """There is no noise."""
         return 0.0
 
-    def longest(self) -> tuple[float, Norm] | None:
+    def update_bound(self) -> tuple[float, Norm] | None:
         """Nobody knows."""
         return None
 
-    def fits(self, width: int) -> None:
+    def check_width(self, width: int) -> None:
         """Any number will do."""
 
-    def of_round(self, number: int) -> "Mechanism":
+    def at_round(self, number: int) -> "Mechanism":
         """The same in every round."""
         return self
 
-    def groups(self, names: Sequence[str]) -> Parties | None:
+    def groups(self, names: Sequence[str]) -> SiteGroups | None:
         """The server sees every update."""
         return None
 
-    def together(self) -> "Mechanism":
+    def with_one_group(self) -> "Mechanism":
         """The same."""
         return self
 
-    def knowing(self, task: object) -> "Mechanism":
+    def with_task(self, task: object) -> "Mechanism":
         """The same."""
         return self
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counting:
+class CountNoise:
     """How the number of records at each site is bought: noise on a count, which one record moves by 1."""
 
     law: NoiseLaw
@@ -238,7 +238,7 @@ class Counting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProtectedRecords(Unprotected):
+class RecordLevel(NoPrivacy):
     """Each training step adds noise to a sum of clipped contributions (DP-SGD, Abadi and others 2016).
 
     Args:
@@ -261,7 +261,7 @@ class ProtectedRecords(Unprotected):
     grouped: bool = False
     sampled: Sampled = "unit"
     rehearsal: bool = False
-    counts: Counting | None = None
+    counts: CountNoise | None = None
 
     def __post_init__(self) -> None:
         require(self.grouped or self.sampled == "unit", "sampled", self.sampled, '"unit" without risk groups')
@@ -282,7 +282,7 @@ class ProtectedRecords(Unprotected):
         """
         totals = contributions.total(clip_factors(contributions.lengths(NORMS[self.law]), self.clip))
         scale = self.multiplier * self.clip * (1 + ROUNDED)
-        return noised(totals, self.law, scale, [key / step for key in keys], self.rehearsal)
+        return add_noise(totals, self.law, scale, [key / step for key in keys], self.rehearsal)
 
     def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
         """The sum of clipped rows plus noise; with no rows at all, noise alone."""
@@ -311,7 +311,7 @@ class ProtectedRecords(Unprotected):
         """That of the noise in one noisy sum, averaged over so many sites."""
         return DEVIATIONS[self.law] * self.multiplier * self.clip / math.sqrt(sites)
 
-    def counting(self, names: Collection[str]) -> tuple[Release, ...]:
+    def count_releases(self, names: Collection[str]) -> tuple[Release, ...]:
         """One release per site, if the number of records is bought."""
         if self.counts is None:
             return ()
@@ -328,11 +328,11 @@ class ProtectedRecords(Unprotected):
             for name in names
         )
 
-    def counted(self, size: int, key: Key) -> float:
+    def noisy_count(self, size: int, key: Key) -> float:
         """The number of records with the noise that was paid for."""
         assert self.counts is not None, "nobody asks where nothing was bought"
         exact = np.array([float(size)])
-        return float(noised(exact, self.counts.law, self.counts.scale, key, self.rehearsal)[0])
+        return float(add_noise(exact, self.counts.law, self.counts.scale, key, self.rehearsal)[0])
 
 
 def require_price(clip: float, multiplier: float, rate: float) -> None:
@@ -342,7 +342,7 @@ def require_price(clip: float, multiplier: float, rate: float) -> None:
     require_rate("rate", rate)
 
 
-def clipped(rows: "Tensor", law: NoiseLaw, bound: float) -> "Tensor":
+def clip_by_law(rows: "Tensor", law: NoiseLaw, bound: float) -> "Tensor":
     """Rows no longer than the bound, in the norm of the law."""
     from tacit.privacy.mechanisms.clip import clip_rows
 
@@ -367,11 +367,11 @@ def clip_factors(lengths: Array, bound: float) -> Array:
     return factors if np.count_nonzero(normal) == normal.size else np.where(normal, factors, 0.0)
 
 
-def noised(values: Array, law: NoiseLaw, scale: float, key: Key | Sequence[Key], rehearsal: bool) -> Array:
+def add_noise(values: Array, law: NoiseLaw, scale: float, key: Key | Sequence[Key], rehearsal: bool) -> Array:
     """The values with noise, from one key or one for each row; refused where it repeats unsaid."""
     keys = [key] if isinstance(key, Key) else key
     for each in keys:
-        noise.refuse_undeclared(each, rehearsal)
+        noise.require_rehearsal(each, rehearsal)
     return (noise.gaussian if law == "gaussian" else noise.laplace)(values, scale, *keys)
 
 

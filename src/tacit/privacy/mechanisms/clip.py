@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tacit.errors import InvalidValue, require, require_count, require_positive, require_word
 from tacit.privacy.mechanisms.row_sums import row_lengths
-from tacit.runtime.jit import plain
+from tacit.runtime.jit import contiguous
 
 Norm = Literal["l2", "l1"]
 
@@ -124,7 +124,7 @@ def lengths(rows: Tensor, *, norm: Norm = "l2", geometry: Geometry | None = None
         "left out: it defines an L2 length",
     )
     exact = rows.double() if geometry is None else geometry.whiten(rows)
-    flat = plain(exact.detach().numpy()).reshape(-1, rows.shape[-1])
+    flat = contiguous(exact.detach().numpy()).reshape(-1, rows.shape[-1])
     found = np.empty(len(flat))
     row_lengths(flat, norm == "l2", found)
     length = torch.from_numpy(found.reshape(tuple(rows.shape[:-1])))

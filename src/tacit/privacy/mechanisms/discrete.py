@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import between, require
+from tacit.errors import is_between, require
 from tacit.runtime.keys import Secret
 
 Integers = NDArray[np.int64]
@@ -43,12 +43,12 @@ def discrete_gaussian(sigma: float, size: int, secret: Secret) -> Integers:
     Guarantee:
         For truly random words, each draw is within 2^-200 of the law in total variation.
     """
-    require(between(sigma, SMALLEST, LARGEST), "sigma", sigma, f"above {SMALLEST} and below 2^40")
+    require(is_between(sigma, SMALLEST, LARGEST), "sigma", sigma, f"above {SMALLEST} and below 2^40")
     require(size >= 0, "size", size, "at least 0")
     blocks, drawn, missing = _blocks(float(sigma)), [np.empty(0, np.int64)], size
     while missing > 0:
         # A few per cent more than needed as a rule: what is left over is thrown away.
-        some = _accepted(blocks, math.ceil(missing / blocks.kept * 1.02) + 32, secret)[:missing]
+        some = _accept(blocks, math.ceil(missing / blocks.kept * 1.02) + 32, secret)[:missing]
         drawn.append(some)
         missing -= some.size
     return np.concatenate(drawn)
@@ -91,13 +91,13 @@ def _blocks(sigma: float) -> _Blocks:
     return _Blocks(sigma, length, (*sums, 2**BITS), tops, min(kept, 1.0))
 
 
-def _accepted(blocks: _Blocks, count: int, secret: Secret) -> Integers:
+def _accept(blocks: _Blocks, count: int, secret: Secret) -> Integers:
     """Those of so many draws that are kept."""
     picks, places, coins = secret.words((3, count))
-    starts = _picked(blocks, picks, secret) * blocks.length
+    starts = _pick_block(blocks, picks, secret) * blocks.length
     inside = (places & np.uint64(blocks.length - 1)).view(np.int64)
     values = starts + inside
-    kept = _kept(blocks, starts, inside, coins, secret)
+    kept = _flip_coin(blocks, starts, inside, coins, secret)
     negative = places >= np.uint64(2**63)
     # Zero has no sign: one of its two spellings goes.
     kept &= ~(negative & (values == 0))
@@ -105,16 +105,16 @@ def _accepted(blocks: _Blocks, count: int, secret: Secret) -> Integers:
     return values[kept]
 
 
-def _picked(blocks: _Blocks, words: Words, secret: Secret) -> Integers:
+def _pick_block(blocks: _Blocks, words: Words, secret: Secret) -> Integers:
     """The number of the block that each word stands for."""
     index = np.searchsorted(blocks.tops, words, side="right").astype(np.int64)
     # Only where the first 64 bits are those of an end do the others matter; far out, ends share theirs.
     for tied in np.flatnonzero(blocks.tops[index - 1] == words):
-        index[tied] = bisect_right(blocks.ends, _continued(int(words[tied]), secret))
+        index[tied] = bisect_right(blocks.ends, _extend_word(int(words[tied]), secret))
     return index
 
 
-def _kept(
+def _flip_coin(
     blocks: _Blocks, starts: Integers, inside: Integers, coins: Words, secret: Secret
 ) -> NDArray[np.bool]:
     """Whether u < exp(-r), where r is by how much the logarithm of the density fell since the start."""
@@ -124,7 +124,7 @@ def _kept(
     kept = numbers < chances
     for place in np.flatnonzero(np.abs(numbers - chances) < UNSURE):
         fall = int(inside[place]) * int(2 * starts[place] + inside[place])
-        kept[place] = _below(_continued(int(coins[place]), secret), fall, blocks.sigma)
+        kept[place] = _below(_extend_word(int(coins[place]), secret), fall, blocks.sigma)
     return kept
 
 
@@ -134,7 +134,7 @@ def _below(number: int, fall: int, sigma: float) -> bool:
         return Decimal(number) < (-Decimal(fall) / (2 * Decimal(sigma) ** 2)).exp() * 2**BITS
 
 
-def _continued(word: int, secret: Secret) -> int:
+def _extend_word(word: int, secret: Secret) -> int:
     """A random number of 256 bits that begins with this word."""
     for more in secret.words((BITS // 64 - 1,)):
         word = word << 64 | int(more)

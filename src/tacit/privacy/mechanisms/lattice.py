@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidValue, between, require, require_count, require_positive
+from tacit.errors import InvalidValue, is_between, require, require_count, require_positive
 from tacit.privacy.accounting.release import COARSEST, FEWEST_STEPS
 from tacit.runtime.keys import Secret
 
@@ -41,16 +41,18 @@ class Lattice:
     sites: int
 
     def __post_init__(self) -> None:
-        require(between(self.clip, 1e-200, 1e200), "clip", self.clip, "from 1e-200 to 1e200")
+        require(is_between(self.clip, 1e-200, 1e200), "clip", self.clip, "from 1e-200 to 1e200")
         require_positive("scale", self.scale)
         require(math.frexp(self.scale)[0] == 0.5, "scale", self.scale, "a power of two")
         require_count("width", self.width)
         require_count("sites", self.sites)
-        allowed = f"fewer, or the scale lower: their sum must stay below 2^31, and {self.reach:.6g} is one"
-        require(self.sites * self.reach < HALF, "sites", self.sites, allowed)
+        allowed = (
+            f"fewer, or the scale lower: their sum must stay below 2^31, and {self.sensitivity:.6g} is one"
+        )
+        require(self.sites * self.sensitivity < HALF, "sites", self.sites, allowed)
 
     @classmethod
-    def fitted(cls, *, clip: float, width: int, sites: int, multiplier: float, honest: int) -> Self:
+    def fit(cls, *, clip: float, width: int, sites: int, multiplier: float, honest: int) -> Self:
         """The finest lattice on which the sum and 12 standard deviations of its noise stay inside the ring.
 
         Args:
@@ -79,7 +81,7 @@ class Lattice:
         return cls(scale=math.ldexp(1.0, power), clip=clip, width=width, sites=sites)
 
     @property
-    def reach(self) -> float:
+    def sensitivity(self) -> float:
         """The L2 bound of one rounded vector, in steps: what one site moves the sum by.
 
         The nearest whole vector is at most half a step away in each coordinate, sqrt(width) / 2 in all.
@@ -100,12 +102,12 @@ class Lattice:
         require_positive("multiplier", multiplier)
         require_count("honest", honest)
         # A rounding more, so that shares add up to no less than what is charged.
-        deviation = multiplier * self.reach / math.sqrt(honest) * (1 + 2.0**-48)
+        deviation = multiplier * self.sensitivity / math.sqrt(honest) * (1 + 2.0**-48)
         allowed = f"more: a share has {deviation:.3g} steps, and needs {FEWEST_STEPS:g}"
         require(deviation >= FEWEST_STEPS, "multiplier", multiplier, allowed)
         return deviation
 
-    def rounded(self, values: NDArray[np.float64], secret: Secret) -> NDArray[np.int64]:
+    def stochastic_round(self, values: NDArray[np.float64], secret: Secret) -> NDArray[np.int64]:
         """A vector as whole steps, at random and without bias unless that would make it too long.
 
         Guarantee:
@@ -114,7 +116,7 @@ class Lattice:
         """
         given = f"shape {values.shape}"
         require(values.shape == (self.width,), "values", given, f"a vector of {self.width} numbers")
-        steps = _clipped(values, self.clip) * self.scale
+        steps = _clip(values, self.clip) * self.scale
         below = np.floor(steps)
         parts, whole = steps - below, below.astype(np.int64)
         for _ in range(TRIES):
@@ -125,20 +127,20 @@ class Lattice:
         assert self._within(nearest)
         return nearest
 
-    def encoded(self, steps: NDArray[np.int64]) -> NDArray[np.uint32]:
+    def encode(self, steps: NDArray[np.int64]) -> NDArray[np.uint32]:
         """Whole numbers modulo 2^32."""
         return steps.astype(np.uint32)
 
-    def decoded(self, total: NDArray[np.uint32]) -> NDArray[np.float64]:
+    def decode(self, total: NDArray[np.uint32]) -> NDArray[np.float64]:
         """A sum modulo 2^32 as real numbers: the residues nearest to zero, in units."""
         return total.view(np.int32) / self.scale
 
     def _within(self, steps: NDArray[np.int64]) -> bool:
         # Exact: squares of what was clipped to the ring stay below 2^63.
-        return int(np.dot(steps, steps)) <= Fraction(self.reach) ** 2
+        return int(np.dot(steps, steps)) <= Fraction(self.sensitivity) ** 2
 
 
-def _clipped(values: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
+def _clip(values: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
     import torch
 
     from tacit.privacy.mechanisms.clip import clip_rows

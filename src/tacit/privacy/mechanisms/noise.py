@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import Refused, require, require_positive
-from tacit.runtime.jit import plain
-from tacit.runtime.keys import Key, Secret, bound, flooded, tails
+from tacit.runtime.jit import contiguous
+from tacit.runtime.keys import Key, Secret, bind_rows, random_words, signed_uniform
 
 Array = NDArray[np.float64]
 
@@ -33,17 +33,17 @@ def gaussian(values: Array, scale: float, *keys: Key) -> Array:
     from tacit.privacy.mechanisms.normal import normal
 
     streams, count = _streams(values, scale, keys, b"gaussian")
-    return _protected(values, scale, normal(flooded(streams, count), streams))
+    return _add_on_grid(values, scale, normal(random_words(streams, count), streams))
 
 
 def laplace(values: Array, scale: float, *keys: Key) -> Array:
     """The values plus independent Laplace noise with density `exp(-|x| / scale) / (2 scale)`."""
-    signs, numbers = tails(*_streams(values, scale, keys, b"laplace"))
+    signs, numbers = signed_uniform(*_streams(values, scale, keys, b"laplace"))
     np.log(numbers, out=numbers)
-    return _protected(values, scale, -np.copysign(numbers, signs, out=numbers))
+    return _add_on_grid(values, scale, -np.copysign(numbers, signs, out=numbers))
 
 
-def refuse_undeclared(key: Key, rehearsal: bool) -> None:
+def require_rehearsal(key: Key, rehearsal: bool) -> None:
     """Refuse draws that repeat where no rehearsal was declared: they would be charged, and protect nobody."""
     if key.rehearsal and not rehearsal:
         raise Refused("a rehearsal key repeats its noise; declare it with rehearsal=True, in Privacy or here")
@@ -57,13 +57,13 @@ def _streams(values: Array, scale: float, keys: Sequence[Key], law: bytes) -> tu
     require(finite, "values", "some that are not finite", "finite, that is, clipped")
     assert len(keys) == 1 or len(keys) == len(values), "one key for all values, or one for each row"
     rows, exact = values.reshape(len(keys), -1), np.float64(scale).tobytes()
-    return bound(keys, rows, law, exact), rows.shape[1]
+    return bind_rows(keys, rows, law, exact), rows.shape[1]
 
 
-def _protected(values: Array, scale: float, noise: Array) -> Array:
+def _add_on_grid(values: Array, scale: float, noise: Array) -> Array:
     """The values plus noise of scale 1, on the grid; `noise` is used up."""
-    from tacit.privacy.mechanisms.normal import settle
+    from tacit.privacy.mechanisms.normal import scale_to_grid
 
     step = 2.0 ** (math.floor(math.log2(scale)) - GRID_BITS)
-    settle(noise.reshape(-1), plain(values).reshape(-1), scale, step)
+    scale_to_grid(noise.reshape(-1), contiguous(values).reshape(-1), scale, step)
     return noise.reshape(values.shape)

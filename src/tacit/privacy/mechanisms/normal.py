@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from tacit.runtime.jit import compiled
-from tacit.runtime.keys import Secret, fine
+from tacit.runtime.keys import Secret, open_interval
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -33,17 +33,19 @@ EDGE, FAR = np.uint64(2**59), np.uint64(2 ** (63 - 4 * LEVELS))
 
 
 def normal(words: Words, streams: Sequence[Secret]) -> Array:
-    """A standard normal number for each word (streams, count), by `keys.flooded` from these streams."""
+    """A standard normal number for each word (streams, count), by `keys.random_words` from these streams."""
     flat, found = words.reshape(-1), np.empty(words.size)
     if _invert(flat, _table(), found):
         far = np.flatnonzero((flat & REST) < FAR)
         # Half of what lies between 0 and 1: there the inverse is negative, as is a number without a sign.
-        found[far] = -np.copysign(ndtri(fine(words, streams, far) * 2.0**-64), flat[far].view(np.float64))
+        found[far] = -np.copysign(
+            ndtri(open_interval(words, streams, far) * 2.0**-64), flat[far].view(np.float64)
+        )
     return found.reshape(words.shape)
 
 
 @compiled
-def settle(noise: Array, values: Array, scale: float, step: float) -> None:
+def scale_to_grid(noise: Array, values: Array, scale: float, step: float) -> None:
     """Turn noise of scale 1 into the values plus noise of this scale, in multiples of a power of two."""
     for place in range(len(noise)):
         noise[place] = np.rint((noise[place] * scale + values[place]) / step) * step

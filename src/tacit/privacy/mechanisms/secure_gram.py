@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, Refused, require, require_count, require_positive
 from tacit.privacy.accounting.release import FEWEST_STEPS, ROUNDED, Release
-from tacit.privacy.contracts import Parties
+from tacit.privacy.contracts import SiteGroups
 from tacit.privacy.mechanisms import noise
-from tacit.privacy.mechanisms.base import Unprotected
+from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.mechanisms.discrete import discrete_gaussian
 from tacit.privacy.mechanisms.lattice import DEVIATIONS, HALF
 from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, honest
@@ -63,7 +63,7 @@ def shares_of(parties: int, colluders: int) -> int:
     return honest(parties, colluders, parties)
 
 
-def place(row: Steps | int, column: Steps | int, order: int) -> Steps:
+def triangle_index(row: Steps | int, column: Steps | int, order: int) -> Steps:
     """Where an entry of a symmetric matrix stands in the vector that is added up.
 
     The vector is the upper triangle row by row, with the diagonal and without the first entry of all.
@@ -77,7 +77,7 @@ def place(row: Steps | int, column: Steps | int, order: int) -> Steps:
     return rows * (2 * order - rows + 1) // 2 + columns - rows - 1
 
 
-def order_of(entries: Array) -> int:
+def matrix_order(entries: Array) -> int:
     """How many rows the matrix has whose upper triangle, row by row, these are."""
     order = (math.isqrt(8 * entries.size + 1) - 1) // 2
     fits = entries.ndim == 1 and order * (order + 1) // 2 == entries.size
@@ -85,16 +85,16 @@ def order_of(entries: Array) -> int:
     return order
 
 
-def unfolded(entries: Array) -> Array:
+def from_upper_triangle(entries: Array) -> Array:
     """The symmetric matrix (order, order) whose upper triangle, row by row, these are."""
-    order = order_of(entries)
+    order = matrix_order(entries)
     matrix = np.zeros((order, order))
     matrix[np.triu_indices(order)] = entries
     return matrix + np.triu(matrix, 1).T
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlindProducts(Unprotected):
+class SecureGram(NoPrivacy):
     """Each party rounds its rows to whole steps and adds its share of noise to products taken in secret.
 
     Args:
@@ -200,7 +200,7 @@ class BlindProducts(Unprotected):
         """That of the noise in a number of the matrix beside the diagonal, however many parties there are."""
         return self.sigma / math.sqrt(2)
 
-    def groups(self, names: Sequence[str]) -> Parties:
+    def groups(self, names: Sequence[str]) -> SiteGroups:
         """One group of everybody: what the server sees is one row.
 
         Raises:
@@ -246,7 +246,7 @@ class BlindProducts(Unprotected):
         """
         import torch
 
-        noise.refuse_undeclared(key, self.rehearsal)
+        noise.require_rehearsal(key, self.rehearsal)
         values = np.ascontiguousarray(update.detach().double().numpy())
         length = self.records * max(self.columns)
         allowed = f"{length} numbers: {self.records} rows of the {max(self.columns)} columns of the widest"
@@ -258,7 +258,7 @@ class BlindProducts(Unprotected):
         shares = discrete_gaussian(self.share, self.entries, (key / "share").secret(*inputs))
         return torch.from_numpy(np.concatenate([rounded, shares.astype(np.float64)]))
 
-    def brought(self, party: int, row: Array) -> tuple[Steps, Ring]:
+    def secure_input(self, party: int, row: Array) -> tuple[Steps, Ring]:
         """What a party brings to the others, of what `at_site` has made of its rows.
 
         Args:
@@ -275,12 +275,12 @@ class BlindProducts(Unprotected):
         own = self.records * columns
         blank = not row[own:length].any()
         require(blank, f"row of party {party}", "longer", f"{columns} columns, and zeros behind them")
-        rows = self.bounded(party, row[:own].reshape(self.records, columns).astype(np.int64))
+        rows = self.clip_blocks(party, row[:own].reshape(self.records, columns).astype(np.int64))
         total = row[length:].astype(np.int64)
         self._add_own(total, rows.astype(np.float64), 1 + sum(self.columns[:party]))
         return rows, total.astype(np.uint32)
 
-    def bounded(self, party: int, rows: Steps) -> Steps:
+    def clip_blocks(self, party: int, rows: Steps) -> Steps:
         """The rows of a party with blocks that are too long shortened, to whole steps again.
 
         Guarantee:
@@ -301,22 +301,22 @@ class BlindProducts(Unprotected):
             start += width
         return bounded
 
-    def decoded(self, total: Ring) -> Array:
+    def decode(self, total: Ring) -> Array:
         """The sum of everybody's vectors as the upper triangle of W'W + E, row by row, all of it."""
         values = total.view(np.int32) / self.unit
         diagonal = np.arange(1, self.order)
-        values[place(diagonal, diagonal, self.order)] *= math.sqrt(2)
+        values[triangle_index(diagonal, diagonal, self.order)] *= math.sqrt(2)
         return np.concatenate([[float(self.records)], values])
 
     def _add_own(self, total: Steps, rows: Array, first: int) -> None:
         """Products of a party's columns with each other and the constant; `first` is where they begin."""
         columns = np.arange(first, first + rows.shape[1], dtype=np.int64)
         # Sums of whole numbers below 2^53 are exact in doubles, in whatever order.
-        total[place(0, columns, self.order)] += (rows.sum(axis=0) * 2.0**self.bits).astype(np.int64)
+        total[triangle_index(0, columns, self.order)] += (rows.sum(axis=0) * 2.0**self.bits).astype(np.int64)
         products = rows.T @ rows
         products[np.diag_indices_from(products)] /= math.sqrt(2)
         above, beside = np.triu_indices(len(columns))
-        where = place(columns[above], columns[beside], self.order)
+        where = triangle_index(columns[above], columns[beside], self.order)
         total[where] += np.rint(products[above, beside]).astype(np.int64)
 
     def _sensitivity(self, bits: int) -> float:

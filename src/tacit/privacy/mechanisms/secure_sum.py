@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from tacit.errors import Refused, require, require_count, require_positive
 from tacit.privacy.accounting.release import COARSEST, Release, clipped_release
-from tacit.privacy.contracts import Parties
+from tacit.privacy.contracts import SiteGroups
 from tacit.privacy.mechanisms import noise
-from tacit.privacy.mechanisms.base import Unprotected
+from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.mechanisms.discrete import discrete_gaussian
 from tacit.privacy.mechanisms.lattice import Lattice
 from tacit.runtime.keys import Key
@@ -62,7 +62,7 @@ def honest(sites: int, colluders: int, least: int | None = None) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlindSites(Unprotected):
+class SecureSum(NoPrivacy):
     """Each site clips its update, rounds it to whole steps and adds its share of discrete Gaussian noise.
 
     Args:
@@ -79,7 +79,7 @@ class BlindSites(Unprotected):
     multiplier: float
     colluders: int
     sites: int
-    parties: Callable[[Sequence[str], int], Parties | None] | None = None
+    parties: Callable[[Sequence[str], int], SiteGroups | None] | None = None
     number: int = 0
     rehearsal: bool = False
 
@@ -106,7 +106,7 @@ class BlindSites(Unprotected):
             )
         return min(honest(size, self.colluders) for size in self.sizes)
 
-    def groups(self, names: Sequence[str]) -> Parties:
+    def groups(self, names: Sequence[str]) -> SiteGroups:
         """Whose sums the server sees.
 
         Raises:
@@ -120,17 +120,17 @@ class BlindSites(Unprotected):
         found = None if self.parties is None else self.parties(names, self.number)
         return (tuple(names),) if found is None else found
 
-    def of_round(self, number: int) -> Self:
+    def at_round(self, number: int) -> Self:
         """With the groups of a round."""
         return replace(self, number=number)
 
-    def together(self) -> Self:
+    def with_one_group(self) -> Self:
         """With all sites in one group."""
         return replace(self, parties=None)
 
     def lattice(self, width: int) -> Lattice:
         """How updates of so many numbers become whole steps."""
-        return Lattice.fitted(
+        return Lattice.fit(
             clip=self.clip,
             width=width,
             sites=max(self.sizes),
@@ -138,7 +138,7 @@ class BlindSites(Unprotected):
             honest=self.shares,
         )
 
-    def fits(self, width: int) -> None:
+    def check_width(self, width: int) -> None:
         """Refuse updates of so many numbers where they do not fit the lattice with their noise."""
         _ = self.lattice(width).share(self.multiplier, self.shares)
 
@@ -151,22 +151,22 @@ class BlindSites(Unprotected):
         """
         import torch
 
-        noise.refuse_undeclared(key, self.rehearsal)
+        noise.require_rehearsal(key, self.rehearsal)
         values = update.detach().double().contiguous().numpy()
         lattice = self.lattice(values.size)
         inputs = (values.tobytes(), repr(lattice).encode())
-        steps = lattice.rounded(values, (key / "rounding").secret(*inputs))
+        steps = lattice.stochastic_round(values, (key / "rounding").secret(*inputs))
         spread = lattice.share(self.multiplier, self.shares)
         steps = steps + discrete_gaussian(spread, values.size, (key / "share").secret(*inputs))
         return torch.from_numpy(steps.astype(np.float64))
 
     def on_ring(self, steps: "Tensor") -> NDArray[np.uint32]:
         """Noisy steps as they are added up."""
-        return self.lattice(steps.numel()).encoded(steps.numpy().astype(np.int64))
+        return self.lattice(steps.numel()).encode(steps.numpy().astype(np.int64))
 
     def mean_of(self, total: NDArray[np.uint32], sites: int) -> NDArray[np.float64]:
         """A sum over a group of so many sites as a mean, whoever dropped out: the denominator is public."""
-        return self.lattice(total.size).decoded(total) / sites
+        return self.lattice(total.size).decode(total) / sites
 
     def deviation(self, sites: int) -> float:
         """That of the noise in the mean of so many updates, if all shares are there."""

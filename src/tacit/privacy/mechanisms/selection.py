@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from tacit.errors import require, require_positive, require_word
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.mechanisms.noise import GRID_BITS, refuse_undeclared
-from tacit.runtime.keys import Key, tails
+from tacit.privacy.mechanisms.noise import GRID_BITS, require_rehearsal
+from tacit.runtime.keys import Key, signed_uniform
 
 Array = NDArray[np.float64]
 Rule = Literal["exponential", "permute-and-flip"]
@@ -45,7 +45,7 @@ class Selection:
 
     def choose(self, scores: Sequence[float] | Array, key: Key) -> int:
         """The index of the chosen candidate; charge `release()` first."""
-        refuse_undeclared(key, self.rehearsal)
+        require_rehearsal(key, self.rehearsal)
         values = np.asarray(scores, dtype=np.float64)
         require(
             values.ndim == 1 and values.size > 0, "scores", f"shape {values.shape}", "a list of at least one"
@@ -97,7 +97,7 @@ class PrivateQuantile:
 
     def choose(self, numbers: Sequence[float] | Array, key: Key) -> float:
         """A number near the quantile; charge `release()` first. What is not a number counts as `high`."""
-        refuse_undeclared(key, self.rehearsal)
+        require_rehearsal(key, self.rehearsal)
         values = np.nan_to_num(
             np.asarray(numbers, dtype=np.float64), nan=self.high, posinf=self.high, neginf=self.low
         )
@@ -124,6 +124,6 @@ def _noisiest(weights: Array, rule: Rule, key: Key, inputs: bytes) -> int:
     Gumbel noise gives exactly the exponential mechanism; exponential noise gives permute-and-flip (Ding and
     others 2021). Nothing is exponentiated, so weights of any size are safe.
     """
-    draws = -np.log(tails([key.secret(inputs)], weights.size)[1]).reshape(weights.shape)
+    draws = -np.log(signed_uniform([key.secret(inputs)], weights.size)[1]).reshape(weights.shape)
     noise = draws if rule == "permute-and-flip" else -np.log(draws)
     return int(np.argmax(weights + noise))

@@ -12,10 +12,10 @@ from tacit.privacy.mechanisms.base import (
     DEVIATIONS,
     NORMS,
     NoiseLaw,
-    Unprotected,
+    NoPrivacy,
+    add_noise,
     array_of,
-    clipped,
-    noised,
+    clip_by_law,
     require_price,
     tensor_like,
 )
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProtectedSites(Unprotected):
+class SiteLevel(NoPrivacy):
     """Each site's whole update is clipped; noise is added by the site itself, or by a trusted server.
 
     Args:
@@ -56,25 +56,25 @@ class ProtectedSites(Unprotected):
 
     def at_site(self, update: "Tensor", key: Key) -> "Tensor":
         """The clipped update; with noise if the site does not trust the server."""
-        return self._guarded(update, key)
+        return self._clip_and_noise(update, key)
 
     def at_sites(self, updates: "Tensor", keys: Sequence[Key]) -> "Tensor":
         """The same for all rows in one go."""
-        return self._guarded(updates, keys)
+        return self._clip_and_noise(updates, keys)
 
-    def _guarded(self, updates: "Tensor", key: Key | Sequence[Key]) -> "Tensor":
-        short = clipped(updates, self.law, self.clip)
+    def _clip_and_noise(self, updates: "Tensor", key: Key | Sequence[Key]) -> "Tensor":
+        short = clip_by_law(updates, self.law, self.clip)
         if self.where == "server":
             return short
         scale = self.multiplier * self.clip
-        return tensor_like(noised(array_of(short), self.law, scale, key, self.rehearsal), updates)
+        return tensor_like(add_noise(array_of(short), self.law, scale, key, self.rehearsal), updates)
 
     def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
         """The aggregate; with noise if the server is trusted to add it."""
         if self.where == "site":
             return combined
         scale = self.multiplier * self.reach
-        return tensor_like(noised(array_of(combined), self.law, scale, key, self.rehearsal), combined)
+        return tensor_like(add_noise(array_of(combined), self.law, scale, key, self.rehearsal), combined)
 
     def deviation(self, sites: int) -> float:
         """That of the noise in the mean of so many updates, wherever it is added."""
@@ -86,7 +86,7 @@ class ProtectedSites(Unprotected):
         """How many sites are expected, if the server adds the noise: `reach` holds for that number alone."""
         return self.rate * sites if self.where == "server" else None
 
-    def longest(self) -> tuple[float, Norm] | None:
+    def update_bound(self) -> tuple[float, Norm] | None:
         """The bound, where there is no noise on top of it."""
         return (self.clip, NORMS[self.law]) if self.where == "server" else None
 

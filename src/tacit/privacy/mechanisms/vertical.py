@@ -10,8 +10,8 @@ import numpy as np
 
 from tacit.errors import require_positive
 from tacit.privacy.accounting.release import Release, clipped_release
-from tacit.privacy.mechanisms.base import Array, Unprotected, clip_factors, noised
-from tacit.privacy.mechanisms.secure_gram import BlindProducts, order_of
+from tacit.privacy.mechanisms.base import Array, NoPrivacy, add_noise, clip_factors
+from tacit.privacy.mechanisms.secure_gram import SecureGram, matrix_order
 from tacit.privacy.policy import LONGEST as LONGEST
 from tacit.privacy.policy import require_bound
 from tacit.runtime.keys import Key
@@ -31,7 +31,7 @@ ROUNDED, MOST_ADDED = 2.0**-20, 2**23
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounded(Unprotected):
+class ColumnMechanism(NoPrivacy):
     """What all mechanisms for columns share.
 
     Args:
@@ -51,13 +51,13 @@ class Bounded(Unprotected):
         for name, radius in self.radii.items():
             require_radius(f"radius of {name}", radius)
 
-    def knowing(self, task: object) -> Self:
+    def with_task(self, task: object) -> Self:
         """With radii that have been bought."""
-        return _knowing(self, task)
+        return _with_task(self, task)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnsApart(Bounded):
+class LocalColumns(ColumnMechanism):
     """Each column leaves its party by itself: every record clipped to a radius, with noise in all directions.
 
     Args:
@@ -70,7 +70,7 @@ class ColumnsApart(Bounded):
     def scales(self) -> dict[str, float]:
         """The deviation of the noise of each column; all of them together cost what one would."""
         widths = {name: self.widths[name] for name in self.radii}
-        return split(self.radii, widths, self.multiplier)
+        return allocate_noise(self.radii, widths, self.multiplier)
 
     def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
         """The records (records, numbers) of a column as they leave its party; one not protected as it is.
@@ -83,8 +83,8 @@ class ColumnsApart(Bounded):
         """
         if column not in self.radii:
             return rows
-        short = shortened(rows, self.radii[column], unit=self.radii[column])
-        return noised(short, "gaussian", self.scales[column], key, self.rehearsal)
+        short = clip_to_radius(rows, self.radii[column], unit=self.radii[column])
+        return add_noise(short, "gaussian", self.scales[column], key, self.rehearsal)
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
         """One release for each protected column of these parties; all of them are about the same records."""
@@ -105,7 +105,7 @@ class ColumnsApart(Bounded):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnsTogether(Bounded):
+class GramMatrix(ColumnMechanism):
     """A trusted server multiplies the columns of all parties, and adds noise to the products.
 
     With W = [1, rows of each column / its radius], every record is at most as long as the square root of the
@@ -124,7 +124,7 @@ class ColumnsTogether(Bounded):
 
     def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
         """The records of a column, no longer than 1, as they leave its party for the server."""
-        return shortened(rows, self.radii[column])
+        return clip_to_radius(rows, self.radii[column])
 
     def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
         """The products (the upper triangle of W'W, row by row) with noise; their number is public.
@@ -140,7 +140,7 @@ class ColumnsTogether(Bounded):
         import torch
 
         values = combined.detach().double().numpy().copy()
-        rows, columns = np.triu_indices(order_of(values))
+        rows, columns = np.triu_indices(matrix_order(values))
         diagonal = (rows == columns) & (rows > 0)
         beside = rows != columns
         for where, scale, place in (
@@ -148,7 +148,7 @@ class ColumnsTogether(Bounded):
             (beside, self.sigma / math.sqrt(2), "beside"),
         ):
             more = scale * (1 + ROUNDED)
-            values[where] = noised(values[where], "gaussian", more, key / place, self.rehearsal)
+            values[where] = add_noise(values[where], "gaussian", more, key / place, self.rehearsal)
         return torch.from_numpy(values)
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
@@ -168,7 +168,7 @@ class ColumnsTogether(Bounded):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnsBlind(BlindProducts):
+class ClippedSecureGram(SecureGram):
     """Parties multiply their columns in secret, each with a share of the noise; a server sees the products.
 
     Args:
@@ -184,15 +184,15 @@ class ColumnsBlind(BlindProducts):
 
     def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
         """The records of a column, no longer than 1; they never leave their party as they are."""
-        return shortened(rows, self.radii[column])
+        return clip_to_radius(rows, self.radii[column])
 
-    def knowing(self, task: object) -> Self:
+    def with_task(self, task: object) -> Self:
         """With radii that have been bought."""
-        return _knowing(self, task)
+        return _with_task(self, task)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counted(Unprotected):
+class NoisyHistograms(NoPrivacy):
     """Histograms of columns, one each, with noise: what radii are bought by.
 
     Args:
@@ -217,8 +217,8 @@ class Counted(Unprotected):
         import torch
 
         positive = np.maximum(rows.detach().double().numpy(), 0.0)
-        total = clipped(positive, 1.0).sum(axis=0)
-        return torch.from_numpy(noised(total, "gaussian", self.deviation(1), key, self.rehearsal))
+        total = clip_to_bound(positive, 1.0).sum(axis=0)
+        return torch.from_numpy(add_noise(total, "gaussian", self.deviation(1), key, self.rehearsal))
 
     def deviation(self, sites: int) -> float:
         """That of the noise in each count, divided by how many parties answer."""
@@ -241,7 +241,9 @@ class Counted(Unprotected):
         )
 
 
-def split(radii: Mapping[str, float], widths: Mapping[str, int], multiplier: float) -> dict[str, float]:
+def allocate_noise(
+    radii: Mapping[str, float], widths: Mapping[str, int], multiplier: float
+) -> dict[str, float]:
     """The deviation of the noise of each column that hurts least, at the price of one column of `multiplier`.
 
     The noise in all numbers together, the sum of widths times variances, is least where the variance is in
@@ -258,7 +260,7 @@ def split(radii: Mapping[str, float], widths: Mapping[str, int], multiplier: flo
     }
 
 
-def clipped(rows: Array, bound: float) -> Array:
+def clip_to_bound(rows: Array, bound: float) -> Array:
     """Rows no longer than the bound; a broken one becomes zero."""
     with np.errstate(over="ignore", invalid="ignore"):
         factors = clip_factors(np.linalg.norm(rows, axis=1), bound)
@@ -270,7 +272,7 @@ def require_radius(field: str, radius: object) -> None:
     require_bound(field, radius)
 
 
-def shortened(rows: Array, radius: float, unit: float = 1.0) -> Array:
+def clip_to_radius(rows: Array, radius: float, unit: float = 1.0) -> Array:
     """Rows no longer than a radius, in units of which it is `unit`; a broken one becomes zero.
 
     Guarantee:
@@ -287,6 +289,6 @@ def shortened(rows: Array, radius: float, unit: float = 1.0) -> Array:
         return np.where(factors == 0, 0.0, own) * factors
 
 
-def _knowing(mechanism: Any, task: object) -> Any:  # noqa: ANN401
+def _with_task(mechanism: Any, task: object) -> Any:  # noqa: ANN401
     found: Mapping[str, float] | None = getattr(task, "lengths", None)
     return mechanism if found is None else replace(mechanism, radii=dict(found))

@@ -40,7 +40,7 @@ def _block(block: Block) -> str:
         case Code():
             return _code(block)
         case Folded():
-            return _folded(block)
+            return _details(block)
 
 
 def _text(block: Text) -> str:
@@ -81,7 +81,7 @@ def _code(block: Code) -> str:
     return f"{fence}\n{text.rstrip(chr(10))}\n{fence}"
 
 
-def _folded(block: Folded) -> str:
+def _details(block: Folded) -> str:
     inside = "\n\n".join(map(_block, block.blocks))
     title = escape(cut(one_line(block.title), LONG), quote=False)
     return f"<details>\n<summary>{title}</summary>\n\n{inside}\n\n</details>"

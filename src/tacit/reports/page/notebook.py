@@ -5,7 +5,7 @@ from typing import Any
 
 from tacit.reports.page.blocks import Block, Code, Facts, Grid, Page, Section, Text
 from tacit.reports.page.html import fragment
-from tacit.reports.text import NAMES, header_of, scored
+from tacit.reports.text import NAMES, header_of, score_table
 
 
 def run_html(run: Mapping[str, Any], sentences: Sequence[str]) -> str:
@@ -77,7 +77,7 @@ def _page(title: str, sections: Sequence[Section]) -> Page:
 
 def _run(run: Mapping[str, Any], sentences: Sequence[str]) -> list[Section]:
     """The header, the scores and the statement."""
-    header, rows = scored(run)
+    header, rows = score_table(run)
     scores = Grid("Scores on held-out records", tuple(header), tuple(tuple(row) for row in rows))
     table: list[Block] = [scores] if len(header) > 1 else []
     told = [Text(words) for words in (run.get("how", ""),) if words]

@@ -61,7 +61,7 @@ def inline(picture: "Picture", name: str, words: str) -> str:
         words: What there is to see, for whoever cannot see it.
     """
     require(NAME.fullmatch(name) is not None, "name", name, "letters, digits and hyphens, a letter first")
-    found = _without_background(_bare(ElementTree.fromstring(_written(picture))))
+    found = _without_background(_bare(ElementTree.fromstring(_matplotlib_svg(picture))))
     _restyle(found, as_drawn=False)
     _rename(found)
     parts = list(_flat(found))
@@ -78,7 +78,7 @@ def night() -> str:
     return "".join(f"{_variable(light)}:{dark};" for light, dark in DARK.items())
 
 
-def _written(picture: "Picture") -> str:
+def _matplotlib_svg(picture: "Picture") -> str:
     """What Matplotlib writes; the picture stays as it was."""
     from matplotlib import rc_context  # pyright: ignore[reportUnknownVariableType]
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -137,7 +137,7 @@ def _place(element: "Element") -> None:
     """Shorten where an element is and how it runs."""
     for key in ("x", "y", "width", "height"):
         if key in element.attrib:
-            element.set(key, NUMBER.sub(_rounded, element.attrib[key]))
+            element.set(key, NUMBER.sub(_round_match, element.attrib[key]))
     if "d" in element.attrib:
         element.set("d", _path(element.attrib["d"]))
     turned = element.get("transform", "")
@@ -186,7 +186,7 @@ def _path(given: str) -> str:
     return "".join(parts).replace(" -", "-")
 
 
-def _rounded(found: re.Match[str]) -> str:
+def _round_match(found: re.Match[str]) -> str:
     return _short(float(found[0]))
 
 

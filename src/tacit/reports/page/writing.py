@@ -19,7 +19,7 @@ def write(page: Page, path: str | Path) -> Path:
         path: A file in a folder that exists, ending in `.html`, `.md` or `.json`.
     """
     place = require_place(path)
-    content = rendered(page, place.suffix.lower())
+    content = render(page, place.suffix.lower())
     try:
         files.replace(place, content)
     except OSError as error:
@@ -40,7 +40,7 @@ def require_place(path: str | Path) -> Path:
     return place
 
 
-def rendered(page: Page, kind: str) -> bytes:
+def render(page: Page, kind: str) -> bytes:
     """A report as a file of this kind has it."""
     if kind == ".json":
         return document(page)

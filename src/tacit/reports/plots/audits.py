@@ -19,8 +19,8 @@ from tacit.reports.plots.style import (
     colour,
     ink,
     picture,
-    saved,
-    shortened,
+    save_figure,
+    shorten_label,
     tidy,
 )
 
@@ -32,7 +32,7 @@ BOUNDS = {
 }
 
 
-def bounded(found: Mapping[str, Any], *, path: str | Path | None = None) -> Picture:
+def run_bounds(found: Mapping[str, Any], *, path: str | Path | None = None) -> Picture:
     """Draw the epsilon that a run claims, and what was proven of it at the least.
 
     Args:
@@ -52,11 +52,11 @@ def bounded(found: Mapping[str, Any], *, path: str | Path | None = None) -> Pict
         tint = colour(1 if value > found["claim"] else 0)
         axes.barh(row, value, height=0.45, color=tint)
         _beside(axes, value, row, f"{value:.2f}", ink(tint))
-    _claimed(axes, found["claim"], f"claimed: {found['claim']:.3g}")
-    return saved(figure, path)
+    _draw_claim(axes, found["claim"], f"claimed: {found['claim']:.3g}")
+    return save_figure(figure, path)
 
 
-def attacked(found: Sequence[Mapping[str, Any]], *, path: str | Path | None = None) -> Picture:
+def mechanism_bounds(found: Sequence[Mapping[str, Any]], *, path: str | Path | None = None) -> Picture:
     """Draw what was proven of every mechanism, in parts of what it claims.
 
     Args:
@@ -67,25 +67,26 @@ def attacked(found: Sequence[Mapping[str, Any]], *, path: str | Path | None = No
     broken = [each["name"] for each in found if not each["kept"]]
     title = f"{len(found)} mechanisms attacked, {len(broken) or 'none'} broken"
     note = (
-        f"The best bound on each, all of them together with {_percent(_together(found))} confidence. Beyond "
-        "the line a claim is false. Numbers: epsilon as proven, of what is claimed."
+        f"The best bound on each, all of them together with "
+        f"{_percent(_joint_confidence(found))} confidence. Beyond the line a claim is false. "
+        "Numbers: epsilon as proven, of what is claimed."
     )
     figure = picture(0.75 + 1.3 * ROW * len(found), title, note)
     axes = figure.add_subplot()
     tidy(axes, "Epsilon that was proven, in parts of the claimed one", "")
     shares = [max(each["fitted"], each["one_run"], each["steinke"]) / each["claim"] for each in found]
     axes.set_xlim(0.0, max(1.35, 1.3 * max(shares)))
-    _rows(axes, [shortened(str(each["name"]), 40) for each in found])
+    _rows(axes, [shorten_label(str(each["name"]), 40) for each in found])
     for row, (each, share) in enumerate(zip(found, shares, strict=True)):
         tint = colour(0 if each["kept"] else 1)
         axes.plot([0.0, share], [row, row], color=tint, linewidth=1.0, alpha=0.5)
         axes.plot(share, row, color=tint, marker="o", markersize=4)
         _beside(axes, max(share, 1.0), row, f"{share * each['claim']:.2f} of {each['claim']:.2f}", ink(GREY))
-    _claimed(axes, 1.0, "claimed")
-    return saved(figure, path)
+    _draw_claim(axes, 1.0, "claimed")
+    return save_figure(figure, path)
 
 
-def _together(found: Sequence[Mapping[str, Any]]) -> float:
+def _joint_confidence(found: Sequence[Mapping[str, Any]]) -> float:
     """The confidence with which all bounds hold at once."""
     return 1 - sum(1 - each["confidence"] for each in found)
 
@@ -109,7 +110,7 @@ def _rows(axes: Axes, names: Sequence[str]) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _claimed(axes: Axes, value: float, words: str) -> None:
+def _draw_claim(axes: Axes, value: float, words: str) -> None:
     axes.axvline(value, color=GREY, linewidth=1.0, linestyle="--")
     axes.annotate(
         words, (value, -0.9), textcoords="offset points", xytext=(-3, 2), ha="right", va="bottom",

@@ -13,7 +13,18 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from tacit.errors import require
-from tacit.reports.plots.style import BODY, GREY, INK, ROW, Picture, colour, picture, saved, shortened, tidy
+from tacit.reports.plots.style import (
+    BODY,
+    GREY,
+    INK,
+    ROW,
+    Picture,
+    colour,
+    picture,
+    save_figure,
+    shorten_label,
+    tidy,
+)
 
 Array = NDArray[np.float64]
 
@@ -33,7 +44,7 @@ def inversion(found: Mapping[str, Any], *, path: str | Path | None = None) -> Pi
     require(found.get("kind") == "inversion", "kind", found.get("kind"), '"inversion"')
     columns, example = [str(name) for name in found["columns"]], found["example"]
     record, bare, kept = (_numbers(name, example[name], columns) for name in ("true", "open", "private"))
-    names = [shortened(name) for name in columns[:ROWS]]
+    names = [shorten_label(name) for name in columns[:ROWS]]
     reach = max(LEAST, BEYOND * float(np.abs(record).max()))
     figure = picture(0.75 + 1.2 * ROW * max(len(names), 3), _title(found), _note(found, kept, reach))
     axes = figure.add_subplot()
@@ -51,7 +62,7 @@ def inversion(found: Mapping[str, Any], *, path: str | Path | None = None) -> Pi
         loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False, fontsize=BODY,
         handletextpad=0.3, labelcolor=INK,
     )  # fmt: skip
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def _numbers(name: str, given: object, columns: list[str]) -> Array:

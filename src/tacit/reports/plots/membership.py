@@ -26,7 +26,7 @@ from tacit.reports.plots.style import (
     colour,
     ink,
     picture,
-    saved,
+    save_figure,
     tidy,
 )
 
@@ -67,7 +67,7 @@ def membership(found: Mapping[str, Any], *, path: str | Path | None = None) -> P
     _ = curves.legend(
         loc="lower right", frameon=False, fontsize=SMALL, labelcolor=INK, handlelength=2.2, borderaxespad=0.2
     )
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def _most(each: Mapping[str, Any]) -> Mapping[str, Any]:

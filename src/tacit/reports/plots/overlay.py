@@ -29,12 +29,12 @@ from tacit.reports.plots.style import (
     levels,
     picture,
     round_axis,
-    shortened,
+    shorten_label,
     spread,
     tidy,
     width,
 )
-from tacit.reports.plots.training import named, scores_of, told
+from tacit.reports.plots.training import format_score, score_label, scores_of
 
 Array = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ class Line:
     @property
     def words(self) -> str:
         """Its name and what it came to."""
-        return f"{self.name} {told(self.last)}"
+        return f"{self.name} {format_score(self.last)}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Point:
     @property
     def words(self) -> str:
         """Its name and its score."""
-        return f"{self.name} {told(self.score)}"
+        return f"{self.name} {format_score(self.score)}"
 
 
 def overlay(runs: Mapping[str, Record], *, provenance: str = "") -> Picture | None:
@@ -120,11 +120,11 @@ def overlay(runs: Mapping[str, Record], *, provenance: str = "") -> Picture | No
     note = [f"{provenance.rstrip('.')}."] * bool(provenance) + ["Dots: the models that were kept."] * kept
     # A panel is as high as its labels below each other.
     high = max(1.7, (len(runs) + 1) * BODY * LINE / INCH)
-    figure = picture(0.45 + high * len(lines), _compared(lines), " ".join(note))
+    figure = picture(0.45 + high * len(lines), _score_title(lines), " ".join(note))
     panels = figure.subplots(len(lines), 1, sharex=True, squeeze=False)[:, 0].tolist()
     labels: dict[Axes, list[Label]] = {}
     for axes, (score, found) in zip(panels, lines.items(), strict=True):
-        tidy(axes, "Round" if axes is panels[-1] else "", named(score))
+        tidy(axes, "Round" if axes is panels[-1] else "", score_label(score))
         labels[axes] = [_draw(axes, line, place) for place, line in enumerate(found)]
     rounds = np.concatenate([line.rounds for found in lines.values() for line in found])
     round_axis(panels[-1], int(rounds.min()), int(rounds.max()))
@@ -152,11 +152,11 @@ def frontier(rows: Sequence[Mapping[str, Any]], score: str) -> Picture | None:
     free = [point for point in points if point.epsilon == math.inf]
     note = ["Bars: intervals of the scores."] * any(point.interval is not None for point in priced)
     note += ["Lines across: runs without an epsilon."] * bool(free)
-    figure = picture(3.2, _traded(priced, score), " ".join(note))
+    figure = picture(3.2, _tradeoff_title(priced, score), " ".join(note))
     axes = figure.add_subplot()
-    tidy(axes, COST, named(score))
+    tidy(axes, COST, score_label(score))
     axes.set_xscale("log")
-    labels = [label for point in free for label in levels(axes, {point.name: point.score}, told)]
+    labels = [label for point in free for label in levels(axes, {point.name: point.score}, format_score)]
     for place, point in enumerate(priced):
         if point.interval is not None:
             axes.vlines(point.epsilon, *point.interval, color=colour(place), linewidth=1.2)
@@ -182,7 +182,7 @@ def _line(name: str, record: Record, score: str) -> Line:
 
 def _brief(names: Sequence[str]) -> list[str]:
     """Names in few letters: long ones without what they all begin with, and with their ends."""
-    lines = [shortened(name, max(len(name), LETTERS)) or UNNAMED for name in names]
+    lines = [shorten_label(name, max(len(name), LETTERS)) or UNNAMED for name in names]
     long = [line for line in lines if len(line) > LETTERS]
     columns = list(zip(*long, strict=False))
     same = next((place for place, letters in enumerate(columns) if len(set(letters)) > 1), 0)
@@ -196,14 +196,14 @@ def _cut(line: str) -> str:
     return line if len(line) <= LETTERS else f"{head}{CUT}{line[-ENDING:].lstrip()}"
 
 
-def _compared(lines: Mapping[str, Sequence[Line]]) -> str:
+def _score_title(lines: Mapping[str, Sequence[Line]]) -> str:
     """What the first score comes to in each run, or in the two that differ most."""
     score, found = next(iter(lines.items()))
     if len(found) <= TOLD:
-        return f"{named(score)} in the end: {', '.join(line.words for line in found)}"
+        return f"{score_label(score)} in the end: {', '.join(line.words for line in found)}"
     order = sorted(found, key=lambda line: line.last)
-    ends = [f"{told(line.last)} ({line.name})" for line in (order[0], order[-1])]
-    return f"{named(score)} of {len(found)} runs in the end: from {' to '.join(ends)}"
+    ends = [f"{format_score(line.last)} ({line.name})" for line in (order[0], order[-1])]
+    return f"{score_label(score)} of {len(found)} runs in the end: from {' to '.join(ends)}"
 
 
 def _draw(axes: Axes, line: Line, place: int) -> Label:
@@ -232,16 +232,15 @@ def _finite(value: float | None) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def _traded(priced: Sequence[Point], score: str) -> str:
+def _tradeoff_title(priced: Sequence[Point], score: str) -> str:
     """What the cheapest and the dearest run come to."""
     first, last = priced[0], priced[-1]
     if first.epsilon == last.epsilon:
         values = [point.score for point in priced]
-        return (
-            f"{named(score)} from {told(min(values))} to {told(max(values))} at epsilon {first.epsilon:.3g}"
-        )
-    ends = [f"{told(point.score)} at epsilon {point.epsilon:.3g}" for point in (first, last)]
-    return f"{named(score)}: {', '.join(ends)}"
+        ends = f"from {format_score(min(values))} to {format_score(max(values))}"
+        return f"{score_label(score)} {ends} at epsilon {first.epsilon:.3g}"
+    ends = [f"{format_score(point.score)} at epsilon {point.epsilon:.3g}" for point in (first, last)]
+    return f"{score_label(score)}: {', '.join(ends)}"
 
 
 def _name(axes: Axes, points: Sequence[Point]) -> None:

@@ -18,12 +18,12 @@ from tacit.reports.plots.style import (
     Label,
     Picture,
     colour,
+    format_tick,
     ink,
     label_lines,
     levels,
     picture,
-    plain,
-    saved,
+    save_figure,
     tidy,
 )
 
@@ -65,14 +65,14 @@ def privacy_utility(
         provenance: Where the scores come from.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
-    rows = _priced(table)
+    rows = _sort_by_epsilon(table)
     methods = list(dict.fromkeys(rows["method"].tolist()))
     most = len(PALETTE)
     require(len(methods) <= most, "method", f"{len(methods)} of them", f"at most {most}, to be told apart")
     note = [f"{provenance}."] * bool(provenance) + [_ends(band)] * ("low" in rows)
     note += [] if floor is None else [f"Hollow: nothing learnt, not above {shown.format(floor)}."]
-    note += ["Crosses: what was claimed of the points at their height."] * bool(_misstated(rows).any())
-    figure = picture(3.1, title or _traded(rows, score, shown), " ".join(note))
+    note += ["Crosses: what was claimed of the points at their height."] * bool(_wrong_claims(rows).any())
+    figure = picture(3.1, title or _tradeoff_title(rows, score, shown), " ".join(note))
     axes = figure.add_subplot()
     tidy(axes, COST, score)
     axes.set_xscale("log")
@@ -80,17 +80,17 @@ def privacy_utility(
     for place, (_, own) in enumerate(rows.groupby("method", sort=False)):
         shift = 3.0 * (place - (len(methods) - 1) / 2) * ("low" in rows and not band)
         labels.append(_trade(axes, own, place, shift, shown, floor, shaded=bool(band)))
-        _claims(axes, own[_misstated(own)], colour(place))
+        _claims(axes, own[_wrong_claims(own)], colour(place))
     mark(axes, np.unique(rows["epsilon"].to_numpy(dtype=np.float64)), rows.get("claimed", ()))
     drawn = rows[[name for name in ("score", "low", "high") if name in rows]].to_numpy(dtype=np.float64)
     heights = np.append(drawn.ravel(), list((references or {}).values()))
     edge = 0.06 * max(float(np.ptp(heights)), 0.01)
     axes.set_ylim(float(heights.min()) - edge, float(heights.max()) + edge)
     label_lines({axes: labels}, gap=8.0)
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
-def _priced(table: "pd.DataFrame") -> "pd.DataFrame":
+def _sort_by_epsilon(table: "pd.DataFrame") -> "pd.DataFrame":
     """The rows in the order of epsilon, once they are found to be drawable."""
     columns = list(getattr(table, "columns", []))
     for name in ("epsilon", "score"):
@@ -110,7 +110,7 @@ def _priced(table: "pd.DataFrame") -> "pd.DataFrame":
     return rows.sort_values("epsilon", kind="stable")
 
 
-def _traded(rows: "pd.DataFrame", score: str, shown: str) -> str:
+def _tradeoff_title(rows: "pd.DataFrame", score: str, shown: str) -> str:
     """What the trade comes to."""
     best = rows.groupby("epsilon")["score"].max()
     ends = [f"{shown.format(best.iloc[place])} at epsilon {best.index[place]:g}" for place in (0, -1)]
@@ -154,7 +154,7 @@ def _trade(
     return Label(float(score[-1]), f"{method} {shown.format(score[-1])}".strip(), colour(place))
 
 
-def _misstated(rows: "pd.DataFrame") -> NDArray[np.bool_]:
+def _wrong_claims(rows: "pd.DataFrame") -> NDArray[np.bool_]:
     """The rows of which another epsilon was claimed than they cost."""
     if "claimed" not in rows:
         return np.zeros(len(rows), dtype=np.bool_)
@@ -174,7 +174,7 @@ def _claims(axes: Axes, rows: "pd.DataFrame", shade: str) -> None:
     for place, one in enumerate(claimed.tolist()):
         first = place == int(claimed.argmin())
         axes.annotate(
-            f"claimed {plain(one)}" if first else plain(one), (one, score[place]), fontsize=SMALL,
+            f"claimed {format_tick(one)}" if first else format_tick(one), (one, score[place]), fontsize=SMALL,
             color=ink(shade), xytext=(-5, 0) if first else (0, 3), textcoords="offset points",
             ha="right" if first else "center", va="center" if first else "bottom",
         )  # fmt: skip
@@ -199,4 +199,4 @@ def mark(axes: Axes, epsilons: Array, claimed: "Sequence[float] | pd.Series[floa
 
 def _short(epsilon: float, place: int | None = None) -> str:
     """An epsilon in three digits: what was spent is a little less than what was allowed."""
-    return plain(float(f"{epsilon:.3g}"))
+    return format_tick(float(f"{epsilon:.3g}"))

@@ -22,10 +22,10 @@ from tacit.reports.plots.style import (
     Picture,
     ink,
     picture,
-    shortened,
+    shorten_label,
     tidy,
 )
-from tacit.reports.plots.training import named, scores_of, told
+from tacit.reports.plots.training import format_score, score_label, scores_of
 from tacit.reports.text import BROKEN
 
 TOGETHER = "federated"
@@ -73,7 +73,9 @@ def results(result: Mapping[str, Any], *, title: str | None = None, provenance: 
         None if there is no score.
     """
     rows = [_outcome(model) for model in result.get("models") or ()]
-    scores = [name for name in scores_of(name for row in rows for name in row.scores) if _known(rows, name)]
+    scores = [
+        name for name in scores_of(name for row in rows for name in row.scores) if _has_score(rows, name)
+    ]
     if not scores:
         return None
     goal, way = tuple(result.get("goal") or ("", ""))
@@ -88,7 +90,7 @@ def results(result: Mapping[str, Any], *, title: str | None = None, provenance: 
     across = min(ACROSS, len(scores))
     down = -(-len(scores) // across)
     height = down * (AROUND + HIGH * len(rows))
-    figure = picture(height, title or _compared(rows, scores[0]), " ".join(note))
+    figure = picture(height, title or _score_title(rows, scores[0]), " ".join(note))
     panels = figure.subplots(down, across, squeeze=False).ravel().tolist()
     for axes, score in zip(panels, scores, strict=False):
         good = way if score == goal else WAYS.get(score)
@@ -106,26 +108,26 @@ def _outcome(model: Mapping[str, Any]) -> Outcome:
     ends = {score: (float(pair[0]), float(pair[1])) for score, pair in given.items() if pair}
     return Outcome(
         name=name,
-        label=shortened(str(model.get("label") or name)) or "unnamed",
+        label=shorten_label(str(model.get("label") or name)) or "unnamed",
         scores=model.get("scores") or {},
         intervals={score: pair for score, pair in ends.items() if all(map(math.isfinite, pair))},
     )
 
 
-def _known(rows: Sequence[Outcome], score: str) -> bool:
+def _has_score(rows: Sequence[Outcome], score: str) -> bool:
     return any(row.score(score) is not None for row in rows)
 
 
-def _compared(rows: Sequence[Outcome], score: str) -> str:
+def _score_title(rows: Sequence[Outcome], score: str) -> str:
     """What a score comes to, together and otherwise."""
     found = [("together" if row.name == TOGETHER else row.label, row.score(score)) for row in rows]
-    words = [f"{label} {told(value)}" for label, value in found if value is not None]
-    return f"{named(score)}: {', '.join(words)}"
+    words = [f"{label} {format_score(value)}" for label, value in found if value is not None]
+    return f"{score_label(score)}: {', '.join(words)}"
 
 
 def _panel(axes: Axes, rows: Sequence[Outcome], score: str, better: str) -> None:
     """Draw one score of all models, the first on top."""
-    tidy(axes, shortened(named(score), LETTERS) + f" ({better})" * bool(better), "")
+    tidy(axes, shorten_label(score_label(score), LETTERS) + f" ({better})" * bool(better), "")
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x", color=RULE, linewidth=0.5)
     axes.spines["left"].set_visible(False)
@@ -151,7 +153,8 @@ def _dot(axes: Axes, row: Outcome, score: str, height: int) -> None:
         axes.axvline(value, color=shade, linewidth=0.5, linestyle=":", zorder=0.9)
     axes.plot([value], [height], color=shade, marker="o", markersize=5)
     axes.annotate(
-        told(value), (value, height), xytext=(0, 4.5), textcoords="offset points", ha="center", va="bottom",
+        format_score(value), (value, height), xytext=(0, 4.5), textcoords="offset points",
+        ha="center", va="bottom",
         fontsize=BODY, color=ink(shade), bbox=GROUND, parse_math=False,
     )  # fmt: skip
 

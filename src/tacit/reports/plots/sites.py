@@ -30,7 +30,7 @@ from tacit.reports.plots.style import (
     label_lines,
     picture,
     round_axis,
-    shortened,
+    shorten_label,
     tidy,
 )
 
@@ -85,7 +85,7 @@ def suspicions(record: Record) -> Picture | None:
     suspects = _suspects(record, sites)
     told = suspects[:NAMED]
     others = [name for name in sites if name not in told]
-    figure = picture(2.6, _verdict(record), _marked(record, len(others), len(suspects) - len(told)))
+    figure = picture(2.6, _verdict(record), _suspicion_note(record, len(others), len(suspects) - len(told)))
     axes = figure.add_subplot()
     tidy(axes, "Round", "Suspicion")
     _others(axes, record, others)
@@ -98,7 +98,7 @@ def suspicions(record: Record) -> Picture | None:
     return figure
 
 
-def taking_part(record: Record, names: Sequence[str]) -> Picture | None:
+def participation(record: Record, names: Sequence[str]) -> Picture | None:
     """Draw who took part in which round: how much of each update was used, and what was left out and why.
 
     Args:
@@ -113,10 +113,14 @@ def taking_part(record: Record, names: Sequence[str]) -> Picture | None:
     if not any(entry.shares or entry.faults for entry in rounds):
         return None
     faults: Tally = Counter((fault.site, fault.reason) for entry in rounds for fault in entry.faults)
-    sites, others = _drawn(record, names, faults)
+    sites, others = _select_sites(record, names, faults)
     # A few rows may be high; many are as high as their names.
     high = max(SMALL * LINE, 16.0 - 0.3 * len(sites)) / INCH
-    figure = picture(0.6 + high * len(sites), _summed(record, faults), _explained(record, faults, others))
+    figure = picture(
+        0.6 + high * len(sites),
+        _participation_title(record, faults),
+        _participation_note(record, faults, others),
+    )
     axes = figure.add_subplot()
     tidy(axes, "Round", "")
     axes.grid(visible=False)
@@ -124,7 +128,7 @@ def taking_part(record: Record, names: Sequence[str]) -> Picture | None:
     _cells(axes, rounds, sites)
     if len(rounds) <= CROWDED:
         _mark(axes, rounds, sites)
-    shown = [shortened(name, 20) or (UNNAMED if name else NOBODY) for name in sites]
+    shown = [shorten_label(name, 20) or (UNNAMED if name else NOBODY) for name in sites]
     axes.set_yticks(range(len(sites)), shown, fontsize=SMALL, parse_math=False)
     axes.tick_params(axis="y", length=0)
     round_axis(axes, rounds[0].number, rounds[-1].number, edge=0.5)
@@ -145,10 +149,10 @@ def _suspects(record: Record, sites: Sequence[str]) -> list[str]:
         now = last.get(name, Standing())
         return (order.index(now.status) if now.status in TROUBLED else len(order)), -now.suspicion
 
-    return sorted((name for name in sites if name in _troubled(record)), key=worst_first)
+    return sorted((name for name in sites if name in _ever_suspect(record)), key=worst_first)
 
 
-def _troubled(record: Record) -> set[str]:
+def _ever_suspect(record: Record) -> set[str]:
     """Sites that were not always like any other."""
     found = {decision.site for entry in record.rounds for decision in entry.decisions}
     return found | {
@@ -161,32 +165,32 @@ def _troubled(record: Record) -> set[str]:
 
 def _verdict(record: Record) -> str:
     """What is thought of sites in the end."""
-    last, rounds = _last(record), _many(len(record.rounds), "round")
+    last, rounds = _last(record), _pluralise(len(record.rounds), "round")
     now = {word: [name for name in last if last[name].status == status] for status, word in TROUBLED.items()}
-    words = [f"{word}: {_listed(names)}" for word, names in now.items() if names]
+    words = [f"{word}: {_list_names(names)}" for word, names in now.items() if names]
     if words:
         return f"After {rounds}, {'; '.join(words)}"
-    before = f"; before that {_listed(sorted(_troubled(record)))}" * bool(_troubled(record))
+    before = f"; before that {_list_names(sorted(_ever_suspect(record)))}" * bool(_ever_suspect(record))
     return f"Nobody is under suspicion after {rounds}{before}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     """A few names, and how many more there are."""
-    words = [shortened(name, 20) or UNNAMED for name in names[:LISTED]]
+    words = [shorten_label(name, 20) or UNNAMED for name in names[:LISTED]]
     more = len(names) - len(words)
-    return ", ".join(words) + f" and {_many(more, 'other')}" * (more > 0)
+    return ", ".join(words) + f" and {_pluralise(more, 'other')}" * (more > 0)
 
 
-def _many(count: int, what: str) -> str:
+def _pluralise(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
-def _marked(record: Record, others: int, suspects: int) -> str:
+def _suspicion_note(record: Record, others: int, suspects: int) -> str:
     """What is meant by suspicion, marks and what is grey: so many others, so many suspects among them."""
     now = {decision.now for entry in record.rounds for decision in entry.decisions}
     marks = [f"{shape}: {word}." for status, (_, shape, word) in STANDINGS.items() if status in now]
     kind = "other site" if now else "site"
-    which = _many(others, kind) + f", {suspects} of them suspected at some time" * (suspects > 0)
+    which = _pluralise(others, kind) + f", {suspects} of them suspected at some time" * (suspects > 0)
     grey = [f"Grey: {'the most against any of ' * (others > LINES)}{which}."] * (others > 0)
     return " ".join(["Suspicion adds up while updates are unlike the others, and wears off.", *marks, *grey])
 
@@ -233,17 +237,17 @@ def _suspect(axes: Axes, record: Record, name: str, place: int, of: int) -> Labe
                 markersize=5, markeredgecolor="white", markeredgewidth=0.5, transform=beside, zorder=3,
             )  # fmt: skip
     status = _last(record).get(name, Standing()).status
-    words = f"{shortened(name, 16) or UNNAMED}: {STANDINGS[status][2]}"
+    words = f"{shorten_label(name, 16) or UNNAMED}: {STANDINGS[status][2]}"
     return Label(float(heights[-1]) if len(heights) else 0.0, words, shade)
 
 
-def _drawn(record: Record, names: Sequence[str], faults: Tally) -> tuple[list[str], int]:
+def _select_sites(record: Record, names: Sequence[str], faults: Tally) -> tuple[list[str], int]:
     """The sites that are drawn, and how many others there are; faults that are nobody's come last."""
     seen = (name for entry in record.rounds for name in entry.shares)
     sites = [name for name in dict.fromkeys([*names, *seen, *(name for name, _ in faults)]) if name]
     kept, counts = sites, _by_site(faults)
     if len(sites) > SITES:
-        troubled = [name for name in sites if name in counts or name in _troubled(record)] or sites
+        troubled = [name for name in sites if name in counts or name in _ever_suspect(record)] or sites
         worst = set(sorted(troubled, key=lambda name: -counts[name])[:SITES])
         kept = [name for name in sites if name in worst]
     return [*kept, *([""] if "" in counts else [])], len(sites) - len(kept)
@@ -257,18 +261,18 @@ def _by_site(faults: Tally) -> Counter[str]:
     return found
 
 
-def _summed(record: Record, faults: Tally) -> str:
+def _participation_title(record: Record, faults: Tally) -> str:
     """What there is to see: faults if there are any, or else shares."""
-    rounds, counts = _many(len(record.rounds), "round"), _by_site(faults)
+    rounds, counts = _pluralise(len(record.rounds), "round"), _by_site(faults)
     skipped = sum(entry.skipped is not None for entry in record.rounds)
     end = f"; {skipped} of the rounds skipped" * bool(skipped)
     if counts:
         worst, most = counts.most_common(1)[0]
-        whose = f", {most:,} of them by {shortened(worst, 20) or UNNAMED}" if worst else ""
-        return _many(counts.total(), "fault") + f" in {rounds}{whose}{end}"
+        whose = f", {most:,} of them by {shorten_label(worst, 20) or UNNAMED}" if worst else ""
+        return _pluralise(counts.total(), "fault") + f" in {rounds}{whose}{end}"
     means = _means(record, dict.fromkeys(name for entry in record.rounds for name in entry.shares))
     least, most = min(means, key=lambda name: means[name]), max(means, key=lambda name: means[name])
-    ends = [f"{_percent(means[name])} ({shortened(name, 20) or UNNAMED})" for name in (least, most)]
+    ends = [f"{_percent(means[name])} ({shorten_label(name, 20) or UNNAMED})" for name in (least, most)]
     return f"No fault in {rounds}; shares in the aggregate from {' to '.join(ends)} on average{end}"
 
 
@@ -284,7 +288,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %" if 0 < share < 0.0995 else f"{100 * share:.0f} %"
 
 
-def _explained(record: Record, faults: Tally, others: int) -> str:
+def _participation_note(record: Record, faults: Tally, others: int) -> str:
     """What colours and marks mean, and who is not shown."""
     most = max((share for entry in record.rounds for share in entry.shares.values()), default=None)
     note = ["Blank: no fault."]
@@ -296,7 +300,7 @@ def _explained(record: Record, faults: Tally, others: int) -> str:
     marks = f" ({shapes})" * (len(record.rounds) <= CROWDED)
     note += [f"Orange: left out for a fault{marks}."] * bool(kinds)
     note += ["Grey: nothing was learnt."] * any(entry.skipped is not None for entry in record.rounds)
-    note += [f"Not shown: {_many(others, 'site')} with less trouble or none."] * bool(others)
+    note += [f"Not shown: {_pluralise(others, 'site')} with less trouble or none."] * bool(others)
     return " ".join(note)
 
 
@@ -313,7 +317,7 @@ def _cells(axes: Axes, rounds: Sequence[Round], sites: Sequence[str]) -> None:
         for name in (one for one in entry.shares if one in heights):
             shares[heights[name], column] = entry.shares[name]
     wide = -(-shape[1] // COLUMNS)
-    shares, faulty, skipped = _joined(shares, wide), _any(faulty, wide), _any(skipped, wide)
+    shares, faulty, skipped = _bin_means(shares, wide), _bin_any(faulty, wide), _bin_any(skipped, wide)
     top = max((share for entry in rounds for share in entry.shares.values()), default=0.0)
     # Colours are as deep as they are opaque: where nothing is, the paper is seen, whatever its colour.
     image = np.zeros((len(sites), shares.shape[1], 4))
@@ -326,12 +330,12 @@ def _cells(axes: Axes, rounds: Sequence[Round], sites: Sequence[str]) -> None:
     axes.hlines(np.arange(1, len(sites)) - 0.5, *extent[:2], color="white", linewidth=0.6)
 
 
-def _any(cells: Flags, wide: int) -> Flags:
+def _bin_any(cells: Flags, wide: int) -> Flags:
     """Whether anything is set in so many columns at a time: what was wrong once is not lost."""
     return np.logical_or.reduceat(cells, range(0, cells.shape[1], wide), axis=1)
 
 
-def _joined(cells: Array, wide: int) -> Array:
+def _bin_means(cells: Array, wide: int) -> Array:
     """Means of what is known in so many columns at a time; NaN where nothing is."""
     starts = range(0, cells.shape[1], wide)
     known = np.add.reduceat(~np.isnan(cells), starts, axis=1, dtype=np.float64)
@@ -365,7 +369,7 @@ def _write_asides(axes: Axes, record: Record, sites: Sequence[str], faults: Tall
         striking = status in TROUBLED or kinds.total() > OFTEN * len(record.rounds)
         share = [_percent(means[name])] if name in means and name else []
         axes.annotate(
-            shortened(", ".join(share + trouble), 36), (1, height), xycoords=axes.get_yaxis_transform(),
+            shorten_label(", ".join(share + trouble), 36), (1, height), xycoords=axes.get_yaxis_transform(),
             xytext=(4, 0), textcoords="offset points", va="center", ha="left", fontsize=SMALL,
             color=ink(FAULT) if striking else GREY, annotation_clip=False, parse_math=False,
         )  # fmt: skip

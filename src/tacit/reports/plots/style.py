@@ -62,13 +62,13 @@ class Picture(Figure):
         return drawn.getvalue()
 
 
-class Layout(ConstrainedLayoutEngine):
+class FigureLayout(ConstrainedLayoutEngine):
     """Room for all words, once they are in letters that can be drawn: whoever wrote them, and however."""
 
     def execute(self, fig: Figure) -> None:
         """Give everything its place."""
         for text in fig.findobj(Text):
-            text.set_text(written(text.get_text()))
+            text.set_text(to_drawable(text.get_text()))
         super().execute(fig)
 
 
@@ -89,10 +89,10 @@ def picture(height: float, title: str, note: str) -> Picture:
         title: What is seen.
         note: Where the numbers come from.
     """
-    layout = Layout(w_pad=MARGIN, h_pad=MARGIN)
+    layout = FigureLayout(w_pad=MARGIN, h_pad=MARGIN)
     figure = Picture(figsize=(WIDTH, height), facecolor="white", layout=layout)
     FigureCanvasAgg(figure)
-    head, foot = wrapped(figure, title, TITLE, "bold"), wrapped(figure, note, SMALL)
+    head, foot = wrap_text(figure, title, TITLE, "bold"), wrap_text(figure, note, SMALL)
     words = (TITLE * (1 + head.count("\n")) + SMALL * (1 + foot.count("\n"))) * LINE / INCH
     figure.set_size_inches(WIDTH, height + words)
     left, place = MARGIN / WIDTH, {"ha": "left", "parse_math": False}
@@ -111,8 +111,8 @@ def tidy(axes: Axes, across: str, up: str) -> None:
     axes.grid(visible=False, axis="x")
     axes.set_axisbelow(True)
     axes.tick_params(which="both", labelsize=BODY, colors=GREY, labelcolor=INK, width=0.6, length=3)
-    axes.set_xlabel(written(across), fontsize=BODY, color=INK, parse_math=False)
-    axes.set_ylabel(written(up), fontsize=BODY, color=INK, parse_math=False)
+    axes.set_xlabel(to_drawable(across), fontsize=BODY, color=INK, parse_math=False)
+    axes.set_ylabel(to_drawable(up), fontsize=BODY, color=INK, parse_math=False)
 
 
 def round_axis(axes: Axes, first: int, last: int, edge: float | None = None) -> None:
@@ -165,7 +165,7 @@ def _label(axes: Axes, labels: Sequence[Label], gap: float, points: float) -> No
     }
     for label, shift in zip(labels, shifts.tolist(), strict=True):
         axes.annotate(
-            shortened(label.words),
+            shorten_label(label.words),
             xy=(1, label.height),
             xycoords=axes.get_yaxis_transform(),
             xytext=(gap + 5 * crowded, shift),
@@ -231,13 +231,13 @@ def contrast(given: tuple[float, float, float]) -> float:
     return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
 
 
-def shortened(words: str, longest: int = LONGEST) -> str:
+def shorten_label(words: str, longest: int = LONGEST) -> str:
     """The words in one line, cut off where they are too long for a label."""
-    line = written(" ".join(words.split()))
+    line = to_drawable(" ".join(words.split()))
     return line if len(line) <= longest else line[: longest - 1].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def written(words: str) -> str:
+def to_drawable(words: str) -> str:
     """The words in letters that the font has: a sign stands for every other.
 
     Signs that are not seen, such as those that turn the direction of writing, are left out. Whoever wants to
@@ -279,18 +279,18 @@ def _common(*weights: tuple[str, ...]) -> frozenset[int]:
     return first.intersection(*others)
 
 
-def plain(value: float, place: int | None = None) -> str:
+def format_tick(value: float, place: int | None = None) -> str:
     """A number as a tick shows it, without powers of ten; millions are written M."""
     return f"{value:g}" if abs(value) < 1e6 else f"{value / 1e6:g}M"
 
 
-def moment(time: float, unit: str | None) -> str:
+def format_time(time: float, unit: str | None) -> str:
     """A time with its unit, as text."""
     one = unit is not None and time == 1
     return f"{time:.4g} {unit.removesuffix('s') if one else unit}" if unit else f"{time:.4g}"
 
 
-def shown_p(p: float) -> str:
+def format_p(p: float) -> str:
     """A p-value in words, without digits that nobody needs."""
     return "below 0.0001" if p < 0.0001 else "above 0.99" if p > 0.99 else f"{p:.2g}"
 
@@ -305,7 +305,7 @@ def credits(provenance: Mapping[str, str]) -> str:
     return " ".join(f"{', '.join(names)}: {place}." for place, names in places.items())
 
 
-def wrapped(figure: Figure, text: str, size: float, weight: str = "normal") -> str:
+def wrap_text(figure: Figure, text: str, size: float, weight: str = "normal") -> str:
     """The text in lines that fit the figure's width; a word that is too long for it is broken."""
     most, lines = (WIDTH - 2 * MARGIN) * INCH, list[str]()
 
@@ -317,7 +317,7 @@ def wrapped(figure: Figure, text: str, size: float, weight: str = "normal") -> s
             key=lambda count: width(figure, between.join(parts[:count]), size, weight),
         )
 
-    words = written(" ".join(text.split())).split()
+    words = to_drawable(" ".join(text.split())).split()
     while words:
         if count := fitting(words, " "):
             lines.append(" ".join(words[:count]))
@@ -334,13 +334,13 @@ def width(figure: Figure, line: str, size: float, weight: str = "normal") -> flo
     canvas = cast("FigureCanvasAgg", figure.canvas)
     font = FontProperties(size=size, weight=weight)
     return (
-        canvas.get_renderer().get_text_width_height_descent(written(line), font, ismath=False)[0]
+        canvas.get_renderer().get_text_width_height_descent(to_drawable(line), font, ismath=False)[0]
         * INCH
         / figure.dpi
     )
 
 
-def saved(figure: Picture, path: str | Path | None) -> Picture:
+def save_figure(figure: Picture, path: str | Path | None) -> Picture:
     """Keep the figure in a file, if one is named: the ending says of which kind."""
     if path is None:
         return figure

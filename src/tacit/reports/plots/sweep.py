@@ -21,13 +21,13 @@ from tacit.reports.plots.style import (
     Label,
     Picture,
     colour,
+    format_tick,
     ink,
     label_lines,
     levels,
     picture,
-    plain,
-    saved,
-    shortened,
+    save_figure,
+    shorten_label,
     tidy,
 )
 
@@ -86,13 +86,13 @@ def by_number(
             shade(axes, value, own, colour(place))
         words = f"{method} {shown.format(height[-1])}".strip()
         labels.append(Label(float(height[-1]), words, colour(place)))
-    _marked(axes, values, log=log)
+    _mark_ticks(axes, values, log=log)
     also = {
         str(place): height for place, height in enumerate(h for one in others.values() for h in one.values())
     }
     axes.set_ylim(*_heights(rows, {**(references or {}), **also}))
     label_lines({axes: labels}, gap=8.0)
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def _lines(axes: Axes, beside: Mapping[str, Mapping[float, float]], shown: str) -> list[Label]:
@@ -106,7 +106,7 @@ def _lines(axes: Axes, beside: Mapping[str, Mapping[float, float]], shown: str) 
     return found
 
 
-def _marked(axes: Axes, values: Array, *, log: bool) -> None:
+def _mark_ticks(axes: Axes, values: Array, *, log: bool) -> None:
     """Mark the numbers that there are, or round ones where these have no room."""
     if log:
         axes.set_xscale("log")
@@ -117,7 +117,7 @@ def _marked(axes: Axes, values: Array, *, log: bool) -> None:
         axes.set_xticks(values.tolist())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(plain))
+    axes.xaxis.set_major_formatter(FuncFormatter(format_tick))
 
 
 def by_word(
@@ -145,16 +145,16 @@ def by_word(
     for place, (method, own) in enumerate(rows.groupby("method", sort=False)):
         shift = 0.6 * (place - (len(methods) - 1) / 2) / max(len(methods), 1)
         _dots(axes, own, [words.index(str(word)) + shift for word in own["value"]], colour(place), shown)
-        axes.plot([], [], color=colour(place), marker="o", linestyle="none", label=shortened(str(method)))
-    _compared(axes, references or {}, shown)
-    axes.set_yticks(range(len(words)), [shortened(word) for word in words], parse_math=False)
+        axes.plot([], [], color=colour(place), marker="o", linestyle="none", label=shorten_label(str(method)))
+    _draw_references(axes, references or {}, shown)
+    axes.set_yticks(range(len(words)), [shorten_label(word) for word in words], parse_math=False)
     axes.set_ylim(len(words) - 0.4, -0.6)
     axes.set_xlim(*_heights(rows, references or {}))
     if len(methods) > 1:
         legend = figure.legend(loc="outside right upper", frameon=False, fontsize=BODY, handletextpad=0.3)
         for words_of in legend.get_texts():
             words_of.set_parse_math(False)
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def shade(axes: Axes, value: Array, rows: "pd.DataFrame", tint: str) -> None:
@@ -175,7 +175,7 @@ def _dots(axes: Axes, rows: "pd.DataFrame", heights: list[float], tint: str, sho
         )  # fmt: skip
 
 
-def _compared(axes: Axes, known: Mapping[str, float], shown: str) -> None:
+def _draw_references(axes: Axes, known: Mapping[str, float], shown: str) -> None:
     """Draw a line for each number to compare with, and name it above."""
     for place, (name, value) in enumerate(known.items()):
         axes.axvline(value, color=GREY, linewidth=0.9, linestyle=("--", ":", "-.", "-")[place % 4])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require
 from tacit.learning.record import Record
-from tacit.privacy.provenance import nobodys_secret
+from tacit.privacy.provenance import is_all_public
 from tacit.privacy.statement import Statement
 from tacit.reports.plots.privacy_utility import privacy_utility as privacy_utility
 from tacit.reports.plots.style import (
@@ -29,8 +29,8 @@ from tacit.reports.plots.style import (
     levels,
     picture,
     round_axis,
-    saved,
-    shortened,
+    save_figure,
+    shorten_label,
     tidy,
 )
 from tacit.reports.text import NAMES
@@ -46,7 +46,7 @@ OTHERS = ("sites", "epsilon", "seconds")
 WORDS = {"alone": "each site alone", "pooled": "pooled"}
 
 
-class Trained(Protocol):
+class PlottableRun(Protocol):
     """What is drawn of a run."""
 
     @property
@@ -66,7 +66,7 @@ class Trained(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class RunSnapshot:
     """What there is to draw of a run that nobody has called over yet.
 
     Args:
@@ -111,12 +111,12 @@ def scores_of(names: Iterable[str]) -> list[str]:
     return [name for name in known if "@" not in name and name not in ends and not name.startswith(TRAIN_)]
 
 
-def named(score: str) -> str:
+def score_label(score: str) -> str:
     """What a score is called on an axis."""
-    return shortened(NAMES.get(score, score)) or "score"
+    return shorten_label(NAMES.get(score, score)) or "score"
 
 
-def told(value: float) -> str:
+def format_score(value: float) -> str:
     """A score in words, without digits that say nothing."""
     size = abs(value)
     if size >= 100:
@@ -125,7 +125,7 @@ def told(value: float) -> str:
 
 
 def training(
-    run: "Trained | pd.DataFrame",
+    run: "PlottableRun | pd.DataFrame",
     *,
     baselines: Mapping[str, Mapping[str, float]] | None = None,
     title: str | None = None,
@@ -135,8 +135,9 @@ def training(
     """Draw how scores, and epsilon if there is one, go on from round to round.
 
     Args:
-        run: A run, a record and its promise as `Drawn`, or a history: one row for each round, one column for
-            each score. The score of training records, where it is known, has the same name after `train_`.
+        run: A run, a record and its promise as `RunSnapshot`, or a history: one row for each round, one
+            column for each score. The score of training records, where it is known, has the same name after
+            `train_`.
         baselines: Scores to compare with, by name and score; those of the run if not said.
         title: What is seen; if not said, the last scores.
         provenance: Where the scores come from; the statement of the run if not said.
@@ -149,9 +150,11 @@ def training(
     known = record.baselines if baselines is None and record is not None else baselines or {}
     spent = "epsilon" in history and bool(history["epsilon"].notna().any())
     scores = _scores(history, spent)
-    source = provenance or ("" if statement is None else stated(statement))
-    note = f"{source}." * bool(source) + _kept(history, record)
-    figure = picture(0.45 + 1.6 * len(scores) + 0.9 * spent, title or _learnt(history, scores, record), note)
+    source = provenance or ("" if statement is None else privacy_line(statement))
+    note = f"{source}." * bool(source) + _chosen_round_note(history, record)
+    figure = picture(
+        0.45 + 1.6 * len(scores) + 0.9 * spent, title or _result_title(history, scores, record), note
+    )
     shares = [2.0] * len(scores) + [1.0] * spent
     panels = figure.subplots(len(shares), 1, sharex=True, squeeze=False, height_ratios=shares)[:, 0]
     labels = [
@@ -162,10 +165,10 @@ def training(
         labels.append(_price_panel(panels[-1], history, record))
     _round_axis(panels[-1], history)
     label_lines(dict(zip(panels, labels, strict=True)))
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
-def _history(run: "Trained | pd.DataFrame") -> "pd.DataFrame":
+def _history(run: "PlottableRun | pd.DataFrame") -> "pd.DataFrame":
     """The history of a run, or what was given as one."""
     import pandas as pd
 
@@ -199,17 +202,17 @@ def _round_axis(axes: Axes, history: "pd.DataFrame") -> None:
     axes.set_xlabel("Round", fontsize=BODY, color=INK)
 
 
-def _kept(history: "pd.DataFrame", record: Record | None) -> str:
+def _chosen_round_note(history: "pd.DataFrame", record: Record | None) -> str:
     """Which round the model is of, if not of the last."""
     if record is None or not 0 < record.chosen < len(history):
         return ""
     return f" Dot: the model that was kept, of round {record.chosen}."
 
 
-def stated(statement: Statement) -> str:
+def privacy_line(statement: Statement) -> str:
     """The promise of a run in one line."""
     if statement.unit is None:
-        return PUBLIC if nobodys_secret(statement.public) else f"bare: {'; '.join(statement.bare)}"
+        return PUBLIC if is_all_public(statement.public) else f"bare: {'; '.join(statement.bare)}"
     spent = (
         f"released: epsilon {statement.epsilon:.4g} at delta {statement.delta:g} for any one {statement.unit}"
     )
@@ -217,11 +220,11 @@ def stated(statement: Statement) -> str:
     return spent + again + f"; bare: {'; '.join(statement.bare)}" * bool(statement.bare)
 
 
-def _learnt(history: "pd.DataFrame", scores: Sequence[str], record: Record | None) -> str:
+def _result_title(history: "pd.DataFrame", scores: Sequence[str], record: Record | None) -> str:
     """What training came to."""
     last = {name: float(_series(history, name)[1][-1]) for name in scores}
     found = record.scores if record is not None and record.scores else last
-    words = [f"{named(name)} {told(found.get(name, last[name]))}" for name in scores]
+    words = [f"{score_label(name)} {format_score(found.get(name, last[name]))}" for name in scores]
     words = words or [f"epsilon {_series(history, 'epsilon')[1][-1]:.3g} spent"]
     rounds = len(history)
     return f"After {rounds} round{'s' * (rounds != 1)}: {', '.join(words)}"
@@ -236,17 +239,17 @@ def _score_panel(
 ) -> list[Label]:
     """Draw one score round by round, and lines to compare it with."""
     # No longer than the panel is high.
-    tidy(axes, "", shortened(named(score), 20))
+    tidy(axes, "", shorten_label(score_label(score), 20))
     known = {WORDS.get(name, name): value for name, value in baselines.items() if value is not None}
-    labels = levels(axes, known, told)
+    labels = levels(axes, known, format_score)
     for place, name in ((1, TRAIN_ + score), (0, score)):
         if name in history:
             rounds, values = _series(history, name)
             alone = "o" if len(rounds) == 1 else ""
             axes.plot(rounds, values, color=colour(place), linestyle=("-", "--")[place], marker=alone)
-            words = f"{(HELD_OUT, TRAIN)[place]} {told(values[-1])}"
+            words = f"{(HELD_OUT, TRAIN)[place]} {format_score(values[-1])}"
             labels.append(Label(float(values[-1]), words, colour(place)))
-    if _kept(history, record) and record is not None:
+    if _chosen_round_note(history, record) and record is not None:
         rounds, values = _series(history, score)
         axes.plot([record.chosen], values[rounds == record.chosen], color=colour(0), marker="o", markersize=4)
     return labels

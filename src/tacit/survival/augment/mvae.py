@@ -19,11 +19,11 @@ from tacit.errors import require
 from tacit.learning.batches import Batch, poisson
 from tacit.learning.elementwise import exp
 from tacit.learning.optimizers import OPTIMIZERS
-from tacit.learning.perceptron import Layer, Products, backward, counts_of, forward
+from tacit.learning.perceptron import Layer, OuterProducts, backward, counts_of, forward
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
-from tacit.sites.table import Table, joined
+from tacit.sites.table import Table, concatenate
 
 Array = NDArray[np.float64]
 # What goes into and comes out of every activation of a stack.
@@ -118,7 +118,7 @@ class Autoencoder:
 
     def losses(self, weights: Array, features: Array, time: Array, draws: Array) -> Losses:
         """The parts of each record's loss, for standard normal draws (sites, records, latent)."""
-        through = self._through(weights, features, draws)
+        through = self._forward(weights, features, draws)
         squares = through.means**2 + through.spreads**2
         divergence = (squares - 1 - 2 * np.log(through.spreads)).sum(axis=2) / 2
         return Losses(
@@ -127,7 +127,7 @@ class Autoencoder:
             self.beta * (through.clock[-1][1][..., 0] - time) ** 2,
         )
 
-    def contributions(self, weights: Array, batch: Batch, store: Table, draws: Array) -> Products:
+    def contributions(self, weights: Array, batch: Batch, store: Table, draws: Array) -> OuterProducts:
         """The gradients of every record of a batch, one row of weights for each site.
 
         Args:
@@ -139,7 +139,7 @@ class Autoencoder:
         rows, share = batch.rows[..., 0], store.targets["share"][batch.rows[..., 0]]
         taking = (batch.present[..., 0] & (share != 0))[..., None]
         features = np.where(taking, store.features[rows], 0.0)
-        through = self._through(weights, features, draws)
+        through = self._forward(weights, features, draws)
         share = share[..., None]
         back = np.where(taking, 2 * share * (through.decoder[-1][1] - features), 0.0)
         late = through.clock[-1][1] - store.targets["time"][rows][..., None]
@@ -160,7 +160,7 @@ class Autoencoder:
         there = np.where(taking, heads, 0.0)
         encoder, _ = backward(self.layers[:3], weights, encoded, through.encoder, there)
         signals = [*encoder, *decoder, *clock]
-        return Products(
+        return OuterProducts(
             self.layers,
             [*encoded, *decoded, *timed],
             signals,
@@ -168,7 +168,7 @@ class Autoencoder:
             counts_of(batch.present[..., 0]),
         )
 
-    def _through(self, weights: Array, features: Array, draws: Array) -> _Pass:
+    def _forward(self, weights: Array, features: Array, draws: Array) -> _Pass:
         encoder = forward(self.layers[:3], weights, features)
         means, logs = encoder[-1][1][..., : self.latent], encoder[-1][1][..., self.latent :]
         spreads = exp(np.clip(logs, *LOG_SPREADS))
@@ -241,13 +241,13 @@ def draw(
             means that the decoders give, which vary less.
     """
 
-    def decoded(hidden: Array) -> Array:
+    def decode(hidden: Array) -> Array:
         features, time = network.decode(weights[None], hidden[None])
         return np.concatenate([features[0], time[0][:, None]], axis=1)
 
-    made = decoded(normal(key / "synthetic", (number, network.latent)))
+    made = decode(normal(key / "synthetic", (number, network.latent)))
     if residuals == "drawn":
-        probes = decoded((key / "probes").generator().standard_normal((PROBES, network.latent)))
+        probes = decode((key / "probes").generator().standard_normal((PROBES, network.latent)))
         center, width = probes.mean(axis=0), probes.std(axis=0)
         # What the decoders lack is drawn, what they have too much, as they do after much noise, taken back.
         made = center + (made - center) / np.maximum(width, 1.0)
@@ -274,26 +274,26 @@ class Scale:
     ends: tuple[float, float]
 
     @classmethod
-    def of(cls, events: Table) -> "Scale":
+    def from_events(cls, events: Table) -> "Scale":
         """Means and standard deviations of these records, and how far their times reach."""
         require(len(events) > 0, "events", f"none in {events.place}", "some, to standardise by")
         logs, features = np.log(events.targets["time"]), events.features
         ends = (float(logs.min()), float(logs.max()))
         return cls(features.mean(axis=0), features.std(axis=0), float(logs.mean()), float(logs.std()), ends)
 
-    def moving(self) -> "Scale":
+    def keep_constant_columns(self) -> "Scale":
         """The same, but that a column which does not vary here, and may elsewhere, is taken as it is."""
         still = self.widths == 0
         return replace(
             self, centers=np.where(still, 0.0, self.centers), widths=np.where(still, 1.0, self.widths)
         )
 
-    def between(self, span: Sequence[float]) -> "Scale":
+    def with_span(self, span: Sequence[float]) -> "Scale":
         """The same with times between which nearly all events happen: two widths around the center."""
         low, high = (float(end) for end in np.log(span))
         return replace(self, center=(low + high) / 2, width=(high - low) / 4, ends=(low, high))
 
-    def standard(self, table: Table) -> Table:
+    def standardise(self, table: Table) -> Table:
         """Records as an autoencoder sees them; the censored have no share in its loss."""
         widths, width = np.where(self.widths > 0, self.widths, 1.0), self.width or 1.0
         features = np.clip((table.features - self.centers) / widths, -FARTHEST, FARTHEST)
@@ -302,7 +302,7 @@ class Scale:
         share = happened * table.targets.get("weight", np.ones(len(table)))
         return Table(features, {"time": time, "share": share}, table.columns, table.place)
 
-    def original(self, numbers: Array, like: Table) -> Table:
+    def destandardise(self, numbers: Array, like: Table) -> Table:
         """Synthetic records as real ones are written down: all had the event, none weighs more.
 
         Args:
@@ -315,7 +315,7 @@ class Scale:
         return Table(features, targets, like.columns, "synthetic records")
 
 
-def standardised(columns: int) -> Scale:
+def unit_scale(columns: int) -> Scale:
     """Features that are standardised as they are; times are still to be placed."""
     return Scale(np.zeros(columns), np.ones(columns), 0.0, 1.0, (-FARTHEST, FARTHEST))
 
@@ -323,7 +323,7 @@ def standardised(columns: int) -> Scale:
 def cohort_of(tables: Mapping[str, Table]) -> Cohort:
     """Sites as one batch of work, however few records they have."""
     sizes = np.array([len(table) for table in tables.values()], dtype=np.int64)
-    return Cohort(tuple(tables), joined([*tables.values()]), np.cumsum(sizes) - sizes, sizes)
+    return Cohort(tuple(tables), concatenate([*tables.values()]), np.cumsum(sizes) - sizes, sizes)
 
 
 def normal(key: Key, shape: tuple[int, ...]) -> Array:

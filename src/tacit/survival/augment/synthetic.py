@@ -26,19 +26,19 @@ from tacit.errors import (
 from tacit.privacy.accounting import calibrate
 from tacit.privacy.accounting.release import Release, View
 from tacit.privacy.mechanisms import noise
-from tacit.privacy.mechanisms.base import Mechanism, ProtectedRecords, Unprotected
+from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy, RecordLevel
 from tacit.privacy.policy import Open, Privacy, require_bound
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import LEAST_RATE, MOST_STEPS, MOST_WIDTH
 from tacit.sites.federation import Federation
-from tacit.sites.table import Table, joined
+from tacit.sites.table import Table, concatenate
 
 if TYPE_CHECKING:
     from tacit.survival.augment.mvae import Scale
 
 # How many events each site has that takes part, and sentences about those that do not.
-Counted = tuple[dict[str, float], tuple[str, ...]]
+SiteEventCounts = tuple[dict[str, float], tuple[str, ...]]
 # A site with fewer records trains no autoencoder; a single event would be copied, not learnt from.
 FEWEST_RECORDS, FEWEST_EVENTS = 10, 2
 # What part of its epsilon the number of events may cost.
@@ -102,7 +102,7 @@ class Augmentation(ABC):
 
     def reserve(self, privacy: Privacy | Open) -> Privacy | Open:
         """What is left of a promise for training, once augmentation has its part; refuse what breaks it."""
-        if not _about_records(privacy):
+        if not _protects_records(privacy):
             self._require_free(privacy)
             return privacy
         if self.epsilon is None:
@@ -122,7 +122,7 @@ class Augmentation(ABC):
         """Refuse what cannot be augmented, before `release` is charged."""
         _require_usable(federation)
         _ = self.reserve(privacy)
-        if _about_records(privacy) and not provenance.allowed:
+        if _protects_records(privacy) and not provenance.allowed:
             _ = self._public_scale(federation, provenance)
 
     def mechanism(self, privacy: Privacy | Open) -> Mechanism:
@@ -131,8 +131,8 @@ class Augmentation(ABC):
         Guarantee:
             All steps together cost any one record at most what the count of events leaves of `epsilon`.
         """
-        if not _about_records(privacy):
-            return Unprotected()
+        if not _protects_records(privacy):
+            return NoPrivacy()
         share = 1.0 if privacy.epsilon is None else self._epsilon / privacy.epsilon
         multiplier = calibrate(
             epsilon=(1 - COUNT_SHARE) * self._epsilon,
@@ -141,7 +141,7 @@ class Augmentation(ABC):
             rate=self.sample,
             mechanism=privacy.mechanism,
         )
-        return ProtectedRecords(
+        return RecordLevel(
             law=privacy.mechanism,
             clip=self.clip,
             multiplier=multiplier,
@@ -169,9 +169,9 @@ class Augmentation(ABC):
         steps = [replace(price, view=self.view, purpose="training of the autoencoder") for price in prices]
         return (*counts, *steps)
 
-    def augmented(
+    def augment(
         self, federation: Federation, privacy: Privacy | Open, provenance: Provenance, key: Key
-    ) -> "Augmented":
+    ) -> "AugmentedFederation":
         """The federation with synthetic records beside the real ones, once `release` is paid.
 
         Args:
@@ -192,15 +192,15 @@ class Augmentation(ABC):
                 "synthetic records of every site, which may resemble real ones, dealt out to all sites",
                 instead="pay for them with [augment] epsilon, or use MVAEC",
             )
-        if _about_records(privacy):
+        if _protects_records(privacy):
             public = self._public_scale(federation, provenance)
-            events, notes = self._counted(federation, privacy, key)
+            events, notes = self._count_events(federation, privacy, key)
         else:
-            public, (events, notes) = None, _enough(federation, provenance)
-        drawn = self._drawn(federation, events, public, self.mechanism(privacy), key)
+            public, (events, notes) = None, _exact_counts(federation, provenance)
+        drawn = self._draw_records(federation, events, public, self.mechanism(privacy), key)
         # At site level, how many there are is a secret of the site.
         known = isinstance(privacy, Open) or privacy.unit == "record"
-        return Augmented(federation, self.deal(drawn, key / "deal"), notes, known=known)
+        return AugmentedFederation(federation, self.deal(drawn, key / "deal"), notes, known=known)
 
     @property
     def _epsilon(self) -> float:
@@ -222,13 +222,13 @@ class Augmentation(ABC):
                 'whole site, and no clipping bounds that. Use MVAEC, or unit = "record".'
             )
 
-    def _counted(self, federation: Federation, privacy: Privacy, key: Key) -> Counted:
+    def _count_events(self, federation: Federation, privacy: Privacy, key: Key) -> SiteEventCounts:
         """About how many events each site has, and who has too few by that count."""
-        noise.refuse_undeclared(key, privacy.rehearsal)
+        noise.require_rehearsal(key, privacy.rehearsal)
         found: dict[str, float] = {}
         notes: list[str] = []
         for name in federation:
-            exact = np.array([float(_happened(federation.records_of(name)).sum())])
+            exact = np.array([float(_event_mask(federation.records_of(name)).sum())])
             told = float(noise.laplace(exact, self._count_scale, key / name / "events")[0])
             # More events than there are records in all can only be noise.
             told = told if federation.records is None else min(told, float(federation.records))
@@ -243,23 +243,23 @@ class Augmentation(ABC):
 
     def _public_scale(self, federation: Federation, provenance: Provenance) -> "Scale":
         """What numbers are standardised by where nothing may be taken from the records."""
-        from tacit.survival.augment.mvae import Scale, standardised
+        from tacit.survival.augment.mvae import Scale, unit_scale
 
         store, reference = federation.store, federation.reference
         if reference is not None:
-            scale = Scale.of(reference.take(_happened(reference))).moving()
-            return scale if self.span is None else scale.between(self.span)
-        scale = standardised(len(store.columns))
+            scale = Scale.from_events(reference.take(_event_mask(reference))).keep_constant_columns()
+            return scale if self.span is None else scale.with_span(self.span)
+        scale = unit_scale(len(store.columns))
         if self.span is not None:
-            return scale.between(self.span)
+            return scale.with_span(self.span)
         provenance.look(
             "the span of event times, for augmentation",
             instead="give a public `span` in [augment], two times between which nearly all events happen",
         )
-        own = Scale.of(store.take(_happened(store)))
+        own = Scale.from_events(store.take(_event_mask(store)))
         return replace(scale, center=own.center, width=own.width, ends=own.ends)
 
-    def _drawn(
+    def _draw_records(
         self,
         federation: Federation,
         events: Mapping[str, float],
@@ -277,12 +277,12 @@ class Augmentation(ABC):
         tables = {name: federation.records_of(name) for name in names}
         if public is None:
             # Where no price counts on the draw, the censored need not be there.
-            tables = {name: table.take(_happened(table)) for name, table in tables.items()}
-        scales = {name: public or Scale.of(table) for name, table in tables.items()}
+            tables = {name: table.take(_event_mask(table)) for name, table in tables.items()}
+        scales = {name: public or Scale.from_events(table) for name, table in tables.items()}
         network = Autoencoder(len(federation.store.columns), self.latent, self.hidden, self.alpha, self.beta)
         weights = train(
             network,
-            cohort_of({name: scales[name].standard(table) for name, table in tables.items()}),
+            cohort_of({name: scales[name].standardise(table) for name, table in tables.items()}),
             mechanism,
             [key / name for name in names],
             start=network.start(key / "weights"),
@@ -297,7 +297,7 @@ class Augmentation(ABC):
             name: draw(network, row, numbers[name], key / name, residuals=self.residuals)
             for name, row in zip(names, weights, strict=True)
         }
-        return {name: scales[name].original(made, federation.store) for name, made in drawn.items()}
+        return {name: scales[name].destandardise(made, federation.store) for name, made in drawn.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,7 +324,7 @@ class MVAES(Augmentation):
         if not drawn:
             return {}
         names = sorted(drawn)
-        pool = joined([drawn[name] for name in names], "synthetic records")
+        pool = concatenate([drawn[name] for name in names], "synthetic records")
         order = key.generator().permutation(len(pool))
         ends = np.cumsum([len(drawn[name]) for name in names]).tolist()
         return {name: pool.take(rows) for name, rows in zip(names, np.split(order, ends[:-1]), strict=True)}
@@ -333,7 +333,7 @@ class MVAES(Augmentation):
 AUGMENTATIONS: Mapping[str, type[Augmentation]] = {kind.kind: kind for kind in (MVAEC, MVAES)}
 
 
-class Augmented(Federation):
+class AugmentedFederation(Federation):
     """A federation whose sites hold synthetic records beside their own.
 
     Args:
@@ -351,30 +351,32 @@ class Augmented(Federation):
         self.__dict__.pop("fingerprint", None)
         self.synthetic, self.notes = dict(synthetic), tuple(notes)
         parts = {
-            name: joined([federation.records_of(name), *([synthetic[name]] if name in synthetic else [])])
+            name: concatenate(
+                [federation.records_of(name), *([synthetic[name]] if name in synthetic else [])]
+            )
             for name in federation
         }
-        self.store, sizes = joined([*parts.values()]), [len(part) for part in parts.values()]
+        self.store, sizes = concatenate([*parts.values()]), [len(part) for part in parts.values()]
         starts = np.cumsum([0, *sizes[:-1]]).tolist()
         self._places = dict(zip(parts, zip(starts, sizes, strict=True), strict=True))
         if known and federation.records is not None:
             self.records = federation.records + sum(len(table) for table in synthetic.values())
 
 
-def _about_records(privacy: Privacy | Open) -> TypeGuard[Privacy]:
+def _protects_records(privacy: Privacy | Open) -> TypeGuard[Privacy]:
     return isinstance(privacy, Privacy) and privacy.unit == "record"
 
 
-def _happened(table: Table) -> NDArray[np.bool_]:
+def _event_mask(table: Table) -> NDArray[np.bool_]:
     return table.targets["event"] == 1
 
 
-def _enough(federation: Federation, provenance: Provenance) -> Counted:
+def _exact_counts(federation: Federation, provenance: Provenance) -> SiteEventCounts:
     """How many events each site has that has enough of them, and who has not, where that may be told."""
     found: dict[str, float] = {}
     notes: list[str] = []
     for name in federation:
-        happened = _happened(federation.records_of(name))
+        happened = _event_mask(federation.records_of(name))
         if len(happened) >= FEWEST_RECORDS and happened.sum() >= FEWEST_EVENTS:
             found[name] = float(happened.sum())
             continue

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidValue, between, require, require_word
+from tacit.errors import InvalidValue, is_between, require, require_word
 from tacit.runtime.keys import Key
 from tacit.survival.data.cards import load
 from tacit.survival.data.competing_risks import first_causes, first_times
@@ -127,9 +127,9 @@ def federation(
         cause: Of a set with competing causes, the one to learn about, or "any"; if not said, events keep
             their codes.
     """
-    from tacit.survival.data.published import published
+    from tacit.survival.data.published import published_federation
 
-    return published(name, sites=sites, seed=seed, held_out=held_out, cause=cause)
+    return published_federation(name, sites=sites, seed=seed, held_out=held_out, cause=cause)
 
 
 def _single(x: Floats, generator: Generator) -> Integers:
@@ -160,7 +160,7 @@ class _Recipe:
 
     def solve(self, given: dict[str, float | None], features: int, share: float) -> float:
         """The value of the option by which this share of records is censored."""
-        require(between(share, 0, 1), "censoring", share, "above 0 and below 1")
+        require(is_between(share, 0, 1), "censoring", share, "above 0 and below 1")
         for name, value in given.items():
             require(value is None, name, value, "left out where `censoring` is given")
         key, records = Key(0) / "censoring", max(PILOT // features, PILOT // 100)
@@ -173,7 +173,7 @@ class _Recipe:
         return {"c_mean": 1 / stretch, "u_max": stretch, "c_step": math.log(stretch)}[self.option]
 
 
-def _correlated(rho: float) -> Callable[[Generator, int, int], Floats]:
+def _correlated_normal(rho: float) -> Callable[[Generator, int, int], Floats]:
     def features(generator: Generator, records: int, count: int) -> Floats:
         x = generator.standard_normal((records, count))
         for column in range(1, count):
@@ -272,7 +272,7 @@ def _require_option(field: str, given: object) -> None:
     require(math.isfinite(number) and (signed or number > 0), field, given, allowed)
 
 
-_normal, _closer, _independent = _correlated(0.6), _correlated(0.75), _correlated(0.0)
+_normal, _closer, _independent = _correlated_normal(0.6), _correlated_normal(0.75), _correlated_normal(0.0)
 _RECIPES: dict[str, _Recipe] = {
     "weibull": _Recipe(_normal, _weibull, _exponential, "c_mean", 0.4),
     "lognormal": _Recipe(_normal, _lognormal, _exponential, "c_mean", 0.4),

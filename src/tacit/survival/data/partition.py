@@ -9,17 +9,17 @@ from tacit.errors import InvalidValue, require
 from tacit.runtime.keys import Key
 from tacit.sites.encoding import Encoding
 from tacit.sites.federation import FEWEST_RECORDS, Federation
-from tacit.sites.splits import ByColumn, Dealt, held_apart
-from tacit.sites.table import Table, joined
+from tacit.sites.splits import ByColumn, SplitByCount, hold_out
+from tacit.sites.table import Table, concatenate
 
-Split = Dealt | ByColumn
+Split = SplitByCount | ByColumn
 Cause = int | Literal["any"]
 TARGETS = ("time", "event")
 
 
-def dealt(
+def horizontal_federation(
     whole: Table,
-    split: Dealt,
+    split: SplitByCount,
     key: Key,
     *,
     share: float,
@@ -30,7 +30,7 @@ def dealt(
     encoding: Encoding | None = None,
 ) -> Federation:
     """One table dealt out, a share of it held out first."""
-    trained, apart = held_apart(whole, share, key)
+    trained, apart = hold_out(whole, share, key)
     training = whole.take(trained)
     tables = {name: training.take(rows, f"site {name}") for name, rows in split(training, key).items()}
     return Federation(
@@ -45,7 +45,7 @@ def dealt(
     )
 
 
-def natural(
+def natural_federation(
     parts: Mapping[str, Table],
     key: Key,
     *,
@@ -56,12 +56,12 @@ def natural(
     encoding: Encoding,
 ) -> Federation:
     """Sites as they are, a share of each held out; whose each of those is stays known."""
-    apart = {name: held_apart(part, share, key / name) for name, part in parts.items()}
+    apart = {name: hold_out(part, share, key / name) for name, part in parts.items()}
     tables = {name: part.take(apart[name][0]) for name, part in parts.items()}
     held = [part.take(apart[name][1]) for name, part in parts.items() if len(apart[name][1])]
     return Federation(
         tables,
-        held_out=joined(held, "the held-out records") if held else test,
+        held_out=concatenate(held, "the held-out records") if held else test,
         held_out_public=public or not held,
         public=public,
         records=sum(len(table) for table in tables.values()) if public else None,
@@ -71,7 +71,7 @@ def natural(
     )
 
 
-def of_cause(table: Table, cause: Cause | None) -> Table:
+def select_cause(table: Table, cause: Cause | None) -> Table:
     """The table with events of this cause alone; all others count as censored.
 
     Args:
@@ -92,7 +92,7 @@ def require_cause(cause: object) -> None:
     require(cause in (None, "any") or whole, "cause", cause, 'a whole number of at least 1, or "any"')
 
 
-def require_seen(cause: Cause | None, tables: Iterable[Table], place: str) -> None:
+def require_cause_events(cause: Cause | None, tables: Iterable[Table], place: str) -> None:
     """Refuse a cause that no record has."""
     seen = {int(code) for table in tables for code in np.unique(table.targets["event"]) if code > 0}
     if isinstance(cause, int) and cause not in seen:
@@ -108,6 +108,6 @@ def require_share(given: float) -> None:
     require(0 <= given < 1, "held_out", given, "at least 0 and below 1")
 
 
-def is_able(table: Table) -> bool:
+def can_participate(table: Table) -> bool:
     """Whether a site of these records can take part."""
     return len(table) >= FEWEST_RECORDS and bool(table.targets["event"].any())

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tacit.errors import InvalidValue, require, require_word
-from tacit.learning.record import described
+from tacit.learning.record import describe
 from tacit.runtime.keys import Key
-from tacit.sites.encoding import learnt, standardized
+from tacit.sites.encoding import infer_encoding, with_scaling
 from tacit.sites.federation import Federation
 from tacit.sites.splits import ByColumn, Iid, held_out_count
 from tacit.sites.table import by_site, from_frame
@@ -19,12 +19,12 @@ from tacit.survival.data.partition import (
     TARGETS,
     Cause,
     Split,
-    dealt,
-    is_able,
-    natural,
-    of_cause,
+    can_participate,
+    horizontal_federation,
+    natural_federation,
     require_cause,
     require_share,
+    select_cause,
 )
 
 
@@ -71,12 +71,12 @@ class Published:
             )
         leave = [name for name in frame.columns if name in ("site", column)]
         features = frame.drop(columns=[*TARGETS, *leave])
-        encoding = learnt(features)
+        encoding = infer_encoding(features)
         if self.standardize:
-            encoding = standardized(features, encoding)
+            encoding = with_scaling(features, encoding)
         parts = {self.kind: frame} if column is None else by_site(frame, column, self.kind)
         tables = {
-            name: of_cause(
+            name: select_cause(
                 from_frame(part, targets=TARGETS, leave=leave, place=name, encoding=encoding), self.cause
             )
             for name, part in parts.items()
@@ -84,16 +84,16 @@ class Published:
         about: dict[str, Any] = {
             "share": self.held_out,
             "public": True,
-            "origin": {"data": described(self), "sites": described(split)},
+            "origin": {"data": describe(self), "sites": describe(split)},
             "encoding": encoding,
         }
         if isinstance(split, ByColumn):
-            able = {name: table for name, table in tables.items() if is_able(table)}
-            return natural(able, Key(seed), **about)
-        return dealt(tables[self.kind], split, Key(seed), **about)
+            able = {name: table for name, table in tables.items() if can_participate(table)}
+            return natural_federation(able, Key(seed), **about)
+        return horizontal_federation(tables[self.kind], split, Key(seed), **about)
 
 
-def published(
+def published_federation(
     name: str, *, sites: int | Split | None, seed: int, held_out: float, cause: Cause | None
 ) -> Federation:
     """The federation of a published set; see `tacit.survival.data.federation`."""

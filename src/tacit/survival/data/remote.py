@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tacit.errors import InvalidValue, choices, require, require_count, require_word
-from tacit.learning.record import described
+from tacit.learning.record import describe
 from tacit.runtime.tables import construct, refuse_unknown
 from tacit.sites.encoding import Encoding, Value, numbers, require_column
 from tacit.sites.federation import Federation
-from tacit.sites.remote import Distant, own_file, require_member, require_named
-from tacit.sites.splits import Named
+from tacit.sites.remote import RemoteRowFederation, read_site_file, require_member, require_named_sites
+from tacit.sites.splits import NamedSites
 from tacit.sites.table import Table, from_frame, read
-from tacit.survival.data.partition import Cause, of_cause, require_cause
+from tacit.survival.data.partition import Cause, require_cause, select_cause
 from tacit.survival.models.learner import SurvivalLearner
 from tacit.survival.targets import require_survival, require_values
 
@@ -30,7 +30,7 @@ MEND = "a site without events cannot take part"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Holding:
+class SiteRecordsConfig:
     """What a site's own settings say of its records.
 
     Args:
@@ -43,7 +43,7 @@ class Holding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldRecords:
+class RemoteRecords:
     """Tables that sites hold themselves, on machines of their own: what is agreed about them.
 
     Args:
@@ -106,13 +106,13 @@ class HeldRecords:
 
     def check(self, split: object, *, may_look: bool = False) -> None:
         """Refuse to deal out what is at the sites already."""
-        require_named(split, self.kind)
+        require_named_sites(split, self.kind)
 
-    def open(self, split: Named, seed: int, *, may_look: bool = False) -> Distant:
+    def open(self, split: NamedSites, seed: int, *, may_look: bool = False) -> RemoteRowFederation:
         """The sites, without their records."""
         test = None if self.test is None else self._public_file(self.test, self.site)
         reference = None if self.reference is None else self._public_file(self.reference)
-        return Distant(
+        return RemoteRowFederation(
             split.names,
             columns=self._features,
             targets=tuple(self._targets),
@@ -122,7 +122,7 @@ class HeldRecords:
             public=self.public,
             records=self.records,
             reference=reference,
-            origin={"data": described(self), "sites": described(split)},
+            origin={"data": describe(self), "sites": describe(split)},
             encoding=self._rules,
         )
 
@@ -132,7 +132,7 @@ class HeldRecords:
         holding: Mapping[str, Any],
         folder: Path,
         *,
-        sites: Named | None = None,
+        sites: NamedSites | None = None,
         task: object = None,
     ) -> Federation:
         """The federation of one site, with its records, as its settings say where they are.
@@ -149,10 +149,10 @@ class HeldRecords:
                 record is in it.
         """
         require_member(name, sites)
-        held = construct(Holding, "data", dict(holding))
+        held = construct(SiteRecordsConfig, "data", dict(holding))
         table = self._own(held, folder, f"site {name}")
         _require_valid(table, None)
-        table = of_cause(table, self.cause)
+        table = select_cause(table, self.cause)
         if task is not None:
             _require_valid(table, getattr(task, "causes", 1))
         if isinstance(task, SurvivalLearner):
@@ -182,10 +182,10 @@ class HeldRecords:
         frame = read(path, words=[*self.levels, *(() if site is None else (site,))])
         for name in (*self.columns, *self._targets.values(), *(() if site is None else (site,))):
             require_column(frame, name, place)
-        table = of_cause(self._table(frame, place), self.cause)
+        table = select_cause(self._table(frame, place), self.cause)
         return table if site is None else replace(table, sites=frame[site].to_numpy(dtype=np.str_))
 
-    def _own(self, held: Holding, folder: Path, place: str) -> Table:
+    def _own(self, held: SiteRecordsConfig, folder: Path, place: str) -> Table:
         """The records of a site, its columns under the names that are agreed."""
         import pandas as pd
 
@@ -195,7 +195,7 @@ class HeldRecords:
         for name, theirs in own.items():
             twice = list(own.values()).count(theirs) > 1
             require(not twice, f"[data.columns] {name}", theirs, "a column of its own")
-        frame = own_file("[data] path", held.path, folder, words=[own[name] for name in self.levels])
+        frame = read_site_file("[data] path", held.path, folder, words=[own[name] for name in self.levels])
         there = {str(column) for column in frame.columns}
         for name, theirs in own.items():
             if theirs not in there:
@@ -209,7 +209,7 @@ class HeldRecords:
         try:
             return self._table(named, place)
         except InvalidValue as error:
-            told = self._blamed(named, own, place)
+            told = self._explain_mismatch(named, own, place)
             raise InvalidValue(told, rule=told, rows=error.rows) from None
 
     def _table(self, frame: "pd.DataFrame", place: str) -> Table:
@@ -219,7 +219,7 @@ class HeldRecords:
         named = {name: found.targets[column] for name, column in targets.items()}
         return Table(found.features, named, found.columns, place)
 
-    def _blamed(self, frame: "pd.DataFrame", own: Mapping[str, str], place: str) -> str:
+    def _explain_mismatch(self, frame: "pd.DataFrame", own: Mapping[str, str], place: str) -> str:
         """Which column is not as agreed, and what is agreed about it, without a word about what it holds."""
         for name, theirs in own.items():
             if not self._fits(name, frame):
@@ -250,4 +250,4 @@ def _require_valid(table: Table, causes: int | None) -> None:
     require_values(time, event, table.place, causes, entry=entry, weight=weight)
 
 
-SOURCES: Mapping[str, type[HeldRecords]] = {HeldRecords.kind: HeldRecords}
+SOURCES: Mapping[str, type[RemoteRecords]] = {RemoteRecords.kind: RemoteRecords}

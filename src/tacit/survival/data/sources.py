@@ -9,25 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tacit.errors import InvalidValue, Refused, require, require_count, require_word
-from tacit.learning.record import described
+from tacit.learning.record import describe
 from tacit.runtime.fingerprints import sketch_frame
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_CAUSES, MOST_COLUMNS, MOST_NUMBERS, MOST_RECORDS
-from tacit.sites.encoding import Encoding, Value, require_column, standardized
+from tacit.sites.encoding import Encoding, Value, require_column, with_scaling
 from tacit.sites.federation import Federation
-from tacit.sites.splits import ByColumn, Dealt, held_out_count
+from tacit.sites.splits import ByColumn, SplitByCount, held_out_count
 from tacit.sites.table import Table, by_site, from_frame, read
 from tacit.survival.data import DESIGNS, simulate
 from tacit.survival.data.partition import (
     TARGETS,
     Cause,
     Split,
-    dealt,
-    natural,
-    of_cause,
+    horizontal_federation,
+    natural_federation,
     require_cause,
-    require_seen,
+    require_cause_events,
     require_share,
+    select_cause,
 )
 from tacit.survival.data.published import PUBLISHED, Published
 from tacit.survival.targets import require_values
@@ -86,7 +86,7 @@ class Simulated:
         """The federation of simulated patients."""
         if isinstance(split, ByColumn):
             raise InvalidValue('[sites] kind = "by-column" needs data with such a column, not simulated data')
-        return dealt(
+        return horizontal_federation(
             from_frame(self._frame(seed), targets=TARGETS),
             split,
             Key(seed),
@@ -94,7 +94,7 @@ class Simulated:
             public=True,
             # Another draw of the same design is as public as the design.
             reference=from_frame(self._frame(-1 - seed, at_least=REFERENCE), targets=TARGETS),
-            origin={"data": described(self), "sites": described(split)},
+            origin={"data": describe(self), "sites": describe(split)},
         )
 
     def _frame(self, seed: int, at_least: int = 0) -> "pd.DataFrame":
@@ -179,7 +179,7 @@ class Csv:
 
         One record more would deal everybody anew: at a site, many would change, and one was promised.
         """
-        if isinstance(split, Dealt) and split.count > 1 and not may_look:
+        if isinstance(split, SplitByCount) and split.count > 1 and not may_look:
             raise Refused(
                 f"[sites] count = {split.count} cannot keep a promise about single records of "
                 f"{Path(self.path).name}: one more would deal all of them anew. Name real sites "
@@ -201,17 +201,19 @@ class Csv:
             for name, part in parts.items()
         }
         test = self._test(encoding, next(iter(tables.values())).columns)
-        require_seen(self.cause, tables.values(), place)
-        tables = {name: of_cause(table, self.cause) for name, table in tables.items()}
+        require_cause_events(self.cause, tables.values(), place)
+        tables = {name: select_cause(table, self.cause) for name, table in tables.items()}
         share = self.held_out if self.held_out is not None else 0.2 if may_look and test is None else 0.0
-        told = {"data": described(self), "sites": described(split)}
+        told = {"data": describe(self), "sites": describe(split)}
         if isinstance(split, ByColumn):
-            made = natural(tables, Key(seed), share=share, test=test, origin=told, encoding=encoding)
+            made = natural_federation(
+                tables, Key(seed), share=share, test=test, origin=told, encoding=encoding
+            )
         else:
-            made = dealt(
+            made = horizontal_federation(
                 tables[place], split, Key(seed), share=share, test=test, origin=told, encoding=encoding
             )
-        made.taken, made.files = self._taken(split), self.paths
+        made.taken, made.files = self._pooled_statistics(split), self.paths
         # Whoever may look makes no promise, and charges nothing.
         made.raw = () if may_look else sketch_frame(frame)
         return made
@@ -221,10 +223,10 @@ class Csv:
         """The file, beside which the book of the data lies."""
         return (self.path,)
 
-    def _taken(self, split: Split) -> tuple[str, ...]:
+    def _pooled_statistics(self, split: Split) -> tuple[str, ...]:
         """What is taken from all records together, whatever is promised about each."""
         moments = ("means and spreads of all records, to standardize features",) * self.standardize
-        several = isinstance(split, Dealt) and split.count > 1
+        several = isinstance(split, SplitByCount) and split.count > 1
         return moments + ("who is at which site: all records are dealt out together",) * several
 
     @property
@@ -252,7 +254,7 @@ class Csv:
                 "unprotected: give public ones as `center` and `scale` in [data]"
             )
         features = frame.drop(columns=[*leave, *self._targets.values()], errors="ignore")
-        return standardized(features, self._rules, place)
+        return with_scaling(features, self._rules, place)
 
     def _test(self, encoding: Encoding, columns: tuple[str, ...]) -> Table | None:
         """The public records to score on; their features in the order of the others."""
@@ -262,7 +264,7 @@ class Csv:
         needed = [*encoding.raw(columns), *self._targets.values()]
         for name in needed:
             require_column(frame, name, place)
-        return of_cause(self._table(frame[needed], (), place, encoding), self.cause)
+        return select_cause(self._table(frame[needed], (), place, encoding), self.cause)
 
     def _table(self, frame: "pd.DataFrame", leave: Sequence[str], place: str, encoding: Encoding) -> Table:
         columns = self._targets

@@ -17,12 +17,12 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import require
-from tacit.reports.plots.style import Label, Picture, colour, label_lines, moment, picture, saved
+from tacit.reports.plots.style import Label, Picture, colour, format_time, label_lines, picture, save_figure
 from tacit.reports.plots.training import privacy_utility as privacy_utility
 from tacit.reports.plots.training import training as training
 from tacit.survival.figures.agreement import calibration as calibration
 from tacit.survival.figures.agreement import forest as forest
-from tacit.survival.figures.curves import HEIGHT, MOST, line_labels, reach, require_few, time_axis
+from tacit.survival.figures.curves import HEIGHT, MOST, limit_y_axis, line_labels, require_few, time_axis
 from tacit.survival.figures.curves import NAMES as AXES
 from tacit.survival.figures.curves import by_site as by_site
 from tacit.survival.figures.curves import cumulative_incidence as cumulative_incidence
@@ -84,25 +84,25 @@ def survival_curves(
     rising = moments.ndim == 1 and len(moments) > 1 and bool((np.diff(moments) > 0).all())
     require(rising and moments[0] >= 0, "times", moments.tolist(), "at least two from 0 on, ascending")
     curves = np.asarray(model.survival(features, moments), dtype=np.float64)
-    names = _named(labels, len(curves))
+    names = _record_names(labels, len(curves))
     few = len(names) <= MOST
     note = provenance + ". Bands: the middle half of the records, and nine tenths of them" * (not few) + "."
-    figure = picture(HEIGHT, title or _predicted(moments[-1], curves[:, -1], unit), note)
+    figure = picture(HEIGHT, title or _survival_title(moments[-1], curves[:, -1], unit), note)
     axes = figure.add_subplot()
     time_axis(axes, float(moments[-1]), unit, AXES["survival"])
     ends = _each(axes, moments, curves, names) if few else _bulk(axes, moments, curves)
-    reach(axes, "survival")
+    limit_y_axis(axes, "survival")
     label_lines({axes: ends})
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
-def _predicted(end: float, last: Array, unit: str | None) -> str:
+def _survival_title(end: float, last: Array, unit: str | None) -> str:
     """What predictions show."""
     several = f"from {last.min():.2f} to {last.max():.2f}"
-    return f"Predicted survival to {moment(end, unit)}: {several if len(last) > 1 else f'{last[0]:.2f}'}"
+    return f"Predicted survival to {format_time(end, unit)}: {several if len(last) > 1 else f'{last[0]:.2f}'}"
 
 
-def _named(labels: Sequence[str] | None, count: int) -> list[str]:
+def _record_names(labels: Sequence[str] | None, count: int) -> list[str]:
     require(count > 0, "features", "no record", "at least one record")
     if labels is None:
         return [f"record {number}" for number in range(1, count + 1)]

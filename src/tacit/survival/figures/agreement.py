@@ -12,7 +12,7 @@ from matplotlib.transforms import ScaledTranslation
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
-from tacit.errors import InvalidValue, between, require, require_count
+from tacit.errors import InvalidValue, is_between, require, require_count
 from tacit.reports.plots.style import (
     BODY,
     GREY,
@@ -23,13 +23,13 @@ from tacit.reports.plots.style import (
     Picture,
     colour,
     credits,
+    format_p,
+    format_tick,
+    format_time,
     ink,
-    moment,
     picture,
-    plain,
-    saved,
-    shortened,
-    shown_p,
+    save_figure,
+    shorten_label,
     tidy,
     width,
 )
@@ -89,10 +89,12 @@ def calibration(
     """
     times, events = outcomes(time, event)
     risks = 1 - probabilities("survival_at_t", survival_at_t, times.shape, "one per record")
-    require(between(at, 0, np.nextafter(times.max(), np.inf)), "at", at, "above 0 and not after all records")
+    require(
+        is_between(at, 0, np.nextafter(times.max(), np.inf)), "at", at, "above 0 and not after all records"
+    )
     require_count("bins", bins)
-    found = _binned(times, events, risks, at, bins, level)
-    when = moment(at, unit)
+    found = _bin_risks(times, events, risks, at, bins, level)
+    when = format_time(at, unit)
     seen = f"Predicted and observed risk by {when} differ by {found.gap:.3f} on average"
     note = f"{credits({'': provenance})} Intervals: {100 * level:g} %.{found.missing}"
     figure = picture(3.1, title or seen, note)
@@ -100,7 +102,7 @@ def calibration(
     _risk_panel(panels[0], found, risks, when)
     if survival_at_time is not None:
         _share_panel(panels[1], times, events, survival_at_time, bins, level)
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def forest(
@@ -131,17 +133,17 @@ def forest(
     order = [name for name in fits if name != pooled] + [pooled] * (pooled in fits)
     rows = [row for name in columns or names for row in _rows(name, fits, order, pooled)]
     told = credits({name: fit.provenance for name, fit in fits.items()})
-    figure = picture(0.75 + ROW * len(rows), title or _found(rows, level), told)
+    figure = picture(0.75 + ROW * len(rows), title or _forest_title(rows, level), told)
     axes = figure.add_subplot()
     _ratio_axis(axes, rows)
     for place, row in enumerate(rows):
         _row(axes, place, row)
     _names(axes, rows, f"Hazard ratio ({100 * level:g} % interval)")
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 @dataclass(frozen=True, eq=False)
-class Binned:
+class RiskBins:
     """Records in bins by their predicted risk: what was predicted, and what was observed (bins,).
 
     Args:
@@ -171,9 +173,9 @@ class Binned:
         return words * bool(unknown)
 
 
-def _binned(
+def _bin_risks(
     time: Array, event: NDArray[np.int64], risks: Array, at: float, bins: int, level: float
-) -> Binned:
+) -> RiskBins:
     edges = np.unique(np.quantile(risks, np.linspace(0, 1, bins + 1)[1:-1]))
     own = np.searchsorted(edges, risks, side="left")
     members = [np.flatnonzero(own == place) for place in np.unique(own)]
@@ -195,10 +197,10 @@ def _binned(
         for name in ("survival", "lower", "upper")
     )
     predicted = np.array([risks[rows].mean() for rows in members])
-    return Binned(predicted, observed, lower, upper, np.array([len(rows) for rows in members], dtype=float))
+    return RiskBins(predicted, observed, lower, upper, np.array([len(rows) for rows in members], dtype=float))
 
 
-def _risk_panel(axes: Axes, found: Binned, risks: Array, when: str) -> None:
+def _risk_panel(axes: Axes, found: RiskBins, risks: Array, when: str) -> None:
     """Draw bins against the line of agreement, and below how often each risk was predicted."""
     tidy(axes, f"Predicted risk by {when}", f"Observed risk by {when}")
     top = min(1.0, 1.08 * float(np.nanmax([found.upper.max(), found.predicted.max(), 0.05])))
@@ -221,7 +223,7 @@ def _share_panel(
     axes.axhspan(max(even - half, 0), even + half, color=RULE, alpha=0.6, linewidth=0)
     axes.bar((np.arange(bins) + 0.5) / bins, found.shares, width=0.86 / bins, color=colour(0), alpha=0.75)
     axes.axhline(even, color=GREY, linewidth=0.9, linestyle="--")
-    axes.set_title(f"D-calibration: p {shown_p(found.p_value)}", loc="left", fontsize=BODY, color=INK)
+    axes.set_title(f"D-calibration: p {format_p(found.p_value)}", loc="left", fontsize=BODY, color=INK)
     axes.set(xlim=(0, 1), ylim=(0, None), box_aspect=1)
 
 
@@ -291,7 +293,7 @@ def _spread(centres: Array, errors: Array) -> str:
     return f"I\N{SUPERSCRIPT TWO} {100 * excess:.0f} %"
 
 
-def _found(rows: Sequence[Row], level: float) -> str:
+def _forest_title(rows: Sequence[Row], level: float) -> str:
     """What the forest shows."""
     kinds = {row.kind for row in rows}
     judged = [row for row in rows if row.kind == ("pooled" if "pooled" in kinds else "site")]
@@ -313,7 +315,7 @@ def _ratio_axis(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_xscale("log")
     axes.set_xlim(np.exp(low - edge), np.exp(high + edge))
     axes.xaxis.set_major_locator(FixedLocator(ratio_marks(low, high)))
-    axes.xaxis.set_major_formatter(FuncFormatter(plain))
+    axes.xaxis.set_major_formatter(FuncFormatter(format_tick))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.axvline(1, color=GREY, linewidth=0.9)
@@ -352,7 +354,10 @@ def _names(axes: Axes, rows: Sequence[Row], heading: str) -> None:
     figure = axes.get_figure(root=True)
     assert figure is not None
     indent = "    " if any(row.kind == "heading" for row in rows) else ""
-    words = [shortened(row.words) if row.kind == "heading" else indent + shortened(row.words) for row in rows]
+    words = [
+        shorten_label(row.words) if row.kind == "heading" else indent + shorten_label(row.words)
+        for row in rows
+    ]
     wide = max(width(figure, line, BODY, "bold") for line in words)
     axes.set_yticks(range(len(rows)), words, ha="left", parse_math=False)
     axes.tick_params(axis="y", length=0, pad=wide + 6)

@@ -26,13 +26,13 @@ from tacit.reports.plots.style import (
     Picture,
     colour,
     credits,
+    format_p,
+    format_time,
     ink,
     label_lines,
-    moment,
     picture,
-    saved,
-    shortened,
-    shown_p,
+    save_figure,
+    shorten_label,
     tidy,
 )
 from tacit.sites.federation import Federation
@@ -75,11 +75,13 @@ def estimates(
     named = _of_one_kind({"": found} if isinstance(found, Estimate) else found)
     require_few("estimates", len(named))
     kind = next(iter(named.values())).curves[0]
-    figure, axes = _with_risk_table(named, title or _seen(named, unit), unit, NAMES.get(kind, kind))
+    figure, axes = _with_risk_table(
+        named, title or _estimates_title(named, unit), unit, NAMES.get(kind, kind)
+    )
     ends = [_line(axes, one, kind, colour(place)) for place, one in enumerate(named.values())]
-    reach(axes, kind)
+    limit_y_axis(axes, kind)
     label_lines({axes: line_labels(ends, list(named))})
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def kaplan_meier_by_site(
@@ -108,10 +110,10 @@ def kaplan_meier_by_site(
         named, everybody = _of_one_kind(table), None
     else:
         named, everybody = by_site(table, level=level), kaplan_meier(table, level=level)
-        title = title or _compared(table)
+        title = title or _logrank_title(table)
     if len(named) <= FEW:
         return estimates(named, unit=unit, title=title, path=path)
-    return saved(_multiples(named, everybody, title or _seen(named, unit), unit), path)
+    return save_figure(_multiples(named, everybody, title or _estimates_title(named, unit), unit), path)
 
 
 def by_site(table: LifeTable, *, level: float = 0.95) -> dict[str, Estimate]:
@@ -149,12 +151,12 @@ def cumulative_incidence(
     require_few("causes", causes)
     names = list(labels or [f"cause {number}" for number in range(1, causes + 1)])
     require(len(names) == causes, "labels", f"{len(names)} of them", f"one for each of {causes} causes")
-    ends = [float(_values(_known(found), curve)[-1]) for curve in found.curves]
+    ends = [float(_values(_rows_at_risk(found), curve)[-1]) for curve in found.curves]
     parts = ", ".join(f"{name} {end:.2f}" for name, end in zip(names, ends, strict=True))
-    seen = f"Probability of an event by {moment(_end({'': found}), unit)}: {parts}"
+    seen = f"Probability of an event by {format_time(_end({'': found}), unit)}: {parts}"
     figure, axes = _with_risk_table({"": found}, title or seen, unit, "Cumulative incidence")
     label_lines({axes: (_layers if kind == "stacked" else _lines)(axes, found, names)})
-    return saved(figure, path)
+    return save_figure(figure, path)
 
 
 def _of_one_kind(found: Mapping[str, Estimate]) -> dict[str, Estimate]:
@@ -169,7 +171,7 @@ def _of_one_kind(found: Mapping[str, Estimate]) -> dict[str, Estimate]:
     return dict(found)
 
 
-def _known(found: Estimate) -> "pd.DataFrame":
+def _rows_at_risk(found: Estimate) -> "pd.DataFrame":
     """The rows up to the last at which anybody was at risk; beyond, a curve says nothing."""
     at_risk = found.table["at_risk"].to_numpy(dtype=np.float64)
     return found.table.iloc[: int(np.flatnonzero(at_risk > 0).max(initial=0)) + 1]
@@ -184,21 +186,21 @@ def _times(table: "pd.DataFrame") -> Array:
 
 
 def _end(named: Mapping[str, Estimate]) -> float:
-    last = max(float(_times(_known(one))[-1]) for one in named.values())
+    last = max(float(_times(_rows_at_risk(one))[-1]) for one in named.values())
     require(last > 0, "estimates", "known at time 0 alone", "known for longer: too much noise, or too few")
     return last
 
 
-def _seen(named: Mapping[str, Estimate], unit: str | None) -> str:
+def _estimates_title(named: Mapping[str, Estimate], unit: str | None) -> str:
     """What curves show: their medians, or else their last values."""
     kind = next(iter(named.values())).curves[0]
     if kind == "survival" and all(np.isfinite(one.median) for one in named.values()):
         found = {name: one.median for name, one in named.items()}
-        told, words = [moment(value, unit) for value in found.values()], "Median time to the event"
+        told, words = [format_time(value, unit) for value in found.values()], "Median time to the event"
     else:
-        found = {name: float(_values(_known(one), kind)[-1]) for name, one in named.items()}
+        found = {name: float(_values(_rows_at_risk(one), kind)[-1]) for name, one in named.items()}
         told = [f"{value:.2f}" for value in found.values()]
-        words = f"{NAMES.get(kind, kind)} by {moment(_end(named), unit)}"
+        words = f"{NAMES.get(kind, kind)} by {format_time(_end(named), unit)}"
     names, order = list(found), np.argsort(list(found.values()), kind="stable")
     low, high = int(order[0]), int(order[-1])
     if len(named) == 1:
@@ -206,13 +208,13 @@ def _seen(named: Mapping[str, Estimate], unit: str | None) -> str:
     return f"{words}: from {told[low]} ({names[low]}) to {told[high]} ({names[high]})"
 
 
-def _compared(table: LifeTable) -> str:
+def _logrank_title(table: LifeTable) -> str:
     """What the log-rank test says of the sites."""
     if len(table.sites) == 1:
         return f"Survival at {table.sites[0]}"
     p = logrank(table).p
     verdict = "differs between sites" if p < 0.05 else "does not clearly differ between sites"
-    return f"Survival {verdict} (log-rank p {shown_p(p)})"
+    return f"Survival {verdict} (log-rank p {format_p(p)})"
 
 
 def _note(named: Mapping[str, Estimate]) -> str:
@@ -242,7 +244,7 @@ def _with_risk_table(
             table.text(tick, row, cell, ha="center", va="center_baseline", fontsize=BODY, color=INK)
     # The numbers at time 0 are centred on it: their left half is in the way of the names.
     table.tick_params(axis="y", pad=8 + max(len(cells[0]) for cells in counts) * BODY * 0.35)
-    table.set_yticks(range(len(named)), [shortened(name) for name in named], parse_math=False)
+    table.set_yticks(range(len(named)), [shorten_label(name) for name in named], parse_math=False)
     for place, text in enumerate(table.get_yticklabels()):
         text.set_color(ink(colour(place)))
     return figure, axes
@@ -258,14 +260,14 @@ def time_axis(axes: Axes, end: float, unit: str | None, up: str, most: int = 6) 
     return ticks
 
 
-def reach(axes: Axes, kind: str) -> None:
+def limit_y_axis(axes: Axes, kind: str) -> None:
     """Let probabilities go from 0 to 1, and all else from 0 to where it ends."""
     axes.set_ylim(0, 1.02 if kind in ("survival", "uncensored") else None)
 
 
 def _line(axes: Axes, found: Estimate, kind: str, shade: str, width: float = 1.5) -> float:
     """Draw a curve and its band; returns its last value."""
-    table = _known(found)
+    table = _rows_at_risk(found)
     times, values = _times(table), _values(table, kind)
     if "lower" in table:
         lower, upper, step = _values(table, "lower"), _values(table, "upper"), _step(found)
@@ -297,15 +299,15 @@ def _multiples(
         axes.xaxis.label.set_visible(place // ACROSS == down - 1)
         axes.tick_params(labelbottom=lowest)
         if everybody is not None:
-            table = _known(everybody)
+            table = _rows_at_risk(everybody)
             axes.plot(
                 _times(table), _values(table, kind), color=PALE, linewidth=1.0, drawstyle=_style(everybody)
             )
         _line(axes, one, kind, colour(0), 1.2)
         count = f"{_values(one.table, 'at_risk')[0]:,.0f}"
-        words = f"{shortened(name, 20 - len(count))} ({count})"
+        words = f"{shorten_label(name, 20 - len(count))} ({count})"
         axes.set_title(words, loc="left", fontsize=BODY - 1, color=INK, pad=2, parse_math=False)
-        reach(axes, kind)
+        limit_y_axis(axes, kind)
     for axes in panels.flat[len(named) :]:
         axes.set_visible(False)
     figure.supylabel(NAMES.get(kind, kind), fontsize=BODY, color=INK)
@@ -320,13 +322,13 @@ def require_few(field: str, count: int) -> None:
 def _lines(axes: Axes, found: Estimate, names: Sequence[str]) -> list[Label]:
     """Draw a line for each cause."""
     ends = [_line(axes, found, curve, colour(place)) for place, curve in enumerate(found.curves)]
-    reach(axes, "incidence")
+    limit_y_axis(axes, "incidence")
     return line_labels(ends, names)
 
 
 def _layers(axes: Axes, found: Estimate, names: Sequence[str]) -> list[Label]:
     """Draw a layer for each cause, the first at the bottom."""
-    table, middles = _known(found), list[float]()
+    table, middles = _rows_at_risk(found), list[float]()
     low = np.zeros(len(table))
     for place, curve in enumerate(found.curves):
         high = low + _values(table, curve)
@@ -335,7 +337,7 @@ def _layers(axes: Axes, found: Estimate, names: Sequence[str]) -> list[Label]:
         middles.append(float(low[-1] + high[-1]) / 2)
         low = high
     axes.grid(visible=False)
-    reach(axes, "survival")
+    limit_y_axis(axes, "survival")
     return line_labels(middles, names)
 
 

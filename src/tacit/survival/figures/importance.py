@@ -21,9 +21,9 @@ from tacit.reports.plots.style import (
     RULE,
     Picture,
     colour,
+    format_tick,
     ink,
     picture,
-    plain,
     tidy,
 )
 from tacit.survival.figures import MODELLED
@@ -113,7 +113,7 @@ def _axis(axes: "Axes", names: Sequence[str], drawn: Sequence[Rows], found: Effe
         axes.set_xscale("log")
         axes.set_xlim(float(np.exp(low - edge)), float(np.exp(high + edge)))
         axes.xaxis.set_major_locator(FixedLocator(ratio_marks(low, high)))
-        axes.xaxis.set_major_formatter(FuncFormatter(plain))
+        axes.xaxis.set_major_formatter(FuncFormatter(format_tick))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         tidy(axes, _measure(found), "")

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue
 from tacit.reports.page.blocks import Figure
-from tacit.reports.plots.style import colour, label_lines, picture, shortened
+from tacit.reports.plots.style import colour, label_lines, picture, shorten_label
 from tacit.survival.figures import MODELLED, survival_curves
 from tacit.survival.figures.agreement import forest
 from tacit.survival.figures.curves import (
@@ -25,14 +25,14 @@ from tacit.survival.figures.curves import (
     MOST,
     cumulative_incidence,
     estimates,
+    limit_y_axis,
     line_labels,
-    reach,
     time_axis,
 )
 from tacit.survival.figures.importance import ROWS, tornado
 from tacit.survival.models.learner import SurvivalLearner
 from tacit.survival.models.prediction import GridModel, IncidenceModel, RelativeModel
-from tacit.survival.partial_effects import Effects, Person, changes, effects, told, typical
+from tacit.survival.partial_effects import Effects, Person, changes, describe_typical, effects, typical
 from tacit.survival.statistics.cox_task import Cox
 from tacit.survival.statistics.curves import Estimate
 from tacit.survival.statistics.kaplan_meier_task import KaplanMeier
@@ -71,9 +71,13 @@ def pictures(
     if isinstance(task, SurvivalLearner):
         if isinstance(task.cuts, int) or not task.columns:
             return []
-        return _learnt(task, [task.model(own) for own in states], _members(rounds, read))
+        return _network_figures(task, [task.model(own) for own in states], _members(rounds, read))
     try:
-        return _tabulated(task, states[0]) if isinstance(task, KaplanMeier) else _regressed(task, states[0])
+        return (
+            _kaplan_meier_figures(task, states[0])
+            if isinstance(task, KaplanMeier)
+            else _cox_figures(task, states[0])
+        )
     except InvalidValue:
         # Nobody has been counted, or there is nothing but noise.
         return []
@@ -85,7 +89,7 @@ def _members(rounds: "Sequence[Round]", read: Read) -> Mapping[str, int]:
     return kept.get("clusters", rounds[-1].clusters if rounds else {})
 
 
-def _tabulated(task: KaplanMeier, state: "Tensor") -> list[Figure]:
+def _kaplan_meier_figures(task: KaplanMeier, state: "Tensor") -> list[Figure]:
     """The curve of all sites, and the incidence of each of several causes."""
     model = task.model(state)
     found = model.survival
@@ -108,7 +112,7 @@ def _tabulated(task: KaplanMeier, state: "Tensor") -> list[Figure]:
 
 
 @dataclass(frozen=True, eq=False)
-class Sparse(Estimate):
+class SparseEstimate(Estimate):
     """An estimate of which some times are left out; how many are at risk is still known at all of them."""
 
     whole: Estimate | None = None
@@ -118,15 +122,15 @@ class Sparse(Estimate):
         return super().at_risk(times) if self.whole is None else self.whole.at_risk(times)
 
 
-def _sparse(found: Estimate) -> Sparse:
+def _sparse(found: Estimate) -> SparseEstimate:
     """The estimate at no more times than can be seen, the first and the last among them."""
     rows = np.unique(np.linspace(0, len(found.table) - 1, STEPS).round().astype(np.int64))
     held: dict[str, Any] = {entry.name: getattr(found, entry.name) for entry in fields(found)}
     held |= {"table": found.table.iloc[rows], "whole": found}
-    return Sparse(**held)
+    return SparseEstimate(**held)
 
 
-def _regressed(task: Cox, state: "Tensor") -> list[Figure]:
+def _cox_figures(task: Cox, state: "Tensor") -> list[Figure]:
     """Hazard ratios with their intervals, those that are surest not to be 1 first."""
     fit = task.model(state)
     clearness = np.abs(fit.coefficients / fit.standard_errors)
@@ -136,7 +140,7 @@ def _regressed(task: Cox, state: "Tensor") -> list[Figure]:
     rows = table[list(ends)].to_numpy(dtype=np.float64)[order]
     names = [fit.columns[place] for place in order]
     lines = [
-        f"{shortened(name)} {middle:.2f} ({low:.2f} to {high:.2f})"
+        f"{shorten_label(name)} {middle:.2f} ({low:.2f} to {high:.2f})"
         for name, (middle, low, high) in zip(names, rows.tolist(), strict=True)
     ]
     some = f", the clearest {len(names)} of {len(fit.columns)}" * (len(names) < len(fit.columns))
@@ -144,9 +148,11 @@ def _regressed(task: Cox, state: "Tensor") -> list[Figure]:
     return [Figure("hazard-ratios", forest({"all sites": fit}, columns=names), words)]
 
 
-def _learnt(task: SurvivalLearner, models: Sequence[GridModel], members: Mapping[str, int]) -> list[Figure]:
+def _network_figures(
+    task: SurvivalLearner, models: Sequence[GridModel], members: Mapping[str, int]
+) -> list[Figure]:
     """The figures of one network, or of several."""
-    usual, person = typical(task.columns, task.encoding), told(task.columns, task.encoding)
+    usual, person = typical(task.columns, task.encoding), describe_typical(task.columns, task.encoding)
     changed, many = changes(task.columns, task.encoding), len(models)
     # Before a run is over nobody knows the hazard that all share: there are hazard ratios at most.
     curves = not any(isinstance(model, RelativeModel) and model.baseline is None for model in models)
@@ -156,7 +162,7 @@ def _learnt(task: SurvivalLearner, models: Sequence[GridModel], members: Mapping
     found += [effects(model, usual, changed, found[0].when) for model in models[1:COMPARED]]
     figures: list[Figure] = []
     if curves and many == 1:
-        figures.append(_people(models[0], usual, person, found[0]))
+        figures.append(_survival_figure(models[0], usual, person, found[0]))
     elif curves:
         figures.append(_by_model(models, usual, person, members))
     linear = not task.hidden and found[0].when is None
@@ -167,9 +173,9 @@ def _learnt(task: SurvivalLearner, models: Sequence[GridModel], members: Mapping
     return figures
 
 
-def _people(model: GridModel, usual: Array, person: str, found: Effects) -> Figure:
+def _survival_figure(model: GridModel, usual: Array, person: str, found: Effects) -> Figure:
     """Curves of a typical person, and of others who differ from it in what matters most."""
-    others = _apart(found)
+    others = _most_different(found)
     names, inputs = (
         ["typical", *(one.words for one in others)],
         np.array([usual, *(one.inputs for one in others)]),
@@ -185,7 +191,7 @@ def _people(model: GridModel, usual: Array, person: str, found: Effects) -> Figu
     return Figure("survival-curves", seen, f"{'; '.join(words)}.")
 
 
-def _apart(found: Effects) -> list[Person]:
+def _most_different(found: Effects) -> list[Person]:
     """Who is the farthest from the typical person, some to either side if there are any."""
     people = [one for change in found.changes for one in change.people]
     moved = np.array([value for row in found.found for value in row])
@@ -199,7 +205,7 @@ def _apart(found: Effects) -> list[Person]:
 
 
 @dataclass(frozen=True, eq=False)
-class Abreast:
+class ModelStack:
     """Several models that are each asked about one record."""
 
     models: Sequence[GridModel]
@@ -220,7 +226,7 @@ def _by_model(models: Sequence[GridModel], usual: Array, person: str, members: M
         for place, size in enumerate(sizes)
     ]
     times = np.linspace(0, min(float(model.ends[-1]) for model in shown), POINTS)
-    side, inputs = Abreast(shown), np.repeat(usual[None], len(shown), axis=0)
+    side, inputs = ModelStack(shown), np.repeat(usual[None], len(shown), axis=0)
     last, end = side.survival(inputs, times[-1:])[:, 0], f"{times[-1]:.4g}"
     some = f". The first {len(shown)} of {len(models)} models" * (len(models) > len(shown))
     title = (
@@ -247,6 +253,6 @@ def _incidence(model: IncidenceModel, usual: Array, person: str, many: int) -> F
     time_axis(axes, float(times[-1]), None, "Cumulative incidence")
     for place, curve in enumerate(curves):
         axes.plot(times, curve, color=colour(place), linewidth=1.5)
-    reach(axes, "incidence")
+    limit_y_axis(axes, "incidence")
     label_lines({axes: line_labels(curves[:, -1], [f"cause {cause}" for cause in causes])})
     return Figure("incidence", figure, f"{seen}.")

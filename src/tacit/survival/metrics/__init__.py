@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import InvalidValue, between, require, require_count
+from tacit.errors import InvalidValue, is_between, require, require_count
 from tacit.runtime.keys import Key
 from tacit.survival.metrics.brier_score import Curve as Curve
 from tacit.survival.metrics.brier_score import brier as brier
@@ -70,7 +70,7 @@ def bootstrap(
         The lower and the upper end.
     """
     require_count("repeats", repeats)
-    require(between(level, 0, 1), "level", level, "above 0 and below 1")
+    require(is_between(level, 0, 1), "level", level, "above 0 and below 1")
     require(len(arrays) > 1, "arrays", f"{len(arrays)} of them", "at least two, time and event")
     _, events = _outcomes(arrays[0], arrays[1])
     columns = [_column(array, index, len(events)) for index, array in enumerate(arrays)]

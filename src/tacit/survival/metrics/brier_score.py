@@ -36,7 +36,7 @@ class Curve:
     def __post_init__(self) -> None:
         times = numbers("times", self.times, None, "one per step").copy()
         values = numbers("values", self.values, times.shape, "one per step").copy()
-        require(rising(times), "times", shown(times), "in increasing order")
+        require(is_increasing(times), "times", ShortTimes(times), "in increasing order")
         require_probabilities("values", values)
         for name, array in (("times", times), ("values", values)):
             array.setflags(write=False)
@@ -112,7 +112,7 @@ def integrated_brier(
         censoring: As for `brier`.
         rule: As for `brier`.
     """
-    return Brier(time, event, times, censoring=censoring, rule=rule).integrated(survival)
+    return Brier(time, event, times, censoring=censoring, rule=rule).integrate(survival)
 
 
 class Brier:
@@ -145,16 +145,21 @@ class Brier:
         shape = (len(self._time), len(self.times))
         predicted = probabilities("survival", survival, shape, "(records, times)")
         if predicted.size > FEW_PREDICTIONS:
-            return self._sliced(predicted)
+            return self._score_slices(predicted)
         surviving, weights = self._everything
         errors = predicted - surviving
         errors *= errors
         return np.einsum("rt,rt->t", errors, weights) / len(self._time)
 
-    def integrated(self, survival: ArrayLike) -> float:
+    def integrate(self, survival: ArrayLike) -> float:
         """The mean of the score over the span of the times, by the trapezoid rule."""
         grid = self.times
-        require(len(grid) > 1 and rising(grid), "times", shown(grid), "at least two, in increasing order")
+        require(
+            len(grid) > 1 and is_increasing(grid),
+            "times",
+            ShortTimes(grid),
+            "at least two, in increasing order",
+        )
         scores = self(survival)
         return float(np.diff(grid) @ (scores[1:] + scores[:-1]) / 2 / (grid[-1] - grid[0]))
 
@@ -164,17 +169,17 @@ class Brier:
         surviving = self._time[:, None] > self.times
         happened = (self._time <= self.times.max(initial=-np.inf)) & (self._event == 1)
         weights = np.where(surviving, self._ongoing(self.times < self._time.max()), 0.0)
-        early = inverse(self._time[happened], self._weigh)[:, None]
+        early = inverse_probabilities(self._time[happened], self._weigh)[:, None]
         weights[happened] = np.where(surviving[happened], weights[happened], early)
         return surviving.astype(np.float64), weights
 
     def _ongoing(self, followed: NDArray[np.bool_]) -> Floats:
         """What somebody who survives each of the times counts for (times,), where there is somebody."""
         weights = np.zeros_like(self.times)
-        weights[followed] = inverse(self.times[followed], self._curve)
+        weights[followed] = inverse_probabilities(self.times[followed], self._curve)
         return weights
 
-    def _sliced(self, survival: Floats) -> Floats:
+    def _score_slices(self, survival: Floats) -> Floats:
         """The scores without an array for everything that is known of the records."""
         order = np.argsort(self._time, kind="stable")
         times, events = self._time[order], self._event[order]
@@ -183,7 +188,7 @@ class Brier:
         past = np.searchsorted(times, self.times, side="right")
         happened = (events == 1) & (np.arange(len(times)) < int(past.max(initial=0)))
         weights = np.zeros_like(times)
-        weights[happened] = inverse(times[happened], self._weigh)
+        weights[happened] = inverse_probabilities(times[happened], self._weigh)
         ongoing, scores = self._ongoing(past < len(times)), np.empty_like(self.times)
         for index, (row, split) in enumerate(zip(rows, past, strict=True)):
             early, late = row[:split], 1 - row[split:]
@@ -226,7 +231,7 @@ def weighting(
     return chosen.before if rule == "left" else chosen
 
 
-def inverse(times: Floats, curve: Callable[[ArrayLike], Floats]) -> Floats:
+def inverse_probabilities(times: Floats, curve: Callable[[ArrayLike], Floats]) -> Floats:
     """One over the curve at these times; a curve that has reached 0 by then is refused."""
     values = curve(times)
     gone = times[values == 0]
@@ -278,12 +283,12 @@ def require_probabilities(field: str, given: Floats, rounding: float = 0.0) -> N
     require(inside, field, f"{low:g} to {high:g}", "probabilities, from 0 to 1")
 
 
-def rising(times: Floats) -> bool:
+def is_increasing(times: Floats) -> bool:
     """Whether each time is later than the one before."""
     return bool((times[1:] > times[:-1]).all())
 
 
-class shown:
+class ShortTimes:
     """The times, shortened, for a message; written only if somebody reads it."""
 
     def __init__(self, times: Floats) -> None:

@@ -16,14 +16,14 @@ from tacit.survival.metrics.brier_score import (
     Floats,
     Integers,
     Rule,
+    ShortTimes,
     as_floats,
-    inverse,
+    inverse_probabilities,
+    is_increasing,
     kaplan_meier,
     numbers,
     outcomes,
     probabilities,
-    rising,
-    shown,
     weighting,
 )
 
@@ -66,11 +66,11 @@ def auc(
     happened = records[events == 1]
     scored = (grid >= happened.min(initial=np.inf)) & (grid < records[-1])
     allowed = "at or after the first event, and before the last time of a record"
-    require(bool(scored.all()), "times", shown(grid[~scored]), allowed)
+    require(bool(scored.all()), "times", ShortTimes(grid[~scored]), allowed)
     past = np.searchsorted(records, grid, side="right")
     cases = np.flatnonzero(events[: past.max(initial=0)])
     weights = np.zeros_like(records)
-    weights[cases] = inverse(records[cases], weigh)
+    weights[cases] = inverse_probabilities(records[cases], weigh)
     return _areas(risks[order], past, weights)
 
 
@@ -97,7 +97,9 @@ def mean_auc(
         rule: As for `auc`.
     """
     grid = numbers("times", times, None, "a list of them")
-    require(len(grid) > 0 and rising(grid), "times", shown(grid), "at least one, in increasing order")
+    require(
+        len(grid) > 0 and is_increasing(grid), "times", ShortTimes(grid), "at least one, in increasing order"
+    )
     areas = auc(time, event, risk, grid, censoring=censoring, rule=rule)
     drops = -np.diff(kaplan_meier(*outcomes(time, event))(grid), prepend=1.0)
     return float(areas @ drops / drops.sum())

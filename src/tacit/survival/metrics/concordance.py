@@ -17,12 +17,12 @@ from tacit.survival.metrics.brier_score import (
     Floats,
     Integers,
     Rule,
-    inverse,
+    ShortTimes,
+    inverse_probabilities,
+    is_increasing,
     numbers,
     outcomes,
     probabilities,
-    rising,
-    shown,
     weighting,
 )
 
@@ -69,11 +69,11 @@ class Harrell:
             lower, equal = count_below(values, line.ahead, line.asking)
             return (2 * int(lower.sum()) + int(equal.sum())) / (2 * self._pairs)
         own = values[line.asking, None]
-        lower = int(np.count_nonzero((values < own) & self._compared))
-        return (lower + int(np.count_nonzero((values <= own) & self._compared))) / (2 * self._pairs)
+        lower = int(np.count_nonzero((values < own) & self._comparable))
+        return (lower + int(np.count_nonzero((values <= own) & self._comparable))) / (2 * self._pairs)
 
     @cached_property
-    def _compared(self) -> NDArray[np.bool_]:
+    def _comparable(self) -> NDArray[np.bool_]:
         """Which of the line are compared with each event (events, records)."""
         return np.arange(len(self._line.order)) < self._line.ahead[:, None]
 
@@ -110,7 +110,7 @@ def uno(
     if tau is not None:
         counting &= happened < numbers("tau", tau, (), "one time")
     _require_pairs(bool(counting.any()), events)
-    weights = inverse(happened[counting], weigh) ** 2
+    weights = inverse_probabilities(happened[counting], weigh) ** 2
     ahead = line.ahead[counting]
     lower, equal = count_below(risks[line.order], ahead, line.asking[counting])
     return float(weights @ (2 * lower + equal) / (2 * (weights @ ahead)))
@@ -138,7 +138,9 @@ def antolini(
     """
     records, events = outcomes(time, event)
     grid = numbers("times", times, None, "a list of them")
-    require(len(grid) > 0 and rising(grid), "times", shown(grid), "at least one, in increasing order")
+    require(
+        len(grid) > 0 and is_increasing(grid), "times", ShortTimes(grid), "at least one, in increasing order"
+    )
     surviving = probabilities("survival", survival, (len(records), len(grid)), "(records, times)")
     require_word("ties", ties, ("half", "pycox", "adjusted"))
     line = _line_up(records, events)

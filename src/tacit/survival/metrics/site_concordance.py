@@ -29,7 +29,7 @@ def concordance(tables: Iterable[Table], beta: Array) -> Concordance:
 
     The error is that of the infinitesimal jackknife over records (Therneau and Watson 2015).
     """
-    return from_sums(np.sum([sums_of(table, beta) for table in tables], axis=0))
+    return from_sums(np.sum([pair_sums(table, beta) for table in tables], axis=0))
 
 
 def from_sums(sums: Array) -> Concordance:
@@ -44,7 +44,7 @@ def from_sums(sums: Array) -> Concordance:
     return Concordance(float(value), float(np.sqrt(max(variance, 0.0))))
 
 
-def sums_of(table: Table, beta: Array) -> Array:
+def pair_sums(table: Table, beta: Array) -> Array:
     """The site's half: sums over its pairs (5,)."""
     found, pairs = _by_record(table, table.features @ beta)
     return np.array([found.sum(), pairs.sum(), found @ found, found @ pairs, pairs @ pairs])

@@ -25,7 +25,7 @@ from tacit.survival.models.losses import exposures
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from tacit.survival.models.cox import Relative
+    from tacit.survival.models.cox import RelativeRiskLearner
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -40,10 +40,10 @@ FIRM = 3.0
 
 
 @dataclass(frozen=True)
-class Breslow:
+class BreslowQuery:
     """The question for the shared hazard of a model of relative risks (`tacit.learning.task.Closing`)."""
 
-    task: "Relative"
+    task: "RelativeRiskLearner"
     kind: ClassVar[str] = "baseline hazard"
     share: ClassVar[float] = 0.2
 
@@ -53,7 +53,7 @@ class Breslow:
         cuts = self.task.cuts
         return 2 * (cuts if isinstance(cuts, int) else len(cuts))
 
-    def reach(self, norm: Literal["l2", "l1"]) -> float:
+    def record_bound(self, norm: Literal["l2", "l1"]) -> float:
         """How far one record of usual risk moves the sums: its event, and its risk in every interval."""
         return math.sqrt(2) if norm == "l2" else 1 + math.sqrt(self.width // 2)
 
@@ -71,7 +71,7 @@ class Breslow:
     def _parts(self, state: "Tensor", cohort: Cohort, most: float) -> "list[AtRisk]":
         """What the records of each site contribute; looked at in one go where all have the same state."""
         store = cohort.store
-        seen, exposed, weight = _known(tuple(self._ends), self._unit, store)
+        seen, exposed, weight = _follow_up(tuple(self._ends), self._unit, store)
         spans = [slice(start, start + size) for start, size in zip(cohort.starts, cohort.sizes, strict=True)]
         if state.ndim > 1:
             risks = [self._risks(own, store.features[span]) for own, span in zip(state, spans, strict=True)]
@@ -89,14 +89,14 @@ class Breslow:
         A record whose risk is above `most` counts for less in both. That depends on its features alone, so
         the ratio of events to risk stays right.
         """
-        known = _known(tuple(self._ends), self._unit, table)
+        known = _follow_up(tuple(self._ends), self._unit, table)
         return AtRisk(self._risks(state, table.features), *known, most).rows
 
     def _risks(self, state: "Tensor", features: Array) -> Array:
         """Hazard ratios (records, intervals), or one column where they stay the same."""
         return exp(np.minimum(self.task.log_risks(state, features), 50.0))
 
-    def close(self, state: "Tensor", combined: "Tensor", noise: float = 0.0) -> "Tensor":
+    def apply(self, state: "Tensor", combined: "Tensor", noise: float = 0.0) -> "Tensor":
         """The state, followed by the hazard that each interval adds."""
         import torch
 
@@ -124,7 +124,7 @@ class Breslow:
 
 
 @lru_cache(maxsize=2)
-def _known(ends: tuple[float, ...], unit: float, table: Table) -> tuple[Integers, Array, Array]:
+def _follow_up(ends: tuple[float, ...], unit: float, table: Table) -> tuple[Integers, Array, Array]:
     """The interval of each event, one beyond the last where there is none; exposures in units; weights."""
     found = np.asarray(ends)
     own = np.searchsorted(found, table.targets["time"], side="left")

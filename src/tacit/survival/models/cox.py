@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.learning.perceptron import Layer, Perceptron
-    from tacit.survival.models.breslow import Breslow
+    from tacit.survival.models.breslow import BreslowQuery
     from tacit.survival.models.prediction import RelativeModel
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Relative(SurvivalLearner):
+class RelativeRiskLearner(SurvivalLearner):
     """A network for the log hazard ratio of a record.
 
     For the other options see `SurvivalLearner`; the grid of time is for the hazard that all share.
@@ -58,11 +58,11 @@ class Relative(SurvivalLearner):
         return self.groups_per_site
 
     @property
-    def closing(self) -> "Breslow":
+    def final_query(self) -> "BreslowQuery":
         """The last question to the sites: the hazard that all records share."""
-        from tacit.survival.models.breslow import Breslow
+        from tacit.survival.models.breslow import BreslowQuery
 
-        return Breslow(self)
+        return BreslowQuery(self)
 
     @abstractmethod
     def program(self, columns: int) -> "Perceptron":
@@ -100,8 +100,11 @@ class Relative(SurvivalLearner):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepSurv(Relative):
-    """Cox regression by a network (Katzman and others 2018); for the options see `Relative`."""
+class DeepSurv(RelativeRiskLearner):
+    """Cox regression by a network (Katzman and others 2018).
+
+    For the options see `RelativeRiskLearner`.
+    """
 
     kind: ClassVar[str] = "deep-surv"
 
@@ -117,7 +120,7 @@ class DeepSurv(Relative):
 class CoxPH(DeepSurv):
     """Linear Cox regression, by steps on batches; its weights are log hazard ratios.
 
-    For the options see `Relative`. For exact estimates with standard errors there is
+    For the options see `RelativeRiskLearner`. For exact estimates with standard errors there is
     `tacit.survival.statistics.cox`.
     """
 
@@ -126,8 +129,11 @@ class CoxPH(DeepSurv):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoxCC(Relative):
-    """Cox regression by a network on case-control pairs (Kvamme and others 2019); options as `Relative`."""
+class CoxCC(RelativeRiskLearner):
+    """Cox regression by a network on case-control pairs (Kvamme and others 2019).
+
+    Options as `RelativeRiskLearner`.
+    """
 
     kind: ClassVar[str] = "cox-cc"
 
@@ -139,10 +145,10 @@ class CoxCC(Relative):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoxTime(Relative):
+class CoxTime(RelativeRiskLearner):
     """Relative risks that change over time, by a network on case-control pairs (Kvamme and others 2019).
 
-    For the options see `Relative`.
+    For the options see `RelativeRiskLearner`.
     """
 
     kind: ClassVar[str] = "cox-time"
@@ -163,7 +169,7 @@ class CoxTime(Relative):
         middles = (edges[1:] + edges[:-1]) / 2
         both = np.concatenate([features, np.zeros((1, features.shape[1]))])
         shape = (len(both), len(middles))
-        told = program.timed(
+        told = program.append_time(
             np.broadcast_to(both[:, None], (*shape, both.shape[1])), np.broadcast_to(middles, shape)
         )
         weights = state.numpy()[None, : program.size]
@@ -172,7 +178,7 @@ class CoxTime(Relative):
 
 
 def _layers(columns: int, hidden: Sequence[int], activation: str) -> "tuple[Layer, ...]":
-    from tacit.learning.perceptron import layered
+    from tacit.learning.perceptron import build_layers
 
     # A shift of all log risks changes nothing.
-    return layered([columns, *hidden, 1], activation, bias=False)
+    return build_layers([columns, *hidden, 1], activation, bias=False)

@@ -75,28 +75,28 @@ class Ranks:
         """The mass of everybody at risk at each member's time."""
         signed = np.concatenate([mass, -mass], axis=-1) if self.entries else mass
         summed = np.cumsum(signed.take(self._flat), axis=-1)
-        return self._returned(summed.take(self._flat_last))[..., : mass.shape[-1]]
+        return self._unsort(summed.take(self._flat_last))[..., : mass.shape[-1]]
 
     def during(self, amount: Array) -> Array:
         """The amounts, each at its member's time, that fall into the time each member was at risk."""
         padded = np.concatenate([amount, np.zeros_like(amount)], axis=-1) if self.entries else amount
         summed = np.cumsum(padded.take(self._flat)[..., ::-1], axis=-1)[..., ::-1]
-        until = self._returned(summed.take(self._first))
+        until = self._unsort(summed.take(self._first))
         members = amount.shape[-1]
         return until[..., :members] - until[..., members:] if self.entries else until
 
-    def drawn(self, luck: Array) -> tuple[NDArray[np.int64], Marks]:
+    def draw_controls(self, luck: Array) -> tuple[NDArray[np.int64], Marks]:
         """For each member somebody else at risk at its time, any of them as likely; and whether there is one.
 
         Entries are not looked at: whoever was drawn may have come later.
         """
-        at_risk, place = self._returned(self._last), self._back
+        at_risk, place = self._unsort(self._last), self._back
         others = np.minimum((luck * at_risk).astype(np.int64), np.maximum(at_risk - 1, 0))
         others = np.where(others >= place, others + 1, others)
         found = at_risk > 0
         return np.take_along_axis(self._order, np.where(found, others, 0), axis=-1), found
 
-    def _returned(self, ordered: NDArray[Number]) -> NDArray[Number]:
+    def _unsort(self, ordered: NDArray[Number]) -> NDArray[Number]:
         return ordered.take(self._flat_back)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tacit.learning.batches import Marks
 from tacit.learning.elementwise import exp, log
-from tacit.runtime.jit import plain
+from tacit.runtime.jit import contiguous
 from tacit.survival.models.losses import GridLoss
 
 Array = NDArray[np.float64]
@@ -40,24 +40,24 @@ class IncidenceLoss(GridLoss):
         """The gradient in the scores; with ranking, of the loss of each unit, divided by its members."""
         if self.ranking == 0:
             return super().slopes(outputs, targets, present)
-        raised, beyond = _raised(outputs)
-        found = self._likely(raised, beyond, targets)
+        raised, beyond = _exponentiate(outputs)
+        found = self._likelihood_gradient(raised, beyond, targets)
         if "weight" in targets:
             found *= targets["weight"][..., None]
         members = np.maximum(present.sum(axis=-1), 1)[..., None, None]
         found *= (1 - self.ranking) / members
         found[~present] = 0.0
-        ranked = self._ranked(_shares(raised, beyond), targets, present)
+        ranked = self._ranking_gradient(_shares(raised, beyond), targets, present)
         ranked *= self.ranking / members**2
         found += ranked
         return found
 
     def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient of the negative log-likelihood in the scores."""
-        return self._likely(*_raised(outputs), targets)
+        return self._likelihood_gradient(*_exponentiate(outputs), targets)
 
-    def _likely(self, raised: Array, beyond: Array, targets: Mapping[str, Array]) -> Array:
-        seen, possible = self.seen(targets)
+    def _likelihood_gradient(self, raised: Array, beyond: Array, targets: Mapping[str, Array]) -> Array:
+        seen, possible = self.events_at_risk(targets)
         told = np.where(_any(seen)[..., None], seen, _shares(raised * possible, beyond))
         # Whoever was seen from an entry on had got there without an event.
         base = raised * self._open(targets["entry"]) if "entry" in targets else raised
@@ -65,8 +65,8 @@ class IncidenceLoss(GridLoss):
 
     def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The negative log-likelihood of each record."""
-        seen, possible = self.seen(targets)
-        raised, beyond = _raised(outputs)
+        seen, possible = self.events_at_risk(targets)
+        raised, beyond = _exponentiate(outputs)
         chosen = np.where(seen, raised, 0.0).sum(axis=-1)
         later = np.asarray((raised * possible).sum(axis=-1) + beyond[..., 0], dtype=np.float64)
         left = np.where(_any(seen), chosen, later)
@@ -75,22 +75,22 @@ class IncidenceLoss(GridLoss):
 
     def ranks(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The ranking term of each unit (sites, units)."""
-        return self._compared(_shares(*_raised(outputs)), targets, present)[0]
+        return self._ranking_term(_shares(*_exponentiate(outputs)), targets, present)[0]
 
     def chances(self, outputs: Array) -> Array:
         """The chance of each interval and cause (..., causes, intervals)."""
-        return _shares(*_raised(outputs)).reshape(*outputs.shape[:-1], self.causes, len(self.ends))
+        return _shares(*_exponentiate(outputs)).reshape(*outputs.shape[:-1], self.causes, len(self.ends))
 
     def increments(self, outputs: Array) -> Array:
         """The cumulative hazard that each interval adds, of all causes together."""
-        raised, beyond = _raised(outputs)
+        raised, beyond = _exponentiate(outputs)
         intervals = raised.reshape(*outputs.shape[:-1], self.causes, len(self.ends)).sum(axis=-2)
         # How likely it is to get to each interval, and beyond, in proportion to all chances together.
         left = np.cumsum(np.concatenate([beyond, intervals[..., ::-1]], axis=-1), axis=-1)[..., ::-1]
         return -np.diff(np.log(np.maximum(left, 1e-300)), axis=-1)
 
     @staticmethod
-    def resting(hazard: float) -> float:
+    def initial_output(hazard: float) -> float:
         """As likely as the time beyond."""
         return 0.0
 
@@ -99,23 +99,25 @@ class IncidenceLoss(GridLoss):
         over = np.searchsorted(self.ends, time, side="right")
         return np.tile(np.arange(len(self.ends)) >= over[..., None], self.causes)
 
-    def _seen(self, targets: Mapping[str, Array]) -> tuple[Marks, Marks]:
+    def _find_events(self, targets: Mapping[str, Array]) -> tuple[Marks, Marks]:
         """Where the event was seen, and where it was still possible (..., causes x intervals)."""
         own, happened = self._own(targets["time"], targets["event"])
         place = own + len(self.ends) * (np.maximum(targets["event"], 1).astype(np.int64) - 1)
         seen = happened[..., None] & (np.arange(self.causes * len(self.ends)) == place[..., None])
         return seen, self._open(targets["time"])
 
-    def _ranked(self, chances: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+    def _ranking_gradient(self, chances: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The gradient of the ranking term in the scores."""
-        slope = self._compared(chances, targets, present)[1]
+        slope = self._ranking_term(chances, targets, present)[1]
         parts = slope.reshape(*chances.shape[:-1], self.causes, len(self.ends))
         inner = np.cumsum(parts[..., ::-1], axis=-1)[..., ::-1].reshape(chances.shape)
         inner -= (chances * inner).sum(axis=-1, keepdims=True)
         inner *= chances
         return inner
 
-    def _compared(self, chances: Array, targets: Mapping[str, Array], present: Marks) -> tuple[Array, Array]:
+    def _ranking_term(
+        self, chances: Array, targets: Mapping[str, Array], present: Marks
+    ) -> tuple[Array, Array]:
         """The ranking term of each unit, and its slope in the incidences; see `ranking.compare`."""
         # Loads numba, which those who rank nothing do without.
         from tacit.survival.models.deephit_ranking import compare
@@ -126,10 +128,10 @@ class IncidenceLoss(GridLoss):
         parts = chances.reshape(*chances.shape[:-1], self.causes, len(self.ends))
         totals = compare(
             np.cumsum(parts, axis=-1).reshape(slopes.shape),
-            np.asarray(self.seen(targets)[0], dtype=np.float64).reshape(slopes.shape),
-            plain(targets["time"]).reshape(by_unit),
-            plain(present).reshape(by_unit),
-            plain(weight).reshape(by_unit),
+            np.asarray(self.events_at_risk(targets)[0], dtype=np.float64).reshape(slopes.shape),
+            contiguous(targets["time"]).reshape(by_unit),
+            contiguous(present).reshape(by_unit),
+            contiguous(weight).reshape(by_unit),
             self.spread,
             slopes,
         )
@@ -140,7 +142,7 @@ def _any(marks: Array | Marks) -> Marks:
     return np.asarray(marks.any(axis=-1), dtype=np.bool_)
 
 
-def _raised(outputs: Array) -> tuple[Array, Array]:
+def _exponentiate(outputs: Array) -> tuple[Array, Array]:
     """E to the scores, and to that of the time beyond (..., 1), in proportion to the largest of them."""
     highest = np.maximum(outputs.max(axis=-1, keepdims=True), 0.0)
     return exp(outputs - highest), np.maximum(exp(-highest), 1e-300)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import between, require, require_count, require_positive
+from tacit.errors import is_between, require, require_count, require_positive
 from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.keys import Key
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnGrid(SurvivalLearner):
+class GridLearner(SurvivalLearner):
     """A network whose outputs are hazards on a grid of intervals; its loss is a sum over records.
 
     For the options see `SurvivalLearner`.
@@ -37,13 +37,13 @@ class OnGrid(SurvivalLearner):
 
     def program(self, columns: int) -> "Perceptron":
         """A perceptron with one output for each interval."""
-        from tacit.learning.perceptron import stacked
+        from tacit.learning.perceptron import build_perceptron
 
-        return stacked([columns, *self.hidden, len(self._ends)], self.activation, self._loss)
+        return build_perceptron([columns, *self.hidden, len(self._ends)], self.activation, self._loss)
 
     def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """How far each site moves the state by its local work (`tacit.learning.task.Task.train`)."""
-        known = replace(cohort, store=_prepared(self.likelihood, self._parts, cohort.store))
+        known = replace(cohort, store=_prepare_store(self.likelihood, self._parts, cohort.store))
         return super().train(state, known, mechanism, key)
 
     def losses(self, state: "Tensor", table: Table) -> NDArray[np.float64]:
@@ -59,9 +59,9 @@ class OnGrid(SurvivalLearner):
         return HazardModel(program, self._loss, state.numpy(), tuple(self.columns), self.encoding)
 
     @property
-    def _resting(self) -> float:
+    def _initial_bias(self) -> float:
         """One event over all intervals, before anything is known."""
-        return self._loss.resting(1 / len(self._ends))
+        return self._loss.initial_output(1 / len(self._ends))
 
     @property
     def _parts(self) -> tuple[Any, ...]:
@@ -74,7 +74,7 @@ class OnGrid(SurvivalLearner):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogisticHazard(OnGrid):
+class LogisticHazard(GridLearner):
     """Discrete-time hazards by a network: the chance of the event in each interval, once it is reached.
 
     Gensheimer and Narasimhan 2019; Kvamme and Borgan 2021. For the options see `SurvivalLearner`.
@@ -85,7 +85,7 @@ class LogisticHazard(OnGrid):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PCHazard(OnGrid):
+class PCHazard(GridLearner):
     """Piecewise constant hazards by a network: a hazard of its own for every interval and record.
 
     Kvamme and Borgan 2021. For the options see `SurvivalLearner`.
@@ -96,7 +96,7 @@ class PCHazard(OnGrid):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonPH(OnGrid):
+class PoissonPH(GridLearner):
     """Proportional hazards by a Poisson likelihood: one risk for each record, one rate for each interval.
 
     The piecewise exponential form of Cox regression, which is a sum over records. For the options see
@@ -109,14 +109,14 @@ class PoissonPH(OnGrid):
 
     def program(self, columns: int) -> "Perceptron":
         """A perceptron with a single output, spread over the intervals."""
-        from tacit.learning.perceptron import stacked
+        from tacit.learning.perceptron import build_perceptron
 
         intervals = len(self._ends)
-        return stacked([columns, *self.hidden, 1], self.activation, self._loss, spread=intervals)
+        return build_perceptron([columns, *self.hidden, 1], self.activation, self._loss, spread=intervals)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepHit(OnGrid):
+class DeepHit(GridLearner):
     """The chance of every interval and cause by a network, competing risks included.
 
     Lee and others 2018. For the other options see `SurvivalLearner`.
@@ -141,7 +141,7 @@ class DeepHit(OnGrid):
         require_count("causes", self.causes, MOST_CAUSES)
         require(0 <= self.ranking < 1, "ranking", self.ranking, "at least 0 and below 1")
         require_positive("spread", self.spread)
-        require(between(self.spread, 0.001, 1000), "spread", self.spread, "between 0.001 and 1000")
+        require(is_between(self.spread, 0.001, 1000), "spread", self.spread, "between 0.001 and 1000")
         if self.groups_per_site is not None:
             require_count("groups_per_site", self.groups_per_site, MOST_RECORDS)
             require(self.ranking > 0, "groups_per_site", self.groups_per_site, "left out where ranking is 0")
@@ -158,10 +158,10 @@ class DeepHit(OnGrid):
 
     def program(self, columns: int) -> "Perceptron":
         """A perceptron with one output for each interval of each cause."""
-        from tacit.learning.perceptron import stacked
+        from tacit.learning.perceptron import build_perceptron
 
         widths = [columns, *self.hidden, self.causes * len(self._ends)]
-        return stacked(widths, self.activation, self._loss)
+        return build_perceptron(widths, self.activation, self._loss)
 
     def model(self, state: "Tensor") -> "IncidenceModel":
         """What to predict with: survival curves, risks, and the incidence of each cause."""
@@ -177,7 +177,7 @@ class DeepHit(OnGrid):
         return score_causes(self.model(state), held_out)
 
     @property
-    def _resting(self) -> float:
+    def _initial_bias(self) -> float:
         """Every interval of every cause as likely, and with each other as likely as the time beyond."""
         return -float(np.log(self.causes * len(self._ends)))
 
@@ -191,6 +191,6 @@ class DeepHit(OnGrid):
 
 
 @lru_cache(maxsize=4)
-def _prepared(likelihood: type[GridLoss], parts: tuple[Any, ...], store: Table) -> Table:
+def _prepare_store(likelihood: type[GridLoss], parts: tuple[Any, ...], store: Table) -> Table:
     """A store with what a loss knows of its records; the same store is looked through once."""
-    return likelihood(*parts).prepared(store)
+    return likelihood(*parts).prepare(store)

@@ -16,7 +16,7 @@ from tacit.runtime.keys import Key
 from tacit.sites.encoding import Encoding
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
-from tacit.survival.targets import grid, require_cuts, require_sites
+from tacit.survival.targets import require_cuts, require_sites, time_grid
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tacit.learning.record import Round
     from tacit.reports.page.blocks import Figure
     from tacit.survival.models.prediction import GridModel
-    from tacit.survival.models.time_grid import TimeGrid
+    from tacit.survival.models.time_grid import TimeGridQuery
 
 Activation = Literal["relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "elu"]
 ACTIVATIONS: tuple[Activation, ...] = ("relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "elu")
@@ -67,23 +67,23 @@ class SurvivalLearner(Learner):
         """The concordance index."""
         return ("c_index", "max")
 
-    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+    def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This task with its time grid, once the data are found valid."""
         require_sites(federation, causes=self.causes)
         found = federation.store.columns
         require(
             tuple(self.columns) in ((), found), "columns", list(self.columns), f"{list(found)}, as the data"
         )
-        ends = grid(self.cuts, self.horizon, federation, provenance)
+        ends = time_grid(self.cuts, self.horizon, federation, provenance)
         cuts = self.cuts if ends is None else tuple(ends)
         return replace(self, cuts=cuts, columns=found, encoding=federation.encoding)
 
     @property
-    def opening(self) -> "TimeGrid | None":
+    def initial_query(self) -> "TimeGridQuery | None":
         """The question for the time grid, as long as it is not known."""
-        from tacit.survival.models.time_grid import TimeGrid
+        from tacit.survival.models.time_grid import TimeGridQuery
 
-        return TimeGrid(self.cuts) if isinstance(self.cuts, int) else None
+        return TimeGridQuery(self.cuts) if isinstance(self.cuts, int) else None
 
     @abstractmethod
     def program(self, columns: int) -> "Perceptron":
@@ -107,7 +107,7 @@ class SurvivalLearner(Learner):
             bound = max(layer.inputs, 1) ** -0.5
             parts.append(generator.uniform(-bound, bound, layer.inputs * layer.outputs))
             parts.append(np.zeros(layer.outputs if layer.bias else 0))
-        parts[-1] += self._resting
+        parts[-1] += self._initial_bias
         return torch.from_numpy(np.concatenate(parts))
 
     def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
@@ -125,7 +125,7 @@ class SurvivalLearner(Learner):
         return pictures(self, state, rounds, read)
 
     @property
-    def _resting(self) -> float:
+    def _initial_bias(self) -> float:
         """What the last biases begin with."""
         return 0.0
 

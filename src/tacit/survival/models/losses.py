@@ -59,22 +59,22 @@ class GridLoss(ABC):
 
     @staticmethod
     @abstractmethod
-    def resting(hazard: float) -> float:
+    def initial_output(hazard: float) -> float:
         """The output that stands for this hazard in every interval."""
 
-    def prepared(self, table: Table) -> Table:
+    def prepare(self, table: Table) -> Table:
         """The table with what the loss knows of each record beside its targets: found once for all steps."""
-        happened, exposed = self._seen(table.targets)
+        happened, exposed = self._find_events(table.targets)
         known = {HAPPENED: happened.astype(np.float64), EXPOSED: exposed.astype(np.float64)}
         return Table(table.features, {**table.targets, **known}, table.columns, table.place)
 
-    def seen(self, targets: Mapping[str, Array]) -> tuple[Array | Marks, Array | Marks]:
+    def events_at_risk(self, targets: Mapping[str, Array]) -> tuple[Array | Marks, Array | Marks]:
         """Where the event happened, and where it could have (..., intervals)."""
-        return (targets[HAPPENED], targets[EXPOSED]) if HAPPENED in targets else self._seen(targets)
+        return (targets[HAPPENED], targets[EXPOSED]) if HAPPENED in targets else self._find_events(targets)
 
     @abstractmethod
-    def _seen(self, targets: Mapping[str, Array]) -> tuple[Marks, Array | Marks]:
-        """What `seen` tells, found."""
+    def _find_events(self, targets: Mapping[str, Array]) -> tuple[Marks, Array | Marks]:
+        """What `events_at_risk` tells, found."""
 
     def _own(self, time: Array, event: Array) -> tuple[NDArray[np.int64], Marks]:
         """The interval that a time falls into, and whether an event is seen in it."""
@@ -91,12 +91,12 @@ class HazardLoss(GridLoss):
 
     def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient in the log-odds."""
-        events, at_risk = self.seen(targets)
+        events, at_risk = self.events_at_risk(targets)
         return at_risk * (sigmoid(outputs) - events)
 
     def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The loss of each record."""
-        events, at_risk = self.seen(targets)
+        events, at_risk = self.events_at_risk(targets)
         return (at_risk * (np.logaddexp(0.0, outputs) - events * outputs)).sum(axis=-1)
 
     def increments(self, outputs: Array) -> Array:
@@ -104,11 +104,11 @@ class HazardLoss(GridLoss):
         return softplus(outputs)
 
     @staticmethod
-    def resting(hazard: float) -> float:
+    def initial_output(hazard: float) -> float:
         """The log-odds."""
         return float(np.log(np.expm1(hazard)))
 
-    def _seen(self, targets: Mapping[str, Array]) -> tuple[Marks, Marks]:
+    def _find_events(self, targets: Mapping[str, Array]) -> tuple[Marks, Marks]:
         """Where the event happened, and where it could have (..., intervals)."""
         intervals, time = np.arange(len(self.ends)), targets["time"]
         own, happened = self._own(time, targets["event"])
@@ -125,17 +125,17 @@ def exposures(ends: Array, targets: Mapping[str, Array]) -> Array:
     """The share of each interval that each record was at risk (..., intervals)."""
     starts = np.concatenate([[0.0], ends[:-1]])
 
-    def lived(until: Array) -> Array:
+    def share_until(until: Array) -> Array:
         return np.clip((until[..., None] - starts) / (ends - starts), 0.0, 1.0)
 
-    found = lived(targets["time"])
-    return found - lived(targets["entry"]) if "entry" in targets else found
+    found = share_until(targets["time"])
+    return found - share_until(targets["entry"]) if "entry" in targets else found
 
 
 class ExposureLoss(GridLoss):
     """Piecewise constant hazards: what counts is the share of each interval that a record was at risk."""
 
-    def _seen(self, targets: Mapping[str, Array]) -> tuple[Marks, Array]:
+    def _find_events(self, targets: Mapping[str, Array]) -> tuple[Marks, Array]:
         """Where the event happened, and the share of each interval lived through (..., intervals)."""
         own, happened = self._own(targets["time"], targets["event"])
         events = happened[..., None] & (np.arange(len(self.ends)) == own[..., None])
@@ -147,7 +147,7 @@ class PiecewiseLoss(ExposureLoss):
 
     def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient in the outputs."""
-        events, shares = self.seen(targets)
+        events, shares = self.events_at_risk(targets)
         found = np.array(shares, dtype=np.float64)
         # Events are few: one interval of a record at most.
         seen = np.nonzero(events)
@@ -157,7 +157,7 @@ class PiecewiseLoss(ExposureLoss):
 
     def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The loss of each record."""
-        events, shares = self.seen(targets)
+        events, shares = self.events_at_risk(targets)
         added = self.increments(outputs)
         return (shares * added - events * log(added)).sum(axis=-1)
 
@@ -167,7 +167,7 @@ class PiecewiseLoss(ExposureLoss):
         return np.maximum(found, 1e-300, out=found)
 
     @staticmethod
-    def resting(hazard: float) -> float:
+    def initial_output(hazard: float) -> float:
         """The inverse of softplus."""
         return float(np.log(np.expm1(hazard)))
 
@@ -177,12 +177,12 @@ class PoissonLoss(ExposureLoss):
 
     def gradients(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The gradient in the log-rates."""
-        events, shares = self.seen(targets)
+        events, shares = self.events_at_risk(targets)
         return shares * self.increments(outputs) - events
 
     def likelihoods(self, outputs: Array, targets: Mapping[str, Array]) -> Array:
         """The loss of each record."""
-        events, shares = self.seen(targets)
+        events, shares = self.events_at_risk(targets)
         return (shares * self.increments(outputs) - events * outputs).sum(axis=-1)
 
     def increments(self, outputs: Array) -> Array:
@@ -190,6 +190,6 @@ class PoissonLoss(ExposureLoss):
         return exp(np.minimum(outputs, LARGEST_LOG_RATE))
 
     @staticmethod
-    def resting(hazard: float) -> float:
+    def initial_output(hazard: float) -> float:
         """The log-rate."""
         return float(np.log(hazard))

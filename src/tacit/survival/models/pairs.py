@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from tacit.learning.batches import Batch
-from tacit.learning.perceptron import Layer, Perceptron, Products, counts_of
+from tacit.learning.perceptron import Layer, OuterProducts, Perceptron, counts_of
 from tacit.sites.table import Table
 from tacit.survival.models.cox_loss import Ranks
 
@@ -34,12 +34,12 @@ class Pairs(Perceptron):
         self._clock = None if clock is None else np.concatenate([[0.0], np.asarray(clock, dtype=np.float64)])
         self.numbers_per_record *= 2
 
-    def contributions(self, weights: Array, batch: Batch, store: Table) -> Products:
+    def contributions(self, weights: Array, batch: Batch, store: Table) -> OuterProducts:
         """The gradients of every unit of a batch: each case, then its control."""
         sites, units, _ = batch.rows.shape
         targets = {name: values.take(batch.rows, axis=0) for name, values in store.targets.items()}
         here = {"time": np.where(batch.present, targets["time"], -np.inf)}
-        control, found = Ranks(here).drawn(batch.luck)
+        control, found = Ranks(here).draw_controls(batch.uniforms)
         paired = found & batch.present & (targets["event"] > 0)
         if "entry" in targets:
             paired &= np.take_along_axis(targets["entry"], control, axis=-1) < targets["time"]
@@ -54,7 +54,7 @@ class Pairs(Perceptron):
         rows = np.take_along_axis(batch.rows, members, axis=-1)
         moments = np.repeat(np.take_along_axis(targets["time"], front, axis=-1), 2, axis=-1)
         there = np.repeat(np.take_along_axis(paired, front, axis=-1), 2, axis=-1)
-        inputs = np.where(there[..., None], self.timed(store.features.take(rows, axis=0), moments), 0.0)
+        inputs = np.where(there[..., None], self.append_time(store.features.take(rows, axis=0), moments), 0.0)
 
         def slopes(outputs: Array) -> Array:
             lead = np.diff(outputs.reshape(sites, units, -1, 2), axis=3)
@@ -64,7 +64,7 @@ class Pairs(Perceptron):
         flat, counts = inputs.reshape(sites, rows[0].size, -1), counts_of(there.reshape(sites, -1))
         return self.products(weights, flat, units, slopes, counts, grouped=batch.grouped)
 
-    def timed(self, features: Array, moments: Array) -> Array:
+    def append_time(self, features: Array, moments: Array) -> Array:
         """Features (..., columns), and the time as one more column where risks change over time."""
         if self._clock is None:
             return features

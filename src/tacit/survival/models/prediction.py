@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from tacit.learning.perceptron import Perceptron
-    from tacit.survival.models.cox import Relative
+    from tacit.survival.models.cox import RelativeRiskLearner
     from tacit.survival.models.deephit import IncidenceLoss
     from tacit.survival.models.losses import GridLoss
 
@@ -66,7 +66,7 @@ class GridModel(ABC):
         """The rate of events among those still event-free at each time (records, times); 0 after the end."""
         moments = np.atleast_1d(np.asarray(times, dtype=np.float64))
         place, _ = self._within(moments)
-        rates = self.increments(self.encoded(features)) / np.diff(self.ends, prepend=0.0)
+        rates = self.increments(self.encode(features)) / np.diff(self.ends, prepend=0.0)
         return np.where(moments > self.ends[-1], 0.0, rates[:, place])
 
     def median(self, features: "ArrayLike | pd.DataFrame") -> Array:
@@ -92,7 +92,7 @@ class GridModel(ABC):
 
     def cumulative(self, features: "ArrayLike | pd.DataFrame") -> Array:
         """The cumulative hazard at the end of each interval (records, intervals)."""
-        return np.cumsum(self.increments(self.encoded(features)), axis=1)
+        return np.cumsum(self.increments(self.encode(features)), axis=1)
 
     def curves(self, features: "pd.DataFrame", times: ArrayLike) -> "pd.DataFrame":
         """Survival curves as lifelines has them: a row for each time, a column for each record."""
@@ -102,7 +102,7 @@ class GridModel(ABC):
         found = self.survival(features, moments)
         return pd.DataFrame(found.T, index=pd.Index(moments, name="time"), columns=features.index)
 
-    def encoded(self, features: "ArrayLike | pd.DataFrame") -> Array:
+    def encode(self, features: "ArrayLike | pd.DataFrame") -> Array:
         """Features as the network sees them (records, columns)."""
         if getattr(features, "columns", None) is not None:
             return self.encoding.features(features, self.columns, "features")  # pyright: ignore
@@ -111,7 +111,7 @@ class GridModel(ABC):
         require(fits, "features", f"{table.features.shape[1]} columns", f"{len(self.columns)} columns")
         return table.features
 
-    def told(self, matrix: Array, times: Array) -> tuple[Array, Array]:
+    def risk_and_survival(self, matrix: Array, times: Array) -> tuple[Array, Array]:
         """Risks (records,) and survival (records, times), from one look at encoded features."""
         hazard = np.cumsum(self.increments(matrix), axis=1)
         return hazard.sum(axis=1), self._surviving(hazard, times)
@@ -182,7 +182,7 @@ class IncidenceModel(HazardModel):
         """
         require(cause in range(1, self.loss.causes + 1), "cause", cause, f"from 1 to {self.loss.causes}")
         place, _ = self._within(times)
-        chances = self.loss.chances(self.outputs(self.encoded(features)))
+        chances = self.loss.chances(self.outputs(self.encode(features)))
         own, every = chances[:, cause - 1], chances.sum(axis=1)
         part = np.divide(own, every, out=np.zeros_like(own), where=every > 0)
         before = np.concatenate([np.zeros((len(own), 1)), np.cumsum(own, axis=1)], axis=1)
@@ -205,7 +205,7 @@ class RelativeModel(GridModel):
         baseline: The hazard that each adds to a record whose log risk is 0; None before it has been asked.
     """
 
-    task: "Relative"
+    task: "RelativeRiskLearner"
     state: "Tensor"
     baseline: Array | None
 
@@ -226,28 +226,28 @@ class RelativeModel(GridModel):
 
     def log_risk(self, features: "ArrayLike | pd.DataFrame") -> Array:
         """Log hazard ratios against a record of zeros (records, intervals); one column if they stay."""
-        return self.task.log_risks(self.state, self.encoded(features))
+        return self.task.log_risks(self.state, self.encode(features))
 
     def increments(self, matrix: Array) -> Array:
         """The cumulative hazard that each interval adds (records, intervals)."""
-        return self._added(self.task.log_risks(self.state, matrix))
+        return self._hazard_increments(self.task.log_risks(self.state, matrix))
 
     def risk(self, features: "ArrayLike | pd.DataFrame") -> Array:
         """The log hazard ratio where it stays the same over time, else the cumulative hazard on the grid."""
-        return self._ranked(self.log_risk(features))
+        return self._risk_score(self.log_risk(features))
 
-    def told(self, matrix: Array, times: Array) -> tuple[Array, Array]:
+    def risk_and_survival(self, matrix: Array, times: Array) -> tuple[Array, Array]:
         """Risks (records,) and survival (records, times), from one look at encoded features."""
         ratios = self.task.log_risks(self.state, matrix)
-        hazard = np.cumsum(self._added(ratios), axis=1)
-        return self._ranked(ratios), self._surviving(hazard, times)
+        hazard = np.cumsum(self._hazard_increments(ratios), axis=1)
+        return self._risk_score(ratios), self._surviving(hazard, times)
 
-    def _added(self, ratios: Array) -> Array:
+    def _hazard_increments(self, ratios: Array) -> Array:
         if self.baseline is None:
             raise Refused("curves need the hazard that all records share, which is asked when a run ends")
         return self.baseline * exp(np.minimum(ratios, 50.0))
 
-    def _ranked(self, ratios: Array) -> Array:
+    def _risk_score(self, ratios: Array) -> Array:
         if ratios.shape[1] == 1:
             return ratios[:, 0]
         shared = np.full(len(self.ends), 1 / len(self.ends)) if self.baseline is None else self.baseline
@@ -256,18 +256,18 @@ class RelativeModel(GridModel):
 
 def score(model: GridModel, held_out: Table) -> dict[str, float]:
     """Harrell's concordance, and the Brier score integrated over the bulk of the held-out times."""
-    ordered, calibrated = _yardstick(held_out)
+    ordered, calibrated = _scorers(held_out)
     if isinstance(model, RelativeModel) and model.baseline is None:
         return {"c_index": ordered(model.risk(held_out.features))}
-    risks, curves = model.told(held_out.features, calibrated.times)
-    return {"c_index": ordered(risks), "ibs": calibrated.integrated(curves)}
+    risks, curves = model.risk_and_survival(held_out.features, calibrated.times)
+    return {"c_index": ordered(risks), "ibs": calibrated.integrate(curves)}
 
 
 @lru_cache(maxsize=4)
-def _yardstick(held_out: Table) -> tuple[Harrell, Brier]:
+def _scorers(held_out: Table) -> tuple[Harrell, Brier]:
     """What is the same for every model that is scored on these records."""
     time, event = held_out.targets["time"], held_out.targets["event"] > 0
-    return Harrell(time, event), Brier(time, event, scored_times(time))
+    return Harrell(time, event), Brier(time, event, scoring_times(time))
 
 
 def score_causes(model: IncidenceModel, held_out: Table) -> dict[str, float]:
@@ -282,7 +282,7 @@ def score_causes(model: IncidenceModel, held_out: Table) -> dict[str, float]:
     return found
 
 
-def scored_times(time: Array | Sequence[float]) -> Array:
+def scoring_times(time: Array | Sequence[float]) -> Array:
     """Where Brier scores are taken: evenly over the bulk of the times."""
     first, last = (float(end) for end in np.quantile(time, SCORED_SPAN))
     return np.linspace(first, last, SCORED_TIMES)

@@ -28,7 +28,7 @@ EDGES = np.exp2(np.arange(-40, 41) / 2)
 
 
 @dataclass(frozen=True)
-class TimeGrid:
+class TimeGridQuery:
     """The question for the ends of so many intervals (`tacit.learning.task.Opening`)."""
 
     cuts: int
@@ -36,7 +36,7 @@ class TimeGrid:
     share: ClassVar[float] = 0.2
 
     @property
-    def stand_in(self) -> dict[str, Any]:
+    def placeholder(self) -> dict[str, Any]:
         """Intervals of length 1."""
         return {"cuts": [float(end) for end in range(1, self.cuts + 1)]}
 
@@ -45,7 +45,7 @@ class TimeGrid:
         """How many cells there are."""
         return len(EDGES) - 1
 
-    def reach(self, norm: Literal["l2", "l1"]) -> float:
+    def record_bound(self, norm: Literal["l2", "l1"]) -> float:
         """One record adds its event to one cell."""
         return 1.0
 
@@ -56,13 +56,13 @@ class TimeGrid:
         told: list[Array] = []
         for place, name in enumerate(cohort.names):
             targets = cohort.records_of(place).targets
-            cells = Events(targets["time"], targets["event"] > 0)
+            cells = EventCounts(targets["time"], targets["event"] > 0)
             told.append(mechanism.noisy_sums(cells, [key / name / "noise"], 0)[0])
         return Updates(cohort.names, torch.from_numpy(np.stack(told)))
 
-    def answered(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
+    def decode(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
         """Quantiles of the event times: the ends of the intervals."""
-        counts = _believed(combined.double().numpy())
+        counts = _denoise_counts(combined.double().numpy())
         if not counts.any():
             raise InvalidValue(
                 "cuts cannot be placed: the noise hides when events happen; give a public `horizon`, or the "
@@ -78,7 +78,7 @@ class TimeGrid:
         return {"cuts": [float(end) for end in np.unique(ends)]}
 
 
-def _believed(noisy: Array) -> Array:
+def _denoise_counts(noisy: Array) -> Array:
     """Counts that are not noise: the cells around the fullest one, and others that stand out."""
     counts = _main_body(nearest_counts(noisy))
     if not counts.any():
@@ -98,7 +98,7 @@ def _main_body(counts: Array) -> Array:
     return np.where((places >= first) & (places <= last), counts, 0.0)
 
 
-class Events:
+class EventCounts:
     """Events by the cell they fall into (`Contributions`): one record, one cell.
 
     Guarantee:

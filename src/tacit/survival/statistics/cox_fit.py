@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2, norm
 
-from tacit.reports.text import labelled
+from tacit.reports.text import format_rows
 from tacit.survival.life_table import LifeTable
 from tacit.survival.statistics.cox_information import Ties
 
@@ -104,12 +104,12 @@ class CoxFit:
             "Wald": self._wald(),
             "score": self.score,
         }
-        return self._tested(found)
+        return self._test_table(found)
 
     def text(self) -> str:
         """The fit for people: a header, the table, a footer."""
         table = self.summary().drop(columns="cmp to").to_string(float_format=_short)
-        return f"{labelled(list(self._head()))}\n\n{table}\n\n{labelled(list(self._foot()))}"
+        return f"{format_rows(list(self._head()))}\n\n{table}\n\n{format_rows(list(self._foot()))}"
 
     def print_summary(self) -> None:
         """Print the text."""
@@ -121,7 +121,7 @@ class CoxFit:
     def _wald(self) -> float:
         return float(self.coefficients @ np.linalg.pinv(self.covariance) @ self.coefficients)
 
-    def _tested(self, statistics: dict[str, float]) -> pd.DataFrame:
+    def _test_table(self, statistics: dict[str, float]) -> pd.DataFrame:
         values = list(statistics.values())
         p = np.asarray(chi2.sf(values, len(self.columns)), dtype=np.float64)
         index = pd.Index(list(statistics), name="test")
@@ -180,7 +180,7 @@ class PrivateCoxFit(CoxFit):
 
     def tests(self) -> pd.DataFrame:
         """Whether any column matters: the Wald test, the only one that noisy sums allow."""
-        return self._tested({"Wald": self._wald() if self.usable else float("nan")})
+        return self._test_table({"Wald": self._wald() if self.usable else float("nan")})
 
     def _head(self) -> Rows:
         return [

@@ -33,13 +33,13 @@ class Slope:
     information: Array
 
     @property
-    def rise(self) -> float:
+    def score_statistic(self) -> float:
         """The score statistic: twice what a parabola of this slope still gains."""
         return float(self.gradient @ np.linalg.pinv(self.information) @ self.gradient)
 
 
 @dataclass(frozen=True, eq=False)
-class Member:
+class StratumSite:
     """One site in a stratum: its records, in the order of their places among the stratum's event times.
 
     Args:
@@ -67,16 +67,16 @@ class Member:
     def at_risk(self, risks: Array) -> Array:
         """Over each risk set, the sum of risks and of risks times features (times, 1 + columns)."""
         weighed = self.design * risks[:, None]
-        summed = by_place(weighed, self.places, self.times)
+        summed = sum_by_place(weighed, self.places, self.times)
         if len(self.late):
             # Whoever comes late was in no risk set before.
-            summed -= by_place(weighed[self.late], self.starts[self.late] - 1, self.times)
+            summed -= sum_by_place(weighed[self.late], self.starts[self.late] - 1, self.times)
         return np.cumsum(summed[::-1], axis=0)[::-1]
 
-    def dying(self, risks: Array) -> Array:
+    def event_sums(self, risks: Array) -> Array:
         """The same sums over those whose event it is (times, 1 + columns)."""
         weighed = self.design[self.deaths] * risks[self.deaths, None]
-        return by_place(weighed, self.places[self.deaths], self.times)
+        return sum_by_place(weighed, self.places[self.deaths], self.times)
 
     def second_moment(self, risks: Array, pull: Array, spared: Array) -> Array:
         """The squares of features, weighed by each record's part in the hazards (columns, columns)."""
@@ -119,7 +119,7 @@ class Hazards:
 
 
 @dataclass(frozen=True, eq=False)
-class Events:
+class EventTerms:
     """A stratum event by event, at some coefficients.
 
     Args:
@@ -156,7 +156,7 @@ class Stratum:
         ties: How events at the same time are counted (Efron 1977, or Breslow 1974).
     """
 
-    members: tuple[Member, ...]
+    members: tuple[StratumSite, ...]
     event_times: Array
     deaths: Integers
     weights: Array
@@ -167,13 +167,13 @@ class Stratum:
     def slope(self, beta: Array) -> Slope:
         """The likelihood and its derivatives; sums leave the sites twice, by event time and over time."""
         events = self._events(beta)
-        pull, spared = (self._over(share) for share in (events.share, events.gone * events.share))
+        pull, spared = (self._sum_by_time(share) for share in (events.share, events.gone * events.share))
         moments = [m.second_moment(r, pull, spared) for m, r in zip(self.members, events.risks, strict=True)]
         total = self.sums.sum(axis=0)
         return Slope(
             float(total @ beta - events.worth @ np.log(events.mass)),
             total - events.worth @ events.means,
-            added(moments) - events.means.T @ (events.means * events.worth[:, None]),
+            sum_arrays(moments) - events.means.T @ (events.means * events.worth[:, None]),
         )
 
     def hazards(self, beta: Array) -> Hazards:
@@ -181,11 +181,11 @@ class Stratum:
         events = self._events(beta)
         share, spared = events.share, events.gone * events.share
         return Hazards(
-            means=self._over(events.means) / self.deaths[:, None],
-            pull=self._over(share),
-            spared=self._over(spared),
-            drift=self._over(events.means * share[:, None]),
-            spared_drift=self._over(events.means * spared[:, None]),
+            means=self._sum_by_time(events.means) / self.deaths[:, None],
+            pull=self._sum_by_time(share),
+            spared=self._sum_by_time(spared),
+            drift=self._sum_by_time(events.means * share[:, None]),
+            spared_drift=self._sum_by_time(events.means * spared[:, None]),
         )
 
     def squared_scores(self, beta: Array, by_site: bool) -> Array:
@@ -201,7 +201,7 @@ class Stratum:
         """At each event time, the features of the dying less what was expected (times, columns)."""
         return self.sums - self.weights[:, None] * self.hazards(beta).means
 
-    def transformed(self, transform: Transform) -> Array:
+    def transform_times(self, transform: Transform) -> Array:
         """The event times on another scale (times,); one that the stratum alone has is centred there."""
         if transform in ("identity", "log"):
             return self.event_times if transform == "identity" else np.log(self.event_times)
@@ -213,20 +213,20 @@ class Stratum:
     def _starts(self) -> Integers:
         return np.cumsum(self.deaths) - self.deaths
 
-    def _events(self, beta: Array) -> Events:
+    def _events(self, beta: Array) -> EventTerms:
         risks = [member.risks(beta) for member in self.members]
-        every = added([m.at_risk(r) for m, r in zip(self.members, risks, strict=True)])
+        every = sum_arrays([m.at_risk(r) for m, r in zip(self.members, risks, strict=True)])
         row = np.repeat(np.arange(len(self.deaths)), self.deaths)
         # The k-th of d events at one time finds k/d of the dying gone from the risk set; Breslow's, nobody.
         gone = (np.arange(len(row)) - self._starts[row]) / self.deaths[row] * float(self.ties == "efron")
         left = every[row]
         if bool(gone.any()):
-            dying = added([m.dying(r) for m, r in zip(self.members, risks, strict=True)])
+            dying = sum_arrays([m.event_sums(r) for m, r in zip(self.members, risks, strict=True)])
             left -= gone[:, None] * dying[row]
         worth = (self.weights / self.deaths)[row]
-        return Events(risks, worth, gone, left[:, 0], left[:, 1:] / left[:, :1])
+        return EventTerms(risks, worth, gone, left[:, 0], left[:, 1:] / left[:, :1])
 
-    def _over(self, events: Array) -> Array:
+    def _sum_by_time(self, events: Array) -> Array:
         """Sums over the events of each time."""
         return np.add.reduceat(events, self._starts)
 
@@ -238,7 +238,7 @@ def strata_of(tables: Mapping[str, Table], by_site: bool, ties: Ties, grid: Arra
     return [stratum for stratum in found if len(stratum.event_times)]
 
 
-def by_place(values: Array, places: Integers, times: int) -> Array:
+def sum_by_place(values: Array, places: Integers, times: int) -> Array:
     """The sums of rows at each place (times, columns); places ascend."""
     found = np.zeros((times, values.shape[1]))
     first = np.flatnonzero(np.diff(places, prepend=-1))
@@ -247,26 +247,26 @@ def by_place(values: Array, places: Integers, times: int) -> Array:
     return found
 
 
-def added(arrays: Sequence[Array]) -> Array:
+def sum_arrays(arrays: Sequence[Array]) -> Array:
     """Their sum."""
     return arrays[0] if len(arrays) == 1 else np.sum(arrays, axis=0)
 
 
 def _stratum(tables: Sequence[Table], ties: Ties, grid: Array | None) -> Stratum:
-    spans = [rounded(table, grid) for table in tables]
+    spans = [round_times(table, grid) for table in tables]
     event_times = np.unique(np.concatenate([span.time[span.happened] for span in spans]))
     weights = [table.targets.get("weight", np.ones(len(table))) for table in tables]
-    centre = added([table.features.sum(axis=0) for table in tables]) / sum(map(len, tables))
+    centre = sum_arrays([table.features.sum(axis=0) for table in tables]) / sum(map(len, tables))
     members = tuple(
-        _member(_centred(table.features, centre), weight, span, event_times)
+        _stratum_site(_centre(table.features, centre), weight, span, event_times)
         for table, weight, span in zip(tables, weights, spans, strict=True)
     )
     own = [m.places[m.deaths] for m in members]
-    dead = [m.dying(m.weights) for m in members]
+    dead = [m.event_sums(m.weights) for m in members]
     risk = [m.at_risk(m.weights)[:, 0] for m in members]
     deaths = np.sum([np.bincount(places, minlength=len(event_times)) for places in own], axis=0)
-    totals = added(dead)
-    return Stratum(members, event_times, deaths, totals[:, 0], added(risk), totals[:, 1:], ties)
+    totals = sum_arrays(dead)
+    return Stratum(members, event_times, deaths, totals[:, 0], sum_arrays(risk), totals[:, 1:], ties)
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,7 +278,7 @@ class Spans:
     happened: NDArray[np.bool_]
 
 
-def rounded(table: Table, grid: Array | None) -> Spans:
+def round_times(table: Table, grid: Array | None) -> Spans:
     """Times rounded up to the ends of intervals, entries down; whoever stays beyond the last is censored."""
     time, happened = table.targets["time"], table.targets["event"] == 1
     entry = table.targets.get("entry", np.zeros(len(time)))
@@ -289,7 +289,7 @@ def rounded(table: Table, grid: Array | None) -> Spans:
     return Spans(start, np.append(grid, np.inf)[interval], happened & (interval < len(grid)))
 
 
-def _member(features: Array, weights: Array, span: Spans, event_times: Array) -> Member:
+def _stratum_site(features: Array, weights: Array, span: Spans, event_times: Array) -> StratumSite:
     places = np.searchsorted(event_times, span.time, side="right") - 1
     starts = np.searchsorted(event_times, span.entry, side="right")
     # Who leaves before the first event after coming was never at risk of one.
@@ -299,10 +299,10 @@ def _member(features: Array, weights: Array, span: Spans, event_times: Array) ->
     first = starts[order]
     late = np.argsort(first, kind="stable")[int((first == 0).sum()) :]
     deaths = np.flatnonzero(span.happened[order])
-    return Member(design, weights[order], places[order], first, late, deaths, len(event_times))
+    return StratumSite(design, weights[order], places[order], first, late, deaths, len(event_times))
 
 
-def _centred(features: Array, centre: Array) -> Array:
+def _centre(features: Array, centre: Array) -> Array:
     found = features - centre
     found[np.abs(found) <= CONSTANT * np.abs(features).max(axis=0)] = 0.0
     return found

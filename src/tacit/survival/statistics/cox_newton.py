@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue
-from tacit.survival.statistics.cox_information import Slope, Stratum, Transform, added
+from tacit.survival.statistics.cox_information import Slope, Stratum, Transform, sum_arrays
 
 Array = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ class Optimum:
 
 
 @dataclass(frozen=True, eq=False)
-class Climb:
+class NewtonState:
     """Where Newton's method stands; every slope that it is told takes it on.
 
     Args:
@@ -66,7 +66,7 @@ class Climb:
         """The coefficients to ask the sites about (columns,)."""
         return self.beta + self.step
 
-    def told(self, slope: Slope, events: float, columns: Sequence[str], ridge: float) -> "Climb":
+    def update(self, slope: Slope, events: float, columns: Sequence[str], ridge: float) -> "NewtonState":
         """This with the slope of the trial known: accepted, with the next step, or with a shorter one.
 
         Args:
@@ -79,24 +79,26 @@ class Climb:
             InvalidValue: A column is constant, says what others say, or has a coefficient without bound.
         """
         if self.here is None:
-            return replace(self, null=slope)._on(slope, events, columns, ridge)
-        floor = _penalised(self.here, self.beta, ridge) - SLACK * abs(self.here.log_likelihood)
-        if _penalised(slope, self.trial, ridge) >= floor:
-            return replace(self, taken=self.taken + 1)._on(slope, events, columns, ridge)
+            return replace(self, null=slope)._accept(slope, events, columns, ridge)
+        floor = _penalised_likelihood(self.here, self.beta, ridge) - SLACK * abs(self.here.log_likelihood)
+        if _penalised_likelihood(slope, self.trial, ridge) >= floor:
+            return replace(self, taken=self.taken + 1)._accept(slope, events, columns, ridge)
         if self.halved + 1 >= MOST_HALVINGS:
-            raise InvalidValue(_unbounded(columns, self.beta, np.abs(self.beta) * self._units(events)))
+            raise InvalidValue(
+                _divergence_message(columns, self.beta, np.abs(self.beta) * self._units(events))
+            )
         return replace(self, step=self.step / 2, asked=self.asked + 1, halved=self.halved + 1)
 
-    def _on(self, slope: Slope, events: float, columns: Sequence[str], ridge: float) -> "Climb":
+    def _accept(self, slope: Slope, events: float, columns: Sequence[str], ridge: float) -> "NewtonState":
         """The climb at its trial, and the step from there."""
         assert self.null is not None
         beta, asked = self.trial, self.asked + 1
         if self.here is None:
-            _require_telling(self.null.information, columns, ridge)
-        if not _bounded(slope, self.null, ridge) or self.taken >= MOST_STEPS:
-            raise InvalidValue(_unbounded(columns, beta, np.abs(beta) * self._units(events)))
+            _require_identifiable(self.null.information, columns, ridge)
+        if not _has_maximum(slope, self.null, ridge) or self.taken >= MOST_STEPS:
+            raise InvalidValue(_divergence_message(columns, beta, np.abs(beta) * self._units(events)))
         uphill = slope.gradient - ridge * beta
-        step = _solved(slope.information + ridge * np.eye(len(beta)), uphill)
+        step = _solve(slope.information + ridge * np.eye(len(beta)), uphill)
         settled = bool((np.abs(step) * self._units(events)).max() <= SETTLED)
         step = np.zeros_like(step) if settled else step
         return replace(self, beta=beta, step=step, here=slope, asked=asked, halved=0, settled=settled)
@@ -107,9 +109,9 @@ class Climb:
         return np.sqrt(np.maximum(np.diag(self.null.information), 0.0)) / np.sqrt(events)
 
 
-def begun(columns: Sequence[str]) -> Climb:
+def initial_state(columns: Sequence[str]) -> NewtonState:
     """A climb that starts at 0."""
-    return Climb(np.zeros(len(columns)), np.zeros(len(columns)))
+    return NewtonState(np.zeros(len(columns)), np.zeros(len(columns)))
 
 
 def maximise(parts: Sequence[Stratum], columns: Sequence[str], ridge: float) -> Optimum:
@@ -120,9 +122,9 @@ def maximise(parts: Sequence[Stratum], columns: Sequence[str], ridge: float) -> 
     """
     if not parts:
         raise InvalidValue(EVENTLESS)
-    climb, events = begun(columns), float(sum(part.deaths.sum() for part in parts))
+    climb, events = initial_state(columns), float(sum(part.deaths.sum() for part in parts))
     while not climb.settled:
-        climb = climb.told(slope_at(parts, climb.trial), events, columns, ridge)
+        climb = climb.update(slope_at(parts, climb.trial), events, columns, ridge)
     assert climb.here is not None
     assert climb.null is not None
     return Optimum(climb.beta, climb.here, climb.null, climb.asked)
@@ -130,12 +132,12 @@ def maximise(parts: Sequence[Stratum], columns: Sequence[str], ridge: float) -> 
 
 def sandwich(parts: Sequence[Stratum], beta: Array, inverse: Array, by_site: bool) -> Array:
     """The robust covariance of the coefficients (Lin and Wei 1989), over records or over whole sites."""
-    return inverse @ added([part.squared_scores(beta, by_site) for part in parts]) @ inverse
+    return inverse @ sum_arrays([part.squared_scores(beta, by_site) for part in parts]) @ inverse
 
 
 def trend(parts: Sequence[Stratum], beta: Array, transform: Transform) -> tuple[Array, float]:
     """How residuals go with time: the sum of their products (columns,), and the mean spread of time."""
-    times = [part.transformed(transform) for part in parts]
+    times = [part.transform_times(transform) for part in parts]
     weights = np.concatenate([part.weights for part in parts])
     centred = np.concatenate(times) - weights @ np.concatenate(times) / weights.sum()
     residuals = np.concatenate([part.schoenfeld(beta) for part in parts])
@@ -149,22 +151,22 @@ def slope_at(parts: Sequence[Stratum], beta: Array) -> Slope:
         found = [part.slope(beta) for part in parts]
     return Slope(
         sum(own.log_likelihood for own in found),
-        added([own.gradient for own in found]),
-        added([own.information for own in found]),
+        sum_arrays([own.gradient for own in found]),
+        sum_arrays([own.information for own in found]),
     )
 
 
-def _penalised(slope: Slope, beta: Array, ridge: float) -> float:
+def _penalised_likelihood(slope: Slope, beta: Array, ridge: float) -> float:
     return slope.log_likelihood - ridge / 2 * float(beta @ beta)
 
 
-def _solved(matrix: Array, values: Array) -> Array:
+def _solve(matrix: Array, values: Array) -> Array:
     """The solution of linear equations whose unknowns may differ in size by orders of magnitude."""
     scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(np.float64).tiny))
     return np.linalg.lstsq(matrix / np.outer(scale, scale), values / scale, rcond=None)[0] / scale
 
 
-def _require_telling(information: Array, columns: Sequence[str], ridge: float) -> None:
+def _require_identifiable(information: Array, columns: Sequence[str], ridge: float) -> None:
     """Refuse columns that say nothing, or nothing of their own."""
     found = np.sqrt(np.maximum(np.diag(information), 0.0))
     for name, unit in zip(columns, found, strict=True):
@@ -182,13 +184,13 @@ def _require_telling(information: Array, columns: Sequence[str], ridge: float) -
         )
 
 
-def _bounded(here: Slope, null: Slope, ridge: float) -> bool:
+def _has_maximum(here: Slope, null: Slope, ridge: float) -> bool:
     """Whether anything is left to step by: a separating column empties risk sets, and may overflow."""
     left = np.diag(here.information) > GONE * np.diag(null.information)
     return bool(np.isfinite(here.information).all() and (ridge > 0 or left.all()))
 
 
-def _unbounded(columns: Sequence[str], beta: Array, lengths: Array) -> str:
+def _divergence_message(columns: Sequence[str], beta: Array, lengths: Array) -> str:
     worst = [place for place, length in enumerate(lengths) if length > lengths.max() / 2]
     names = ", ".join(columns[place] for place in worst)
     values = ", ".join(f"{beta[place]:.3g}" for place in worst)

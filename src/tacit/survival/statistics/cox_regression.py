@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 
-from tacit.errors import InvalidValue, Refused, between, choices, require, require_word
+from tacit.errors import InvalidValue, Refused, choices, is_between, require, require_word
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.keys import Key
 from tacit.runtime.refusals import withholding
@@ -26,7 +26,7 @@ from tacit.survival.private_sums import PUBLIC, Payment, from_sites, is_paid
 from tacit.survival.statistics import cox_newton, private_cox
 from tacit.survival.statistics.cox_fit import CoxFit, PrivateCoxFit
 from tacit.survival.statistics.cox_information import TRANSFORMS, Ties, Transform, strata_of
-from tacit.survival.statistics.curves import HazardTest, deviations
+from tacit.survival.statistics.curves import HazardTest, z_value
 
 Array = NDArray[np.float64]
 
@@ -83,14 +83,14 @@ def cox(
     require(strata in ("site", None), "strata", strata, '"site" or None')
     require_word("ties", ties, ("efron", "breslow"))
     require(robust in (False, True, "site"), "robust", robust, 'True, False or "site"')
-    require(ridge == 0 or between(ridge, 0, np.inf), "ridge", ridge, "0 or a finite number above it")
-    deviations(level)
+    require(ridge == 0 or is_between(ridge, 0, np.inf), "ridge", ridge, "0 or a finite number above it")
+    z_value(level)
     ends = None if grid is None else require_grid(grid)
-    tables = _regressed(federation, columns)
+    tables = _regression_tables(federation, columns)
     if epsilon is not None:
         private_cox.refuse_options(federation, ends, robust=robust, ridge=ridge)
         return private_cox.fit(
-            tables, strata, ends, payment, private_cox.limits(tables, bound, ranges), level
+            tables, strata, ends, payment, private_cox.feature_bounds(tables, bound, ranges), level
         )
     require(bound is None and ranges is None, "epsilon", None, "given with bound or ranges, which serve it")
     return _open(federation, tables, strata, ties, ends, robust, ridge, level)
@@ -114,14 +114,16 @@ def proportional_hazards(federation: Federation, fit: CoxFit, *, transform: Tran
             "proportional_hazards has no private version: it would let sums of residuals out bare, beside a "
             "fit that was paid for. Fit without epsilon where that is allowed"
         )
-    tables = _regressed(federation, fit.columns)
+    tables = _regression_tables(federation, fit.columns)
     parts = strata_of(tables, fit.strata == "site", fit.ties, fit.grid)
     trend, spread = cox_newton.trend(parts, fit.coefficients, transform)
     scaled = trend @ fit.model_covariance
     statistics = scaled**2 / (fit.standard_errors**2 * spread)
     shown = {"statistic": statistics, "p": chi2.sf(statistics, 1)}
     table = pd.DataFrame(shown, index=pd.Index(fit.columns, name="covariate"))
-    return HazardTest(table, transform, _bare(federation, "sums of residuals by transformed event times"))
+    return HazardTest(
+        table, transform, _provenance(federation, "sums of residuals by transformed event times")
+    )
 
 
 def _open(
@@ -149,7 +151,7 @@ def _open(
         model_covariance=inverse,
         log_likelihood=optimum.slope.log_likelihood,
         null_log_likelihood=optimum.null.log_likelihood,
-        score=optimum.null.rise,
+        score=optimum.null.score_statistic,
         records=sum(map(len, tables.values())),
         events=sum(int(part.deaths.sum()) for part in parts),
         concordance=ordered.value,
@@ -161,11 +163,11 @@ def _open(
         ridge=ridge,
         robust=robust,
         level=level,
-        provenance=_bare(federation, _sums_in_words(strata, robust, sum(len(p.deaths) for p in parts))),
+        provenance=_provenance(federation, _sums_in_words(strata, robust, sum(len(p.deaths) for p in parts))),
     )
 
 
-def _regressed(federation: Federation, columns: Sequence[str] | None) -> dict[str, Table]:
+def _regression_tables(federation: Federation, columns: Sequence[str] | None) -> dict[str, Table]:
     """The records of each site with these columns, once they are found valid."""
     names = federation.store.columns if columns is None else tuple(columns)
     known = federation.store.columns
@@ -188,5 +190,5 @@ def _sums_in_words(strata: str | None, robust: object, times: int) -> str:
     return (alone if strata else together) + also + ", counts of records, events and concordant pairs"
 
 
-def _bare(federation: Federation, what: str) -> str:
+def _provenance(federation: Federation, what: str) -> str:
     return PUBLIC if federation.public else f"bare: {what}, {from_sites(len(federation))}"

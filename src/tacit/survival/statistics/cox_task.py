@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidValue, Refused, between, choices, require, require_word
+from tacit.errors import InvalidValue, Refused, choices, is_between, require, require_word
 from tacit.learning.task import Goal, Updates
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
@@ -21,11 +21,11 @@ from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
 from tacit.survival.life_table import require_exits, require_grid
-from tacit.survival.metrics.site_concordance import from_sums, sums_of
+from tacit.survival.metrics.site_concordance import from_sums, pair_sums
 from tacit.survival.private_sums import PUBLIC, from_sites
 from tacit.survival.statistics import cox_newton
 from tacit.survival.statistics.cox_information import Slope, Ties, strata_of
-from tacit.survival.statistics.sum_task import Summed, marks
+from tacit.survival.statistics.sum_task import SumTask, site_indicators
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +51,7 @@ COUNTERS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cox(Summed):
+class Cox(SumTask):
     """Cox regression stratified by site, with standard errors, by Newton's method; in the open alone.
 
     Args:
@@ -81,8 +81,8 @@ class Cox(Summed):
         if self.grid is not None:
             require_grid(self.grid)
         allowed = "0 or a finite number above it"
-        require(self.ridge == 0 or between(self.ridge, 0, np.inf), "ridge", self.ridge, allowed)
-        require(between(self.level, 0, 1), "level", self.level, "above 0 and below 1")
+        require(self.ridge == 0 or is_between(self.ridge, 0, np.inf), "ridge", self.ridge, allowed)
+        require(is_between(self.level, 0, 1), "level", self.level, "above 0 and below 1")
 
     @property
     def separable(self) -> bool:
@@ -94,7 +94,7 @@ class Cox(Summed):
         """The concordance index."""
         return ("c_index", "max")
 
-    def promised(self, privacy: Privacy | Open) -> Self:
+    def with_privacy(self, privacy: Privacy | Open) -> Self:
         """This, if nothing is promised.
 
         Raises:
@@ -102,10 +102,10 @@ class Cox(Summed):
         """
         if isinstance(privacy, Privacy):
             raise Refused(f"{self.kind} keeps no promise: it lets out {WHAT}, all of it bare. {INSTEAD}")
-        self.require_everybody(privacy)
+        self.require_all_sites(privacy)
         return self
 
-    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+    def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This with its columns, once the data are found valid.
 
         Raises:
@@ -127,7 +127,7 @@ class Cox(Summed):
 
     def start(self, federation: Federation, key: Key) -> "Tensor":
         """No effect at all, and nobody asked."""
-        return self._shape.state(cox_newton.begun(self.columns), np.zeros(TALLIES), 0)
+        return self._shape.encode(cox_newton.initial_state(self.columns), np.zeros(TALLIES), 0)
 
     def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """What each site says of the coefficients that are tried (sites, coordinates)."""
@@ -136,24 +136,24 @@ class Cox(Summed):
         if state.ndim > 1:
             raise Refused(f"{self.kind} has one state for all sites: leave baselines and [clusters] out")
         shape = self._shape
-        climb, told = shape.climb(state), np.zeros((len(cohort), shape.size))
-        told[:, shape.marks] = marks(cohort.names, self.sites)
+        climb, told = shape.decode(state), np.zeros((len(cohort), shape.size))
+        told[:, shape.indicators] = site_indicators(cohort.names, self.sites)
         for place, name in enumerate(cohort.names):
-            table = self._regressed(cohort.records_of(place), f"site {name}")
+            table = self._select_columns(cohort.records_of(place), f"site {name}")
             if not climb.settled:
-                told[place, shape.told] = self._told(table, climb.trial)
+                told[place, shape.sums] = self._site_sums(table, climb.trial)
         return Updates(cohort.names, torch.from_numpy(told))
 
-    def _told(self, table: Table, beta: Array) -> Array:
+    def _site_sums(self, table: Table, beta: Array) -> Array:
         """A site's half: tallies, and the slope of its likelihood; what overflows is said, not sent."""
         parts = strata_of({"own": table}, True, self.ties, self._ends)
         tallies = np.zeros(TALLIES)
         tallies[:2] = len(table), sum(int(part.deaths.sum()) for part in parts)
-        slope = flat(cox_newton.slope_at(parts, beta)) if parts else np.zeros(slope_size(len(beta)))
+        slope = flatten(cox_newton.slope_at(parts, beta)) if parts else np.zeros(slope_size(len(beta)))
         if not np.isfinite(slope).all():
             tallies[-1] = 1.0
             return np.concatenate([tallies, np.zeros_like(slope)])
-        tallies[PAIRS] = sums_of(table, beta)
+        tallies[PAIRS] = pair_sums(table, beta)
         return np.concatenate([tallies, slope])
 
     def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
@@ -163,49 +163,49 @@ class Cox(Summed):
             InvalidValue: A column is constant, says what others say, or has a coefficient without bound.
         """
         shape = self._shape
-        climb, tallies, missed = shape.climb(state), shape.tallies(state), shape.missed(state)
-        came = self.came(step.numpy()[shape.marks], tuple(self.sites))
+        climb, tallies, missed = shape.decode(state), shape.tallies(state), shape.missed_rounds(state)
+        came = self.present_sites(step.numpy()[shape.indicators], tuple(self.sites))
         if not came:
-            raise self.no_mean()
+            raise self.not_a_mean()
         if len(came) < len(self.sites):
-            return shape.state(climb, tallies, missed + 1)
+            return shape.encode(climb, tallies, missed + 1)
         if climb.settled:
             return state
-        told = step.numpy()[shape.told] * len(came)
-        after = self._climbed(climb, told)
+        told = step.numpy()[shape.sums] * len(came)
+        after = self._newton_step(climb, told)
         # Tallies are those of the coefficients that were accepted.
         kept = told[:TALLIES] if after.here is not climb.here else tallies
-        return shape.state(after, kept, missed)
+        return shape.encode(after, kept, missed)
 
-    def _climbed(self, climb: cox_newton.Climb, told: Array) -> cox_newton.Climb:
+    def _newton_step(self, climb: cox_newton.NewtonState, told: Array) -> cox_newton.NewtonState:
         broken, events = told[TALLIES - 1] > 0, round(float(told[1]))
-        slope = unflat(told[TALLIES:], len(self.columns))
+        slope = unflatten(told[TALLIES:], len(self.columns))
         if broken:
             # What is not finite is not uphill.
             slope = replace(slope, log_likelihood=-np.inf)
         elif not events:
             raise InvalidValue(cox_newton.EVENTLESS)
-        return climb.told(slope, events, self.columns, self.ridge)
+        return climb.update(slope, events, self.columns, self.ridge)
 
-    def over(self, state: "Tensor") -> str | None:
+    def stop_reason(self, state: "Tensor") -> str | None:
         """Whether the next step would change nothing."""
-        climb = self._shape.climb(state)
+        climb = self._shape.decode(state)
         return f"the estimate has settled, after {climb.asked} rounds" if climb.settled else None
 
     def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
         """Harrell's concordance on held-out records."""
         from tacit.survival.metrics import harrell
 
-        table = self._regressed(held_out, "the held-out records")
+        table = self._select_columns(held_out, "the held-out records")
         time, happened = table.targets["time"], table.targets["event"] > 0
-        risk = table.features @ self._shape.climb(state).beta
+        risk = table.features @ self._shape.decode(state).beta
         return {"c_index": harrell(time, happened, risk)}
 
     def losses(self, state: "Tensor", table: Table) -> Array:
         """The negative log partial likelihood, as a single loss, over the number of records."""
-        own = self._regressed(table, "records")
+        own = self._select_columns(table, "records")
         parts = strata_of({"own": own}, True, self.ties, self._ends)
-        beta = self._shape.climb(state).beta
+        beta = self._shape.decode(state).beta
         found = cox_newton.slope_at(parts, beta).log_likelihood if parts else 0.0
         return np.array([-found / max(len(own), 1)])
 
@@ -217,7 +217,7 @@ class Cox(Summed):
         """
         from tacit.survival.statistics.cox_fit import CoxFit
 
-        climb, tallies = self._shape.climb(state), self._shape.tallies(state)
+        climb, tallies = self._shape.decode(state), self._shape.tallies(state)
         if climb.here is None or climb.null is None:
             raise InvalidValue(f"{self.kind} has no fit yet: no round had all of its sites")
         curvature = climb.here.information + self.ridge * np.eye(len(climb.beta))
@@ -229,7 +229,7 @@ class Cox(Summed):
             model_covariance=inverse,
             log_likelihood=climb.here.log_likelihood,
             null_log_likelihood=climb.null.log_likelihood,
-            score=climb.null.rise,
+            score=climb.null.score_statistic,
             records=round(float(tallies[0])),
             events=round(float(tallies[1])),
             concordance=ordered.value,
@@ -246,12 +246,12 @@ class Cox(Summed):
 
     def findings(self, state: "Tensor") -> list[str]:
         """That the fit is done, once it is."""
-        climb = self._shape.climb(state)
+        climb = self._shape.decode(state)
         return [f"settled in {climb.asked} rounds"] if climb.settled else []
 
     def shortcomings(self, state: "Tensor") -> list[str]:
         """That the fit is not done, and how many rounds were in vain."""
-        climb, missed = self._shape.climb(state), self._shape.missed(state)
+        climb, missed = self._shape.decode(state), self._shape.missed_rounds(state)
         moving = f"NOT SETTLED in {climb.asked} rounds: coefficients still move; give it more rounds"
         in_vain = f"{missed} rounds were left out: somebody was missing"
         return [moving] * (not climb.settled) + [in_vain] * bool(missed)
@@ -265,14 +265,14 @@ class Cox(Summed):
         return pictures(self, state, rounds, read)
 
     @property
-    def _shape(self) -> "Shape":
-        return Shape(len(self.columns), len(self.sites))
+    def _shape(self) -> "StateLayout":
+        return StateLayout(len(self.columns), len(self.sites))
 
     @property
     def _ends(self) -> Array | None:
         return None if self.grid is None else np.asarray(self.grid, dtype=np.float64)
 
-    def _regressed(self, table: Table, place: str) -> Table:
+    def _select_columns(self, table: Table, place: str) -> Table:
         """Valid records with the columns of the regression alone."""
         require_exits(table, 2, place)
         places = [table.columns.index(name) for name in self.columns]
@@ -280,7 +280,7 @@ class Cox(Summed):
 
 
 @dataclass(frozen=True)
-class Shape:
+class StateLayout:
     """Where everything is in a state: marks and what sites tell, then where the climb stands.
 
     What sites told of the coefficients that were accepted last stays where they told it.
@@ -294,40 +294,40 @@ class Shape:
     sites: int
 
     @property
-    def marks(self) -> slice:
+    def indicators(self) -> slice:
         """Who came."""
         return slice(0, self.sites)
 
     @property
-    def told(self) -> slice:
+    def sums(self) -> slice:
         """Tallies, and the slope of the likelihood."""
         return slice(self.sites, self.sites + TALLIES + self._slope)
 
     @property
     def size(self) -> int:
         """How many numbers a state has."""
-        return self.told.stop + 2 * self.columns + self._slope + COUNTERS
+        return self.sums.stop + 2 * self.columns + self._slope + COUNTERS
 
-    def state(self, climb: cox_newton.Climb, tallies: Array, missed: int) -> "Tensor":
+    def encode(self, climb: cox_newton.NewtonState, tallies: Array, missed: int) -> "Tensor":
         """A climb, the tallies of where it stands, and how many rounds somebody missed, as one vector."""
         import torch
 
         nothing, counted = np.zeros(self._slope), (climb.asked, climb.taken, climb.halved, climb.settled)
-        here, null = (nothing if part is None else flat(part) for part in (climb.here, climb.null))
+        here, null = (nothing if part is None else flatten(part) for part in (climb.here, climb.null))
         parts = (np.zeros(self.sites), tallies, here, climb.beta, climb.step, null, [*counted, missed])
         return torch.from_numpy(np.concatenate(parts).astype(np.float64))
 
-    def climb(self, state: "Tensor") -> cox_newton.Climb:
+    def decode(self, state: "Tensor") -> cox_newton.NewtonState:
         """Where the climb stands."""
         values, width = state.numpy(), self.columns
-        beta, step, null, counted = np.split(values[self.told.stop :], np.cumsum([width, width, self._slope]))
+        beta, step, null, counted = np.split(values[self.sums.stop :], np.cumsum([width, width, self._slope]))
         asked, taken, halved, settled, _ = (round(float(number)) for number in counted)
         begun = asked > 0
-        return cox_newton.Climb(
+        return cox_newton.NewtonState(
             beta=beta,
             step=step,
-            here=unflat(values[self.told][TALLIES:], width) if begun else None,
-            null=unflat(null, width) if begun else None,
+            here=unflatten(values[self.sums][TALLIES:], width) if begun else None,
+            null=unflatten(null, width) if begun else None,
             asked=asked,
             taken=taken,
             halved=halved,
@@ -336,9 +336,9 @@ class Shape:
 
     def tallies(self, state: "Tensor") -> Array:
         """What sites told beside the slope of the coefficients that were accepted last."""
-        return state.numpy()[self.told][:TALLIES]
+        return state.numpy()[self.sums][:TALLIES]
 
-    def missed(self, state: "Tensor") -> int:
+    def missed_rounds(self, state: "Tensor") -> int:
         """How many rounds somebody missed."""
         return round(float(state[-1]))
 
@@ -352,13 +352,13 @@ def slope_size(columns: int) -> int:
     return 1 + columns + columns * (columns + 1) // 2
 
 
-def flat(slope: Slope) -> Array:
+def flatten(slope: Slope) -> Array:
     """A slope as one vector: the likelihood, its gradient, and the upper half of the information."""
     upper = slope.information[np.triu_indices(len(slope.gradient))]
     return np.concatenate([[slope.log_likelihood], slope.gradient, upper])
 
 
-def unflat(values: Array, columns: int) -> Slope:
+def unflatten(values: Array, columns: int) -> Slope:
     """The slope that a vector stands for."""
     information = np.zeros((columns, columns))
     information[np.triu_indices(columns)] = values[1 + columns :]

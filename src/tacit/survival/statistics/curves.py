@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import polygamma
 from scipy.stats import norm
 
-from tacit.errors import between, require
-from tacit.reports.text import labelled
+from tacit.errors import is_between, require
+from tacit.reports.text import format_rows
 from tacit.survival.life_table import Exits, LifeTable, ratio
 from tacit.survival.metrics import Curve
 from tacit.survival.statistics.cox_fit import CoxFit as CoxFit
@@ -89,7 +89,7 @@ class Estimate:
         if "lower" in self.table:
             head.insert(-1, ("band", f"{100 * self.level:g} %"))
         rows = np.unique(np.linspace(0, len(self.table) - 1, ROWS).round().astype(np.int64))
-        return f"{labelled(head)}\n\n{self.table.iloc[rows].to_string(float_format=_short)}"
+        return f"{format_rows(head)}\n\n{self.table.iloc[rows].to_string(float_format=_short)}"
 
     def __str__(self) -> str:
         return self.summary()
@@ -140,7 +140,7 @@ class LogRank:
             ("p", f"{self.p:.4g}"),
             ("provenance", self.provenance),
         ]
-        return f"{labelled(head)}\n\n{self.table.to_string(float_format=_short)}"
+        return f"{format_rows(head)}\n\n{self.table.to_string(float_format=_short)}"
 
     def __str__(self) -> str:
         return self.summary()
@@ -166,7 +166,7 @@ class HazardTest:
             ("test", f"proportional hazards, over {self.transform} time"),
             ("provenance", self.provenance),
         ]
-        return f"{labelled(head)}\n\n{self.table.to_string(float_format=_short)}"
+        return f"{format_rows(head)}\n\n{self.table.to_string(float_format=_short)}"
 
     def __str__(self) -> str:
         return self.summary()
@@ -177,7 +177,7 @@ def product_limit(exits: Exits, exposed: Array, steps: Array, name: str, level: 
     curve = np.cumprod(1 - np.minimum(ratio(steps, exposed), 1.0), dtype=np.float64)
     variance = np.cumsum(ratio(steps, exposed * (exposed - steps))) + exits.noise(exposed, steps)
     lower, upper = curve.copy(), curve.copy()
-    inner, margin = (curve > 0) & (curve < 1), deviations(level) * np.sqrt(variance)
+    inner, margin = (curve > 0) & (curve < 1), z_value(level) * np.sqrt(variance)
     with np.errstate(over="ignore"):
         power = np.exp(margin[inner] / -np.log(curve[inner]))
         lower[inner], upper[inner] = curve[inner] ** power, curve[inner] ** (1 / power)
@@ -188,7 +188,7 @@ def product_limit(exits: Exits, exposed: Array, steps: Array, name: str, level: 
     return {name: curve, "lower": lower, "upper": upper}
 
 
-def summed_hazard(exits: Exits, level: float) -> dict[str, Array]:
+def cumulative_hazard(exits: Exits, level: float) -> dict[str, Array]:
     """A cumulative hazard that grows as if the events of one time followed each other, and its band.
 
     Weights that are fractions are no people who could follow each other: their events come at once.
@@ -202,7 +202,7 @@ def summed_hazard(exits: Exits, level: float) -> dict[str, Array]:
         hazard, squares = np.cumsum(share), np.cumsum(ratio((1 - share) * share, exposed))
     variance = squares + exits.noise(exposed, happened)
     with np.errstate(over="ignore"):
-        factor = np.exp(deviations(level) * np.sqrt(variance) / np.where(hazard > 0, hazard, np.inf))
+        factor = np.exp(z_value(level) * np.sqrt(variance) / np.where(hazard > 0, hazard, np.inf))
     return {"hazard": hazard, "lower": hazard / factor, "upper": hazard * factor}
 
 
@@ -215,7 +215,7 @@ def estimate(
     known: int | None = None,
 ) -> Estimate:
     """The result: a row for time 0 and one for each interval that is known."""
-    last = exits.known if known is None else known
+    last = exits.reliable_intervals if known is None else known
     causes = {f"events_{cause}": part for cause, part in enumerate(exits.events[0].T, start=1)}
     events = {"events": exits.happened[0]} if len(causes) == 1 else causes
     came = {} if exits.entered is None else {"entered": exits.entered[0]}
@@ -233,9 +233,9 @@ def estimate(
     )
 
 
-def deviations(level: float) -> float:
+def z_value(level: float) -> float:
     """How many standard deviations a confidence of `level` takes on either side."""
-    require(between(level, 0, 1), "level", level, "above 0 and below 1")
+    require(is_between(level, 0, 1), "level", level, "above 0 and below 1")
     return float(norm.ppf(0.5 + level / 2))
 
 

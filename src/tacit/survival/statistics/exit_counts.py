@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tacit.privacy.contracts import Norm
 from tacit.sites.table import Table
-from tacit.survival.life_table import LifeTable, cells
+from tacit.survival.life_table import LifeTable, exit_cells
 
 Array = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 CLEAR = 3.0
 
 
-class Counted:
+class ExitCounts:
     """Exits by the cell they fall into (`tacit.privacy.mechanisms.base.Contributions`).
 
     Args:
@@ -41,27 +41,30 @@ class Counted:
         """How far each record moves the counts (1, records)."""
         entry = self._table.targets.get("entry", np.zeros(len(self._table)))
         weight = self._table.targets.get("weight", np.ones(len(self._table)))
-        return (self._one * weight * np.where(entry > 0, reach(2, norm), reach(1, norm)))[None]
+        return (self._one * weight * np.where(entry > 0, sensitivity(2, norm), sensitivity(1, norm)))[None]
 
     def total(self, factors: Array | None) -> Array:
         """The counts (1, cells)."""
         targets = dict(self._table.targets)
         if factors is not None:
             targets["weight"] = targets.get("weight", 1.0) * factors[0]
-        return self._one * cells(replace(self._table, targets=targets), self._ends, self._states, None)[None]
+        return (
+            self._one
+            * exit_cells(replace(self._table, targets=targets), self._ends, self._states, None)[None]
+        )
 
 
-def reach(moved: int, norm: Norm) -> float:
+def sensitivity(moved: int, norm: Norm) -> float:
     """How far a record moves counts if it is in so many cells."""
     return math.sqrt(moved) if norm == "l2" else float(moved)
 
 
-def coarsened(table: LifeTable) -> LifeTable:
+def coarsen(table: LifeTable) -> LifeTable:
     """The counts of all sites with so many intervals joined that they stand out of their noise."""
     counts, times, states = table.cells[0, 0], len(table.grid), 1 + table.causes
     left, records = states * times + 1, float(counts[: states * times + 1].sum())
     joined = 1
-    while joined < times and records < _needed(table, states, joined):
+    while joined < times and records < _required_records(table, states, joined):
         joined += 1
     if joined == 1:
         return table
@@ -81,7 +84,7 @@ def coarsened(table: LifeTable) -> LifeTable:
     )
 
 
-def _needed(table: LifeTable, states: int, joined: int) -> float:
+def _required_records(table: LifeTable, states: int, joined: int) -> float:
     """How many records it takes to fill the cells of joined intervals, each clearly."""
     cells_left = states * math.ceil(len(table.grid) / joined) + 1
     return CLEAR * cells_left * math.sqrt(joined * table.variance)

@@ -15,14 +15,14 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 
-from tacit.errors import Refused, between, require, require_positive
+from tacit.errors import Refused, is_between, require, require_positive
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.keys import Key
 from tacit.runtime.refusals import withholding
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
-from tacit.survival.life_table import FIRM, LifeTable, compared, ratio, refuse_weights
+from tacit.survival.life_table import FIRM, LifeTable, logrank_terms, ratio, refuse_weights
 from tacit.survival.life_table import life_table as life_table
 from tacit.survival.private_sums import PUBLIC, Payment, is_paid
 from tacit.survival.statistics.cox_regression import cox as cox
@@ -30,12 +30,12 @@ from tacit.survival.statistics.cox_regression import proportional_hazards as pro
 from tacit.survival.statistics.curves import (
     Estimate,
     LogRank,
-    deviations,
+    cumulative_hazard,
     estimate,
     product_limit,
-    summed_hazard,
+    z_value,
 )
-from tacit.survival.statistics.rmst import RestrictedMean, restricted
+from tacit.survival.statistics.rmst import RestrictedMean, restricted_means
 
 Array = NDArray[np.float64]
 
@@ -64,8 +64,8 @@ def kaplan_meier(
         key: As for `life_table`.
         level: Of the band.
     """
-    deviations(level)
-    table = _counted(federation, grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    z_value(level)
+    table = _count_exits(federation, grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
     exits = table.exits()
     curve = product_limit(exits, exits.exposed[0], exits.happened[0], "survival", level)
     return estimate("Kaplan-Meier survival", table, exits, curve, level)
@@ -87,8 +87,8 @@ def censoring(
 
     Its `curve` is what Brier scores are weighted by. The arguments are those of `kaplan_meier`.
     """
-    deviations(level)
-    table = _counted(federation, grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    z_value(level)
+    table = _count_exits(federation, grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
     exits = table.exits()
     exposed = exits.at_risk[0] - exits.happened[0] / (2 if exits.spread else 1)
     curve = product_limit(exits, exposed, exits.censored[0], "uncensored", level)
@@ -111,10 +111,10 @@ def nelson_aalen(
 
     The arguments are those of `kaplan_meier`.
     """
-    deviations(level)
-    table = _counted(federation, grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    z_value(level)
+    table = _count_exits(federation, grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
     exits = table.exits()
-    curve = summed_hazard(exits, level)
+    curve = cumulative_hazard(exits, level)
     return estimate("Nelson-Aalen cumulative hazard", table, exits, curve, level)
 
 
@@ -142,7 +142,7 @@ def aalen_johansen(
         key: As for `life_table`.
     """
     known = federation.causes if isinstance(federation, LifeTable) and causes is None else causes
-    table = _counted(
+    table = _count_exits(
         federation, grid=grid, causes=known, epsilon=epsilon, delta=delta, ledger=ledger, key=key
     )
     exits = table.exits()
@@ -184,10 +184,14 @@ def logrank(
     )
     sites = federation.sites if isinstance(federation, LifeTable) else tuple(federation)
     require(column is not None or len(sites) > 1, "by", by, "a column, as there is one site alone")
-    table = _counted(federation, grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    table = _count_exits(
+        federation, grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key
+    )
     groups = sites if column is None else table.groups
     exits = table.exits("site" if column is None else "each" if strata else "group")
-    seen, due, spread = (sum(part) for part in zip(*map(compared, exits.split(len(groups))), strict=True))
+    seen, due, spread = (
+        sum(part) for part in zip(*map(logrank_terms, exits.split(len(groups))), strict=True)
+    )
     observed, expected, covariance = (np.asarray(part) for part in (seen, due, spread))
     lead = (observed - expected)[:-1]
     statistic = float(lead @ np.linalg.pinv(covariance[:-1, :-1]) @ lead)
@@ -230,13 +234,15 @@ def restricted_mean(
         key: As for `life_table`.
         level: Of the confidence intervals.
     """
-    deviations(level)
+    z_value(level)
     require_positive("until", until)
     column = None if by == "site" else by
-    table = _counted(federation, grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    table = _count_exits(
+        federation, grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key
+    )
     over = "all" if by is None else "site" if column is None else "group"
     groups = {"all": ("everybody",), "site": table.sites, "group": table.groups}[over]
-    return restricted(table, table.exits(over), groups, until, by, level)
+    return restricted_means(table, table.exits(over), groups, until, by, level)
 
 
 @suppress_warnings()
@@ -277,24 +283,28 @@ def breslow(
         raise Refused("exits and risks leave both bare or both with noise: give epsilon for both, or none")
     if private and bound is None:
         raise Refused("bound = None is not private: one record's risk has no limit. Give one, such as 2")
-    require(bound is None or between(bound, 0, 700), "bound", bound, "above 0")
+    require(bound is None or is_between(bound, 0, 700), "bound", bound, "above 0")
     limit, late = np.inf if bound is None else bound, "entry" in federation.store.targets
     if private:
         refuse_weights(federation)
-    sums = {name: _masses(federation.records_of(name), log_risk, limit, table.grid) for name in federation}
-    taken = payment.take(sums, float(np.exp(bound or 0.0)), "sums of risks by interval of exit", 1 + late)
-    staying, exits = _staying(taken.cells.sum(axis=0).reshape(1 + late, -1), private), table.exits()
+    sums = {name: _risk_sums(federation.records_of(name), log_risk, limit, table.grid) for name in federation}
+    taken = payment.release_sums(
+        sums, float(np.exp(bound or 0.0)), "sums of risks by interval of exit", 1 + late
+    )
+    staying, exits = _risk_by_interval(taken.cells.sum(axis=0).reshape(1 + late, -1), private), table.exits()
     noisy = taken.variance * len(sums) * (1 + late) * np.arange(len(staying) + 1, 1, -1)
     firm = staying >= FIRM * np.sqrt(noisy)
     known = len(firm) if bool(firm.all()) else int(np.argmin(firm))
     curve = {"hazard": np.cumsum(ratio(exits.happened[0], staying))}
-    found = estimate("Breslow baseline hazard", table, exits, curve, known=min(known, exits.known))
+    found = estimate(
+        "Breslow baseline hazard", table, exits, curve, known=min(known, exits.reliable_intervals)
+    )
     if table.provenance == PUBLIC:
         return found
     return replace(found, provenance=f"{table.provenance}; {taken.provenance}")
 
 
-def _counted(
+def _count_exits(
     federation: Federation | LifeTable,
     *,
     grid: ArrayLike | None,
@@ -316,7 +326,7 @@ def _counted(
     )
 
 
-def _masses(table: Table, log_risk: Callable[[Array], Array], limit: float, grid: Array) -> Array:
+def _risk_sums(table: Table, log_risk: Callable[[Array], Array], limit: float, grid: Array) -> Array:
     """The site's half of Breslow's estimate: risks by interval of exit, those beyond the grid last.
 
     Behind them, if records have an entry, risks by the interval in which they come.
@@ -334,7 +344,7 @@ def _masses(table: Table, log_risk: Callable[[Array], Array], limit: float, grid
     return np.concatenate([leaving, coming]).astype(np.float64)
 
 
-def _staying(moves: Array, spread: bool) -> Array:
+def _risk_by_interval(moves: Array, spread: bool) -> Array:
     """The risk in each interval, from the risks of those who leave and who come (1 or 2, times + 1)."""
     later = np.cumsum(moves[:, ::-1], axis=1)[:, ::-1]
     # Whoever leaves later is there, unless they have not come yet.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import Refused, between, require, require_count, require_positive
+from tacit.errors import Refused, is_between, require, require_count, require_positive
 from tacit.learning.task import Goal, Updates
 from tacit.privacy.mechanisms.base import NORMS, Mechanism
 from tacit.privacy.policy import Open, Privacy
@@ -24,8 +24,8 @@ from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
 from tacit.survival.life_table import LifeTable, ratio, refuse_weights, require_exits, require_grid
 from tacit.survival.private_sums import PUBLIC, from_sites
-from tacit.survival.statistics.exit_counts import Counted, coarsened, reach
-from tacit.survival.statistics.sum_task import Summed, marks
+from tacit.survival.statistics.exit_counts import ExitCounts, coarsen, sensitivity
+from tacit.survival.statistics.sum_task import SumTask, site_indicators
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +45,7 @@ CERTAIN = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class CountTerms:
     """How the counts leave the sites, and whose they are; found by the task, never given.
 
     Args:
@@ -69,22 +69,22 @@ class Terms:
     rehearsal: bool = False
 
     @property
-    def marked(self) -> bool:
+    def has_indicators(self) -> bool:
         """Whether sites mark their places: not where a whole site is a secret, and all count, come or not."""
         return self.unit != "site"
 
     @property
-    def one(self) -> float:
+    def record_unit(self) -> float:
         """What one record counts for in what a site sends: so much that none is longer than the clip."""
         if self.unit != "record":
             return 1.0
         assert self.clip is not None
         assert self.law is not None
-        return self.clip / reach(1 + self.late, NORMS[self.law])
+        return self.clip / sensitivity(1 + self.late, NORMS[self.law])
 
 
 @dataclass(frozen=True, kw_only=True)
-class KaplanMeier(Summed):
+class KaplanMeier(SumTask):
     """The survival curve of all records by Kaplan and Meier, with its band, from one table of each site.
 
     Args:
@@ -102,7 +102,7 @@ class KaplanMeier(Summed):
     horizon: float | None = None
     causes: int = 1
     level: float = 0.95
-    known: Terms = field(default_factory=Terms)
+    known: CountTerms = field(default_factory=CountTerms)
     kind: ClassVar[str] = "kaplan-meier"
     once: ClassVar[bool] = True
     # What an experiment file means if it does not say. The curve of a site alone is nothing to compare with.
@@ -116,7 +116,7 @@ class KaplanMeier(Summed):
         if self.horizon is not None:
             require_positive("horizon", self.horizon)
         require_count("causes", self.causes, MOST_CAUSES)
-        require(between(self.level, 0, 1), "level", self.level, "above 0 and below 1")
+        require(is_between(self.level, 0, 1), "level", self.level, "above 0 and below 1")
 
     @property
     def separable(self) -> bool:
@@ -128,11 +128,11 @@ class KaplanMeier(Summed):
         """The integrated Brier score: that of one curve for everybody, which models have to beat."""
         return ("ibs", "min")
 
-    def promised(self, privacy: Privacy | Open) -> Self:
+    def with_privacy(self, privacy: Privacy | Open) -> Self:
         """This as a promise wants it: in units of its clip, and with public intervals."""
-        self.require_everybody(privacy)
+        self.require_all_sites(privacy)
         if isinstance(privacy, Open):
-            return replace(self, known=Terms())
+            return replace(self, known=CountTerms())
         if self.grid is None and self.horizon is None:
             raise Refused(
                 f"{self.kind} needs public intervals: where exits are is not hidden by noise on how many "
@@ -143,12 +143,12 @@ class KaplanMeier(Summed):
                 f"clip_quantile does not go with {self.kind}: counts are sent once, and there is nothing for "
                 "bounds to follow. Use a clip that stays"
             )
-        known = Terms(
+        known = CountTerms(
             unit=privacy.unit, law=privacy.mechanism, clip=privacy.clip, rehearsal=privacy.rehearsal
         )
         return replace(self, known=known)
 
-    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+    def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This with its intervals, once the data are found valid.
 
         Raises:
@@ -185,13 +185,13 @@ class KaplanMeier(Summed):
         provenance.look("every exit time", instead="give [task] grid, the ends of public intervals")
         return tuple(float(end) for end in np.unique(federation.store.targets["time"]))
 
-    def informed(self, mechanism: Mechanism) -> Self:
+    def with_mechanism(self, mechanism: Mechanism) -> Self:
         """This with what is public about the noise."""
         sites = len(self.known.sites)
-        noise = sites * mechanism.deviation(sites) / self.known.one
+        noise = sites * mechanism.deviation(sites) / self.known.record_unit
         return replace(self, known=replace(self.known, noise=noise))
 
-    def of_round(self, number: int, rounds: int) -> Self:
+    def at_round(self, number: int, rounds: int) -> Self:
         """The same; there is one round."""
         require(rounds == 1, "rounds", rounds, f"1: {self.kind} counts everybody once, and the rest is free")
         return self
@@ -206,16 +206,16 @@ class KaplanMeier(Summed):
         return np.asarray(self.grid, dtype=np.float64)
 
     @property
-    def _marks(self) -> int:
+    def _prefix_size(self) -> int:
         """How many numbers stand before the counts: whether these have noise, and who came."""
-        return 1 + len(self.known.sites) if self.known.marked else 0
+        return 1 + len(self.known.sites) if self.known.has_indicators else 0
 
     def start(self, federation: Federation, key: Key) -> "Tensor":
         """Nobody has been counted."""
         import torch
 
         intervals, late = len(self._ends), int(self.known.late)
-        numbers = self._marks + (self._states + late) * intervals + 1 + late
+        numbers = self._prefix_size + (self._states + late) * intervals + 1 + late
         return torch.zeros(numbers, dtype=torch.float64)
 
     def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
@@ -227,26 +227,26 @@ class KaplanMeier(Summed):
             table = cohort.records_of(place)
             # Where records are elsewhere, nobody has looked at them before.
             require_exits(table, self._states, f"site {name}")
-            counted = Counted(table, self._ends, self._states, self.known.one)
+            counted = ExitCounts(table, self._ends, self._states, self.known.record_unit)
             told.append(mechanism.noisy_sums(counted, [key / name / "noise"], 0)[0])
         noisy = np.full((len(cohort), 1), float(mechanism.deviation(1) > 0))
-        marked = np.hstack([noisy, marks(cohort.names, self.known.sites)])[:, : self._marks]
+        marked = np.hstack([noisy, site_indicators(cohort.names, self.known.sites)])[:, : self._prefix_size]
         return Updates(cohort.names, torch.from_numpy(np.hstack([marked, np.stack(told)])))
 
     def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
         """The counts, as a mean over the sites that came."""
         after = state + step
-        if self.known.marked and not self._came(after) and bool(step.any()):
-            raise self.no_mean()
+        if self.known.has_indicators and not self._present_sites(after) and bool(step.any()):
+            raise self.not_a_mean()
         return after
 
     def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
         """The integrated Brier score of the curve on held-out records, which it is the same for."""
         from tacit.survival.metrics import censoring, integrated_brier
-        from tacit.survival.models.prediction import scored_times
+        from tacit.survival.models.prediction import scoring_times
 
         time, happened = held_out.targets["time"], held_out.targets["event"] > 0
-        times = scored_times(time)
+        times = scoring_times(time)
         curves = np.broadcast_to(self.model(state).at(times), (len(held_out), len(times)))
         uncensored = censoring(time, happened)
         return {"ibs": integrated_brier(time, happened, curves, times, censoring=uncensored)}
@@ -255,15 +255,15 @@ class KaplanMeier(Summed):
         """The negative log-likelihood of each record, by the interval it left in."""
         from tacit.survival.models.losses import HazardLoss
 
-        counted = self.tabulated(state)
+        counted = self.life_table(state)
         exits = counted.exits()
         chances = np.clip(ratio(exits.happened[0], exits.exposed[0]), CERTAIN, 1 - CERTAIN)
         outputs = np.broadcast_to(np.log(chances / (1 - chances)), (len(table), len(chances)))
         return HazardLoss(tuple(counted.grid)).values(outputs, table.targets)
 
-    def model(self, state: "Tensor") -> "Tabulated":
+    def model(self, state: "Tensor") -> "KaplanMeierFit":
         """The curves of all sites together."""
-        return Tabulated(self.tabulated(state), self.level)
+        return KaplanMeierFit(self.life_table(state), self.level)
 
     def findings(self, state: "Tensor") -> list[str]:
         """The curve in a sentence."""
@@ -276,7 +276,7 @@ class KaplanMeier(Summed):
 
     def shortcomings(self, state: "Tensor") -> list[str]:
         """Who is not in the curve."""
-        missing = [name for name in self.known.sites if name not in self._came(state)]
+        missing = [name for name in self.known.sites if name not in self._present_sites(state)]
         return [f"not counted: {', '.join(missing)}"] if missing else []
 
     def pictures(
@@ -287,26 +287,26 @@ class KaplanMeier(Summed):
 
         return pictures(self, state, rounds, read)
 
-    def tabulated(self, state: "Tensor") -> LifeTable:
+    def life_table(self, state: "Tensor") -> LifeTable:
         """The exits of all sites that came; with noise, in intervals that stand out of it."""
-        known, came = self.known, self._came(state)
-        counts = state.numpy()[self._marks :] * len(came) / known.one
+        known, came = self.known, self._present_sites(state)
+        counts = state.numpy()[self._prefix_size :] * len(came) / known.record_unit
         # What a site can do alone, or all in one place, is worked out without noise.
-        noise = known.noise if bool(state[0] > 0) or not known.marked else 0.0
+        noise = known.noise if bool(state[0] > 0) or not known.has_indicators else 0.0
         variance = noise**2 * len(came) / len(known.sites)
         if not variance:
             near = np.rint(counts)
             counts = np.where(np.abs(counts - near) < WHOLE * np.maximum(near, 1.0), near, counts)
         whole, told = counts.reshape(1, 1, -1), self._provenance(came)
         found = LifeTable(self._ends, whole, ("all sites",), None, variance, False, told, known.late)
-        return coarsened(found) if variance else found
+        return coarsen(found) if variance else found
 
-    def _came(self, state: "Tensor") -> tuple[str, ...]:
+    def _present_sites(self, state: "Tensor") -> tuple[str, ...]:
         """Whose counts are in a state."""
         sites = tuple(self.known.sites)
-        if not self.known.marked:
+        if not self.known.has_indicators:
             return sites
-        return self.came(state.numpy()[1 : self._marks], sites)
+        return self.present_sites(state.numpy()[1 : self._prefix_size], sites)
 
     def _provenance(self, came: Sequence[str]) -> str:
         """How the counts left the sites, in words."""
@@ -324,7 +324,7 @@ class KaplanMeier(Summed):
 
 
 @dataclass(frozen=True, eq=False)
-class Tabulated:
+class KaplanMeierFit:
     """What counts of exits tell: curves, their bands and restricted means of all sites together.
 
     Args:

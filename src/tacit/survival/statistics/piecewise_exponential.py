@@ -29,7 +29,7 @@ WIDTH = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class Follow:
+class FollowUp:
     """How long each record was in each interval, and where its event was.
 
     Args:
@@ -45,13 +45,13 @@ class Follow:
     def __len__(self) -> int:
         return len(self.own)
 
-    def some(self, start: int) -> "Follow":
+    def chunk(self, start: int) -> "FollowUp":
         """The records from there on, a few of them."""
         rows = slice(start, start + WIDTH)
-        return Follow(self.features[rows], self.shares[rows], self.own[rows])
+        return FollowUp(self.features[rows], self.shares[rows], self.own[rows])
 
 
-def follow(table: Table, grid: Array, features: Array) -> Follow:
+def follow_up(table: Table, grid: Array, features: Array) -> FollowUp:
     """The records of a table over these intervals."""
     time, event = table.targets["time"][:, None], table.targets["event"] == 1
     entry = table.targets.get("entry", np.zeros(len(time)))[:, None]
@@ -59,16 +59,16 @@ def follow(table: Table, grid: Array, features: Array) -> Follow:
     # Cut off before it is divided, so that no time is too large.
     lived = np.clip(time, starts, grid) - np.clip(entry, starts, grid)
     own = np.searchsorted(grid, time[:, 0], side="left")
-    return Follow(features, lived / (grid - starts), np.where(event, own, len(grid)).astype(np.int64))
+    return FollowUp(features, lived / (grid - starts), np.where(event, own, len(grid)).astype(np.int64))
 
 
-def size(columns: int) -> int:
+def vector_size(columns: int) -> int:
     """The length of a record's vector: a score and the upper half of a matrix."""
     regressors = columns + 2
     return regressors + regressors * (regressors + 1) // 2
 
 
-def longest() -> float:
+def largest_norm() -> float:
     """How long score and information together can be, before they are divided by it.
 
     With m events expected and d seen, the score is at its longest for m = 0 or m = `LIMIT`, as its square is
@@ -78,8 +78,8 @@ def longest() -> float:
     return float(np.sqrt(2 * LONGEST))
 
 
-def parts(records: Follow, level: Array, trend: Array, slopes: Array) -> Array:
-    """What each record gives (records, `size` of the columns).
+def record_vectors(records: FollowUp, level: Array, trend: Array, slopes: Array) -> Array:
+    """What each record gives (records, `vector_size` of the columns).
 
     Args:
         records: Some of a site's records.
@@ -103,10 +103,10 @@ def parts(records: Follow, level: Array, trend: Array, slopes: Array) -> Array:
     rows = np.column_stack([*score, records.features * left.sum(axis=1)[:, None], _squares(records, moments)])
     length = np.linalg.norm(rows, axis=1, keepdims=True)
     # They are within it already, but for rounding.
-    return rows / np.maximum(length * (1 + 1e-12), longest())
+    return rows / np.maximum(length * (1 + 1e-12), largest_norm())
 
 
-def _squares(records: Follow, moments: Array) -> Array:
+def _squares(records: FollowUp, moments: Array) -> Array:
     """The upper half of each record's information, as long as the matrix, over the longest regressor."""
     columns = records.features.shape[1]
     plain = np.column_stack(

@@ -23,11 +23,17 @@ from tacit.privacy.mechanisms.base import ROUNDED
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
-from tacit.survival.life_table import LifeTable, cells, refuse_weights
+from tacit.survival.life_table import LifeTable, exit_cells, refuse_weights
 from tacit.survival.private_sums import Payment, from_sites
 from tacit.survival.statistics.cox_fit import PrivateCoxFit
-from tacit.survival.statistics.piecewise_exponential import WIDTH, Follow, follow, parts, size
-from tacit.survival.statistics.private_newton import Path, Scales
+from tacit.survival.statistics.piecewise_exponential import (
+    WIDTH,
+    FollowUp,
+    follow_up,
+    record_vectors,
+    vector_size,
+)
+from tacit.survival.statistics.private_newton import NewtonPath, Scales
 
 Array = NDArray[np.float64]
 
@@ -39,7 +45,7 @@ WHAT = "exits by interval and state, then in every round a score and an informat
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
+class FeatureBounds:
     """How features are brought into the unit ball, by public numbers alone.
 
     Args:
@@ -56,7 +62,7 @@ class Limits:
     scale: Array
     bound: float
 
-    def unit(self, features: Array) -> Array:
+    def scale_to_unit(self, features: Array) -> Array:
         """Features of length 1 at most (records, columns); huge ones keep their direction."""
         moved = (np.clip(features, self.low, self.high) - self.centre) / self.scale
         peak = np.maximum(np.abs(moved).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
@@ -81,9 +87,9 @@ def refuse_options(federation: Federation, grid: Array | None, *, robust: object
     require(ridge == 0, "ridge", ridge, "0 with epsilon")
 
 
-def limits(
+def feature_bounds(
     tables: Mapping[str, Table], bound: float | None, ranges: Mapping[str, tuple[float, float]] | None
-) -> Limits:
+) -> FeatureBounds:
     """The limits of features that were agreed on; nothing is looked up in the records."""
     columns = next(iter(tables.values())).columns
     if ranges is None:
@@ -94,7 +100,7 @@ def limits(
             )
         require_positive("bound", bound)
         everywhere, still = np.full(len(columns), np.inf), np.zeros(len(columns))
-        return Limits(-everywhere, everywhere, still, np.ones(len(columns)), bound)
+        return FeatureBounds(-everywhere, everywhere, still, np.ones(len(columns)), bound)
     if set(ranges) != set(columns):
         raise InvalidValue(f"ranges of {choices(ranges)} are not allowed: give those of {choices(columns)}")
     for name in columns:
@@ -104,7 +110,7 @@ def limits(
     widest = np.sqrt(len(columns)) if bound is None else bound
     require_positive("bound", widest)
     low, high = ends.T
-    return Limits(low, high, (low + high) / 2, (high - low) / 2, float(widest))
+    return FeatureBounds(low, high, (low + high) / 2, (high - low) / 2, float(widest))
 
 
 def fit(
@@ -112,7 +118,7 @@ def fit(
     strata: Literal["site"] | None,
     grid: Array | None,
     payment: Payment,
-    limit: Limits,
+    limit: FeatureBounds,
     level: float,
 ) -> PrivateCoxFit:
     """Fit from noisy sums that have been charged for.
@@ -125,10 +131,10 @@ def fit(
     assert grid is not None
     sites = _Sites(tables, grid, limit, payment)
     exits = sites.histogram()
-    path = Path.begin(exits, Scales(sites.steps.scale, len(limit.scale)), strata == "site")
+    path = NewtonPath.begin(exits, Scales(sites.steps.scale, len(limit.scale)), strata == "site")
     for number in range(ROUNDS):
-        levels, slopes = path.asked()
-        path = path.stepped(sites.answers(levels, path.trend, slopes, number))
+        levels, slopes = path.query_point()
+        path = path.step(sites.answers(levels, path.trend, slopes, number))
     units = limit.bound * limit.scale
     found, model, noisy = path.estimate()
     # Noise that hides everything is not to be read as a number.
@@ -159,7 +165,9 @@ def fit(
 class _Sites:
     """The sites, as they may be asked: everything they let out has been paid for and carries noise."""
 
-    def __init__(self, tables: Mapping[str, Table], grid: Array, limit: Limits, payment: Payment) -> None:
+    def __init__(
+        self, tables: Mapping[str, Table], grid: Array, limit: FeatureBounds, payment: Payment
+    ) -> None:
         epsilon, delta = payment.epsilon, payment.delta
         assert epsilon is not None
         assert payment.ledger is not None
@@ -168,7 +176,8 @@ class _Sites:
         self.tables, self.grid = tables, grid
         self.late = any("entry" in table.targets for table in tables.values())
         self.records = {
-            name: follow(table, grid, limit.unit(table.features)) for name, table in tables.items()
+            name: follow_up(table, grid, limit.scale_to_unit(table.features))
+            for name, table in tables.items()
         }
         self.key = Key(0) if payment.key is None else payment.key
         # Gaussians add up by the inverse squares of their multipliers: each has its share of the budget.
@@ -196,7 +205,9 @@ class _Sites:
     def histogram(self) -> LifeTable:
         """Exits by interval and state, with noise."""
         counted = [
-            noise.gaussian(cells(table, self.grid, 2, None), self.counts.scale, self.key / "exits" / name)
+            noise.gaussian(
+                exit_cells(table, self.grid, 2, None), self.counts.scale, self.key / "exits" / name
+            )
             for name, table in self.tables.items()
         ]
         told, variance = np.stack(counted)[:, None], self.counts.scale**2
@@ -205,7 +216,7 @@ class _Sites:
         )
 
     def answers(self, levels: Array, trend: Array, slopes: Array, number: int) -> Array:
-        """The noisy sum of what the records of each site have to say (sites, `size` of the columns).
+        """The noisy sum of what the records of each site have to say (sites, `vector_size` of the columns).
 
         Args:
             levels: The log hazard of each interval at each site (sites, intervals).
@@ -215,16 +226,16 @@ class _Sites:
         """
         told: list[Array] = []
         for (name, records), level in zip(self.records.items(), levels, strict=True):
-            summed = _summed(records, level, trend, slopes)
+            summed = _site_sum(records, level, trend, slopes)
             # A little more noise than is charged, for the rounding of the sums (`mechanisms.base`).
             scale = self.steps.scale * (1 + ROUNDED)
             told.append(noise.gaussian(summed, scale, self.key / "round" / number / name))
         return np.stack(told)
 
 
-def _summed(records: Follow, level: Array, trend: Array, slopes: Array) -> Array:
+def _site_sum(records: FollowUp, level: Array, trend: Array, slopes: Array) -> Array:
     """The sum over a site's records, a few at a time."""
-    total = np.zeros(size(len(slopes)))
+    total = np.zeros(vector_size(len(slopes)))
     for start in range(0, len(records), WIDTH):
-        total += parts(records.some(start), level, trend, slopes).sum(axis=0)
+        total += record_vectors(records.chunk(start), level, trend, slopes).sum(axis=0)
     return total

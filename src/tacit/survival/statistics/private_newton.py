@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.survival.life_table import Exits, LifeTable
-from tacit.survival.statistics.piecewise_exponential import CONSTANT, LONGEST, longest
+from tacit.survival.statistics.piecewise_exponential import CONSTANT, LONGEST, largest_norm
 
 Array = NDArray[np.float64]
 
@@ -35,26 +35,26 @@ class Scales:
     @property
     def score(self) -> float:
         """In each entry of the score."""
-        return self.noise * longest()
+        return self.noise * largest_norm()
 
     @property
     def information(self) -> float:
         """In each entry on the diagonal of the information; beside it, less by the root of 2."""
-        return self.noise * longest() * float(np.sqrt(LONGEST))
+        return self.noise * largest_norm() * float(np.sqrt(LONGEST))
 
-    def read(self, answers: Array) -> tuple[Array, Array]:
+    def decode(self, answers: Array) -> tuple[Array, Array]:
         """Scores (sites, regressors) and information matrices (sites, regressors, regressors)."""
         regressors = self.columns + 2
-        scores = answers[:, :regressors] * longest()
+        scores = answers[:, :regressors] * largest_norm()
         rows, others = np.triu_indices(regressors)
-        weights = np.where(rows == others, 1.0, np.sqrt(0.5)) * longest() * np.sqrt(LONGEST)
+        weights = np.where(rows == others, 1.0, np.sqrt(0.5)) * largest_norm() * np.sqrt(LONGEST)
         matrices = np.zeros((len(answers), regressors, regressors))
         matrices[:, rows, others] = matrices[:, others, rows] = answers[:, regressors:] * weights
         return scores, matrices
 
 
 @dataclass(frozen=True, eq=False)
-class Round:
+class NewtonRound:
     """Where the sites were asked, in the function of time and the features, and what they said."""
 
     point: Array
@@ -63,7 +63,7 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
+class NewtonPath:
     """The rounds so far.
 
     Args:
@@ -82,19 +82,19 @@ class Path:
     levels: Array
     shared: int
     point: Array
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[NewtonRound, ...] = ()
 
     @classmethod
-    def begin(cls, table: LifeTable, scales: Scales, by_site: bool) -> "Path":
+    def begin(cls, table: LifeTable, scales: Scales, by_site: bool) -> "NewtonPath":
         """From no effect, and hazards as the noisy histogram has them."""
         everybody, each = table.exits(), table.exits("site")
         spread = np.sqrt(everybody.variance)
-        happened, lived = everybody.happened[0], _lived(everybody)[0]
+        happened, lived = everybody.happened[0], _person_intervals(everybody)[0]
         rate = max(happened.sum(), 1.0) / max(lived.sum(), 1.0)
         # As if a few more had lived and died at the mean rate, as many as noise could hide.
         hazard = (happened + spread) / (lived + spread / rate)
         doubt = np.sqrt(each.variance * len(hazard))
-        due = (_lived(each) * hazard).sum(axis=1)
+        due = (_person_intervals(each) * hazard).sum(axis=1)
         ratio = (each.happened.sum(axis=1) + doubt) / (due + doubt)
         smooth = happened + spread / 3
         middle = (np.cumsum(smooth) - smooth / 2) / smooth.sum()
@@ -108,17 +108,17 @@ class Path:
             np.zeros(scales.columns + 1),
         )
 
-    def asked(self) -> tuple[Array, Array]:
+    def query_point(self) -> tuple[Array, Array]:
         """The log hazards (sites, intervals) and slopes (columns,) to ask the sites at."""
         return self.levels[:, None] + self.base + CONSTANT * self.point[0] * self.trend, self.point[1:]
 
-    def stepped(self, answers: Array) -> "Path":
+    def step(self, answers: Array) -> "NewtonPath":
         """One round further."""
-        scores, matrices = self.scales.read(answers)
+        scores, matrices = self.scales.decode(answers)
         if self.shared > 1:
             scores, matrices = scores.sum(axis=0, keepdims=True), matrices.sum(axis=0, keepdims=True)
-        here = replace(self, rounds=(*self.rounds, Round(self.point, scores, matrices)))
-        found, means, events = here._averaged(damped=True)
+        here = replace(self, rounds=(*self.rounds, NewtonRound(self.point, scores, matrices)))
+        found, means, events = here._average_steps(damped=True)
         step = found - self.point
         step *= min(1.0, STRIDE / max(float(np.linalg.norm(step)), 1e-12))
         # The level takes up what events are left over, as if as many more as noise could hide were expected.
@@ -136,7 +136,7 @@ class Path:
 
     def estimate(self) -> tuple[Array, Array, Array]:
         """The coefficients of the features, their covariance by the model, and what noise adds to it."""
-        found, means, _ = self._averaged(damped=False)
+        found, means, _ = self._average_steps(damped=False)
         matrix = self._information()[0]
         inverse = np.linalg.inv(matrix)
         alike = np.eye(len(matrix)) * len(means) + means.T @ means
@@ -145,10 +145,10 @@ class Path:
         return found[1:], np.asarray(inverse[1:, 1:], dtype=np.float64), noisy[1:, 1:]
 
     @property
-    def _used(self) -> tuple[Round, ...]:
+    def _used(self) -> tuple[NewtonRound, ...]:
         return self.rounds[FIRST[min(len(self.rounds), len(FIRST)) - 1] :]
 
-    def _averaged(self, damped: bool) -> tuple[Array, Array, Array]:
+    def _average_steps(self, damped: bool) -> tuple[Array, Array, Array]:
         """The mean of what each round would step to; mean regressors and expected events of each stratum."""
         matrix, means, events, pretended = self._information()
         values, vectors = np.linalg.eigh(matrix)
@@ -175,7 +175,7 @@ class Path:
         return matrix + excess + held, means, corner / CONSTANT**2, pretended
 
 
-def _lived(exits: Exits) -> Array:
+def _person_intervals(exits: Exits) -> Array:
     """Person-intervals, whoever leaves or comes being there for half of one (groups, intervals)."""
     partly = exits.happened + exits.censored
     partly = partly if exits.entered is None else partly + exits.entered[:, :-1]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
 from tacit.errors import require
-from tacit.reports.text import labelled
+from tacit.reports.text import format_rows
 from tacit.survival.life_table import Exits, LifeTable, ratio
 
 Array = NDArray[np.float64]
@@ -46,13 +46,13 @@ class RestrictedMean:
             ("provenance", self.provenance),
         ]
         shown = self.table.to_string(float_format=lambda value: f"{value:.4g}", na_rep="")
-        return f"{labelled(head)}\n\n{shown}"
+        return f"{format_rows(head)}\n\n{shown}"
 
     def __str__(self) -> str:
         return self.summary()
 
 
-def restricted(
+def restricted_means(
     table: LifeTable, exits: Exits, groups: Sequence[str], until: float, by: str | None, level: float
 ) -> RestrictedMean:
     """The mean of each group, and their difference if there are two."""
@@ -74,11 +74,11 @@ def restricted(
 
 def _area(exits: Exits, until: float) -> tuple[float, float]:
     """The area under one group's curve, and its standard error (Greenwood's, and what noise adds)."""
-    last = exits.times[exits.known - 1] if exits.known else 0.0
+    last = exits.times[exits.reliable_intervals - 1] if exits.reliable_intervals else 0.0
     # Beyond exact times the curve stays where it is; beyond a grid, or in noise, nobody knows.
     require(exits.exact or until <= last, "until", until, f"at most {last:g}: beyond it nothing is known")
     count = int(np.searchsorted(exits.times, until, side="left" if exits.spread else "right"))
-    count = min(count + exits.spread, exits.known)
+    count = min(count + exits.spread, exits.reliable_intervals)
     steps, exposed = exits.happened[0][:count], exits.exposed[0][:count]
     curve = np.cumprod(1 - np.minimum(ratio(steps, exposed), 1.0), dtype=np.float64)
     weights = _weights(exits.times[:count], until, exits.spread)

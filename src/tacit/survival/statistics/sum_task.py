@@ -23,7 +23,7 @@ SLACK = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summed:
+class SumTask:
     """A task whose sites send sums over all of their records, once in a round."""
 
     kind: ClassVar[str]
@@ -56,11 +56,11 @@ class Summed:
         return False
 
     @property
-    def opening(self) -> None:
+    def initial_query(self) -> None:
         """Nothing is asked before."""
 
     @property
-    def closing(self) -> None:
+    def final_query(self) -> None:
         """Nothing is asked at the end."""
 
     @property
@@ -68,12 +68,12 @@ class Summed:
         """The choices of the task."""
         return identity_of(self)
 
-    def require_everybody(self, privacy: Privacy | Open) -> None:
+    def require_all_sites(self, privacy: Privacy | Open) -> None:
         """Refuse to draw sites: a sum is one of all of them."""
         allowed = f"1: {self.kind} adds up what all sites have"
         require(privacy.participation == 1, "participation", privacy.participation, allowed)
 
-    def came(self, mean: Array, sites: Sequence[str]) -> tuple[str, ...]:
+    def present_sites(self, mean: Array, sites: Sequence[str]) -> tuple[str, ...]:
         """Those who are in a mean of marks (sites,); nobody where nothing was sent.
 
         Raises:
@@ -82,10 +82,10 @@ class Summed:
         there = np.abs(mean) > SLACK
         many = int(there.sum())
         if many and not np.allclose(mean[there], 1 / many, rtol=0, atol=SLACK):
-            raise self.no_mean()
+            raise self.not_a_mean()
         return tuple(name for name, here in zip(sites, there.tolist(), strict=True) if here)
 
-    def no_mean(self) -> InvalidValue:
+    def not_a_mean(self) -> InvalidValue:
         """What to say where marks tell that something else than a mean was taken."""
         return InvalidValue(
             f"{self.kind} adds up what the sites send, and this is no plain mean of it: leave [aggregation] "
@@ -93,7 +93,7 @@ class Summed:
         )
 
 
-def marks(names: Sequence[str], sites: Sequence[str]) -> Array:
+def site_indicators(names: Sequence[str], sites: Sequence[str]) -> Array:
     """The marks of these sites among all (names, sites); whoever is none of them is taken for the first."""
     found = np.zeros((len(names), len(sites)))
     found[np.arange(len(names)), [sites.index(name) if name in sites else 0 for name in names]] = 1.0

@@ -12,7 +12,7 @@ from safetensors.numpy import load
 Array = NDArray[np.float64]
 
 
-def opened(folder: str = ".", model: int = 0) -> tuple[dict[str, Any], dict[str, Array]]:
+def load_model(folder: str = ".", model: int = 0) -> tuple[dict[str, Any], dict[str, Array]]:
     """The card in a folder, and the tensors of a model."""
     card = json.loads(Path(folder, "card.json").read_text())
     return card, load(Path(folder, card["models"][model]["tensors"]["file"]).read_bytes())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from tacit.errors import between, require, require_count, require_positive, require_rate, require_word
+from tacit.errors import is_between, require, require_count, require_positive, require_rate, require_word
 from tacit.privacy.accounting.release import require_delta
 
 MODELS = ("PC-Hazard", "LogisticHazard", "DeepHit", "DeepSurv", "CoxPH", "CoxTime", "CoxCC")
@@ -137,7 +137,7 @@ class FSAConfig:
             allowed = "at least 0 and below 1" if name in _FRACTIONS else "finite and at least 0"
             # Nothing, or something between; True is not a number here.
             nothing = given is not False and given == 0
-            require(nothing or between(given, 0, high), name, given, allowed)
+            require(nothing or is_between(given, 0, high), name, given, allowed)
         for name in _FLAGS:
             require(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
         for width in self.num_nodes:

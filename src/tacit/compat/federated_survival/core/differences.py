@@ -47,16 +47,19 @@ def differences(config: FSAConfig, federation: Federation, *, augmented: bool) -
     if config.use_differential_privacy:
         found += _of_privacy(config)
     unread = [name for name in _UNREAD if config.was_chosen(name)]
-    return [*found, *((name, f"{_shown(config, name)} has no effect: {_UNREAD[name]}") for name in unread)]
+    return [
+        *found,
+        *((name, f"{_option_text(config, name)} has no effect: {_UNREAD[name]}") for name in unread),
+    ]
 
 
 def _of_network(config: FSAConfig) -> Iterator[Said]:
     if config.dropout:
         said = "is not applied: gradients of single records have no closed form under it; use weight_decay"
-        yield "dropout", f"{_shown(config, 'dropout')} {said}"
+        yield "dropout", f"{_option_text(config, 'dropout')} {said}"
     if config.batch_norm:
         said = "is not applied: it mixes the records of a batch, and keeps their means in the model"
-        yield "batch_norm", f"{_shown(config, 'batch_norm')} {said}"
+        yield "batch_norm", f"{_option_text(config, 'batch_norm')} {said}"
     if config.model_type == "CoxPH" and config.num_nodes:
         yield "num_nodes", "num_nodes has no effect: CoxPH is linear; use DeepSurv for a network"
 
@@ -70,7 +73,7 @@ def _of_data(config: FSAConfig, federation: Federation) -> Iterator[Said]:
     }
     for name, there in found.items():
         if getattr(config, name) != there:
-            yield name, f"{_shown(config, name)} has no effect: the data have {there}, and decide"
+            yield name, f"{_option_text(config, name)} has no effect: the data have {there}, and decide"
 
 
 def _of_augmentation(config: FSAConfig, federation: Federation) -> Iterator[Said]:
@@ -100,10 +103,10 @@ def _of_privacy(config: FSAConfig) -> Iterator[Said]:
         yield "early_stopping", f"{said} plan is paid for all of its {config.global_epochs} rounds anyway"
     if config.dp_sensitivity != config.dp_clip_norm:
         said = f"what one {config.dp_unit} can change is bounded by dp_clip_norm = {config.dp_clip_norm:g}"
-        yield "dp_sensitivity", f"{_shown(config, 'dp_sensitivity')} has no effect in training: {said}"
+        yield "dp_sensitivity", f"{_option_text(config, 'dp_sensitivity')} has no effect in training: {said}"
     if config.dp_mechanism == "laplace" and config.was_chosen("dp_noise_multiplier"):
         said = "has no effect: Laplace noise follows from dp_epsilon alone"
-        yield "dp_noise_multiplier", f"{_shown(config, 'dp_noise_multiplier')} {said}"
+        yield "dp_noise_multiplier", f"{_option_text(config, 'dp_noise_multiplier')} {said}"
     if not protects_records(config):
         return
     yield "", "local_epochs are steps of independent, secret draws, as many as the epochs would have batches"
@@ -113,5 +116,5 @@ def _of_privacy(config: FSAConfig) -> Iterator[Said]:
         yield "", "DeepHit has no ranking term: it couples records, which could then not be protected singly"
 
 
-def _shown(config: FSAConfig, name: str) -> str:
+def _option_text(config: FSAConfig, name: str) -> str:
     return f"{name} = {getattr(config, name)!r}"

@@ -97,7 +97,7 @@ class DifferentialPrivacy:
             epsilon=self.epsilon if epsilon is None else epsilon,
             sensitivity=self.sensitivity if sensitivity is None else sensitivity,
         )
-        return choice.choose(scores, self._charged(choice.release(purpose="choice")))
+        return choice.choose(scores, self._charge(choice.release(purpose="choice")))
 
     def exponential_mechanism_tensor(
         self,
@@ -133,7 +133,7 @@ class DifferentialPrivacy:
                 claim: nothing is clipped here.
         """
         bound = self.sensitivity if sensitivity is None else sensitivity
-        return self._answered(tensor, self._single("gaussian", bound, None))
+        return self._answer(tensor, self._single("gaussian", bound, None))
 
     def add_laplace_noise(
         self, tensor: "Tensor", sensitivity: float | None = None, epsilon: float | None = None
@@ -148,7 +148,7 @@ class DifferentialPrivacy:
             epsilon: What the answer costs; `dp_epsilon` by default.
         """
         bound = self.sensitivity if sensitivity is None else sensitivity
-        return self._answered(tensor, self._single("laplace", bound, epsilon))
+        return self._answer(tensor, self._single("laplace", bound, epsilon))
 
     def apply_dp_to_gradients(
         self, model: "nn.Module", optimizer: "Optimizer | None" = None, mechanism: str = "gaussian"
@@ -178,16 +178,16 @@ class DifferentialPrivacy:
             raise BudgetExhausted(
                 f"all {calls} gradients are used: dp_epsilon was planned for global_epochs times local_epochs"
             )
-        release = self._planned(law, calls)
+        release = self._plan_release(law, calls)
         length = self._clip(model, law)
         # All calls are one plan, which was fixed by the configuration.
         plan = f"{calls} gradients, {law} noise of {release.multiplier!r}"
         self.ledger.register([replace(release, count=calls)], plan=plan)
-        key = self._charged(release, plan)
+        key = self._charge(release, plan)
         self.gradients_used += 1
         parts = _gradients(model)
         flat = np.concatenate([part.detach().double().numpy().ravel() for part in parts])
-        _restore(parts, _noised(flat, release, key))
+        _restore(parts, _add_noise(flat, release, key))
         return length
 
     def compute_privacy_budget(self, num_rounds: int, num_clients: int) -> tuple[float, float]:
@@ -232,7 +232,7 @@ class DifferentialPrivacy:
         )
         explain([said], depth=4)
 
-    def _planned(self, law: NoiseLaw, calls: int) -> Release:
+    def _plan_release(self, law: NoiseLaw, calls: int) -> Release:
         """One of so many clipped gradients of a batch, in which a record may be exchanged for another."""
         multiplier = accounting.calibrate(
             epsilon=self.epsilon, delta=self._delta(law), steps=calls, relation="replace", mechanism=law
@@ -247,12 +247,12 @@ class DifferentialPrivacy:
         require(self.delta is not None, "dp_delta", self.delta, "above 0 with Gaussian noise")
         return cast(float, self.delta)
 
-    def _answered(self, tensor: "Tensor", release: Release) -> "Tensor":
+    def _answer(self, tensor: "Tensor", release: Release) -> "Tensor":
         values = tensor.detach().double().cpu().numpy()
         require(bool(np.isfinite(values).all()), "tensor", "some that are not finite", "finite numbers")
-        return tensor.detach().new_tensor(_noised(values, release, self._charged(release)))
+        return tensor.detach().new_tensor(_add_noise(values, release, self._charge(release)))
 
-    def _charged(self, release: Release, plan: str | None = None) -> Key:
+    def _charge(self, release: Release, plan: str | None = None) -> Key:
         """Pay, then get a key that nobody had before; an answer is a plan of its own."""
         self.ledger.charge([release], plan=plan)
         self._answers += 1
@@ -290,7 +290,7 @@ def _restore(parts: "Sequence[Tensor]", flat: Array) -> None:
 
 
 @suppress_warnings()
-def _noised(values: Array, release: Release, key: Key) -> Array:
+def _add_noise(values: Array, release: Release, key: Key) -> Array:
     add = noise.gaussian if release.law == "gaussian" else noise.laplace
     return add(values, release.scale, key)
 

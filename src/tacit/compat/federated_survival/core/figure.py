@@ -16,7 +16,9 @@ COLUMNS = {
 }
 
 
-def drawn(results: Mapping[str, Sequence[float]], output_path: str | Path | None, *, show: bool) -> "Figure":
+def plot_rounds(
+    results: Mapping[str, Sequence[float]], output_path: str | Path | None, *, show: bool
+) -> "Figure":
     """C-index and IBS over the rounds, for training and test records.
 
     Args:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from tacit.compat.federated_survival.core.config import FSAConfig
 from tacit.compat.federated_survival.core.differences import ALWAYS, differences
-from tacit.compat.federated_survival.core.scoring import Scored
+from tacit.compat.federated_survival.core.scoring import ScoringTask
 from tacit.compat.federated_survival.core.translation import Translation, translate
 from tacit.compat.federated_survival.data.loader import require_outcomes
 from tacit.compat.federated_survival.explained import explain, seed_of
@@ -35,7 +35,7 @@ Results = dict[str, list[float]]
 SERIES = ("train_Cindex", "train_IBS", "test_Cindex", "test_IBS")
 
 
-class Dealt(Protocol):
+class ClientData(Protocol):
     """What was dealt out to clients; see `tacit.compat.federated_survival.data.splitter.DataSet`."""
 
     @property
@@ -61,7 +61,7 @@ class FSARunner:
         self._made: Translation | None = None
         self._said: set[str] = set()
 
-    def run(self, data: Dealt, type: str = "raw", aug_method: str = "MVAEC") -> Results:
+    def run(self, data: ClientData, type: str = "raw", aug_method: str = "MVAEC") -> Results:
         """Train, and score the training and the test records after every round.
 
         Args:
@@ -95,7 +95,7 @@ class FSARunner:
         """
         import pandas as pd
 
-        model = cast("GridModel", self._finished().model)
+        model = cast("GridModel", self._require_run().model)
         times = [0.0, *model.ends.tolist()]
         return pd.DataFrame(model.survival(features, times).T, index=pd.Index(times, name="time"))
 
@@ -106,7 +106,7 @@ class FSARunner:
         `noise_scale` is on each coordinate of a sum of contributions that are clipped to `clip_norm`. The
         original told the epsilon that was put in. Without differential privacy `epsilon` is None.
         """
-        run, made, config = self._finished(), self._made, self.config
+        run, made, config = self._require_run(), self._made, self.config
         assert made is not None, "a run was translated"
         told = run.privacy.as_dict()
         info: dict[str, Any] = {
@@ -142,16 +142,16 @@ class FSARunner:
             output_path: Where to save the figure, if anywhere.
             show: Whether to open a window, where there is a screen; a notebook shows what is returned.
         """
-        from tacit.compat.federated_survival.core.figure import drawn
+        from tacit.compat.federated_survival.core.figure import plot_rounds
 
         shown = results or raw_results or self.results
         require(bool(shown), "results", shown, "what run() returned")
-        return drawn(shown, output_path, show=show)
+        return plot_rounds(shown, output_path, show=show)
 
     def _fit(self, made: Translation, federation: Federation) -> Run:
         assert isinstance(federation.held_out, Table), "there is a test set"
         tables = {"train": federation.store, "test": federation.held_out}
-        scored = Scored(made.task, federation, tables, self.config.evaluation_quantiles)
+        scored = ScoringTask(made.task, federation, tables, self.config.evaluation_quantiles)
         with progress(quiet=not (self.config.verbose or self.config.show_progress)) as watcher:
             return fit(
                 cast("Task", scored),
@@ -176,13 +176,13 @@ class FSARunner:
         explain([text for text in chosen if text not in self._said], depth=3)
         self._said.update(chosen)
 
-    def _finished(self) -> Run:
+    def _require_run(self) -> Run:
         if self.last_run is None:
             raise InvalidValue("nothing was run yet: call run(client_data) first")
         return self.last_run
 
 
-def _federation(data: Dealt) -> Federation:
+def _federation(data: ClientData) -> Federation:
     names = tuple(getattr(data, "feature_names", ())) or None
     clients = {name: _table(x, y, names, name) for name, (x, y) in data.clients_set.items()}
     test = _table(data.test_data, data.test_label, names, "test_data")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from tacit.learning.task import Goal, Task
-from tacit.privacy.mechanisms.base import Unprotected
+from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
@@ -23,7 +23,7 @@ TIMES = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
+class ScoringTask:
     """A task whose scores are those of several tables, each under its own name.
 
     Scores of training records are bare: they are shown in open runs and rehearsals alone.
@@ -51,13 +51,13 @@ class Scored:
         """The concordance on the training records, which early stopping watches."""
         return ("train_Cindex", "max")
 
-    def settle(self, federation: Federation, provenance: Provenance) -> Self:
+    def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """The task settled, once it may look at the records that it trains on."""
         provenance.look(
             "the C-index and IBS of the training records after every round, and what their curves need",
             instead="use tacit.fit, which scores held-out records alone",
         )
-        return replace(self, task=self.task.settle(federation, provenance))
+        return replace(self, task=self.task.bind(federation, provenance))
 
     def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
         """The scores of every table; `held_out` is one of them, or a part of it."""
@@ -71,11 +71,11 @@ class Scored:
         model = cast("GridModel", self.task.model(state))
         if not isinstance(model, RelativeModel) or model.baseline is not None:
             return model
-        closing = self.task.closing
+        closing = self.task.final_query
         assert closing is not None, "relative risks are closed"
         cohort = self.training.cohort(list(self.training))
-        told = closing.train(state, cohort, Unprotected(), Key(0) / "scores")
-        return cast("GridModel", self.task.model(closing.close(state, told.matrix.sum(dim=0))))
+        told = closing.train(state, cohort, NoPrivacy(), Key(0) / "scores")
+        return cast("GridModel", self.task.model(closing.apply(state, told.matrix.sum(dim=0))))
 
     def _scores(self, model: GridModel, table: Table) -> dict[str, float]:
         """Antolini's concordance, and the Brier score integrated between the quantiles."""

@@ -18,7 +18,7 @@ from tacit.learning.task import Task
 from tacit.privacy import accounting
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
-from tacit.runs.queries import questions
+from tacit.runs.queries import queries_of
 from tacit.runs.stopping import Stopping
 from tacit.sites.federation import Federation
 from tacit.sites.sampling import Fixed, Poisson, Sampling
@@ -207,9 +207,9 @@ def _with_noise(made: Translation, config: FSAConfig, federation: Federation) ->
     """The translation with its noise, by `dp_epsilon` or, if that gives more, by the given multiplier."""
     assert isinstance(made.privacy, Privacy)
     provenance = Provenance(made.privacy, public=False)
-    solver = replace(made, task=made.task.settle(federation, provenance))
+    solver = replace(made, task=made.task.bind(federation, provenance))
     rounds, given = config.global_epochs, config.dp_noise_multiplier
-    needed = _multiplier(_solved(solver, made.privacy, federation, rounds))
+    needed = _multiplier(_solve(solver, made.privacy, federation, rounds))
     if config.dp_mechanism != "gaussian" or not config.was_chosen("dp_noise_multiplier"):
         return replace(made, noise=needed)
     if made.augment is not None:
@@ -229,7 +229,7 @@ def _with_noise(made: Translation, config: FSAConfig, federation: Federation) ->
     return replace(made, noise=needed, notes=(("dp_noise_multiplier", said),))
 
 
-def _solved(made: Translation, privacy: Privacy, federation: Federation, rounds: int) -> "Mechanism":
+def _solve(made: Translation, privacy: Privacy, federation: Federation, rounds: int) -> "Mechanism":
     training = privacy if made.augment is None else made.augment.reserve(privacy)
     return training.solve(
         made.task,
@@ -238,7 +238,7 @@ def _solved(made: Translation, privacy: Privacy, federation: Federation, rounds:
         rounds,
         sampling=made.sampling.kind,
         records=federation.records,
-        questions=questions(made.task),
+        questions=queries_of(made.task),
     )
 
 
@@ -248,8 +248,8 @@ def _multiplier(mechanism: "Mechanism") -> float:
 
 def _price(made: Translation, privacy: Privacy, federation: Federation, rounds: int) -> float:
     """Epsilon of a whole run under a promise that names its noise."""
-    mechanism, names = _solved(made, privacy, federation, rounds), list(federation)
+    mechanism, names = _solve(made, privacy, federation, rounds), list(federation)
     releases = [replace(entry, count=entry.count * rounds) for entry in mechanism.release(1, names)]
-    for question in questions(made.task):
-        releases += privacy.asking(question, mechanism).release(0, names)
+    for question in queries_of(made.task):
+        releases += privacy.solve_query(question, mechanism).release(0, names)
     return accounting.epsilon(releases, privacy.delta)

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from tacit.compat.federated_survival.data.loader import require_outcomes
 from tacit.compat.federated_survival.explained import seed_of
-from tacit.errors import between, require, require_count, require_word
+from tacit.errors import is_between, require, require_count, require_word
 from tacit.runtime.keys import Key
-from tacit.sites.splits import Dealt, Dirichlet, Iid, NonIid, TimeNonIid, held_apart
+from tacit.sites.splits import Dirichlet, Iid, NonIid, SplitByCount, TimeNonIid, hold_out
 from tacit.sites.table import Table, from_frame
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 Client = tuple[Floats, Floats]
 
-SPLITS: dict[str, type[Dealt]] = {
+SPLITS: dict[str, type[SplitByCount]] = {
     "iid": Iid,
     "non-iid": NonIid,
     "censoring-non-iid": NonIid,
@@ -72,7 +72,7 @@ class DataSplitter:
     ) -> None:
         require_count("n_clients", n_clients)
         require_word("split_type", str(split_type).lower(), SPLITS)
-        require(between(test_size, 0, 1), "test_size", test_size, "above 0 and below 1")
+        require(is_between(test_size, 0, 1), "test_size", test_size, "above 0 and below 1")
         self.n_clients, self.alpha, self.test_size = n_clients, alpha, test_size
         self.split_type, self.random_state = split_type, random_state
         self._split = self._chosen()
@@ -84,7 +84,7 @@ class DataSplitter:
         table = Table(table.features, targets, table.columns, "data")
         require_outcomes(targets["time"], targets["event"], "data")
         key = Key(seed_of(self.random_state)) / "splitter"
-        kept, apart = held_apart(table, self.test_size, key)
+        kept, apart = hold_out(table, self.test_size, key)
         training = table.take(kept)
         dealt = self._split(training, key)
         clients = {
@@ -93,7 +93,7 @@ class DataSplitter:
         test_data, test_label = _arrays(table.take(apart))
         return DataSet(clients, test_data, test_label, feature_names=table.columns)
 
-    def _chosen(self) -> Dealt:
+    def _chosen(self) -> SplitByCount:
         kind = SPLITS[str(self.split_type).lower()]
         return (
             Dirichlet(count=self.n_clients, alpha=self.alpha)

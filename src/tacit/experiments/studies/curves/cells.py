@@ -11,9 +11,9 @@ import numpy as np
 
 from tacit.experiments.experiment import Experiment
 from tacit.experiments.studies.base import Row, row_of
-from tacit.functional.data.sources import RESPONSE, SimulatedCurves, parted
+from tacit.functional.data.sources import RESPONSE, SimulatedCurves, vertical_federation
 from tacit.functional.metrics import sensitivity, specificity
-from tacit.learning.record import described
+from tacit.learning.record import describe
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.keys import Key
 from tacit.sites.vertical import ByParty, Columns, Subjects
@@ -28,7 +28,7 @@ SCORES = ("r2", "ril2", "rmse", "nrmse", "smape", "wmape", "sensitivity", "speci
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class CurveCell:
     """Where a run stands in a study.
 
     Args:
@@ -62,11 +62,11 @@ class Cell:
         return int((key / self.parties).generator().integers(2**62))
 
 
-def cell_of(row: Row) -> Cell:
+def cell_of(row: Row) -> CurveCell:
     """The cell that a row is about."""
     epsilon = math.inf if row["epsilon"] == OPEN else row["epsilon"]
-    named: Row = {**{entry.name: row[entry.name] for entry in fields(Cell)}, "epsilon": epsilon}
-    return Cell(**named)
+    named: Row = {**{entry.name: row[entry.name] for entry in fields(CurveCell)}, "epsilon": epsilon}
+    return CurveCell(**named)
 
 
 def promise_in_words(epsilon: float) -> str:
@@ -74,7 +74,7 @@ def promise_in_words(epsilon: float) -> str:
     return OPEN if math.isinf(epsilon) else f"epsilon {epsilon:g}"
 
 
-def placed(experiment: Experiment, cell: Cell) -> Experiment:
+def experiment_for(experiment: Experiment, cell: CurveCell) -> Experiment:
     """The experiment of a cell. Its epsilon is for all parties together, however many there are."""
     privacy = experiment.privacy
     if math.isinf(cell.epsilon):
@@ -98,7 +98,7 @@ def placed(experiment: Experiment, cell: Cell) -> Experiment:
     )
 
 
-def worked_out(experiment: Experiment, cell: Cell, folds: int) -> Row:
+def score_cell(experiment: Experiment, cell: CurveCell, folds: int) -> Row:
     """The row of a cell: its name and its scores, or why it has none.
 
     Args:
@@ -106,10 +106,10 @@ def worked_out(experiment: Experiment, cell: Cell, folds: int) -> Row:
         cell: Which one.
         folds: Into how many parts the subjects are divided.
     """
-    return row_of(cell, lambda: _scored(experiment, cell, folds))
+    return row_of(cell, lambda: _score(experiment, cell, folds))
 
 
-def divided(made: "CurveSet", data: SimulatedCurves, sites: ByParty, fold: int, folds: int) -> Columns:
+def hold_out_fold(made: "CurveSet", data: SimulatedCurves, sites: ByParty, fold: int, folds: int) -> Columns:
     """The parties with the curves of all subjects but those of a fold, who are held out.
 
     Folds are runs of neighbours and the same ones however many parties there are; subjects are drawn one
@@ -117,20 +117,20 @@ def divided(made: "CurveSet", data: SimulatedCurves, sites: ByParty, fold: int, 
     """
     rows = np.arange(len(made))
     apart = np.array_split(rows, folds)[fold]
-    told = {"data": described(data), "sites": described(sites)}
-    return parted(
+    told = {"data": describe(data), "sites": describe(sites)}
+    return vertical_federation(
         {**made.predictors, RESPONSE: made.response},
         RESPONSE, sites, np.delete(rows, apart), apart, origin=told, public=True,
     )  # fmt: skip
 
 
-def _scored(experiment: Experiment, cell: Cell, folds: int) -> Row:
-    chosen = placed(experiment, cell)
+def _score(experiment: Experiment, cell: CurveCell, folds: int) -> Row:
+    chosen = experiment_for(experiment, cell)
     # The truth is that of the study: it depends on its own seed alone.
     made = subjects(chosen.data, experiment.seed)
-    federation = divided(made, chosen.data, chosen.sites, cell.fold, folds)
+    federation = hold_out_fold(made, chosen.data, chosen.sites, cell.fold, folds)
     began = time.perf_counter()
-    run = chosen.trained(federation, None)
+    run = chosen.run_on(federation, None)
     seconds = time.perf_counter() - began
     model, held_out = cast("Model", run.model), cast(Subjects, federation.held_out)
     found = model.score(held_out.columns, held_out[RESPONSE])

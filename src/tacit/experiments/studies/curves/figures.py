@@ -9,12 +9,12 @@ from tacit.experiments.studies.curves.cells import promise_in_words
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tacit.experiments.studies.curves.result import CurvesStudied
+    from tacit.experiments.studies.curves.result import CurveStudyResult
 
 KINDS = ("sensitivity", "specificity")
 
 
-def drawn(studied: "CurvesStudied", folder: Path) -> dict[str, Path]:
+def draw(studied: "CurveStudyResult", folder: Path) -> dict[str, Path]:
     """Every figure that what was varied allows, as PNG in a folder; files by what they show."""
     frame = studied.frame[studied.frame["failed"].isna()]
     found: dict[str, Path] = {}
@@ -27,7 +27,7 @@ def drawn(studied: "CurvesStudied", folder: Path) -> dict[str, Path]:
 
 
 def _by_parties(
-    studied: "CurvesStudied", release: str, table: "pd.DataFrame", folder: Path
+    studied: "CurveStudyResult", release: str, table: "pd.DataFrame", folder: Path
 ) -> dict[str, Path]:
     """Error and selection by parties; so many promises to a figure as can be told apart."""
     from tacit.functional.figures.comparisons import by_parties, selection
@@ -42,15 +42,15 @@ def _by_parties(
         places = {kind: _place(folder, f"{kind}-{more}") for kind in ("parties", "selection")}
         told = f"{release} release, {_provenance(studied, part)}"
         by_parties(
-            _scored(part), references=_floor(studied), title=_moved(part), provenance=told,
+            _score_table(part), references=_floor(studied), title=_party_effect(part), provenance=told,
             path=places["parties"],
         )  # fmt: skip
-        selection(_selected(part), provenance=told, path=places["selection"])
+        selection(_selection_table(part), provenance=told, path=places["selection"])
         found |= {place.stem: place for place in places.values()}
     return found
 
 
-def _by_epsilon(studied: "CurvesStudied", folder: Path) -> dict[str, Path]:
+def _by_epsilon(studied: "CurveStudyResult", folder: Path) -> dict[str, Path]:
     """Error and selection by epsilon, over all numbers of parties."""
     from tacit.functional.figures.comparisons import privacy_utility, selection
 
@@ -62,23 +62,25 @@ def _by_epsilon(studied: "CurvesStudied", folder: Path) -> dict[str, Path]:
         references["open"] = float(without["ril2"].mean())
     told = f"{_provenance(studied, private)}, with {_span(sorted(set(studied.frame['parties'])))} parties"
     places = {name: _place(folder, name) for name in ("privacy-utility", "selection-epsilon")}
-    privacy_utility(_scored(private), references=references, provenance=told, path=places["privacy-utility"])
-    selection(_selected(private), by="epsilon", provenance=told, path=places["selection-epsilon"])
+    privacy_utility(
+        _score_table(private), references=references, provenance=told, path=places["privacy-utility"]
+    )
+    selection(_selection_table(private), by="epsilon", provenance=told, path=places["selection-epsilon"])
     return places
 
 
-def _moved(table: "pd.DataFrame") -> str:
+def _party_effect(table: "pd.DataFrame") -> str:
     """How much the number of parties matters, at the promise where it matters most."""
     groups = table.groupby("epsilon")["ril2"]
     most = float((groups.max() - groups.min()).max())
     return f"With {_span(sorted(set(table['parties'])))} parties, RIL2 differs by at most {most:.3f}"
 
 
-def _scored(table: "pd.DataFrame") -> "pd.DataFrame":
+def _score_table(table: "pd.DataFrame") -> "pd.DataFrame":
     return _without_unknown(table.assign(score=table["ril2"], error=table["ril2_error"]), ["error"])
 
 
-def _selected(table: "pd.DataFrame") -> "pd.DataFrame":
+def _selection_table(table: "pd.DataFrame") -> "pd.DataFrame":
     return _without_unknown(table, [f"{kind}_error" for kind in KINDS])
 
 
@@ -88,11 +90,11 @@ def _without_unknown(table: "pd.DataFrame", errors: list[str]) -> "pd.DataFrame"
     return table[kept + errors * bool(table[errors].notna().all(axis=None))]
 
 
-def _floor(studied: "CurvesStudied") -> dict[str, float]:
+def _floor(studied: "CurveStudyResult") -> dict[str, float]:
     return {"noise": float(studied.frame["floor"].mean())}
 
 
-def _provenance(studied: "CurvesStudied", table: "pd.DataFrame") -> str:
+def _provenance(studied: "CurveStudyResult", table: "pd.DataFrame") -> str:
     data = studied.study.experiment.data
     runs = _span(sorted(set(table["n"])))
     return f"simulated ({data.design}), {data.records:,} subjects; means of {runs} runs each"

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tacit.experiments.studies.base import Announce, Row, Studied, silent
-from tacit.experiments.studies.curves.cells import OPEN, SCORES, Cell
+from tacit.experiments.studies.base import Announce, Row, StudyResult, silent
+from tacit.experiments.studies.curves.cells import OPEN, SCORES, CurveCell
 from tacit.experiments.studies.curves.spec import CurveStudy
 from tacit.privacy.policy import Open
-from tacit.reports.text import aligned, labelled
+from tacit.reports.text import align_table, format_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +46,7 @@ JUDGED = ("r2", "ril2")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class CurvesStudied(Studied[Cell]):
+class CurveStudyResult(StudyResult[CurveCell]):
     """What came of a study of curves.
 
     In its frame, epsilon is what was asked for, infinite where nothing was promised, and `spent` is what the
@@ -60,7 +60,7 @@ class CurvesStudied(Studied[Cell]):
 
     study: CurveStudy
 
-    def _framed(self) -> "pd.DataFrame":
+    def _build_frame(self) -> "pd.DataFrame":
         import pandas as pd
 
         known = [
@@ -87,7 +87,7 @@ class CurvesStudied(Studied[Cell]):
     def summary(self) -> str:
         """The study for people: what was run, the means, and what failed."""
         table = self.table()
-        parts = [labelled(self._head()), _told(table) if len(table) else "No run has a score."]
+        parts = [format_rows(self._head()), _format_table(table) if len(table) else "No run has a score."]
         return "\n\n".join(part for part in (*parts, "\n".join(self._notes())) if part)
 
     def _records(self) -> list[Row]:
@@ -104,11 +104,11 @@ class CurvesStudied(Studied[Cell]):
         Returns:
             The files by what they show; none where nothing was varied that could be drawn.
         """
-        from tacit.experiments.studies.curves.figures import drawn
+        from tacit.experiments.studies.curves.figures import draw
 
-        return drawn(self, Path(folder))
+        return draw(self, Path(folder))
 
-    def _in_order(self) -> list[Cell]:
+    def _in_order(self) -> list[CurveCell]:
         """Cells that are averaged stand together."""
         places = {
             name: {value: place for place, value in enumerate(getattr(self.study, f"{name}s"))}
@@ -148,7 +148,7 @@ class CurvesStudied(Studied[Cell]):
         return found + self.failed_in_words()
 
 
-def _told(table: "pd.DataFrame") -> str:
+def _format_table(table: "pd.DataFrame") -> str:
     """Means as a table for people."""
     header = [*BY, "n", *(words for words, _, _ in SHOWN.values())]
     rows = [
@@ -161,7 +161,7 @@ def _told(table: "pd.DataFrame") -> str:
         ]
         for row in table.reset_index().to_dict("records")
     ]
-    return aligned(header, rows)
+    return align_table(header, rows)
 
 
 def _cell(row: Mapping[Any, Any], name: str) -> str:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, cast
 from tacit.errors import InvalidFile, InvalidValue, require, require_count, require_positive, require_word
 from tacit.experiments.experiment import Experiment, construct_experiment
 from tacit.experiments.studies.base import Row, Study, Table
-from tacit.experiments.studies.curves.cells import OPEN, Cell, Release, cell_of, placed, subjects, worked_out
+from tacit.experiments.studies.curves.cells import (
+    OPEN,
+    CurveCell,
+    Release,
+    cell_of,
+    experiment_for,
+    score_cell,
+    subjects,
+)
 from tacit.functional.data.sources import SimulatedCurves
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open
@@ -18,13 +26,13 @@ from tacit.runtime.tables import construct, portable
 from tacit.runtime.threads import cores
 
 if TYPE_CHECKING:
-    from tacit.experiments.studies.curves.result import CurvesStudied
+    from tacit.experiments.studies.curves.result import CurveStudyResult
 
 RELEASES: tuple[Release, ...] = ("local", "moments")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Factors:
+class CurveFactors:
     """What is varied.
 
     Args:
@@ -63,7 +71,7 @@ class Factors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurveStudy(Study[Cell]):
+class CurveStudy(Study[CurveCell]):
     """What an experiment file with a table [study] asks for, of curves.
 
     Args:
@@ -83,11 +91,11 @@ class CurveStudy(Study[Cell]):
     releases: tuple[Release, ...]
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[CurveCell, ...]:
         """Every combination; neighbours share their subjects."""
         every = product(self.replicates, range(self.folds), self.releases, self.epsilons, self.parties)
         return tuple(
-            Cell(replicate=replicate, fold=fold, release=release, epsilon=epsilon, parties=parties)
+            CurveCell(replicate=replicate, fold=fold, release=release, epsilon=epsilon, parties=parties)
             for replicate, fold, release, epsilon, parties in every
         )
 
@@ -95,7 +103,7 @@ class CurveStudy(Study[Cell]):
     def example(self) -> Experiment:
         """One of the runs, with a promise if any has one."""
         private = [cell for cell in self.cells if not math.isinf(cell.epsilon)]
-        return placed(self.experiment, (private or self.cells)[0])
+        return experiment_for(self.experiment, (private or self.cells)[0])
 
     @property
     def size(self) -> str:
@@ -113,35 +121,35 @@ class CurveStudy(Study[Cell]):
         """Refuse what no run of it could have, before anything is drawn."""
         for cell in self.cells[: len(self.releases) * len(self.epsilons) * len(self.parties)]:
             if cell.parties == self.parties[0]:
-                _ = placed(self.experiment, cell).plan()
+                _ = experiment_for(self.experiment, cell).plan()
 
-    def work(self, cell: Cell, place: Path | None) -> Row:
+    def run_cell(self, cell: CurveCell, place: Path | None) -> Row:
         """The row of a cell; nothing else is kept of it."""
-        return worked_out(self.experiment, cell, self.folds)
+        return score_cell(self.experiment, cell, self.folds)
 
     def outcome(self, row: Row) -> str:
         """How far off predictions are, and how long that took."""
         error = "unknown" if row["ril2"] is None else f"{row['ril2']:.4f}"
         return f"RIL2 {error}, {row['seconds']:.1f} s"
 
-    def cell_of(self, row: Row) -> Cell:
+    def cell_of(self, row: Row) -> CurveCell:
         """The cell that a row is about."""
         return cell_of(row)
 
-    def result(self, rows: Mapping[Cell, Row], path: Path | None) -> "CurvesStudied":
+    def result(self, rows: Mapping[CurveCell, Row], path: Path | None) -> "CurveStudyResult":
         """What came of it."""
-        from tacit.experiments.studies.curves.result import CurvesStudied
+        from tacit.experiments.studies.curves.result import CurveStudyResult
 
-        return CurvesStudied(study=self, rows=rows, path=path)
+        return CurveStudyResult(study=self, rows=rows, path=path)
 
 
 def construct_study(document: Table, folder: Path) -> CurveStudy:
     """The study that a document says."""
-    factors = construct(Factors, "study", document["study"])
+    factors = construct(CurveFactors, "study", document["study"])
     _refuse_twice(document, factors)
     rest = {name: value for name, value in document.items() if name != "study"}
-    experiment = construct_experiment(_priced(rest, factors), folder)
-    experiment = replace(experiment, data=_simulated(experiment, factors))
+    experiment = construct_experiment(_with_promise(rest, factors), folder)
+    experiment = replace(experiment, data=_simulation(experiment, factors))
     study = CurveStudy(
         experiment=experiment,
         replicates=tuple(experiment.data.replicate + number for number in range(factors.replicates)),
@@ -149,7 +157,7 @@ def construct_study(document: Table, folder: Path) -> CurveStudy:
         parties=factors.parties or (len(experiment.sites.names),),
         epsilons=_epsilons(experiment, factors),
         releases=_releases(experiment, factors),
-        document=_kept(portable(document, folder)),
+        document=_without_workers(portable(document, folder)),
         folder=folder,
         workers=factors.workers or cores(),
     )
@@ -157,13 +165,13 @@ def construct_study(document: Table, folder: Path) -> CurveStudy:
     return study
 
 
-def _kept(document: Table) -> Table:
+def _without_workers(document: Table) -> Table:
     """The document without the number of processes: a study may be resumed on another machine."""
     document["study"].pop("workers", None)
     return document
 
 
-def _refuse_twice(document: Table, factors: Factors) -> None:
+def _refuse_twice(document: Table, factors: CurveFactors) -> None:
     """Refuse what is said in [study] and in a table of its own as well."""
     if "attack" in document:
         raise InvalidFile("it has a table [attack]: what is studied has no liars, leave it out")
@@ -183,7 +191,7 @@ def _refuse_twice(document: Table, factors: Factors) -> None:
             )
 
 
-def _priced(document: Table, factors: Factors) -> Table:
+def _with_promise(document: Table, factors: CurveFactors) -> Table:
     """The document with one of the promises that are studied, which is then exchanged for each."""
     numbers = [epsilon for epsilon in factors.epsilons or () if not isinstance(epsilon, str)]
     privacy = document.get("privacy")
@@ -200,7 +208,7 @@ def _priced(document: Table, factors: Factors) -> Table:
     )
 
 
-def _simulated(experiment: Experiment, factors: Factors) -> SimulatedCurves:
+def _simulation(experiment: Experiment, factors: CurveFactors) -> SimulatedCurves:
     """The data, of which a fold is held out."""
     data = experiment.data
     if not isinstance(data, SimulatedCurves) or layout_of(experiment.task) != "columns":
@@ -214,7 +222,7 @@ def _simulated(experiment: Experiment, factors: Factors) -> SimulatedCurves:
     return replace(data, held_out=1 / factors.folds)
 
 
-def _epsilons(experiment: Experiment, factors: Factors) -> tuple[float, ...]:
+def _epsilons(experiment: Experiment, factors: CurveFactors) -> tuple[float, ...]:
     privacy = experiment.privacy
     if factors.epsilons is not None:
         if isinstance(privacy, Open) and any(epsilon != OPEN for epsilon in factors.epsilons):
@@ -223,10 +231,10 @@ def _epsilons(experiment: Experiment, factors: Factors) -> tuple[float, ...]:
     return (math.inf,) if isinstance(privacy, Open) else (cast(float, privacy.epsilon),)
 
 
-def _releases(experiment: Experiment, factors: Factors) -> tuple[Release, ...]:
+def _releases(experiment: Experiment, factors: CurveFactors) -> tuple[Release, ...]:
     if factors.releases is not None:
         return cast("tuple[Release, ...]", factors.releases)
-    return (experiment.task.promised(experiment.privacy).release,)
+    return (experiment.task.with_privacy(experiment.privacy).release,)
 
 
 def _require_predictors(study: CurveStudy) -> None:

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, cast
 from tacit.errors import TacitError
 from tacit.experiments.experiment import load
 from tacit.experiments.studies.base import Announce
-from tacit.experiments.studies.environments.cells import placed
+from tacit.experiments.studies.environments.cells import experiment_for
 from tacit.experiments.studies.environments.history import runs
 from tacit.experiments.studies.environments.regimes import FEDERATED
 
 if TYPE_CHECKING:
-    from tacit.experiments.studies.environments.result import WorldsStudied
+    from tacit.experiments.studies.environments.result import WorldStudyResult
     from tacit.runs.run import Run
     from tacit.sites.environments import Scenes, World
 
 
-def filmed(studied: "WorldsStudied", folder: Path, announce: Announce) -> dict[str, Path]:
+def film_worlds(studied: "WorldStudyResult", folder: Path, announce: Announce) -> dict[str, Path]:
     """A film for each kind of world, of the federated regime or else the best, with the first seed."""
     first = [one for one in runs(studied) if one[0].seed == studied.study.seeds[0]]
     if not first:
@@ -25,7 +25,7 @@ def filmed(studied: "WorldsStudied", folder: Path, announce: Announce) -> dict[s
         (one for one in first if one[1].name == FEDERATED),
         max(first, key=lambda one: studied.rows[one[0]]["scores"].get("return") or float("-inf")),
     )
-    scenes = cast("Scenes | None", placed(regime.experiment, cell).opened().held_out)
+    scenes = cast("Scenes | None", experiment_for(regime.experiment, cell).open_federation().held_out)
     if scenes is None:
         return {}
     folder.mkdir(parents=True, exist_ok=True)

@@ -56,12 +56,12 @@ class WorldCell:
         return f"{self.regime}{price}-seed-{self.seed}"
 
 
-def placed(experiment: Experiment, cell: WorldCell) -> Experiment:
+def experiment_for(experiment: Experiment, cell: WorldCell) -> Experiment:
     """The experiment of a cell: that of its regime, with its seed."""
     return replace(experiment, name=cell.folder, seed=cell.seed, baselines=False)
 
 
-def worked_out(experiment: Experiment, cell: WorldCell, place: Path | None) -> Row:
+def score_cell(experiment: Experiment, cell: WorldCell, place: Path | None) -> Row:
     """The row of a cell: its name and its scores, or why it has none.
 
     Args:
@@ -69,10 +69,10 @@ def worked_out(experiment: Experiment, cell: WorldCell, place: Path | None) -> R
         cell: Which one.
         place: The directory of the study, in which runs have directories of their own.
     """
-    chosen = placed(experiment, cell)
+    chosen = experiment_for(experiment, cell)
     if cell.regime == UNTRAINED:
-        return row_of(cell, lambda: _untrained(chosen))
-    return row_of(cell, lambda: _trained(chosen, None if place is None else place / RUNS / cell.folder))
+        return row_of(cell, lambda: _untrained_row(chosen))
+    return row_of(cell, lambda: _train(chosen, None if place is None else place / RUNS / cell.folder))
 
 
 def steps_until(
@@ -93,21 +93,21 @@ def steps_until(
     return every / sites, every
 
 
-def homes(federation: "Federation") -> dict[str, str]:
+def world_kinds(federation: "Federation") -> dict[str, str]:
     """The kind of world that each site has; nothing where kinds have no names."""
     held: dict[str, Any] = getattr(federation, "holdings", {})
     found = {name: worlds[0].label for name, worlds in held.items()}
     return found if all(found.values()) else {}
 
 
-def _trained(chosen: Experiment, place: Path | None) -> Row:
-    federation = chosen.opened()
+def _train(chosen: Experiment, place: Path | None) -> Row:
+    federation = chosen.open_federation()
     # What was cut off in the middle of a run goes on there.
     begun = place is not None and place.exists()
     if place is not None:
         place.parent.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    run = chosen.trained(federation, place, resume=begun)
+    run = chosen.run_on(federation, place, resume=begun)
     seconds = None if begun else time.perf_counter() - began
     each, every = steps_until(chosen, run.record.rounds)
     promise = run.privacy
@@ -127,26 +127,26 @@ def _trained(chosen: Experiment, place: Path | None) -> Row:
 
 def _agreement(chosen: Experiment, run: "Run", federation: "Federation") -> float | None:
     """How well groups of sites that were found are the kinds of their worlds, where sites were told apart."""
-    known = homes(federation)
+    known = world_kinds(federation)
     if chosen.clusters is None or chosen.clusters.by == "site" or not run.clusters or not known:
         return None
     return agreement(run.clusters, known)
 
 
-def _untrained(chosen: Experiment) -> Row:
+def _untrained_row(chosen: Experiment) -> Row:
     """What the weights bring in that every run of this seed begins with.
 
     Their actions are drawn, that is, nearly any is as likely as another. The likeliest one of weights that
     nobody has trained is a whim: here it falls like a stone, there it hovers for ever.
     """
     chosen = replace(chosen, privacy=Open())
-    federation = chosen.opened()
+    federation = chosen.open_federation()
     began = time.perf_counter()
-    task = chosen.task.promised(chosen.privacy).settle(
+    task = chosen.task.with_privacy(chosen.privacy).bind(
         federation, Provenance(Open(), public=federation.public)
     )
     start = task.start(federation, Key(chosen.seed) / "start")
-    scores = _by_chance(task.model(start), cast("Scenes | None", federation.held_out))
+    scores = _random_returns(task.model(start), cast("Scenes | None", federation.held_out))
     return {
         "unit": None,
         "spent": None,
@@ -161,9 +161,9 @@ def _untrained(chosen: Experiment) -> Row:
     }
 
 
-def _by_chance(policy: "Policy", scenes: "Scenes | None") -> dict[str, float]:
+def _random_returns(policy: "Policy", scenes: "Scenes | None") -> dict[str, float]:
     """What a policy brings in when its actions are drawn."""
-    from tacit.control.agents.evaluation import summarised
+    from tacit.control.agents.evaluation import summarise
 
     if scenes is None:
         return {}
@@ -171,7 +171,7 @@ def _by_chance(policy: "Policy", scenes: "Scenes | None") -> dict[str, float]:
         policy.play(world, scenes.episodes, seed=scenes.seed + place, deterministic=False)
         for place, world in enumerate(scenes.worlds)
     ]
-    return summarised(returns, scenes, Key(scenes.seed) / "bootstrap")
+    return summarise(returns, scenes, Key(scenes.seed) / "bootstrap")
 
 
 def _finite(value: float | None) -> float | None:

@@ -11,14 +11,19 @@ import numpy as np
 
 from tacit.errors import TacitError
 from tacit.experiments.studies.base import Announce
-from tacit.experiments.studies.environments.history import EVERYWHERE, belonging, learning, weights
+from tacit.experiments.studies.environments.history import (
+    EVERYWHERE,
+    cluster_history,
+    learning_history,
+    weights,
+)
 from tacit.experiments.studies.environments.regimes import ALONE, FEDERATED, UNTRAINED
 from tacit.runtime.keys import Key
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tacit.experiments.studies.environments.result import WorldsStudied
+    from tacit.experiments.studies.environments.result import WorldStudyResult
 
 Drawing = Callable[[Path], object]
 # How weights are laid out in a plane.
@@ -27,7 +32,7 @@ MAPS = ("t-sne", "umap")
 BELOW = 0.25
 
 
-def drawn(studied: "WorldsStudied", folder: Path, announce: Announce) -> dict[str, Path]:
+def draw(studied: "WorldStudyResult", folder: Path, announce: Announce) -> dict[str, Path]:
     """Every figure that what was run allows, as PNG in a folder; files by what they show."""
     found: dict[str, Path] = {}
     for name, drawing in drawings(studied).items():
@@ -42,7 +47,7 @@ def drawn(studied: "WorldsStudied", folder: Path, announce: Announce) -> dict[st
     return found
 
 
-def drawings(studied: "WorldsStudied") -> dict[str, Drawing]:
+def drawings(studied: "WorldStudyResult") -> dict[str, Drawing]:
     """What there is to draw, by what it shows; nothing where no run has a score."""
     means = studied.table().reset_index()
     if not (means["regime"] != UNTRAINED).any():
@@ -55,11 +60,11 @@ def drawings(studied: "WorldsStudied") -> dict[str, Drawing]:
     }
 
 
-def _of_learning(studied: "WorldsStudied", means: "pd.DataFrame") -> dict[str, Drawing]:
+def _of_learning(studied: "WorldStudyResult", means: "pd.DataFrame") -> dict[str, Drawing]:
     """Learning curves by world, all in one, and by regime; so many regimes to a figure as have colours."""
     from tacit.control.figures import learning_curves, overlay, side_by_side
 
-    rows = learning(studied)
+    rows = learning_history(studied)
     found: dict[str, Drawing] = {}
     if rows.empty:
         return found
@@ -76,7 +81,7 @@ def _of_learning(studied: "WorldsStudied", means: "pd.DataFrame") -> dict[str, D
     return found
 
 
-def _of_returns(studied: "WorldsStudied", means: "pd.DataFrame") -> dict[str, Drawing]:
+def _of_returns(studied: "WorldStudyResult", means: "pd.DataFrame") -> dict[str, Drawing]:
     """What regimes come to in each world in the end, and what that costs."""
     from tacit.control.figures.returns import privacy_return, scenarios
 
@@ -98,17 +103,17 @@ def _of_returns(studied: "WorldsStudied", means: "pd.DataFrame") -> dict[str, Dr
     return found
 
 
-def _of_clusters(studied: "WorldsStudied") -> dict[str, Drawing]:
+def _of_clusters(studied: "WorldStudyResult") -> dict[str, Drawing]:
     from tacit.control.figures.rounds import memberships
 
     told = f"{_where(studied)}, seed {studied.study.seeds[0]}"
     return {
         f"clusters-{_slug(label)}": _calling(memberships, rows, provenance=f"{label}: {told}")
-        for label, rows in belonging(studied).items()
+        for label, rows in cluster_history(studied).items()
     }
 
 
-def _of_weights(studied: "WorldsStudied") -> dict[str, Drawing]:
+def _of_weights(studied: "WorldStudyResult") -> dict[str, Drawing]:
     """Maps of the weights that were kept along the way."""
     from tacit.control.figures.maps import SHARED, weight_map
 
@@ -138,7 +143,7 @@ def _calling(figure: Callable[..., object], *table: object, **options: object) -
     return lambda place: figure(*table, **options, path=place)
 
 
-def _returns(studied: "WorldsStudied", means: "pd.DataFrame") -> "pd.DataFrame":
+def _returns(studied: "WorldStudyResult", means: "pd.DataFrame") -> "pd.DataFrame":
     """One row for each regime and world, with the ends of its interval; of one seed, there is none."""
     import pandas as pd
 
@@ -160,12 +165,12 @@ def _returns(studied: "WorldsStudied", means: "pd.DataFrame") -> "pd.DataFrame":
     return pd.DataFrame(rows).dropna()
 
 
-def _options(studied: "WorldsStudied", means: "pd.DataFrame") -> dict[str, Any]:
+def _options(studied: "WorldStudyResult", means: "pd.DataFrame") -> dict[str, Any]:
     """What all figures of returns have in common."""
     return {"target": _target(studied), "unseen": studied.unseen, "lowest": _lowest(studied, means)}
 
 
-def _target(studied: "WorldsStudied") -> float | None:
+def _target(studied: "WorldStudyResult") -> float | None:
     """The return that the environment says it is solved by, if it says so."""
     import gymnasium
 
@@ -173,7 +178,7 @@ def _target(studied: "WorldsStudied") -> float | None:
     return None if spec is None else spec.reward_threshold
 
 
-def _lowest(studied: "WorldsStudied", means: "pd.DataFrame") -> float | None:
+def _lowest(studied: "WorldStudyResult", means: "pd.DataFrame") -> float | None:
     """Where an axis ends, so that a regime that went astray does not flatten all others."""
     floor, best = _references(means).get(UNTRAINED), float(means["return"].max())
     if floor is None or best <= floor:
@@ -202,7 +207,7 @@ def _parts(rows: "pd.DataFrame") -> "list[tuple[str, pd.DataFrame]]":
     ]
 
 
-def _where(studied: "WorldsStudied") -> str:
+def _where(studied: "WorldStudyResult") -> str:
     common = studied.study.experiment
     return f"{getattr(common.data, 'env', common.data.kind)}, {len(common.sites.names):,} sites"
 

@@ -4,7 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tacit.experiments.studies.environments.cells import RUNS, WorldCell, homes, placed, steps_until
+from tacit.experiments.studies.environments.cells import (
+    RUNS,
+    WorldCell,
+    experiment_for,
+    steps_until,
+    world_kinds,
+)
 from tacit.experiments.studies.environments.regimes import UNTRAINED, Regime
 from tacit.learning.record import Round
 from tacit.runs.directory import Directory
@@ -13,13 +19,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tacit.control.history import History
-    from tacit.experiments.studies.environments.result import WorldsStudied
+    from tacit.experiments.studies.environments.result import WorldStudyResult
 
 # What a score is called that is of no world in particular.
 EVERYWHERE = "all worlds"
 
 
-def runs(studied: "WorldsStudied") -> Iterator[tuple[WorldCell, Regime, Path]]:
+def runs(studied: "WorldStudyResult") -> Iterator[tuple[WorldCell, Regime, Path]]:
     """The cells that have a score, their regimes and their directories; none where nothing was kept."""
     for cell in studied.study.cells:
         done = cell in studied.rows and studied.rows[cell]["failed"] is None
@@ -27,7 +33,7 @@ def runs(studied: "WorldsStudied") -> Iterator[tuple[WorldCell, Regime, Path]]:
             yield cell, studied.study.regime(cell), studied.path / RUNS / cell.folder
 
 
-def learning(studied: "WorldsStudied") -> "pd.DataFrame":
+def learning_history(studied: "WorldStudyResult") -> "pd.DataFrame":
     """Scores after every round: `regime`, `world`, `seed`, `steps` of a site until then, `return`."""
     import pandas as pd
 
@@ -52,7 +58,7 @@ def learning(studied: "WorldsStudied") -> "pd.DataFrame":
     return pd.DataFrame(rows, columns=["regime", "world", "seed", "steps", "return"])
 
 
-def belonging(studied: "WorldsStudied") -> "dict[str, pd.DataFrame]":
+def cluster_history(studied: "WorldStudyResult") -> "dict[str, pd.DataFrame]":
     """Which cluster each site is in after every round, by regime; of the first seed."""
     import pandas as pd
 
@@ -61,7 +67,7 @@ def belonging(studied: "WorldsStudied") -> "dict[str, pd.DataFrame]":
         clusters = regime.experiment.clusters
         if cell.seed != studied.study.seeds[0] or clusters is None or clusters.by == "site":
             continue
-        known = homes(placed(regime.experiment, cell).opened())
+        known = world_kinds(experiment_for(regime.experiment, cell).open_federation())
         rows = [
             {
                 "site": site,
@@ -83,7 +89,7 @@ def belonging(studied: "WorldsStudied") -> "dict[str, pd.DataFrame]":
     return found
 
 
-def weights(studied: "WorldsStudied") -> "dict[str, tuple[History, dict[str, str]]]":
+def weights(studied: "WorldStudyResult") -> "dict[str, tuple[History, dict[str, str]]]":
     """The history of each regime that kept weights, and the world of each site in it; of the first seed."""
     from tacit.control.archive import HISTORY
     from tacit.control.history import History
@@ -93,7 +99,10 @@ def weights(studied: "WorldsStudied") -> "dict[str, tuple[History, dict[str, str
         if cell.seed == studied.study.seeds[0] and (place / HISTORY).is_file():
             history = History.load(place / HISTORY)
             if len(history.weights):
-                found[regime.label] = history, homes(placed(regime.experiment, cell).opened())
+                found[regime.label] = (
+                    history,
+                    world_kinds(experiment_for(regime.experiment, cell).open_federation()),
+                )
     return found
 
 

@@ -21,7 +21,7 @@ from tacit.errors import InvalidFile, TacitError, require
 from tacit.experiments.experiment import KINDS, Experiment, construct_experiment
 from tacit.experiments.studies.base import Table
 from tacit.privacy.policy import Open, Privacy
-from tacit.runtime.tables import made
+from tacit.runtime.tables import build
 from tacit.sites.environments import Variants
 from tacit.sites.sampling import Poisson
 
@@ -84,7 +84,7 @@ class Regimes:
         """What all regimes have in common: the file without a promise and without clusters."""
         return construct_experiment(self._bare(), self.folder)
 
-    def chosen(self, names: Sequence[str]) -> tuple[Regime, ...]:
+    def select(self, names: Sequence[str]) -> tuple[Regime, ...]:
         """The regimes of these names, the private one once for each epsilon."""
         common = self.common()
         found: list[Regime] = []
@@ -112,9 +112,9 @@ class Regimes:
         """What the file promises, at the first of several prices."""
         table = self.document.get("privacy")
         if table is None or not isinstance(table, dict) or not self.epsilons:
-            return None if table is None else made("privacy", self.document, self.folder, KINDS["privacy"])
+            return None if table is None else build("privacy", self.document, self.folder, KINDS["privacy"])
         priced = {**cast(Table, table), "epsilon": self.epsilons[0]}
-        return made("privacy", {"privacy": priced}, self.folder, KINDS["privacy"])
+        return build("privacy", {"privacy": priced}, self.folder, KINDS["privacy"])
 
     def _private(self, common: Experiment) -> list[Regime]:
         promise = self.promise()
@@ -159,7 +159,7 @@ class Regimes:
 
     def _clusters(self, common: Experiment) -> Clusters:
         if "clusters" in self.document:
-            return made("clusters", self.document, self.folder, KINDS["clusters"])
+            return build("clusters", self.document, self.folder, KINDS["clusters"])
         variants = len(getattr(common.sites, "variants", ()))
         if variants < 2:
             raise InvalidFile(
@@ -170,7 +170,7 @@ class Regimes:
 
     def _own(self, name: str) -> Experiment:
         try:
-            return construct_experiment(merged(self._bare(), self.own[name]), self.folder)
+            return construct_experiment(merge(self._bare(), self.own[name]), self.folder)
         except TacitError as error:
             raise InvalidFile(f"[study.{name}] {error}") from error
 
@@ -187,7 +187,7 @@ def require_own(own: Mapping[str, Mapping[str, Any]]) -> None:
                 raise InvalidFile(f"[study.{name}] {key} is not allowed: it is the same in all regimes")
 
 
-def merged(document: Mapping[str, Any], changes: Mapping[str, Any]) -> Table:
+def merge(document: Mapping[str, Any], changes: Mapping[str, Any]) -> Table:
     """A document with some of it changed, key by key; a table of another kind takes the place of the first.
 
     A promise is never mixed from two: one that is given stands as it is.
@@ -195,10 +195,10 @@ def merged(document: Mapping[str, Any], changes: Mapping[str, Any]) -> Table:
     found = dict(document)
     for key, value in changes.items():
         mixed = key != "privacy" and isinstance(found.get(key), dict) and isinstance(value, dict)
-        found[key] = _mixed(found[key], cast(Table, value)) if mixed else value
+        found[key] = _merge_table(found[key], cast(Table, value)) if mixed else value
     return found
 
 
-def _mixed(held: Table, given: Table) -> Table:
+def _merge_table(held: Table, given: Table) -> Table:
     another = "kind" in given and given["kind"] != held.get("kind")
-    return given if another else merged(held, given)
+    return given if another else merge(held, given)

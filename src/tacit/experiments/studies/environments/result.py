@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tacit.experiments.studies.base import Announce, Row, Studied, silent
+from tacit.experiments.studies.base import Announce, Row, StudyResult, silent
 from tacit.experiments.studies.environments.cells import WorldCell
 from tacit.experiments.studies.environments.regimes import ALONE, UNTRAINED
 from tacit.experiments.studies.environments.spec import WorldStudy
@@ -24,7 +24,7 @@ LEVEL = 0.95
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class WorldsStudied(Studied[WorldCell]):
+class WorldStudyResult(StudyResult[WorldCell]):
     """What came of a study of worlds.
 
     In its frame, epsilon is what was asked for, and `spent` what the statement of the run says; both are
@@ -38,7 +38,7 @@ class WorldsStudied(Studied[WorldCell]):
 
     study: WorldStudy
 
-    def _framed(self) -> "pd.DataFrame":
+    def _build_frame(self) -> "pd.DataFrame":
         import pandas as pd
 
         known = [self.rows[cell] for cell in self._in_order() if cell in self.rows]
@@ -113,9 +113,9 @@ class WorldsStudied(Studied[WorldCell]):
 
     def summary(self) -> str:
         """The study for people: what was run, means by regime and by world, what they show, what failed."""
-        from tacit.experiments.studies.environments.summary import told
+        from tacit.experiments.studies.environments.summary import summarise
 
-        return told(self)
+        return summarise(self)
 
     def as_dict(self) -> dict[str, Any]:
         """The study as one document."""
@@ -132,9 +132,9 @@ class WorldsStudied(Studied[WorldCell]):
             folder: Where to keep them; made if it is not there.
             announce: Told what is left out, and why.
         """
-        from tacit.experiments.studies.environments.figures import drawn
+        from tacit.experiments.studies.environments.figures import draw
 
-        return drawn(self, Path(folder), announce)
+        return draw(self, Path(folder), announce)
 
     def films(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
         """Film the agents of the federated regime, or else of the best, in each kind of world, as GIF.
@@ -143,9 +143,9 @@ class WorldsStudied(Studied[WorldCell]):
             folder: Where to keep them; made if it is not there.
             announce: Told what is left out, and why.
         """
-        from tacit.experiments.studies.environments.animation import filmed
+        from tacit.experiments.studies.environments.animation import film_worlds
 
-        return filmed(self, Path(folder), announce)
+        return film_worlds(self, Path(folder), announce)
 
     def draw(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
         """Draw everything there is to see: `figures`, and `films` if the study asks for them."""

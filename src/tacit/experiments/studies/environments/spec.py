@@ -16,7 +16,7 @@ from tacit.errors import (
 )
 from tacit.experiments.experiment import Experiment
 from tacit.experiments.studies.base import Row, Study, Table
-from tacit.experiments.studies.environments.cells import WorldCell, worked_out
+from tacit.experiments.studies.environments.cells import WorldCell, score_cell
 from tacit.experiments.studies.environments.regimes import (
     OURS,
     PRIVATE,
@@ -30,11 +30,11 @@ from tacit.runtime.tables import construct, portable
 from tacit.runtime.threads import cores
 
 if TYPE_CHECKING:
-    from tacit.experiments.studies.environments.result import WorldsStudied
+    from tacit.experiments.studies.environments.result import WorldStudyResult
 
 
 @dataclass(frozen=True, kw_only=True)
-class Factors:
+class WorldFactors:
     """What is varied; every table [study.NAME] is a regime of the file's own.
 
     Args:
@@ -70,7 +70,7 @@ class Factors:
         require_own(self.own)
 
     @classmethod
-    def gathered(cls, table: Mapping[str, Any]) -> Table:
+    def from_table(cls, table: Mapping[str, Any]) -> Table:
         """A table of a file with its own tables as the regimes that they name."""
         known = set(cls.__dataclass_fields__)
         named = {key: table[key] for key in table if isinstance(table[key], dict) and key not in known}
@@ -125,14 +125,14 @@ class WorldStudy(Study[WorldCell]):
 
     def check(self) -> None:
         """Refuse what no run of it could have, before anything is trained."""
-        self._require_nobodys()
+        self._require_public()
         for regime in self.regimes:
             try:
                 _ = regime.experiment.plan()
             except TacitError as error:
                 raise type(error)(f"regime {regime.label}: {error}") from error
 
-    def _require_nobodys(self) -> None:
+    def _require_public(self) -> None:
         """Refuse worlds that are somebody's, where each run would name its own price."""
         promises = [regime.experiment.privacy for regime in self.regimes]
         real = [promise for promise in promises if not isinstance(promise, Open) and not promise.rehearsal]
@@ -142,10 +142,10 @@ class WorldStudy(Study[WorldCell]):
                 "charged on a ledger of its own. Give [privacy] rehearsal = true, or run one experiment"
             )
 
-    def work(self, cell: WorldCell, place: Path | None) -> Row:
+    def run_cell(self, cell: WorldCell, place: Path | None) -> Row:
         """The row of a cell; what else a run leaves is in a directory of its own."""
         own = self.experiment if cell.regime == UNTRAINED else self.regime(cell).experiment
-        return worked_out(own, cell, place)
+        return score_cell(own, cell, place)
 
     def outcome(self, row: Row) -> str:
         """What agents bring in, and how long that took."""
@@ -157,40 +157,40 @@ class WorldStudy(Study[WorldCell]):
         """The cell that a row is about."""
         return WorldCell(regime=row["regime"], epsilon=row["epsilon"], seed=row["seed"])
 
-    def result(self, rows: Mapping[WorldCell, Row], path: Path | None) -> "WorldsStudied":
+    def result(self, rows: Mapping[WorldCell, Row], path: Path | None) -> "WorldStudyResult":
         """What came of it."""
-        from tacit.experiments.studies.environments.result import WorldsStudied
+        from tacit.experiments.studies.environments.result import WorldStudyResult
 
-        return WorldsStudied(study=self, rows=rows, path=path)
+        return WorldStudyResult(study=self, rows=rows, path=path)
 
 
 def construct_study(document: Table, folder: Path) -> WorldStudy:
     """The study that a document says."""
-    factors = construct(Factors, "study", document["study"])
+    factors = construct(WorldFactors, "study", document["study"])
     rest = {name: part for name, part in document.items() if name != "study"}
     _refuse(rest, factors)
     regimes = Regimes(rest, folder, factors.own, factors.epsilons, factors.alone_copies)
     names = regimes.names if factors.regimes is None else factors.regimes
-    _require_known(names, factors)
-    common, chosen = regimes.common(), regimes.chosen(names)
+    _require_regimes(names, factors)
+    common, chosen = regimes.common(), regimes.select(names)
     return WorldStudy(
         experiment=common,
         regimes=chosen,
         seeds=tuple(common.seed + number for number in range(factors.replicates)),
         films=factors.films,
-        document=_kept(portable(document, folder)),
+        document=_without_workers(portable(document, folder)),
         folder=folder,
-        workers=factors.workers or (1 if _compiled(chosen) else cores()),
+        workers=factors.workers or (1 if _has_compiled_worlds(chosen) else cores()),
     )
 
 
-def _kept(document: Table) -> Table:
+def _without_workers(document: Table) -> Table:
     """The document without the number of processes: a study may be resumed on another machine."""
     document["study"].pop("workers", None)
     return document
 
 
-def _refuse(document: Table, factors: Factors) -> None:
+def _refuse(document: Table, factors: WorldFactors) -> None:
     """Refuse what is said in [study] and in a table of its own as well, and liars in all regimes."""
     if "attack" in document:
         raise InvalidFile(
@@ -205,7 +205,7 @@ def _refuse(document: Table, factors: Factors) -> None:
             )
 
 
-def _require_known(names: tuple[str, ...], factors: Factors) -> None:
+def _require_regimes(names: tuple[str, ...], factors: WorldFactors) -> None:
     for name in names:
         try:
             require_word("regimes", name, (*OURS, *factors.own))
@@ -221,7 +221,7 @@ def _require_known(names: tuple[str, ...], factors: Factors) -> None:
             raise InvalidFile(f"[study.{name}] is not used: add {name!r} to regimes, or leave the table out")
 
 
-def _compiled(regimes: tuple[Regime, ...]) -> bool:
+def _has_compiled_worlds(regimes: tuple[Regime, ...]) -> bool:
     """Whether some worlds are compiled, so that one run keeps all cores busy."""
     return any(getattr(regime.experiment.data, "world", "") == "fast-lander" for regime in regimes)
 

@@ -6,32 +6,32 @@ from typing import TYPE_CHECKING, Any
 
 from tacit.experiments.studies.environments.regimes import ALONE, UNTRAINED
 from tacit.privacy.policy import Open
-from tacit.reports.text import aligned, labelled
+from tacit.reports.text import align_table, format_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tacit.experiments.studies.environments.result import WorldsStudied
+    from tacit.experiments.studies.environments.result import WorldStudyResult
 
 NOTHING = "-"
 # Steps that differ by less than this part are as many.
 ALIKE = 0.05
 
 
-def told(studied: "WorldsStudied") -> str:
+def summarise(studied: "WorldStudyResult") -> str:
     """The summary of a study."""
     table = studied.table()
     rows = [dict(row) for row in table.reset_index().to_dict("records")]
-    parts = [labelled(_head(studied))]
+    parts = [format_rows(_head(studied))]
     if rows:
         parts += [_by_regime(rows), _by_world(studied, rows)]
     else:
         parts.append("No run has a score.")
-    notes = [*(_shown(studied, table) if rows else []), *studied.failed_in_words()]
+    notes = [*(_conclusions(studied, table) if rows else []), *studied.failed_in_words()]
     return "\n\n".join(part for part in (*parts, "\n".join(notes)) if part)
 
 
-def _head(studied: "WorldsStudied") -> list[tuple[str, str]]:
+def _head(studied: "WorldStudyResult") -> list[tuple[str, str]]:
     common = studied.study.experiment
     data, sites = common.data, common.sites
     physics = getattr(data, "world", "gymnasium")
@@ -47,7 +47,7 @@ def _head(studied: "WorldsStudied") -> list[tuple[str, str]]:
     ]
 
 
-def _promise(studied: "WorldsStudied") -> list[tuple[str, str]]:
+def _promise(studied: "WorldStudyResult") -> list[tuple[str, str]]:
     """What every private run promises to whom."""
     promises = [regime.experiment.privacy for regime in studied.study.regimes]
     units = {promise.unit for promise in promises if not isinstance(promise, Open)}
@@ -61,7 +61,7 @@ def _promise(studied: "WorldsStudied") -> list[tuple[str, str]]:
 def _by_regime(rows: Sequence[dict[Any, Any]]) -> str:
     """What each regime promises, returns, and is trained by."""
     header = ("regime", "promise", "n", "return", "95 %", "IQM", "95 %", "steps a site", "steps in all")
-    return aligned(header, [
+    return align_table(header, [
         (
             row["label"], _price(row), str(row["n"]),
             _number(row.get("return")), _between(row, "return"),
@@ -72,15 +72,15 @@ def _by_regime(rows: Sequence[dict[Any, Any]]) -> str:
     ])  # fmt: skip
 
 
-def _by_world(studied: "WorldsStudied", rows: Sequence[dict[Any, Any]]) -> str:
+def _by_world(studied: "WorldStudyResult", rows: Sequence[dict[Any, Any]]) -> str:
     """What each regime returns in each world, and how well its clusters are the worlds."""
-    worlds = {_titled(name, studied.unseen): score for name, score in studied.worlds.items()}
+    worlds = {_title(name, studied.unseen): score for name, score in studied.worlds.items()}
     solved = {"solved %": 100.0} if "solved" in studied.scores else {}
     apart = any(not math.isnan(row["agreement"]) for row in rows)
     if not worlds and not solved and not apart:
         return ""
     header = ("return in", *worlds, *solved, *(["agreement"] * apart))
-    return aligned(header, [
+    return align_table(header, [
         (
             row["label"],
             *(_number(row[score]) for score in worlds.values()),
@@ -91,7 +91,7 @@ def _by_world(studied: "WorldsStudied", rows: Sequence[dict[Any, Any]]) -> str:
     ])  # fmt: skip
 
 
-def _titled(name: str, unseen: Sequence[str]) -> str:
+def _title(name: str, unseen: Sequence[str]) -> str:
     return f"{name} (unseen)" if name in unseen else "unseen, mean" if name == "unseen" else name
 
 
@@ -103,7 +103,7 @@ def _price(row: dict[Any, Any]) -> str:
     return f"epsilon {spent} at delta {row['delta']:g}"
 
 
-def _shown(studied: "WorldsStudied", table: "pd.DataFrame") -> list[str]:
+def _conclusions(studied: "WorldStudyResult", table: "pd.DataFrame") -> list[str]:
     """What the means show, in sentences."""
     seeds = int(table["n"].max())
     found = [
@@ -119,7 +119,7 @@ def _shown(studied: "WorldsStudied", table: "pd.DataFrame") -> list[str]:
         floor = _number(table.set_index("label").loc[UNTRAINED, "return"])
         have = "has" if len(futile) == 1 else "have"
         found.append(
-            f"{_listed(futile)} {have} learnt nothing: not above a policy nobody has trained ({floor})."
+            f"{_join_words(futile)} {have} learnt nothing: not above a policy nobody has trained ({floor})."
         )
     found += _fewer(table)
     return found
@@ -136,7 +136,7 @@ def _beside_alone(above: Sequence[str], table: "pd.DataFrame") -> list[str]:
     # Where sites are drawn by chance, steps are a little more or less.
     alike = all(abs(steps[label] / steps[ALONE] - 1) < ALIKE for label in above)
     fair = ", at as many steps a site" if alike else "; mind the steps a site"
-    return [f"{_listed(above)} {verb} above agents alone in every world{fair}."]
+    return [f"{_join_words(above)} {verb} above agents alone in every world{fair}."]
 
 
 def _fewer(table: "pd.DataFrame") -> list[str]:
@@ -156,5 +156,5 @@ def _number(value: Any, decimals: int = 1) -> str:  # noqa: ANN401
     return NOTHING if value is None or math.isnan(value) else f"{value:.{decimals}f}"
 
 
-def _listed(words: Sequence[str]) -> str:
+def _join_words(words: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
