@@ -16,6 +16,9 @@ Kind = Literal["number", "operator", "comparison"]
 # Modules by pattern, from the root of the package; a module that moves within them is found again.
 SCOPE = (
     "privacy/**/*.py",
+    "audits/lower_bounds.py",
+    "audits/membership_statistics.py",
+    "audits/tradeoff.py",
     "runs/trainer.py",
     "runs/context.py",
     "aggregation/**/*.py",
