@@ -44,6 +44,19 @@ def _doubled(value):
     return 2 * value
 
 
+@pytest.mark.parametrize("index", [b"", b"damaged", b"\x80\x04cno.such.module\nName\n."])
+def test_code_whose_index_cannot_be_read_is_compiled_anew(index):
+    """After a class was renamed, the index of kept code names one that is gone."""
+    kept = compiled(_doubled)._cache._cache_file
+    version = kept._version
+    with open(kept._index_path, "wb") as file:
+        file.write(__import__("pickle").dumps(version) + index)
+    again = compiled(_doubled)
+    assert again(21.0) == 42.0
+    assert again.stats.cache_hits == {} or not any(again.stats.cache_hits.values())
+    assert compiled(_doubled)(21.0) == 42.0
+
+
 def test_values_in_order_are_taken_as_they_are():
     values = np.arange(12.0).reshape(3, 4)
     assert contiguous(values) is values

@@ -56,8 +56,28 @@ def _stamp(machine: object, function: Callable[..., object]) -> None:
     taken = (one for one in names.values() if getattr(one, "__module__", None) != function.__module__)
     stamps = sorted({str(kept._source_stamp) for one in taken if (kept := _cached_file(one)) is not None})
     own = _cached_file(machine)
-    if own is not None and stamps:
+    if own is None:
+        return
+    if stamps:
         own._source_stamp = (own._source_stamp, *stamps)
+    own._load_index = _ignore_unreadable(own._load_index)
+
+
+def _ignore_unreadable(load: Callable[[], dict[Any, str]]) -> Callable[[], dict[Any, str]]:
+    """Compile anew where the index of kept code cannot be read.
+
+    Numba reads the whole index before it compares stamps, and one of an earlier version names classes that
+    are called otherwise now.
+    """
+
+    def load_or_nothing() -> dict[Any, str]:
+        try:
+            return load()
+        except Exception:
+            # The reader is not ours, and a damaged index may raise anything.
+            return {}
+
+    return load_or_nothing
 
 
 def _cached_file(one: object) -> Any:  # noqa: ANN401
