@@ -1,4 +1,4 @@
-"""The book of the data that a run charges: found by its sites, by their files, or by one file alone."""
+"""Find the book of the data, the lifetime ledger of a data set: by its sites, by paths, or by one file."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,16 +11,19 @@ from tacit.sites.table import read
 
 
 class _Withheld:
-    """The mark of sites whose results stay here."""
+    """Mark of a federation in an audit, whose results are not released."""
 
 
 def withhold_results(federation: Federation) -> Federation:
-    """The same sites, for an audit: nothing that depends on a record leaves it, and no book is charged."""
+    """Mark a federation for an audit: no release leaves the process, so no book is charged."""
     return federation.carry(_Withheld())
 
 
 def book_of(federation: Federation, privacy: Privacy | Open) -> DataBook | None:
-    """The book that a run on these sites charges; None where nothing private is promised here."""
+    """Find the book that a run on these sites charges.
+
+    None for open runs, rehearsals, public records and remote sites, which keep ledgers of their own.
+    """
     if isinstance(privacy, Open) or privacy.rehearsal or federation.public or federation.distant:
         return None
     if isinstance(federation.receipt, _Withheld):
@@ -29,12 +32,12 @@ def book_of(federation: Federation, privacy: Privacy | Open) -> DataBook | None:
 
 
 def book_by_path(files: Iterable[str | Path]) -> DataBook:
-    """The book of data that are in these files, as far as it is known without reading them."""
+    """Find the book of these files by their paths alone; no record is read."""
     return DataBook(People(tuple(map(Path, files)), (), b""))
 
 
 def book_of_file(file: Path) -> DataBook:
-    """The book of the records in a file, which is read to recognise them.
+    """Find the book of a file by its path and by sketches of its records, which are read.
 
     Raises:
         InvalidFile: It is not there, or is neither CSV nor Parquet.
