@@ -15,9 +15,9 @@ from mutants.changes import Mutant
 from mutants.server import ENDLESS
 from mutants.tracing import SELECT, TRACE
 
-LEFT_OUT = shutil.ignore_patterns(
-    ".venv*", ".git", "__pycache__", "site", "dist", "runs", ".*_cache", ".hypothesis"
-)
+LEFT_OUT = shutil.ignore_patterns(".venv*", ".git", "__pycache__", ".*_cache", ".hypothesis")
+# What commands write into the tree; packages have such names too.
+WRITTEN = ("site", "dist", "runs", "examples/runs")
 # A mutant that takes ten times as long as the tests do, and a minute more, does not end.
 TIMES, GRACE = 10, 60.0
 PLUGIN = ("-p", "mutants.tracing", "-p", "no:cacheprovider", "-m", "not slow", "-q", "-x")
@@ -43,7 +43,7 @@ class Tree:
 
     def __init__(self, origin: Path, place: Path) -> None:
         self.root, self._place = place / "tree", place
-        shutil.copytree(origin, self.root, ignore=LEFT_OUT)
+        copy_tree(origin, self.root)
         self._server = subprocess.Popen(
             [sys.executable, "-m", "mutants.server"], cwd=self.root, text=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -115,6 +115,16 @@ class Tree:
         self._server.stdin.flush()
         code = int(self._server.stdout.readline())
         return code, said.read_text(errors="replace") if said.exists() else ""
+
+
+def copy_tree(origin: Path, to: Path) -> None:
+    """Copy whatever tests need, and nothing that commands have written."""
+    written = {origin / name for name in WRITTEN}
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        return LEFT_OUT(folder, names) | {name for name in names if Path(folder, name) in written}
+
+    shutil.copytree(origin, to, ignore=left_out)
 
 
 def _forget(path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mutants.changes import SCOPE, Mutant, mutants, places, sample
-from mutants.running import concerned, mirror
+from mutants.running import WRITTEN, concerned, copy_tree, mirror
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tacit"
@@ -97,3 +97,16 @@ def test_a_mutant_concerns_the_tests_that_execute_its_statement():
     ]  # fmt: skip
     assert list(concerned(mutant((10, 12)), known, ["a.py"])) == ["a.py::two", "a.py::one"]
     assert len(concerned(mutant(None), known, ["a.py", "c.py"])) == 3
+
+
+def test_the_copied_tree_has_every_module_and_test_and_nothing_that_commands_write(tmp_path):
+    tree, copy = tmp_path / "tree", tmp_path / "copy"
+    for name in WRITTEN:
+        (tree / name).mkdir(parents=True)
+    for name in ("src", "tests"):
+        (tree / name).symlink_to(ROOT / name)
+    copy_tree(tree, copy)
+    for name in ("src", "tests"):
+        modules = {path.relative_to(ROOT) for path in (ROOT / name).rglob("*.py")}
+        assert modules == {path.relative_to(copy) for path in (copy / name).rglob("*.py")}
+    assert not any((copy / name).exists() for name in WRITTEN)
