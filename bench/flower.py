@@ -18,8 +18,7 @@ from pathlib import Path
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 from tacit.deploy import folders
-from tacit.deploy.coordinator.launch import launch
-from tacit.deploy.coordinator.run import default_place
+from tacit.deploy.coordinator.run import default_place, launch
 from tacit.deploy.processes import LINK, flwr, free_port, start_processes
 from tacit.deploy.rehearsal import ANYTHING, HERE, charges, lay_out
 from tacit.experiments import experiment
@@ -70,18 +69,19 @@ import json
 import time
 from pathlib import Path
 
-from tacit.deploy.coordinator.run import COORDINATOR, Letter, _recognised, digest, identity, sealed
-from tacit.deploy.site.config import CoordinatorFile
+from tacit.deploy.coordinator.run import _recognise
+from tacit.deploy.site.config import CoordinatorFile, identity
 from tacit.engines.flower.nodes import server_app
+from tacit.engines.messages import COORDINATOR, SignedMessage, digest, sign_message
 
 FOLDER = Path("{folder}")
 
 
 def greetings(meet, settings):
     own, roster = identity(FOLDER), CoordinatorFile.read(FOLDER).roster
-    hello = sealed(Letter(writer=COORDINATOR, reader="", about="hello"), own)
-    nodes = meet(hello, lambda answer: _recognised(answer, roster, digest(hello), print))
-    nodes.met(list(roster), 120.0)
+    hello = sign_message(SignedMessage(writer=COORDINATOR, reader="", about="hello"), own)
+    nodes = meet(hello, lambda answer: _recognise(answer, roster, digest(hello), print))
+    nodes.wait_for_sites(list(roster), 120.0)
     taken = []
     for _ in range({exchanges}):
         began = time.perf_counter()

@@ -9,8 +9,7 @@ import pytest
 from in_process import handed
 
 from tacit.aggregation.secure import Identity
-from tacit.deploy.site.accept import accept
-from tacit.deploy.site.config import SiteLimits, identity
+from tacit.deploy.site.config import SiteLimits, accept, identity
 from tacit.deploy.site.guard import Guard
 from tacit.deploy.site.preflight import check
 from tacit.engines.messages import COORDINATOR, Envelope, SignedMessage, encode_arrays, sign_message

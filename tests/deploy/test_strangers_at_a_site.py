@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from tacit.cli.app import app
 from tacit.deploy.folders import DeployedFolders, write
 from tacit.deploy.site import config
-from tacit.deploy.site.accept import accept
+from tacit.deploy.site.config import accept
 from tacit.deploy.site.guard import Guard
 from tacit.deploy.site.preflight import check
 from tacit.survival.data import simulate

@@ -19,9 +19,8 @@ from typing import Any
 import tomli_w
 
 from tacit.deploy import folders
-from tacit.deploy.coordinator.launch import launch
-from tacit.deploy.coordinator.run import default_place
-from tacit.deploy.coordinator.split import split_data
+from tacit.deploy.coordinator.run import default_place, launch
+from tacit.deploy.deployable import split_data
 from tacit.deploy.folders import commands
 from tacit.deploy.processes import ProcessGroup, free_port, online_nodes, start_processes
 from tacit.deploy.rehearsal import ANYTHING, charges

@@ -28,13 +28,12 @@ from real_town import (
     standing,
 )
 
-from tacit.deploy.coordinator.launch import ASK
-from tacit.deploy.coordinator.run import default_place
+from tacit.deploy.coordinator.run import ASK, default_place
 from tacit.deploy.folders import commands
 from tacit.deploy.processes import NotRunning
 from tacit.deploy.site.config import DOOR, identity
 from tacit.deploy.site.guard import Guard
-from tacit.deploy.units import BACK_OFF
+from tacit.deploy.texts import BACK_OFF
 from tacit.engines.flower.socket import serve
 from tacit.engines.messages import COORDINATOR, Envelope, SignedMessage, digest, encode_arrays, sign_message
 from tacit.experiments.experiment import load

@@ -1,9 +1,11 @@
 """Folders for machines: one for the coordinator and one for each site, ready to be carried there.
 
 Everything that a machine needs is in its folder, and nothing of any other's: keys, certificates, scripts,
-services, and a page that says what to do. Nothing is ever overwritten.
+services, and a page that says what to do. Nothing is ever overwritten; keys and certificates are renewed,
+each file replaced as a whole.
 """
 
+import errno
 import os
 import re
 import secrets
@@ -11,29 +13,29 @@ import sys
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from tacit.deploy import certificates, readmes, units
-
-# Folders that were handed out call these by the names that they have here.
-from tacit.deploy.renewal import renew_certificate as renew_certificate
-from tacit.deploy.renewal import renew_keys as renew_keys
+from tacit.deploy import certificates
 from tacit.deploy.site.config import (
     COORDINATOR_FILE,
+    ENTROPY,
     IDENTITY,
+    LEDGER,
     SITE_FILE,
     CoordinatorFile,
     SiteFile,
     SiteLimits,
+    at_sites,
     keep_secret,
 )
-from tacit.deploy.site.config_text import site_text
+from tacit.deploy.texts import distribution_readme, render_folder
 from tacit.engines.messages import COORDINATOR
 from tacit.errors import InvalidFile, Refused, require, require_count
+from tacit.runtime import files
+from tacit.runtime.limits import LONGEST_FILE
 
 if TYPE_CHECKING:
     from tacit.aggregation.secure import Identity
@@ -53,21 +55,6 @@ INNER, LOCAL = 9091, 9094
 LETTERS = str.maketrans(
     {"ø": "o", "Ø": "O", "æ": "ae", "Æ": "Ae", "ß": "ss", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D"}
 )
-
-LICENSE = """\
-Licensed under the Apache License, Version 2.0: https://www.apache.org/licenses/LICENSE-2.0
-"""
-# What Flower carries: four lines that call the library which is installed at each end.
-APP = {
-    "__init__.py": '"""An experiment of Tacit, as Flower carries it."""\n',
-    "server.py": '"""The coordinator\'s side."""\n\n'
-    "from tacit.deploy.coordinator.run import coordinate\n"
-    "from tacit.engines.flower.nodes import server_app\n\n"
-    "app = server_app(coordinate)\n",
-    "client.py": '"""The node\'s side."""\n\n'
-    "from tacit.engines.flower.nodes import client_app\n\n"
-    "app = client_app()\n",
-}
 
 
 @dataclass(frozen=True)
@@ -169,9 +156,51 @@ def write(
     for number, (name, data) in enumerate(sites.items()):
         making.write_site(name, data, agreed, (limits or {}).get(name, SiteLimits()), number)
     listed = {name: slug_of(name) for name in sites}
-    _new(making.out / "README.md", readmes.distribution_readme(listed))
+    _new(making.out / "README.md", distribution_readme(listed))
     found = {name: site_folder(making.out, name) for name in sites}
     return DeployedFolders(coordinator_folder(making.out), found, making.out / "authority")
+
+
+def renew_certificate(coordinator: str | Path, authority: str | Path, days: int = 365) -> str:
+    """A new certificate for the coordinator, by the authority that sites believe; its last day."""
+    place, above = Path(coordinator), Path(authority)
+    by = certificates.Credential(files.read_bytes(above / "ca.crt"), files.read_bytes(above / "ca.key"))
+    served = certificates.server(by, [CoordinatorFile.read(place).host], days=days)
+    for name, content in (("server.pem", served.certificate), ("server.key", served.key)):
+        files.replace(place / "tls" / name, content, 0o600)
+    return certificates.valid_until(place / "tls" / "server.pem").date().isoformat()
+
+
+def renew_keys(site: str | Path) -> str:
+    """New keys for a site, made where it lives; what others must be told, as a line of their files.
+
+    Raises:
+        InvalidFile: A file cannot be read or replaced; where that is known beforehand, none is changed.
+        Refused: The site has taken part in something under its old keys.
+    """
+    from tacit.aggregation.secure import Identity
+
+    place, file = Path(site), SiteFile.read(site)
+    try:
+        if _exists(place / LEDGER) or _exists(place / ENTROPY):
+            raise Refused(f"{place} has been in use: its keys are not changed any more")
+        identity, node = Identity.fresh(), certificates.node_key()
+        text, mode = files.read_text(place / SITE_FILE, LONGEST_FILE), (place / SITE_FILE).stat().st_mode
+        old, new = file.colleagues[file.name], identity.public.hex()
+        # Last of all what says which key is the site's: until then the old one is.
+        written = {
+            Path("node") / "node.key": (node.private, 0o600),
+            Path("node") / "node.key.pub": (node.public, 0o644),
+            IDENTITY: (identity.secret, 0o600),
+            Path(SITE_FILE): (text.replace(old, new).encode(), mode & 0o777),
+        }
+        for name in written:
+            _require_replaceable(place / name)
+        for name, (content, allowed) in written.items():
+            files.replace(place / name, content, allowed)
+    except OSError as error:
+        raise InvalidFile(f"{error.filename or place} cannot be replaced: {files.explain(error)}") from error
+    return tomli_w.dumps({file.name: new}).strip()
 
 
 @dataclass(frozen=True)
@@ -210,7 +239,7 @@ class _FolderWriter:
     @property
     def inner(self) -> int:
         """The port of the superlink itself."""
-        if certificates.is_this_machine(self.host):
+        if not self.front:
             return self.port
         return INNER if self.port != INNER else INNER + 1
 
@@ -219,10 +248,17 @@ class _FolderWriter:
         """The public key of every site."""
         return {name: identity.public.hex() for name, identity in self.identities.items()}
 
-    def until(self) -> str:
-        """The last day of the coordinator's certificate."""
+    @property
+    def front(self) -> bool:
+        """Whether sites are on other machines, and come in by a door."""
+        return not certificates.is_this_machine(self.host)
+
+    def common(self) -> dict[str, object]:
+        """What is said in every folder; the coordinator's certificate is there already."""
         file = coordinator_folder(self.out) / "tls" / "server.pem"
-        return certificates.valid_until(file).date().isoformat()
+        until = certificates.valid_until(file).date().isoformat()
+        front, port = self.front, self.port
+        return {"host": self.host, "port": port, "front": front, "extras": self.extras, "until": until}
 
     def write_authority(self) -> None:
         """What is to be kept offline."""
@@ -244,7 +280,6 @@ class _FolderWriter:
         nodes = _folder(place / "nodes")
         for name, key in self.nodes.items():
             _new(nodes / f"{slug_of(name)}.pub", key.public)
-        _write_app(_folder(place / "app"))
         link = {"address": f"127.0.0.1:{self.inner}", "root-certificates": str((tls / "ca.crt").resolve())}
         _new(
             place / "home" / "config.toml", tomli_w.dumps({"superlink": {"default": "tacit", "tacit": link}})
@@ -253,14 +288,10 @@ class _FolderWriter:
         key = self.coordinator.public.hex()
         known = {"host": self.host, "port": self.port, "key": key, "sites": self.keys}
         _new(place / COORDINATOR_FILE, tomli_w.dumps(known))
-        front = not certificates.is_this_machine(self.host)
-        if front:
-            _new(place / "nginx.conf", units.nginx_config(self.host, self.port, self.inner))
-        _scripts(place, units.coordinator_scripts(self.inner), units.coordinator_units())
-        told = readmes.coordinator_readme(
-            self.host, self.port, self.inner, self.extras, self.until(), front=front
+        _write_texts(
+            place,
+            render_folder("coordinator", "coordinator", inner=self.inner, **self.common()),
         )
-        _new(place / "README.md", told)
         _ = CoordinatorFile.read(place)
 
     def write_site(
@@ -277,13 +308,11 @@ class _FolderWriter:
         keep_secret(node / "node.key", self.nodes[name].private)
         _new(node / "node.key.pub", self.nodes[name].public)
         _new(node / "ca.crt", self.above.certificate)
-        public = self.coordinator.public.hex()
-        _new(place / SITE_FILE, site_text(name, public, self.keys, data, agreed, limits), 0o640)
         # On one machine every node needs a port of its own.
-        local = self.port + 1 + number if certificates.is_this_machine(self.host) else LOCAL
-        _scripts(place, units.site_scripts(slug, self.host, self.port, local), units.site_units(slug))
-        told = readmes.site_readme(name, slug, self.host, self.port, local, self.extras, self.until())
-        _new(place / "README.md", told)
+        local = LOCAL if self.front else self.port + 1 + number
+        told = {"name": name, "coordinator": self.coordinator.public.hex(), "keys": self.keys, "data": data}
+        told |= {"limits": limits, "local": local, **_example(agreed), "agreed": at_sites(agreed)}
+        _write_texts(place, render_folder("site", slug, **told, **self.common()))
         _ = SiteFile.read(place)
 
 
@@ -306,40 +335,23 @@ def _require_writable(sites: Mapping[str, object], out: Path, host: str, port: i
             raise Refused(f"{file} is there already: choose another folder, nothing is overwritten")
 
 
-def _write_app(place: Path) -> None:
-    """What Flower carries to nodes."""
-    told = {
-        "project": {
-            "name": "tacit-app",
-            "version": version("tacit"),
-            "description": "An experiment of Tacit, as Flower carries it.",
-            "license": {"file": "LICENSE"},
-            "dependencies": ["flwr>=1.41,<1.42"],
-        },
-        "tool": {
-            "flwr": {
-                "app": {
-                    "publisher": "tacit",
-                    "components": {"serverapp": "tacit_app.server:app", "clientapp": "tacit_app.client:app"},
-                    # Given by run.sh; Flower takes no key that is not here.
-                    "config": {"tacit-folder": "", "tacit-out": "", "tacit-resume": False},
-                }
-            }
-        },
+def _example(agreed: Mapping[str, Any]) -> dict[str, object]:
+    """The kind of data that a site is to fill in, and the columns that it is to name."""
+    usual = {"time": "time", "event": "event", **agreed}
+    wanted = [usual[part] for part in ("time", "event", "entry", "weight") if part in usual]
+    return {
+        "kind": agreed.get("kind"),
+        "columns": [str(name) for name in (*wanted, *agreed.get("columns", ()))],
     }
-    _new(place / "pyproject.toml", tomli_w.dumps(told))
-    _new(place / "LICENSE", LICENSE)
-    package = _folder(place / "tacit_app")
-    for name, text in APP.items():
-        _new(package / name, text)
 
 
-def _scripts(place: Path, scripts: Mapping[str, str], services: Mapping[str, str]) -> None:
-    for name, text in scripts.items():
-        _new(place / name, text, 0o755)
-    folder = _folder(place / "units")
-    for name, text in services.items():
-        _new(folder / name, text)
+def _write_texts(place: Path, texts: Mapping[str, str]) -> None:
+    """Write scripts that may be started, a site's file for its own people, and pages for everybody."""
+    for name, text in texts.items():
+        mode = 0o755 if name.endswith(".sh") else 0o640 if name == SITE_FILE else 0o644
+        if "/" in name:
+            _ = _folder((place / name).parent)
+        _new(place / name, text, mode)
 
 
 def _folder(path: Path, mode: int = 0o755) -> Path:
@@ -353,3 +365,21 @@ def _new(file: Path, content: str | bytes, mode: int = 0o644) -> None:
     with file.open("xb") as stream:
         stream.write(content.encode() if isinstance(content, str) else content)
     file.chmod(mode)
+
+
+def _exists(path: Path) -> bool:
+    """Whether something has this name, a link to nothing included."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _require_replaceable(file: Path) -> None:
+    """Refuse a place where no file can be put: its folder is none, or something else than a file is there."""
+    files.require_regular(file)
+    if not file.parent.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(file.parent))
+    if not os.access(file.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file.parent))

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tacit.deploy import folders
-from tacit.deploy.coordinator.launch import launch
-from tacit.deploy.coordinator.run import default_place
-from tacit.deploy.coordinator.split import split_data
+from tacit.deploy.coordinator.run import default_place, launch
+from tacit.deploy.deployable import split_data
 from tacit.deploy.processes import free_port, start_processes
 from tacit.deploy.site.config import SiteLimits
 from tacit.errors import InvalidValue, Refused, require_count, require_extra

@@ -112,8 +112,7 @@ def rehearse(
 
 def run(folder: Path, *, out: Path | None, resume: bool, quiet: bool) -> "Run":
     """Run the experiment of a coordinator's folder on its federation."""
-    from tacit.deploy.coordinator.launch import launch
-    from tacit.deploy.coordinator.run import default_place
+    from tacit.deploy.coordinator.run import default_place, launch
     from tacit.reports.text import progress
 
     place = out or default_place(folder, resume=resume)
@@ -166,9 +165,9 @@ def serve(folder: Path) -> None:
 
 def accept(folder: Path, file: Path) -> dict[str, Any]:
     """Accept what an experiment says of a site's data."""
-    from tacit.deploy.site import accept as accepting
+    from tacit.deploy.site import config
 
-    return accepting.accept(folder, file)
+    return config.accept(folder, file)
 
 
 def renew(folder: Path) -> str:

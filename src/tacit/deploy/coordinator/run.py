@@ -1,18 +1,22 @@
 """The coordinator of a federation: it reads its folder, asks every site to agree, and runs the one loop.
 
-Flower starts this as a ServerApp. Everything that a run remembers is in a folder of its own, so that one that
-was killed, with its machine or without, goes on where it stood.
+Flower starts this as a ServerApp, in a process of its own (`launch` asks it to, and follows the run in its
+folder: whoever stops watching does not stop it). Everything that a run remembers is in that folder, so that
+one that was killed, with its machine or without, goes on where it stood.
 """
 
 import hashlib
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tacit import errors
+from tacit.deploy.processes import LINK, NotRunning, flwr
 from tacit.deploy.site.agreement import set_up
 from tacit.deploy.site.config import COORDINATOR_FILE, CoordinatorFile, identity
 from tacit.engines.flower.nodes import Flower, Meet
@@ -26,9 +30,9 @@ from tacit.engines.messages import (
     sign_message,
 )
 from tacit.engines.remote import Remote
-from tacit.errors import InvalidFile, RunUnusable, SitesUnreachable, TacitError
+from tacit.errors import InvalidFile, RunUnusable, SitesUnreachable, TacitError, require_extra
 from tacit.experiments.experiment import load, read
-from tacit.runs.directory import OPENED, STATE, Directory, place_for
+from tacit.runs.directory import OPENED, STATE, SUMMARY, Directory, place_for
 from tacit.runs.run import is_over
 from tacit.runs.verification import require_sound
 from tacit.runtime import files
@@ -38,10 +42,19 @@ if TYPE_CHECKING:
     from tacit.aggregation.secure import Roster
     from tacit.learning.record import Round
     from tacit.runs.run import Run
+    from tacit.runs.trainer import Callback
 
 # What a run is told by whoever starts it, in Flower's settings of the run.
 FOLDER, OUT, RESUME = "tacit-folder", "tacit-out", "tacit-resume"
 EXPERIMENT, FAILED, LOG = "experiment.toml", "failed.json", "log.txt"
+# How often to look into the run's folder, and how often to ask Flower, which is slow to answer, in seconds.
+GLANCE, ASK = 0.2, 15.0
+# How long Flower's command line may take for an answer, in seconds.
+PATIENCE = 120.0
+# How long the superlink may be away, in seconds: one that is started again goes on with its runs.
+AWAY = 600.0
+# What Flower says of a run that goes on.
+ALIVE = ("pending", "starting", "running")
 
 
 def coordinate(meet: Meet, settings: Mapping[str, Any]) -> None:
@@ -168,6 +181,44 @@ def run_of(directory: Directory) -> bytes:
     return hashlib.sha256(b"run\0" + directory.secret()).digest()[:16]
 
 
+def launch(
+    folder: Path,
+    out: Path,
+    *,
+    resume: bool = False,
+    callbacks: "Sequence[Callback]" = (),
+    told: Callable[[str], None] = lambda line: None,
+) -> "Run":
+    """Run the experiment of a coordinator's folder on its federation, and wait for its end.
+
+    Args:
+        folder: The coordinator's folder; its superlink and superexec are up.
+        out: Where the run is kept.
+        resume: Whether to go on with the run there.
+        callbacks: Called after every round.
+        told: Where remarks go.
+
+    Raises:
+        TacitError: Why the run has ended before its time; it can be resumed.
+    """
+    require_extra("flwr", "flower", "a federation of processes")
+    out = out.resolve()
+    (out / FAILED).unlink(missing_ok=True)
+    given = f"{FOLDER}='{folder.resolve()}' {OUT}='{out}' {RESUME}={str(resume).lower()}"
+    answer = flwr(
+        folder, "run", str(folder.resolve() / "app"), LINK, "--run-config", given,
+        until=time.monotonic() + PATIENCE,
+    )  # fmt: skip
+    number = answer.get("run-id")
+    if not isinstance(number, str):
+        raise NotRunning(
+            f"Flower has not taken the run: {answer.get('error-message', 'it does not say why')} (are "
+            "superlink and superexec up?)"
+        )
+    told(f"Flower has taken the run under the number {number}")
+    return _follow(folder, out, number, callbacks)
+
+
 def _wait_for(
     met: Callable[[list[str], float], frozenset[str]],
     names: list[str],
@@ -193,3 +244,53 @@ def _recognise(answer: bytes, roster: "Roster", asked: bytes, told: Callable[[st
     except Unreadable as error:
         told(f"somebody who is no site of ours has answered: {error}")
         return None
+
+
+def _follow(folder: Path, out: Path, number: str, callbacks: "Sequence[Callback]") -> "Run":
+    directory, shown = Directory(out), len(Directory(out).rounds())
+    asked = heard = time.monotonic()
+    while True:
+        failed = directory.read_json(FAILED)
+        rounds = directory.rounds()
+        for entry in rounds[shown:]:
+            for callback in callbacks:
+                callback(entry)
+        shown = len(rounds)
+        if failed is not None:
+            raise _failure(failed)
+        if directory.read(SUMMARY) is not None:
+            return load(out)
+        if time.monotonic() - asked > ASK:
+            heard = _require_alive(folder, number, directory, heard)
+            asked = time.monotonic()
+        time.sleep(GLANCE)
+
+
+def _require_alive(folder: Path, number: str, directory: Directory, heard: float) -> float:
+    """Refuse to wait for a run that Flower has given up; when Flower was last heard of."""
+    try:
+        listed = flwr(folder, "list", LINK, "--run-id", number, until=time.monotonic() + PATIENCE)
+        if listed.get("success") is False:
+            raise NotRunning(str(listed.get("error-message", "it does not say why")))
+    except NotRunning as error:
+        if time.monotonic() - heard < AWAY:
+            return heard
+        raise NotRunning(
+            f"the superlink has not answered for {AWAY:g} seconds: start it again, then go on with --resume. "
+            f"Its last answer: {error}"
+        ) from error
+    status = next((str(run.get("status")) for run in listed.get("runs", [])), "gone")
+    alive = status.partition(":")[0] in ALIVE or directory.read(SUMMARY) is not None
+    if not alive and directory.read(FAILED) is None:
+        raise NotRunning(
+            f"the coordinator's process has ended without a word (Flower says: {status}). Nothing is lost: "
+            "go on with --resume"
+        )
+    return time.monotonic()
+
+
+def _failure(told: dict[str, Any]) -> TacitError:
+    """The error that ended a run, as it was raised there."""
+    kind: Any = getattr(errors, str(told.get("kind")), TacitError)
+    known = isinstance(kind, type) and issubclass(kind, TacitError)
+    return (kind if known else TacitError)(str(told.get("message")))

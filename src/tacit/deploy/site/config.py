@@ -17,12 +17,14 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from tacit.deploy.texts import agreed_mark, agreed_text
 from tacit.errors import InvalidFile, TacitError, is_between, require, require_count
 from tacit.privacy.accounting import require_delta
 from tacit.runtime import files
-from tacit.runtime.tables import Made, Table, construct, load
+from tacit.runtime.limits import LONGEST_FILE
+from tacit.runtime.tables import Made, Table, build, construct, load, parse
 
 if TYPE_CHECKING:
     from tacit.aggregation.secure import Identity, Roster
@@ -205,6 +207,42 @@ def keep_secret(file: Path, content: bytes) -> None:
         raise InvalidFile(f"{file} cannot be written: {files.explain(error)}") from error
 
 
+def accept(folder: str | Path, experiment: str | Path) -> Table:
+    """Take over into a site's file what an experiment says of the data; what was taken over.
+
+    What could not be used before may be tried again after that.
+
+    Raises:
+        InvalidFile: One of the two files cannot be read, or was written by hand in another order.
+    """
+    place, file = Path(folder), Path(experiment)
+    _ = SiteFile.read(place)
+    data: Any = load(file).get("data")
+    agreed = at_sites(cast(Table, data) if isinstance(data, dict) else {})
+    try:
+        _ = rules(agreed, place)
+    except TacitError as error:
+        raise InvalidFile(f"{file}: {error}") from error
+    _rewrite(place / SITE_FILE, agreed)
+    (place / UNUSABLE).unlink(missing_ok=True)
+    return agreed
+
+
+def rules(agreed: Mapping[str, Any], folder: Path) -> Any:  # noqa: ANN401
+    """What is agreed about data, as this library has it: it opens a site's own data.
+
+    Raises:
+        InvalidFile: It cannot be, or would have to be loaded.
+    """
+    from tacit.experiments.experiment import KINDS
+
+    kind = agreed.get("kind")
+    if not isinstance(kind, str) or not kind.startswith("held-") or ":" in kind:
+        raise InvalidFile(f"[data] kind = {kind!r} is not held by sites: it must be deployed first")
+    known = {name: held for name, held in KINDS["data"].items() if name.startswith("held-")}
+    return build("data", {"data": dict(agreed)}, folder, known)
+
+
 def _read(made: Callable[[Table], Made], file: Path) -> Made:
     """What a file stands for, made from its document."""
     document = load(file)
@@ -238,3 +276,16 @@ def _secret(file: Path) -> bytes:
 def _require_key(field_name: str, given: str) -> None:
     plain = re.fullmatch(f"[0-9a-fA-F]{{{2 * KEY_BYTES}}}", given) is not None
     require(plain, field_name, given, f"a public key: {2 * KEY_BYTES} hexadecimal digits")
+
+
+def _rewrite(file: Path, agreed: Table) -> None:
+    """The same text, with another last table."""
+    text = files.read_text(file, LONGEST_FILE)
+    before, mark, _ = text.partition(agreed_mark())
+    if not mark and "agreed" in parse(text, str(file)):
+        raise InvalidFile(f"{file}: [agreed] was written by hand: change it there")
+    new = before.rstrip("\n") + "\n" + agreed_text(agreed)
+    # Limits that stood behind it would be lost without a word, and those that Tacit has would count.
+    if {**parse(text, str(file)), "agreed": agreed} != parse(new, str(file)):
+        raise InvalidFile(f"{file}: there is something behind [agreed], which is the last table: move it up")
+    files.replace(file, new, file.stat().st_mode & 0o777)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tacit.deploy import certificates
-from tacit.deploy.site.accept import rules
 from tacit.deploy.site.config import (
     DOOR,
     ENTROPY,
@@ -25,6 +24,7 @@ from tacit.deploy.site.config import (
     UNUSABLE,
     SiteFile,
     identity,
+    rules,
 )
 from tacit.errors import BudgetExhausted, InvalidFile, TacitError, shorten
 from tacit.runtime import files

@@ -11,7 +11,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.deploy.coordinator.split import _unscale, split_data
+from tacit.deploy.deployable import _unscale, split_data
 from tacit.engines.base import run_at_site
 from tacit.errors import Refused
 from tacit.experiments.experiment import Experiment, read
@@ -22,7 +22,7 @@ from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PARTS = (
     "privacy", "aggregation", "server", "sampling", "stop", "augment", "quarantine", "attack", "clusters",
     "rounds", "seed",
