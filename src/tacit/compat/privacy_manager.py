@@ -20,7 +20,7 @@ from tacit.privacy import accounting
 from tacit.privacy.accounting import gaussian, theorems
 from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.ledger.store import Ledger
-from tacit.privacy.mechanisms import noise
+from tacit.privacy.mechanisms.base import noisy_answer
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
 
@@ -101,8 +101,8 @@ class PrivacyBudget:
             rehearsal=self._rehearsal,
         )
 
-    def use_round(self, clip_norm: float = 1.0) -> None:
-        """Pay for one release.
+    def use_round(self, clip_norm: float = 1.0) -> Release:
+        """Pay for one release, and return it.
 
         Raises:
             BudgetExhausted: The budget is spent, or the ledger cannot bear all of it; nothing was charged.
@@ -116,6 +116,7 @@ class PrivacyBudget:
             self.ledger.register([replace(release, count=self.num_rounds)], plan=self._plan)
         self.ledger.charge([release], plan=self._plan)
         self.rounds_used += 1
+        return release
 
     def epsilon_spent(self) -> float:
         """Epsilon of everything released so far."""
@@ -198,10 +199,10 @@ class PrivacyManager:
         Raises:
             BudgetExhausted: The budget is spent; nothing was charged and nothing is released.
         """
-        clipped = self._clip(gradients)
-        self.privacy_budget.use_round(self.clip_norm)
+        flat = _flat(gradients)
+        release = self.privacy_budget.use_round(self.clip_norm)
         key = self._key / self.privacy_budget.rounds_used
-        return _rebuild(gradients, noise.gaussian(clipped, self.get_noise_scale(), key))
+        return _rebuild(gradients, noisy_answer(flat, release, key))
 
     @suppress_warnings()
     def apply_privacy(self, gradients: Gradients) -> Gradients:

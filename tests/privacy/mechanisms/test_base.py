@@ -18,7 +18,18 @@ from torch import Tensor
 
 from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue, Refused
-from tacit.privacy.mechanisms.base import TINY, CountNoise, NoPrivacy, RecordLevel, Rows, clip_factors
+from tacit.privacy.accounting.release import Release, clipped_release
+from tacit.privacy.mechanisms.base import (
+    NORMS,
+    TINY,
+    CountNoise,
+    NoPrivacy,
+    RecordLevel,
+    Rows,
+    add_noise,
+    clip_factors,
+    noisy_answer,
+)
 from tacit.privacy.mechanisms.clip import clip_rows
 from tacit.privacy.mechanisms.noise import GRID_BITS
 from tacit.privacy.mechanisms.site_level import SiteLevel
@@ -433,3 +444,27 @@ def test_the_deviation_of_noise_on_records_is_that_of_one_sum_in_a_mean_over_sit
 def test_the_plain_sums_of_several_sites_are_over_their_records():
     rows = torch.arange(12.0, dtype=torch.float64).reshape(2, 3, 2)
     assert NoPrivacy().noisy_sums(Rows(rows), [Key(0), Key(0)], 0).tolist() == [[6.0, 9.0], [24.0, 27.0]]
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("clip", [0.5, 100.0])
+def test_an_answer_is_clipped_to_what_its_release_says_and_gets_the_noise_that_is_charged(law, clip):
+    values = np.array([3.0, -4.0, 0.25])
+    price = clipped_release(1.5, clip=clip, law=law, rehearsal=True)
+    short = clip_rows(torch.from_numpy(values), clip, norm=NORMS[law]).numpy()
+    expected = add_noise(short, law, 1.5 * clip, REHEARSAL, True)
+    np.testing.assert_array_equal(noisy_answer(values, price, REHEARSAL), expected)
+
+
+def test_an_answer_without_a_bound_is_the_claim_of_whoever_asks():
+    values, price = np.array([3.0, -4.0]), Release(law="laplace", scale=2.0, sensitivity=1.0, rehearsal=True)
+    expected = add_noise(values, "laplace", 2.0, REHEARSAL, True)
+    np.testing.assert_array_equal(noisy_answer(values, price, REHEARSAL), expected)
+
+
+def test_an_answer_is_not_noised_by_another_law_than_is_charged_nor_by_noise_that_repeats_unsaid():
+    choice = Release(law="selection", scale=1.0, sensitivity=1.0, rehearsal=True)
+    with pytest.raises(InvalidValue, match="law"):
+        noisy_answer(np.zeros(2), choice, REHEARSAL)
+    with pytest.raises(Refused, match="repeats its noise"):
+        noisy_answer(np.zeros(2), clipped_release(1.0), REHEARSAL)

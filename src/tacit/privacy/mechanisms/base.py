@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import require, require_count, require_positive, require_rate
+from tacit.errors import require, require_count, require_positive, require_rate, require_word
 from tacit.privacy.accounting.release import Release, Sampled
 from tacit.privacy.contracts import Norm, SiteGroups
 from tacit.privacy.mechanisms import noise
@@ -373,6 +373,27 @@ def add_noise(values: Array, law: NoiseLaw, scale: float, key: Key | Sequence[Ke
     for each in keys:
         noise.require_rehearsal(each, rehearsal)
     return (noise.gaussian if law == "gaussian" else noise.laplace)(values, scale, *keys)
+
+
+def noisy_answer(values: Array, release: Release, key: Key) -> Array:
+    """Clip one answer and add the noise that its release is priced for; charge the release first.
+
+    Args:
+        values: The answer.
+        release: What is charged. Without a bound, that its sensitivity holds is the caller's claim.
+        key: What the noise is drawn by.
+
+    Guarantee:
+        Before noise the answer is no longer than `release.bound`, in the norm of the law; the noise has the
+        law and the scale of the release, and repeats only if the release says so.
+    """
+    require_word("law", release.law, NORMS)
+    law: NoiseLaw = "gaussian" if release.law == "gaussian" else "laplace"
+    if release.bound is not None:
+        import torch
+
+        values = clip_by_law(torch.from_numpy(values), law, release.bound).numpy()
+    return add_noise(values, law, release.scale, key, release.rehearsal)
 
 
 def array_of(values: "Tensor") -> Array:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.compat.federated_survival.explained import explain
+from tacit.compat.federated_survival import explain
 from tacit.errors import BudgetExhausted, Refused, require, require_count, require_positive, require_word
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release, clipped_release
 from tacit.privacy.ledger.store import Ledger
-from tacit.privacy.mechanisms import noise
-from tacit.privacy.mechanisms.base import NORMS, NoiseLaw
+from tacit.privacy.mechanisms.base import NORMS, NoiseLaw, noisy_answer
 from tacit.privacy.mechanisms.selection import Selection
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
@@ -150,6 +149,7 @@ class DifferentialPrivacy:
         bound = self.sensitivity if sensitivity is None else sensitivity
         return self._answer(tensor, self._single("laplace", bound, epsilon))
 
+    @suppress_warnings()
     def apply_dp_to_gradients(
         self, model: "nn.Module", optimizer: "Optimizer | None" = None, mechanism: str = "gaussian"
     ) -> float:
@@ -187,7 +187,7 @@ class DifferentialPrivacy:
         self.gradients_used += 1
         parts = _gradients(model)
         flat = np.concatenate([part.detach().double().numpy().ravel() for part in parts])
-        _restore(parts, _add_noise(flat, release, key))
+        _restore(parts, noisy_answer(flat, release, key))
         return length
 
     def compute_privacy_budget(self, num_rounds: int, num_clients: int) -> tuple[float, float]:
@@ -247,10 +247,11 @@ class DifferentialPrivacy:
         require(self.delta is not None, "dp_delta", self.delta, "above 0 with Gaussian noise")
         return cast(float, self.delta)
 
+    @suppress_warnings()
     def _answer(self, tensor: "Tensor", release: Release) -> "Tensor":
         values = tensor.detach().double().cpu().numpy()
         require(bool(np.isfinite(values).all()), "tensor", "some that are not finite", "finite numbers")
-        return tensor.detach().new_tensor(_add_noise(values, release, self._charge(release)))
+        return tensor.detach().new_tensor(noisy_answer(values, release, self._charge(release)))
 
     def _charge(self, release: Release, plan: str | None = None) -> Key:
         """Pay, then get a key that nobody had before; an answer is a plan of its own."""
@@ -279,7 +280,6 @@ def _gradients(model: "nn.Module") -> "list[Tensor]":
     return found
 
 
-@suppress_warnings()
 def _restore(parts: "Sequence[Tensor]", flat: Array) -> None:
     """Write a flat vector into the gradients."""
     start = 0
@@ -287,12 +287,6 @@ def _restore(parts: "Sequence[Tensor]", flat: Array) -> None:
         values = flat[start : start + part.numel()].reshape(tuple(part.shape))
         part.copy_(part.new_tensor(values))
         start += part.numel()
-
-
-@suppress_warnings()
-def _add_noise(values: Array, release: Release, key: Key) -> Array:
-    add = noise.gaussian if release.law == "gaussian" else noise.laplace
-    return add(values, release.scale, key)
 
 
 def _flat(scores: "Tensor | Sequence[float]") -> Array:
