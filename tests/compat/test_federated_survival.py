@@ -11,13 +11,13 @@ from matplotlib import pyplot
 
 from tacit import compat
 from tacit.compat import federated_survival
+from tacit.compat.federated_survival import Explained
 from tacit.compat.federated_survival.core.config import MODELS, FSAConfig
 from tacit.compat.federated_survival.core.differential_privacy import DifferentialPrivacy
 from tacit.compat.federated_survival.core.runner import FSARunner
 from tacit.compat.federated_survival.data.generator import DataGenerator, SimulationConfig
 from tacit.compat.federated_survival.data.loader import DataLoader
 from tacit.compat.federated_survival.data.splitter import DataSet, DataSplitter
-from tacit.compat.federated_survival.explained import Explained
 from tacit.errors import InvalidValue
 
 SERIES = ("train_Cindex", "train_IBS", "test_Cindex", "test_IBS")

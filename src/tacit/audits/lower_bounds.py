@@ -9,6 +9,10 @@ answers and tells heads from tails too often has disproved the claim. Three boun
 - one run: the same family, but canaries may touch each other (Mahloujifar and others 2025).
 - Steinke: an epsilon and a delta alone, and canaries may touch each other (Steinke and others 2023). Takes
   least for granted.
+
+The claim itself bounds what any attack can achieve: how many members it misses at a share of false alarms.
+The whole trade-off curve says more than one epsilon at one delta (Dong, Roth and Su 2022): an attack beyond
+it has disproved the promise.
 """
 
 import math
@@ -21,12 +25,12 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr, ndtri
 
-from tacit.audits import tradeoff
 from tacit.errors import require
 from tacit.privacy import accounting
-from tacit.privacy.accounting.release import Release
+from tacit.privacy.accounting.events import group_events
+from tacit.privacy.accounting.release import Release, by_subject
+from tacit.runtime.arrays import Array
 
-Array = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 # Sizes of noise that are tried, in units of the claimed one: between 1/16 and 16, none of them 1 itself, so
 # that each bound is above the claim or below it.
@@ -140,7 +144,7 @@ class Family:
 
     def min_false_negative_rate(self, factor: float, alarms: Array) -> Array:
         """The least share of those present that an attack misses, at such shares of false alarms."""
-        return tradeoff.min_false_negative_rate(self.with_noise_factor(factor), alarms)
+        return min_false_negative_rate(self.with_noise_factor(factor), alarms)
 
     def epsilon(self, factor: float, delta: float) -> float:
         """What the releases cost with so much noise; nothing where there may be any amount of it."""
@@ -230,9 +234,9 @@ def _count_guesses(evidence: Evidence, share: float) -> tuple[int, int]:
 @lru_cache(maxsize=512)
 def _rejections(family: Family, factor: float) -> Callable[[float], float]:
     """How rare an event must be under one neighbour at the least, given how rare it is under the other."""
-    shift = tradeoff.shift(family.with_noise_factor(factor))
-    if shift is not None:
-        return lambda share: float(ndtr(ndtri(share) - shift))
+    mu = shift(family.with_noise_factor(factor))
+    if mu is not None:
+        return lambda share: float(ndtr(ndtri(share) - mu))
     shares = np.concatenate([[0.0], np.geomspace(1e-8, 1.0, 1000)])
     rare = np.maximum.accumulate(
         np.concatenate([[0.0], family.min_false_negative_rate(factor, 1 - shares[1:])])
@@ -330,3 +334,58 @@ def _density(release: Release, answers: Array, mixture: Mixture) -> Array:
         for value, chance in mixture
     ]
     return np.logaddexp.reduce(parts)
+
+
+# At how many epsilons a curve that has no closed form is looked up.
+POINTS = 400
+# Events that are rarer than this need not be bounded well.
+RAREST = 1e-9
+
+
+def power(releases: Sequence[Release], alarms: Array) -> Array:
+    """The largest share of members that any attack can find, at such shares of false alarms.
+
+    Guarantee:
+        At least the truth, for the subject that is protected least.
+    """
+    shares = np.asarray(alarms, dtype=np.float64)
+    groups = by_subject(releases).values()
+    return 1 - np.min([min_false_negative_rate(group, shares) for group in groups], axis=0)
+
+
+def min_false_negative_rate(releases: Sequence[Release], alarms: Array) -> Array:
+    """The least share of members that any attack misses, at such shares of false alarms, about one subject.
+
+    Guarantee:
+        At most the truth.
+    """
+    mu = shift(releases)
+    if mu is not None:
+        return ndtr(ndtri(1 - alarms) - mu)
+    epsilons, kept = _delta_curve(tuple(releases))
+    # Each epsilon and its delta forbid what is below two lines, one the mirror image of the other.
+    lines = np.maximum(
+        kept - np.exp(epsilons) * alarms[..., None], np.exp(-epsilons) * (kept - alarms[..., None])
+    )
+    return np.maximum(lines.max(axis=-1), 0.0)
+
+
+def shift(releases: Sequence[Release]) -> float | None:
+    """By how many deviations releases move that are all Gaussian and undrawn; None if some are not."""
+    counts = group_events(releases)
+    if any(kind.law != "gaussian" or kind.rate < 1 for kind, _ in counts):
+        return None
+    return float(sum(times / kind.multiplier**2 for kind, times in counts)) ** 0.5
+
+
+@lru_cache(maxsize=1024)
+def _delta_curve(releases: tuple[Release, ...]) -> tuple[Array, Array]:
+    """Some epsilons, and one minus the delta of each."""
+    epsilons, pure = np.linspace(0.0, _largest(releases), POINTS), accounting.total_pure_epsilon(releases)
+    epsilons = np.append(epsilons, pure) if math.isfinite(pure) else epsilons
+    return epsilons, 1 - accounting.deltas(releases, epsilons)
+
+
+def _largest(releases: Sequence[Release]) -> float:
+    """An epsilon beyond which curves have nothing to add, but at the rarest events."""
+    return min(accounting.epsilon(releases, RAREST), 60.0)

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.audits.curve_membership import membership_scores
+from tacit.audits.lower_bounds import power
 from tacit.audits.membership_statistics import FEW_ALARMS, FEWEST_MODELS, attack, lira, roc, tpr_at_fpr
-from tacit.audits.tradeoff import power
 from tacit.errors import InvalidValue, Refused, require
 from tacit.experiments.experiment import Experiment
 from tacit.functional.tasks import Boosting

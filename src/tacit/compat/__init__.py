@@ -3,7 +3,6 @@
 from importlib import import_module
 
 _MODULES = {
-    "curve_arrays",
     "export",
     "federated_survival",
     "functional_regressor",

@@ -1,8 +1,7 @@
 """IS IT TRUE: tools for those who bring their own losses, tasks and statistics.
 
 check       how far one record moves what is let out, against what is claimed
-neighbours  data sets that differ in one record, drawn and made worse
-rounding    alike records at an edge, which rounding tells apart
+neighbours  data sets that differ in one record, drawn, made worse, and put where rounding tells them apart
 records     tables as rows of numbers, and back
 steps       the training step of a task, its clipped sums without noise
 """

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, cast, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tacit.audits.sensitivity.neighbours import Array, Domain, Movement, NeighbourCandidate, search_worst
-from tacit.audits.sensitivity.rounding import edge_records
+from tacit.audits.sensitivity.neighbours import (
+    Array,
+    Domain,
+    Movement,
+    NeighbourCandidate,
+    edge_records,
+    search_worst,
+)
 from tacit.errors import TacitError, require, require_count, require_positive, require_word
 from tacit.learning.task import Task
 from tacit.privacy.accounting.release import Relation

@@ -12,6 +12,8 @@ that was released, not the number that was put in; noise never comes from the se
 an option that cannot be taken literally is explained (`FSARunner.explanations`), not ignored.
 """
 
+import secrets
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from tacit.compat.federated_survival.data.loader import DataLoader as DataLoader
     from tacit.compat.federated_survival.data.splitter import DataSet as DataSet
     from tacit.compat.federated_survival.data.splitter import DataSplitter as DataSplitter
-    from tacit.compat.federated_survival.explained import Explained as Explained
 
 _HOMES = {
     "DataGenerator": "data.generator",
@@ -34,7 +35,6 @@ _HOMES = {
     "DataSet": "data.splitter",
     "DataSplitter": "data.splitter",
     "DifferentialPrivacy": "core.differential_privacy",
-    "Explained": "explained",
     "FSAConfig": "core.config",
     "FSARunner": "core.runner",
     "SimulationConfig": "data.generator",
@@ -57,3 +57,23 @@ def __getattr__(name: str) -> object:
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class Explained(UserWarning):
+    """An option that was given but is not taken literally; the text says why, and what is done instead."""
+
+
+def explain(texts: list[str], *, depth: int = 2) -> None:
+    """Warn once, in words, about everything that is not taken literally.
+
+    Args:
+        texts: One sentence each; nothing is said where there is none.
+        depth: How many calls above this one the user's line is.
+    """
+    if texts:
+        warnings.warn("\n  ".join(texts), Explained, stacklevel=depth + 1)
+
+
+def seed_of(given: int | None) -> int:
+    """The seed that was given; one that nobody chose, if none was."""
+    return secrets.randbits(32) if given is None else int(given)

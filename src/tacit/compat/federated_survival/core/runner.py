@@ -5,18 +5,18 @@ rehearsal, repeatable, and the statement says so; its price is the true one of t
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tacit.compat.federated_survival import explain, seed_of
 from tacit.compat.federated_survival.core.config import FSAConfig
-from tacit.compat.federated_survival.core.differences import ALWAYS, differences
 from tacit.compat.federated_survival.core.scoring import ScoringTask
-from tacit.compat.federated_survival.core.translation import Translation, translate
+from tacit.compat.federated_survival.core.translation import ALWAYS, Translation, differences, translate
 from tacit.compat.federated_survival.data.loader import require_outcomes
-from tacit.compat.federated_survival.explained import explain, seed_of
 from tacit.errors import InvalidValue, require, require_word
 from tacit.learning.task import Task
 from tacit.reports.text import progress
@@ -142,7 +142,7 @@ class FSARunner:
             output_path: Where to save the figure, if anywhere.
             show: Whether to open a window, where there is a screen; a notebook shows what is returned.
         """
-        from tacit.compat.federated_survival.core.figure import plot_rounds
+        from tacit.compat.federated_survival.core.runner import plot_rounds
 
         shown = results or raw_results or self.results
         require(bool(shown), "results", shown, "what run() returned")
@@ -197,3 +197,50 @@ def _table(features: ArrayLike, labels: ArrayLike, names: Sequence[str] | None, 
     require(len(shape) == 2 and shape[1] == 2, f"labels of {place}", f"shape {shape}", "(records, 2)")
     require_outcomes(outcomes[:, 0], outcomes[:, 1], place)
     return from_arrays(features, columns=names, place=place, time=outcomes[:, 0], event=outcomes[:, 1])
+
+
+COLUMNS = {
+    "test_Cindex": "c_index",
+    "train_Cindex": "train_c_index",
+    "test_IBS": "ibs",
+    "train_IBS": "train_ibs",
+}
+
+
+def plot_rounds(
+    results: Mapping[str, Sequence[float]], output_path: str | Path | None, *, show: bool
+) -> "Figure":
+    """C-index and IBS over the rounds, for training and test records.
+
+    Args:
+        results: What the runner returned.
+        output_path: A file to keep the figure in; folders that are not there are made.
+        show: Whether to open a window, where there is a screen.
+    """
+    import pandas as pd
+
+    from tacit.survival.figures import training
+
+    columns = {COLUMNS[name]: list(values) for name, values in results.items() if name in COLUMNS}
+    history = pd.DataFrame(columns)
+    history.index = pd.RangeIndex(1, len(history) + 1, name="round")
+    if output_path is not None:
+        Path(output_path).parent.mkdir(parents=True, exist_ok=True)
+    figure = training(history, provenance="Bare: scores of training and test records", path=output_path)
+    if show:
+        _open_window(figure)
+    return figure
+
+
+def _open_window(figure: "Figure") -> None:
+    import matplotlib
+    from matplotlib.backends.registry import BackendFilter, backend_registry
+
+    if matplotlib.get_backend().lower() not in backend_registry.list_builtin(BackendFilter.INTERACTIVE):
+        return
+    from matplotlib import pyplot
+
+    # Before 3.11 pyplot takes its own figures alone; the figure is returned all the same.
+    with suppress(ValueError):
+        pyplot.figure(figure)
+        pyplot.show()

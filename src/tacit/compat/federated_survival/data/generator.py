@@ -6,7 +6,7 @@ The global generators of numpy and torch are neither used nor seeded.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tacit.compat.federated_survival.explained import explain, seed_of
+from tacit.compat.federated_survival import explain, seed_of
 from tacit.errors import require_count, require_word
 from tacit.survival.data import simulate
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.compat.federated_survival import seed_of
 from tacit.compat.federated_survival.data.loader import require_outcomes
-from tacit.compat.federated_survival.explained import seed_of
 from tacit.errors import is_between, require, require_count, require_word
 from tacit.runtime.keys import Key
 from tacit.sites.splits import Dirichlet, Iid, NonIid, SplitByCount, TimeNonIid, hold_out

@@ -1,23 +1,81 @@
-"""A run in MLflow: scores, epsilon and sites round by round, and at its end the promise, report and card."""
+"""Callbacks that show a run elsewhere, round by round: TensorBoard and MLflow. Neither is ever needed.
 
+They are told rounds and the run at its end, which hold nothing private, and read nothing else.
+"""
+
+import math
 import os
 import re
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
-from tacit.compat.tracking.metrics import numbers, promise, results
 from tacit.errors import InvalidValue
 from tacit.learning.record import Round
-
-if TYPE_CHECKING:
-    from tacit.runs.run import Run
+from tacit.runs.run import Run
 
 # What of a run's directory is for readers.
 SHOWN = ("report.html", "statement.json")
 # How long a tag may be.
 LONGEST = 5000
+
+
+class TensorBoard:
+    """A callback for `tacit.fit(callbacks=[...])` that writes event files.
+
+    Use it as a context, or call `finish` once the run is over.
+
+    Args:
+        folder: Where to; `tensorboard --logdir FOLDER` shows it.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ModuleNotFoundError as error:
+            raise InvalidValue(
+                f"TensorBoard needs {error.name}, which is not installed: pip install 'tacit[tensorboard]'"
+            ) from error
+        self._writer, self._began = SummaryWriter(os.fspath(folder)), time.time()
+
+    def __call__(self, entry: Round) -> None:
+        """Write down a round."""
+        # Where it is secret who was drawn, the time that a round took would tell how many.
+        now = self._began if entry.seconds is None else time.time()
+        for name, value in numbers(entry).items():
+            self._writer.add_scalar(name, value, entry.number, walltime=now)
+        if entry.skipped is not None:
+            self._writer.add_text("round/why skipped", _plain(entry.skipped), entry.number, walltime=now)
+        # Whoever watches wants to see it now.
+        self._writer.flush()
+
+    def finish(self, run: Run) -> None:
+        """Write down what came of it, and close."""
+        for name, value in results(run).items():
+            self._writer.add_scalar(name, value, run.record.chosen)
+        self._writer.add_text("promise", _plain("\n".join(run.privacy.sentences())))
+        told = "\n".join(f"{name}: {value}" for name, value in promise(run).items())
+        self._writer.add_text("promise in short", _plain(told))
+        self._writer.add_text("summary", _plain(run.summary()))
+        self.close()
+
+    def close(self) -> None:
+        """Write what is left; afterwards nothing more is written."""
+        self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _plain(words: str) -> str:
+    """Words as a block of code: TensorBoard takes text for Markdown."""
+    return "\n".join(f"    {line}" for line in words.splitlines())
 
 
 class MLflow:
@@ -56,7 +114,7 @@ class MLflow:
         if entry.skipped is not None:
             self._client.set_tag(self.run_id, f"skipped.{entry.number}", entry.skipped[:LONGEST])
 
-    def finish(self, run: "Run") -> None:
+    def finish(self, run: Run) -> None:
         """Log what came of it: final scores, the promise, report and card; then close."""
         for name, value in results(run).items():
             self._client.log_metric(self.run_id, _name(name), value, step=run.record.chosen)
@@ -72,7 +130,7 @@ class MLflow:
             self._artifacts(run, run.path)
         self.close()
 
-    def _artifacts(self, run: "Run", path: Path) -> None:
+    def _artifacts(self, run: Run, path: Path) -> None:
         """Files of the run for readers: its report if there is one, and the card of its model."""
         import tempfile
 
@@ -121,3 +179,39 @@ def _client(uri: str | None) -> Any:  # noqa: ANN401
 def _name(name: str) -> str:
     """A name as MLflow takes it."""
     return re.sub(r"[^\w\-. :/]", "_", name)
+
+
+def numbers(entry: Round) -> dict[str, float]:
+    """What a round has to say in numbers; what nobody may know is not among them."""
+    found = {f"scores/{name}": value for name, value in entry.scores.items()}
+    known = {
+        "privacy/epsilon": entry.epsilon,
+        "round/sites": entry.sites,
+        "round/seconds": entry.seconds,
+        "round/faults": len(entry.faults),
+        "round/skipped": int(entry.skipped is not None),
+    }
+    return found | {name: float(value) for name, value in known.items() if value is not None}
+
+
+def results(run: Run) -> dict[str, float]:
+    """The final scores, and those of the baselines, by whose they are."""
+    known = {"federated": run.scores, **run.baselines}
+    return {
+        f"final/{whose}/{name}": value for whose, scores in known.items() for name, value in scores.items()
+    }
+
+
+def promise(run: Run) -> dict[str, str]:
+    """The promise of a run in a few words each, what forbids to rely on it first."""
+    said, proven = run.privacy, run.privacy.epsilon is not None and math.isfinite(run.privacy.epsilon)
+    protects = said.unit is not None and not said.rehearsal and proven
+    told = {
+        "protects": f"any one {said.unit}" if protects else "nobody",
+        "rehearsal": str(said.rehearsal).lower(),
+        "unit": said.unit,
+        "relation": said.relation,
+        "epsilon": f"{said.epsilon:.6g}" if said.epsilon is not None else None,
+        "delta": f"{said.delta:g}" if said.delta is not None else None,
+    }
+    return {f"privacy.{name}": value for name, value in told.items() if value is not None}
