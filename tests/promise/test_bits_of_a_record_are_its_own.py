@@ -23,7 +23,7 @@ from tacit.sites.table import Table
 from tacit.survival.augment.mvae import Autoencoder
 from tacit.survival.models.breslow import BreslowQuery
 from tacit.survival.statistics import private_cox
-from tacit.survival.statistics.piecewise_exponential import follow_up, record_vectors
+from tacit.survival.statistics.private_cox import follow_up, record_vectors
 from tacit.survival.tasks import CoxCC, CoxPH, CoxTime, DeepHit, DeepSurv, LogisticHazard, PCHazard, PoissonPH
 
 COLUMNS, ENDS, RECORDS = 10, (0.5, 1.0, 2.0, 4.0), 300

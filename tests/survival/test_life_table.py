@@ -14,7 +14,7 @@ from tacit.privacy import accounting
 from tacit.privacy.mechanisms import noise
 from tacit.sites.table import Table, from_arrays
 from tacit.survival import life_table as histograms
-from tacit.survival.life_table import Payment, exit_cells, life_table, ratio
+from tacit.survival.life_table import exit_cells, life_table, ratio
 from tacit.survival.statistics import aalen_johansen, breslow, censoring, kaplan_meier, logrank, nelson_aalen
 
 GRID = np.array([0.5, 1.0, 2.0, 4.0])
@@ -285,18 +285,6 @@ def test_epsilon_needs_a_ledger():
 def test_nobody_believes_to_be_private_without_epsilon(option):
     with pytest.raises(InvalidValue, match="without it nothing is protected"):
         kaplan_meier(federation(), grid=GRID, **option)
-
-
-@pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf])
-def test_epsilon_is_a_finite_number_above_zero(epsilon):
-    with pytest.raises(InvalidValue, match="epsilon"):
-        Payment(ledger=Ledger(), epsilon=epsilon)
-
-
-@pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan])
-def test_delta_is_a_probability(delta):
-    with pytest.raises(InvalidValue, match="delta"):
-        Payment(epsilon=1.0, delta=delta, ledger=Ledger())
 
 
 def test_exits_and_risks_are_protected_alike():

@@ -21,7 +21,6 @@ _MODULES = {
     "metrics",
     "models",
     "partial_effects",
-    "private_sums",
     "statistics",
     "targets",
     "tasks",

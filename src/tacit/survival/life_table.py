@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue, Refused, hint, require, require_count
+from tacit.privacy.ledger.payment import PUBLIC as PUBLIC
+from tacit.privacy.ledger.payment import Payment, is_paid
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.keys import Key
 from tacit.runtime.refusals import withholding
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
-from tacit.survival.private_sums import PUBLIC as PUBLIC
-from tacit.survival.private_sums import Payment, is_paid
 from tacit.survival.targets import require_values
 
 Array = NDArray[np.float64]
@@ -266,7 +266,7 @@ def life_table(
         With `epsilon`, what leaves a site is one histogram that one record more or less moves by 1 (L1 and
         L2), or in two cells by 1 each if records have an `entry`, plus noise of the scale that was charged.
     """
-    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, federation=federation)
+    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, records=federation)
     private = epsilon is not None
     tables = {name: federation.records_of(name) for name in federation}
     states = 1 + _causes(causes, tables, private)

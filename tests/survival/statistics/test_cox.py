@@ -20,7 +20,7 @@ from tacit.sites.splits import Dirichlet, Iid, NonIid, TimeNonIid
 from tacit.sites.table import from_arrays, from_frame
 from tacit.survival.data import simulate
 from tacit.survival.metrics import harrell
-from tacit.survival.statistics import breslow, cox, cox_information, life_table, proportional_hazards
+from tacit.survival.statistics import breslow, cox, cox_newton, life_table, proportional_hazards
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -267,7 +267,7 @@ def strata_of(records, by_site, ties):
         own = np.array([record for record in records if record[4] == name], dtype=float).reshape(-1, 5)
         if len(own):
             tables[str(name)] = from_arrays(own[:, 2:4], time=own[:, 0], event=own[:, 1])
-    return cox_information.strata_of(tables, by_site, ties, None)
+    return cox_newton.strata_of(tables, by_site, ties, None)
 
 
 def weighted(records, beta, weights, ties):
@@ -355,13 +355,13 @@ def test_steps_that_lead_down_are_halved(monkeypatch):
     draw = np.random.default_rng(5)
     x = draw.standard_t(1.2, size=60)
     time = draw.exponential(size=60) / np.exp(np.clip(1.5 * x, -8, 8))
-    asked, slope = [], cox_information.Stratum.slope
+    asked, slope = [], cox_newton.Stratum.slope
 
     def watched(stratum, beta):
         asked.append(slope(stratum, beta))
         return asked[-1]
 
-    monkeypatch.setattr(cox_information.Stratum, "slope", watched)
+    monkeypatch.setattr(cox_newton.Stratum, "slope", watched)
     fit = cox(Federation({"only": from_arrays(x, time=time, event=np.ones(60))}))
     likelihoods = [found.log_likelihood for found in asked]
     # The first full step leads down, from -188.6 to -204.4.

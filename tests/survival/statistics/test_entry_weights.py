@@ -18,7 +18,7 @@ from tacit.sites.splits import Dirichlet, Iid, NonIid, TimeNonIid
 from tacit.sites.table import from_arrays, from_frame
 from tacit.survival.data import simulate
 from tacit.survival.life_table import exit_cells
-from tacit.survival.statistics import cox_information
+from tacit.survival.statistics import cox_newton
 from tacit.survival.statistics.federated import (
     _risk_sums,
     aalen_johansen,
@@ -345,7 +345,7 @@ def test_the_likelihood_its_slopes_and_its_residuals_are_their_definitions(pairs
         )
         for site in range(2)
     }
-    (stratum,) = cox_information.strata_of(tables, False, ties, None)
+    (stratum,) = cox_newton.strata_of(tables, False, ties, None)
     found = stratum.slope(beta)
 
     def score(counts):

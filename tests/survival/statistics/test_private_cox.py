@@ -16,8 +16,13 @@ from tacit.privacy.mechanisms.base import ROUNDED
 from tacit.sites.table import from_arrays
 from tacit.survival.statistics import cox, kaplan_meier, private_cox, proportional_hazards
 from tacit.survival.statistics.curves import CoxFit
-from tacit.survival.statistics.piecewise_exponential import follow_up, record_vectors, vector_size
-from tacit.survival.statistics.private_cox import ROUNDS, feature_bounds
+from tacit.survival.statistics.private_cox import (
+    ROUNDS,
+    feature_bounds,
+    follow_up,
+    record_vectors,
+    vector_size,
+)
 
 GRID = np.linspace(0, 3, 11)[1:]
 TRUTH = np.array([0.5, -0.3, 0.0])

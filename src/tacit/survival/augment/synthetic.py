@@ -25,8 +25,7 @@ from tacit.errors import (
 )
 from tacit.privacy.accounting import calibrate
 from tacit.privacy.accounting.release import Release, View
-from tacit.privacy.mechanisms import noise
-from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy, RecordLevel
+from tacit.privacy.mechanisms.base import CountNoise, Mechanism, NoPrivacy, RecordLevel
 from tacit.privacy.policy import Open, Privacy, require_bound
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.keys import Key
@@ -126,7 +125,7 @@ class Augmentation(ABC):
             _ = self._public_scale(federation, provenance)
 
     def mechanism(self, privacy: Privacy | Open) -> Mechanism:
-        """What clips, noises and prices the training of the autoencoders; nothing where nothing is charged.
+        """Clip, noise and price of the number of events and of training; nothing where nothing is charged.
 
         Guarantee:
             All steps together cost any one record at most what the count of events leaves of `epsilon`.
@@ -148,25 +147,20 @@ class Augmentation(ABC):
             steps=self.steps,
             rate=self.sample,
             rehearsal=privacy.rehearsal,
+            # One record moves a number of events by 1.
+            counts=CountNoise(law="laplace", scale=1 / (COUNT_SHARE * self._epsilon)),
         )
 
     def release(self, privacy: Privacy | Open, names: Collection[str]) -> tuple[Release, ...]:
         """The price, charged before anything is trained: for each site a count of events, and all steps."""
-        prices = self.mechanism(privacy).release(0, names)
+        mechanism, counted = self.mechanism(privacy), "number of events, for augmentation"
         counts = [
-            Release(
-                law="laplace",
-                scale=self._count_scale,
-                sensitivity=1.0,
-                subject=price.subject,
-                view=self.view,
-                party=price.party,
-                purpose="number of events, for augmentation",
-                rehearsal=price.rehearsal,
-            )
-            for price in prices
+            replace(price, view=self.view, purpose=counted) for price in mechanism.count_releases(names)
         ]
-        steps = [replace(price, view=self.view, purpose="training of the autoencoder") for price in prices]
+        steps = [
+            replace(price, view=self.view, purpose="training of the autoencoder")
+            for price in mechanism.release(0, names)
+        ]
         return (*counts, *steps)
 
     def augment(
@@ -192,12 +186,13 @@ class Augmentation(ABC):
                 "synthetic records of every site, which may resemble real ones, dealt out to all sites",
                 instead="pay for them with [augment] epsilon, or use MVAEC",
             )
+        mechanism = self.mechanism(privacy)
         if _protects_records(privacy):
             public = self._public_scale(federation, provenance)
-            events, notes = self._count_events(federation, privacy, key)
+            events, notes = _noisy_event_counts(federation, mechanism, key)
         else:
             public, (events, notes) = None, _exact_counts(federation, provenance)
-        drawn = self._draw_records(federation, events, public, self.mechanism(privacy), key)
+        drawn = self._draw_records(federation, events, public, mechanism, key)
         # At site level, how many there are is a secret of the site.
         known = isinstance(privacy, Open) or privacy.unit == "record"
         return AugmentedFederation(federation, self.deal(drawn, key / "deal"), notes, known=known)
@@ -206,11 +201,6 @@ class Augmentation(ABC):
     def _epsilon(self) -> float:
         assert self.epsilon is not None, "reserve comes first"
         return self.epsilon
-
-    @property
-    def _count_scale(self) -> float:
-        """Noise on a number of events, which one record moves by 1."""
-        return 1 / (COUNT_SHARE * self._epsilon)
 
     def _require_free(self, privacy: Privacy | Open) -> None:
         """Refuse a run without a promise about records where one is needed, or paid for."""
@@ -221,25 +211,6 @@ class Augmentation(ABC):
                 'MVAES does not go with unit = "site": synthetic records that are given away tell of the '
                 'whole site, and no clipping bounds that. Use MVAEC, or unit = "record".'
             )
-
-    def _count_events(self, federation: Federation, privacy: Privacy, key: Key) -> SiteEventCounts:
-        """About how many events each site has, and who has too few by that count."""
-        noise.require_rehearsal(key, privacy.rehearsal)
-        found: dict[str, float] = {}
-        notes: list[str] = []
-        for name in federation:
-            exact = np.array([float(_event_mask(federation.records_of(name)).sum())])
-            told = float(noise.laplace(exact, self._count_scale, key / name / "events")[0])
-            # More events than there are records in all can only be noise.
-            told = told if federation.records is None else min(told, float(federation.records))
-            if told >= FEWEST_RECORDS:
-                found[name] = told
-                continue
-            notes.append(
-                f"site {name} is left out of augmentation: by its noisy count it has about "
-                f"{max(round(told), 0)} events, and needs {FEWEST_RECORDS}"
-            )
-        return found, tuple(notes)
 
     def _public_scale(self, federation: Federation, provenance: Provenance) -> "Scale":
         """What numbers are standardised by where nothing may be taken from the records."""
@@ -369,6 +340,25 @@ def _protects_records(privacy: Privacy | Open) -> TypeGuard[Privacy]:
 
 def _event_mask(table: Table) -> NDArray[np.bool_]:
     return table.targets["event"] == 1
+
+
+def _noisy_event_counts(federation: Federation, mechanism: Mechanism, key: Key) -> SiteEventCounts:
+    """About how many events each site has, and who has too few by that count."""
+    found = dict[str, float]()
+    notes: list[str] = []
+    for name in federation:
+        events = int(_event_mask(federation.records_of(name)).sum())
+        told = mechanism.noisy_count(events, key / name / "events")
+        # More events than there are records in all can only be noise.
+        told = told if federation.records is None else min(told, float(federation.records))
+        if told >= FEWEST_RECORDS:
+            found[name] = told
+            continue
+        notes.append(
+            f"site {name} is left out of augmentation: by its noisy count it has about "
+            f"{max(round(told), 0)} events, and needs {FEWEST_RECORDS}"
+        )
+    return found, tuple(notes)
 
 
 def _exact_counts(federation: Federation, provenance: Provenance) -> SiteEventCounts:

@@ -15,7 +15,7 @@ from scipy.stats import chi2, norm
 
 from tacit.reports.text import format_rows
 from tacit.survival.life_table import LifeTable
-from tacit.survival.statistics.cox_information import Ties
+from tacit.survival.statistics.cox_newton import Ties
 
 Array = NDArray[np.float64]
 Rows = Sequence[tuple[str, str]]

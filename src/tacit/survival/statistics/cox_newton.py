@@ -1,20 +1,28 @@
-"""Newton's method on the Cox partial likelihood, and what is computed where it is largest.
+"""Newton's method on the Cox partial likelihood, from sums that sites send; robust covariances, residuals.
 
-The likelihood and its slopes come from the strata; here are the steps, the refusals of what has no answer,
-robust covariances and the trend of residuals over time.
+A stratum is the sites that share a baseline hazard. Its sites send sums over risk sets, one for each event
+time; a stratum of a single site adds them up by itself and lets out a number, a gradient and a matrix. No
+record leaves a site, but the sums are not protected.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue
-from tacit.survival.statistics.cox_information import Slope, Stratum, Transform, sum_arrays
+from tacit.runtime.arrays import Array
+from tacit.sites.table import Table
 
-Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Ties = Literal["efron", "breslow"]
+Transform = Literal["rank", "km", "identity", "log"]
+TRANSFORMS: tuple[Transform, ...] = get_args(Transform)
 
+# A column that varies less than this share of its size is constant but for rounding.
+CONSTANT = 1e-12
 MOST_STEPS, MOST_HALVINGS = 50, 30
 # A step that is smaller than this, in units of what a column varies by among those at risk, changes nothing.
 SETTLED = 1e-9
@@ -25,6 +33,290 @@ OWN = 1e-10
 # What rounding may take off the likelihood, as a share of it.
 SLACK = 1e-13
 EVENTLESS = "event is not allowed: no record has one, and nothing can be learnt about them"
+
+
+@dataclass(frozen=True, eq=False)
+class Slope:
+    """The log-likelihood at some coefficients, its gradient (columns,) and information (columns, columns)."""
+
+    log_likelihood: float
+    gradient: Array
+    information: Array
+
+    @property
+    def score_statistic(self) -> float:
+        """The score statistic: twice what a parabola of this slope still gains."""
+        return float(self.gradient @ np.linalg.pinv(self.information) @ self.gradient)
+
+
+@dataclass(frozen=True, eq=False)
+class StratumSite:
+    """One site in a stratum: its records, in the order of their places among the stratum's event times.
+
+    Args:
+        design: A column of ones, then the centred features (records, 1 + columns).
+        weights: What each record counts for (records,).
+        places: The last event time that each record was at risk at (records,), ascending.
+        starts: The first one (records,).
+        late: The records that were not at risk at the first event time of all, by their starts.
+        deaths: The positions of the records with an event (events,).
+        times: How many event times the stratum has.
+    """
+
+    design: Array
+    weights: Array
+    places: Integers
+    starts: Integers
+    late: Integers
+    deaths: Integers
+    times: int
+
+    def risks(self, beta: Array) -> Array:
+        """The relative hazard of each record (records,), as often as it counts; it stays at the site."""
+        return np.exp(self.design @ np.append(0.0, beta)) * self.weights
+
+    def at_risk(self, risks: Array) -> Array:
+        """Over each risk set, the sum of risks and of risks times features (times, 1 + columns)."""
+        weighed = self.design * risks[:, None]
+        summed = sum_by_place(weighed, self.places, self.times)
+        if len(self.late):
+            # Whoever comes late was in no risk set before.
+            summed -= sum_by_place(weighed[self.late], self.starts[self.late] - 1, self.times)
+        return np.cumsum(summed[::-1], axis=0)[::-1]
+
+    def event_sums(self, risks: Array) -> Array:
+        """The same sums over those whose event it is (times, 1 + columns)."""
+        weighed = self.design[self.deaths] * risks[self.deaths, None]
+        return sum_by_place(weighed, self.places[self.deaths], self.times)
+
+    def second_moment(self, risks: Array, pull: Array, spared: Array) -> Array:
+        """The squares of features, weighed by each record's part in the hazards (columns, columns)."""
+        weights = risks * self._while_at_risk(pull)
+        weights[self.deaths] -= risks[self.deaths] * spared[self.places[self.deaths]]
+        return (self.design.T @ (self.design * weights[:, None]))[1:, 1:]
+
+    def score_residuals(self, risks: Array, hazards: "Hazards") -> Array:
+        """How far each record moves the score (records, columns): its part in a robust variance."""
+        features, own = self.design[:, 1:], self.places[self.deaths]
+        found = self._while_at_risk(hazards.drift)
+        found -= features * self._while_at_risk(hazards.pull)[:, None]
+        found[self.deaths] += features[self.deaths] * hazards.spared[own][:, None] - hazards.spared_drift[own]
+        found *= risks[:, None]
+        found[self.deaths] += (features[self.deaths] - hazards.means[own]) * self.weights[self.deaths, None]
+        return found
+
+    def _while_at_risk(self, values: Array) -> Array:
+        """The sum of what each event time has, over those that each record was at risk at (records, ...)."""
+        total = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values, axis=0)])
+        return total[self.places + 1] - total[self.starts]
+
+
+@dataclass(frozen=True, eq=False)
+class Hazards:
+    """What a stratum tells its sites about each event time.
+
+    Args:
+        means: The mean features of those at risk, as ties are counted (times, columns).
+        pull: The hazard (times,).
+        spared: What those who die at that time are spared of it (times,).
+        drift: Hazard times mean features, and `spared_drift` the same of what is spared (times, columns).
+    """
+
+    means: Array
+    pull: Array
+    spared: Array
+    drift: Array
+    spared_drift: Array
+
+
+@dataclass(frozen=True, eq=False)
+class EventTerms:
+    """A stratum event by event, at some coefficients.
+
+    Args:
+        risks: The risks of each site's records, which stay there.
+        worth: What each event counts for: the mean weight of those who die at its time (events,).
+        gone: What share of the dying has left the risk set before each event (events,).
+        mass: The risk that is left (events,).
+        means: The mean features of those who are left (events, columns).
+    """
+
+    risks: list[Array]
+    worth: Array
+    gone: Array
+    mass: Array
+    means: Array
+
+    @property
+    def share(self) -> Array:
+        """The hazard that each event adds (events,)."""
+        return self.worth / self.mass
+
+
+@dataclass(frozen=True, eq=False)
+class Stratum:
+    """Sites that share a baseline hazard.
+
+    Args:
+        members: The sites.
+        event_times: Distinct, ascending (times,).
+        deaths: How many events each has (times,).
+        weights: What they count for together (times,).
+        at_risk: What those at risk at each count for together (times,).
+        sums: The summed features of those whose event it is, as often as they count (times, columns).
+        ties: How events at the same time are counted (Efron 1977, or Breslow 1974).
+    """
+
+    members: tuple[StratumSite, ...]
+    event_times: Array
+    deaths: Integers
+    weights: Array
+    at_risk: Array
+    sums: Array
+    ties: Ties
+
+    def slope(self, beta: Array) -> Slope:
+        """The likelihood and its derivatives; sums leave the sites twice, by event time and over time."""
+        events = self._events(beta)
+        pull, spared = (self._sum_by_time(share) for share in (events.share, events.gone * events.share))
+        moments = [m.second_moment(r, pull, spared) for m, r in zip(self.members, events.risks, strict=True)]
+        total = self.sums.sum(axis=0)
+        return Slope(
+            float(total @ beta - events.worth @ np.log(events.mass)),
+            total - events.worth @ events.means,
+            sum_arrays(moments) - events.means.T @ (events.means * events.worth[:, None]),
+        )
+
+    def hazards(self, beta: Array) -> Hazards:
+        """What residuals are taken against."""
+        events = self._events(beta)
+        share, spared = events.share, events.gone * events.share
+        return Hazards(
+            means=self._sum_by_time(events.means) / self.deaths[:, None],
+            pull=self._sum_by_time(share),
+            spared=self._sum_by_time(spared),
+            drift=self._sum_by_time(events.means * share[:, None]),
+            spared_drift=self._sum_by_time(events.means * spared[:, None]),
+        )
+
+    def squared_scores(self, beta: Array, by_site: bool) -> Array:
+        """The sum of squared score residuals, of records or of whole sites (columns, columns)."""
+        hazards, found = self.hazards(beta), np.zeros((len(beta), len(beta)))
+        for member in self.members:
+            residuals = member.score_residuals(member.risks(beta), hazards)
+            rows = residuals.sum(axis=0, keepdims=True) if by_site else residuals
+            found += rows.T @ rows
+        return found
+
+    def schoenfeld(self, beta: Array) -> Array:
+        """At each event time, the features of the dying less what was expected (times, columns)."""
+        return self.sums - self.weights[:, None] * self.hazards(beta).means
+
+    def transform_times(self, transform: Transform) -> Array:
+        """The event times on another scale (times,); one that the stratum alone has is centred there."""
+        if transform in ("identity", "log"):
+            return self.event_times if transform == "identity" else np.log(self.event_times)
+        ranks = (np.cumsum(self.weights) - self.weights / 2) / self.weights.sum()
+        found = ranks if transform == "rank" else 1 - np.cumprod(1 - self.weights / self.at_risk)
+        return found - self.weights @ found / self.weights.sum()
+
+    @property
+    def _starts(self) -> Integers:
+        return np.cumsum(self.deaths) - self.deaths
+
+    def _events(self, beta: Array) -> EventTerms:
+        risks = [member.risks(beta) for member in self.members]
+        every = sum_arrays([m.at_risk(r) for m, r in zip(self.members, risks, strict=True)])
+        row = np.repeat(np.arange(len(self.deaths)), self.deaths)
+        # The k-th of d events at one time finds k/d of the dying gone from the risk set; Breslow's, nobody.
+        gone = (np.arange(len(row)) - self._starts[row]) / self.deaths[row] * float(self.ties == "efron")
+        left = every[row]
+        if bool(gone.any()):
+            dying = sum_arrays([m.event_sums(r) for m, r in zip(self.members, risks, strict=True)])
+            left -= gone[:, None] * dying[row]
+        worth = (self.weights / self.deaths)[row]
+        return EventTerms(risks, worth, gone, left[:, 0], left[:, 1:] / left[:, :1])
+
+    def _sum_by_time(self, events: Array) -> Array:
+        """Sums over the events of each time."""
+        return np.add.reduceat(events, self._starts)
+
+
+def strata_of(tables: Mapping[str, Table], by_site: bool, ties: Ties, grid: Array | None) -> list[Stratum]:
+    """The strata that have events: one for each site, or one of all sites."""
+    groups = [[table] for table in tables.values()] if by_site else [list(tables.values())]
+    found = [_stratum(group, ties, grid) for group in groups]
+    return [stratum for stratum in found if len(stratum.event_times)]
+
+
+def sum_by_place(values: Array, places: Integers, times: int) -> Array:
+    """The sums of rows at each place (times, columns); places ascend."""
+    found = np.zeros((times, values.shape[1]))
+    first = np.flatnonzero(np.diff(places, prepend=-1))
+    if len(first):
+        found[places[first]] = np.add.reduceat(values, first)
+    return found
+
+
+def sum_arrays(arrays: Sequence[Array]) -> Array:
+    """Their sum."""
+    return arrays[0] if len(arrays) == 1 else np.sum(arrays, axis=0)
+
+
+def _stratum(tables: Sequence[Table], ties: Ties, grid: Array | None) -> Stratum:
+    spans = [round_times(table, grid) for table in tables]
+    event_times = np.unique(np.concatenate([span.time[span.happened] for span in spans]))
+    weights = [table.targets.get("weight", np.ones(len(table))) for table in tables]
+    centre = sum_arrays([table.features.sum(axis=0) for table in tables]) / sum(map(len, tables))
+    members = tuple(
+        _stratum_site(_centre(table.features, centre), weight, span, event_times)
+        for table, weight, span in zip(tables, weights, spans, strict=True)
+    )
+    own = [m.places[m.deaths] for m in members]
+    dead = [m.event_sums(m.weights) for m in members]
+    risk = [m.at_risk(m.weights)[:, 0] for m in members]
+    deaths = np.sum([np.bincount(places, minlength=len(event_times)) for places in own], axis=0)
+    totals = sum_arrays(dead)
+    return Stratum(members, event_times, deaths, totals[:, 0], sum_arrays(risk), totals[:, 1:], ties)
+
+
+@dataclass(frozen=True, eq=False)
+class Spans:
+    """When each record was at risk: after `entry`, up to and at `time`; and whether it had an event then."""
+
+    entry: Array
+    time: Array
+    happened: NDArray[np.bool_]
+
+
+def round_times(table: Table, grid: Array | None) -> Spans:
+    """Times rounded up to the ends of intervals, entries down; whoever stays beyond the last is censored."""
+    time, happened = table.targets["time"], table.targets["event"] == 1
+    entry = table.targets.get("entry", np.zeros(len(time)))
+    if grid is None:
+        return Spans(entry, time, happened)
+    interval = np.searchsorted(grid, time, side="left")
+    start = np.append(0.0, grid)[np.searchsorted(grid, entry, side="right")]
+    return Spans(start, np.append(grid, np.inf)[interval], happened & (interval < len(grid)))
+
+
+def _stratum_site(features: Array, weights: Array, span: Spans, event_times: Array) -> StratumSite:
+    places = np.searchsorted(event_times, span.time, side="right") - 1
+    starts = np.searchsorted(event_times, span.entry, side="right")
+    # Who leaves before the first event after coming was never at risk of one.
+    ever = np.flatnonzero(places >= starts)
+    order = ever[np.argsort(places[ever], kind="stable")]
+    design = np.column_stack([np.ones(len(order)), features[order]])
+    first = starts[order]
+    late = np.argsort(first, kind="stable")[int((first == 0).sum()) :]
+    deaths = np.flatnonzero(span.happened[order])
+    return StratumSite(design, weights[order], places[order], first, late, deaths, len(event_times))
+
+
+def _centre(features: Array, centre: Array) -> Array:
+    found = features - centre
+    found[np.abs(found) <= CONSTANT * np.abs(features).max(axis=0)] = 0.0
+    return found
 
 
 @dataclass(frozen=True, eq=False)

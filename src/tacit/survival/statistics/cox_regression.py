@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 
 from tacit.errors import InvalidValue, Refused, choices, is_between, require, require_word
+from tacit.privacy.ledger.payment import PUBLIC, Payment, from_sites, is_paid
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.keys import Key
 from tacit.runtime.refusals import withholding
@@ -22,10 +23,9 @@ from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 from tacit.survival.life_table import require_exits, require_grid
 from tacit.survival.metrics.site_concordance import concordance
-from tacit.survival.private_sums import PUBLIC, Payment, from_sites, is_paid
 from tacit.survival.statistics import cox_newton, private_cox
 from tacit.survival.statistics.cox_fit import CoxFit, PrivateCoxFit
-from tacit.survival.statistics.cox_information import TRANSFORMS, Ties, Transform, strata_of
+from tacit.survival.statistics.cox_newton import TRANSFORMS, Ties, Transform, strata_of
 from tacit.survival.statistics.curves import HazardTest, z_value
 
 Array = NDArray[np.float64]
@@ -79,7 +79,7 @@ def cox(
         With `epsilon`, everything that leaves a site together is (epsilon, delta)-private for one record more
         or less at the site.
     """
-    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, federation=federation)
+    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, records=federation)
     require(strata in ("site", None), "strata", strata, '"site" or None')
     require_word("ties", ties, ("efron", "breslow"))
     require(robust in (False, True, "site"), "robust", robust, 'True, False or "site"')

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, Refused, choices, is_between, require, require_word
 from tacit.learning.task import Goal, Updates
+from tacit.privacy.ledger.payment import PUBLIC, from_sites
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
@@ -22,9 +23,8 @@ from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
 from tacit.survival.life_table import require_exits, require_grid
 from tacit.survival.metrics.site_concordance import from_sums, pair_sums
-from tacit.survival.private_sums import PUBLIC, from_sites
 from tacit.survival.statistics import cox_newton
-from tacit.survival.statistics.cox_information import Slope, Ties, strata_of
+from tacit.survival.statistics.cox_newton import Slope, Ties, strata_of
 from tacit.survival.statistics.sum_task import SumTask, site_indicators
 
 if TYPE_CHECKING:

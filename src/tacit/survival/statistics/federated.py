@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 
 from tacit.errors import Refused, is_between, require, require_positive
+from tacit.privacy.ledger.payment import PUBLIC, Payment, is_paid
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.keys import Key
 from tacit.runtime.refusals import withholding
@@ -24,7 +25,6 @@ from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 from tacit.survival.life_table import FIRM, LifeTable, logrank_terms, ratio, refuse_weights
 from tacit.survival.life_table import life_table as life_table
-from tacit.survival.private_sums import PUBLIC, Payment, is_paid
 from tacit.survival.statistics.cox_regression import cox as cox
 from tacit.survival.statistics.cox_regression import proportional_hazards as proportional_hazards
 from tacit.survival.statistics.curves import (
@@ -276,7 +276,7 @@ def breslow(
         was charged.
     """
     payment, private = (
-        Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, federation=federation),
+        Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, records=federation),
         epsilon is not None,
     )
     if private != (table.variance > 0):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import Refused, is_between, require, require_count, require_positive
 from tacit.learning.task import Goal, Updates
+from tacit.privacy.ledger.payment import PUBLIC, from_sites
 from tacit.privacy.mechanisms.base import NORMS, Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
@@ -23,7 +24,6 @@ from tacit.runtime.limits import MOST_CAUSES, MOST_CUTS
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
 from tacit.survival.life_table import LifeTable, ratio, refuse_weights, require_exits, require_grid
-from tacit.survival.private_sums import PUBLIC, from_sites
 from tacit.survival.statistics.exit_counts import ExitCounts, coarsen, sensitivity
 from tacit.survival.statistics.sum_task import SumTask, site_indicators
 

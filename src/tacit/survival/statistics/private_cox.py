@@ -4,8 +4,11 @@ The partial likelihood couples everybody at risk; the likelihood of piecewise co
 records, and nearly the same. Each site first releases a histogram of exits, from which the baseline takes its
 shape. Then, in every round, each record gives its part of the score and of the information. Nobody is
 followed beyond the time at which one event was to be expected of them: that censors by what is known, biases
-nothing, and bounds every part, whatever the record. Estimates of all later rounds are averaged, so that
-rounds cost nothing but time.
+nothing, and bounds every part, whatever the record. The server takes Newton steps on the noisy sums and
+averages the estimates of all later rounds, so that rounds cost nothing but time.
+
+A record has three regressors: a constant, a public function of time, and its features; its vector holds its
+part of the score in them, and of the information.
 """
 
 from collections.abc import Mapping
@@ -16,32 +19,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, NotSeparable, Refused, choices, require, require_positive
+from tacit.learning.elementwise import exp
+from tacit.learning.kernels import multiply_rows
 from tacit.privacy.accounting import calibrate
-from tacit.privacy.accounting.release import Release, clipped_release
-from tacit.privacy.mechanisms import noise
+from tacit.privacy.ledger.payment import Payment
 from tacit.privacy.mechanisms.base import ROUNDED
-from tacit.runtime.keys import Key
+from tacit.runtime.arrays import Array
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
-from tacit.survival.life_table import LifeTable, exit_cells, refuse_weights
-from tacit.survival.private_sums import Payment, from_sites
+from tacit.survival.life_table import Exits, LifeTable, exit_cells, refuse_weights
 from tacit.survival.statistics.cox_fit import PrivateCoxFit
-from tacit.survival.statistics.piecewise_exponential import (
-    WIDTH,
-    FollowUp,
-    follow_up,
-    record_vectors,
-    vector_size,
-)
-from tacit.survival.statistics.private_newton import NewtonPath, Scales
 
-Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 # How often the sites are asked, and the share of the budget that the histogram before takes.
 ROUNDS, HISTOGRAM = 8, 0.12
 # With less information than this, in units of what noise alone could pretend, nothing is shown.
 USABLE = 0.5
 WHAT = "exits by interval and state, then in every round a score and an information matrix"
+# The rounds that each round averages from: the first are far away, and left out as soon as possible.
+FIRST = (0, 0, 1, 2)
+# A step changes the log hazard of a record at the bound by this at most.
+STRIDE = 3.0
+# How long the constant and the function of time are beside features of length 1.
+CONSTANT = 1 / 3
+# How many events are to be expected of a record, at most, while it is followed.
+LIMIT = 1.0
+# The longest regressor, squared: features of length 1, a constant, and a function of time between -1 and 1.
+LONGEST = 1 + 2 * CONSTANT**2
+# Log hazards beyond this are no longer told apart: nobody is followed any longer.
+LARGEST = 30.0
+# So many records are written out at once.
+WIDTH = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,51 +177,39 @@ class _Sites:
     def __init__(
         self, tables: Mapping[str, Table], grid: Array, limit: FeatureBounds, payment: Payment
     ) -> None:
-        epsilon, delta = payment.epsilon, payment.delta
-        assert epsilon is not None
-        assert payment.ledger is not None
-        if delta == 0:
+        if payment.delta == 0:
             raise Refused("delta = 0 takes Laplace noise, which is too much for a regression: give 1e-5, say")
-        self.tables, self.grid = tables, grid
+        assert payment.epsilon is not None
+        self.tables, self.grid, self.payment = tables, grid, payment
         self.late = any("entry" in table.targets for table in tables.values())
         self.records = {
             name: follow_up(table, grid, limit.scale_to_unit(table.features))
             for name, table in tables.items()
         }
-        self.key = Key(0) if payment.key is None else payment.key
         # Gaussians add up by the inverse squares of their multipliers: each has its share of the budget.
-        multiplier = calibrate(epsilon=epsilon, delta=delta)
-        self.counts = self._release(multiplier / HISTOGRAM**0.5, np.sqrt(1.0 + self.late), 1)
-        self.steps = self._release(multiplier * (ROUNDS / (1 - HISTOGRAM)) ** 0.5, 1.0, ROUNDS)
-        total = payment.charge([
-            replace(release, subject=f"records@{name}", party=name)
-            for name in tables
-            for release in (self.counts, self.steps)
-        ])  # fmt: skip
-        self.provenance = (
-            f"released: epsilon {epsilon:g} at delta {delta:g} for any one record; {WHAT}, with gaussian "
-            f"noise, {from_sites(len(tables))}{total}"
+        multiplier = calibrate(epsilon=payment.epsilon, delta=payment.delta)
+        self.counts = payment.release(
+            float(np.sqrt(1.0 + self.late)),
+            "Cox regression: exits by interval",
+            multiplier=multiplier / HISTOGRAM**0.5,
         )
-        if self.key.rehearsal:
-            self.provenance += "; REHEARSAL: the noise repeats with the seed and protects nobody"
-
-    def _release(self, multiplier: float, clip: float, count: int) -> Release:
-        purpose = "Cox regression: " + ("exits by interval" if count == 1 else "score and information")
-        return clipped_release(
-            multiplier, clip=float(clip), count=count, purpose=purpose, rehearsal=self.key.rehearsal
+        self.steps = payment.release(
+            1.0,
+            "Cox regression: score and information",
+            multiplier=multiplier * (ROUNDS / (1 - HISTOGRAM)) ** 0.5,
+            count=ROUNDS,
         )
+        self.provenance = payment.charge([self.counts, self.steps], tables, f"{WHAT}, with gaussian noise")
 
     def histogram(self) -> LifeTable:
         """Exits by interval and state, with noise."""
-        counted = [
-            noise.gaussian(
-                exit_cells(table, self.grid, 2, None), self.counts.scale, self.key / "exits" / name
-            )
+        noisy = [
+            self.payment.add_noise(exit_cells(table, self.grid, 2, None), self.counts, "exits", name)
             for name, table in self.tables.items()
         ]
-        told, variance = np.stack(counted)[:, None], self.counts.scale**2
+        counted, variance = np.stack(noisy)[:, None], self.counts.scale**2
         return LifeTable(
-            self.grid, told, tuple(self.tables), None, variance, False, self.provenance, self.late
+            self.grid, counted, tuple(self.tables), None, variance, False, self.provenance, self.late
         )
 
     def answers(self, levels: Array, trend: Array, slopes: Array, number: int) -> Array:
@@ -228,14 +225,266 @@ class _Sites:
         for (name, records), level in zip(self.records.items(), levels, strict=True):
             summed = _site_sum(records, level, trend, slopes)
             # A little more noise than is charged, for the rounding of the sums (`mechanisms.base`).
-            scale = self.steps.scale * (1 + ROUNDED)
-            told.append(noise.gaussian(summed, scale, self.key / "round" / number / name))
+            told.append(self.payment.add_noise(summed, self.steps, "round", number, name, rounded=ROUNDED))
         return np.stack(told)
 
 
-def _site_sum(records: FollowUp, level: Array, trend: Array, slopes: Array) -> Array:
+def _site_sum(records: "FollowUp", level: Array, trend: Array, slopes: Array) -> Array:
     """The sum over a site's records, a few at a time."""
     total = np.zeros(vector_size(len(slopes)))
     for start in range(0, len(records), WIDTH):
         total += record_vectors(records.chunk(start), level, trend, slopes).sum(axis=0)
     return total
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The noise of one site's answer in one round.
+
+    Args:
+        noise: The standard deviation in each entry of a sum of unit vectors.
+        columns: How many features there are.
+    """
+
+    noise: float
+    columns: int
+
+    @property
+    def score(self) -> float:
+        """In each entry of the score."""
+        return self.noise * largest_norm()
+
+    @property
+    def information(self) -> float:
+        """In each entry on the diagonal of the information; beside it, less by the root of 2."""
+        return self.noise * largest_norm() * float(np.sqrt(LONGEST))
+
+    def decode(self, answers: Array) -> tuple[Array, Array]:
+        """Scores (sites, regressors) and information matrices (sites, regressors, regressors)."""
+        regressors = self.columns + 2
+        scores = answers[:, :regressors] * largest_norm()
+        rows, others = np.triu_indices(regressors)
+        weights = np.where(rows == others, 1.0, np.sqrt(0.5)) * largest_norm() * np.sqrt(LONGEST)
+        matrices = np.zeros((len(answers), regressors, regressors))
+        matrices[:, rows, others] = matrices[:, others, rows] = answers[:, regressors:] * weights
+        return scores, matrices
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonRound:
+    """Where the sites were asked, in the function of time and the features, and what they said."""
+
+    point: Array
+    scores: Array
+    matrices: Array
+
+
+@dataclass(frozen=True, eq=False)
+class NewtonPath:
+    """The rounds so far.
+
+    Args:
+        scales: The noise.
+        base: The log of the events expected in each interval, at level 0 (intervals,).
+        trend: The function of time beside a constant that corrects it (intervals,).
+        levels: What is added for each site (sites,).
+        shared: How many sites share a level.
+        point: The coefficients of the function of time and of the features (1 + columns,).
+        rounds: What was asked and answered.
+    """
+
+    scales: Scales
+    base: Array
+    trend: Array
+    levels: Array
+    shared: int
+    point: Array
+    rounds: tuple[NewtonRound, ...] = ()
+
+    @classmethod
+    def begin(cls, table: LifeTable, scales: Scales, by_site: bool) -> "NewtonPath":
+        """From no effect, and hazards as the noisy histogram has them."""
+        everybody, each = table.exits(), table.exits("site")
+        spread = np.sqrt(everybody.variance)
+        happened, lived = everybody.happened[0], _person_intervals(everybody)[0]
+        rate = max(happened.sum(), 1.0) / max(lived.sum(), 1.0)
+        # As if a few more had lived and died at the mean rate, as many as noise could hide.
+        hazard = (happened + spread) / (lived + spread / rate)
+        doubt = np.sqrt(each.variance * len(hazard))
+        due = (_person_intervals(each) * hazard).sum(axis=1)
+        ratio = (each.happened.sum(axis=1) + doubt) / (due + doubt)
+        smooth = happened + spread / 3
+        middle = (np.cumsum(smooth) - smooth / 2) / smooth.sum()
+        sites = len(table.sites)
+        return cls(
+            scales,
+            np.log(hazard),
+            2 * middle - 1,
+            np.log(ratio) if by_site else np.zeros(sites),
+            1 if by_site else sites,
+            np.zeros(scales.columns + 1),
+        )
+
+    def query_point(self) -> tuple[Array, Array]:
+        """The log hazards (sites, intervals) and slopes (columns,) to ask the sites at."""
+        return self.levels[:, None] + self.base + CONSTANT * self.point[0] * self.trend, self.point[1:]
+
+    def step(self, answers: Array) -> "NewtonPath":
+        """One round further."""
+        scores, matrices = self.scales.decode(answers)
+        if self.shared > 1:
+            scores, matrices = scores.sum(axis=0, keepdims=True), matrices.sum(axis=0, keepdims=True)
+        here = replace(self, rounds=(*self.rounds, NewtonRound(self.point, scores, matrices)))
+        found, means, events = here._average_steps(damped=True)
+        step = found - self.point
+        step *= min(1.0, STRIDE / max(float(np.linalg.norm(step)), 1e-12))
+        # The level takes up what events are left over, as if as many more as noise could hide were expected.
+        doubt = self.scales.score * np.sqrt(self.shared) / CONSTANT
+        ratio = np.maximum(events + doubt + scores[:, 0] / CONSTANT, doubt / 2) / (events + doubt)
+        change = np.log(np.clip(ratio, 1 / 3, 3.0)) - CONSTANT * (means @ step)
+        return replace(here, point=self.point + step, levels=self.levels + change)
+
+    @property
+    def signal(self) -> float:
+        """The least information about any combination of features, in units of that which noise pretends."""
+        matrix, _, _, pretended = self._information()
+        own = np.linalg.inv(np.linalg.inv(matrix)[1:, 1:])
+        return float(np.linalg.eigvalsh((own + own.T) / 2)[0] / pretended)
+
+    def estimate(self) -> tuple[Array, Array, Array]:
+        """The coefficients of the features, their covariance by the model, and what noise adds to it."""
+        found, means, _ = self._average_steps(damped=False)
+        matrix = self._information()[0]
+        inverse = np.linalg.inv(matrix)
+        alike = np.eye(len(matrix)) * len(means) + means.T @ means
+        variance = self.scales.score**2 * self.shared / len(self._used)
+        noisy = np.asarray(variance * inverse @ alike @ inverse, dtype=np.float64)
+        return found[1:], np.asarray(inverse[1:, 1:], dtype=np.float64), noisy[1:, 1:]
+
+    @property
+    def _used(self) -> tuple[NewtonRound, ...]:
+        return self.rounds[FIRST[min(len(self.rounds), len(FIRST)) - 1] :]
+
+    def _average_steps(self, damped: bool) -> tuple[Array, Array, Array]:
+        """The mean of what each round would step to; mean regressors and expected events of each stratum."""
+        matrix, means, events, pretended = self._information()
+        values, vectors = np.linalg.eigh(matrix)
+        # Directions that noise may have made up are followed with care.
+        inverse = vectors / (np.abs(values) + pretended * damped) @ vectors.T
+        steps = [(one.scores[:, 1:] - means * one.scores[:, :1]).sum(axis=0) for one in self._used]
+        found = [one.point + inverse @ step for one, step in zip(self._used, steps, strict=True)]
+        return np.mean(found, axis=0), means, events
+
+    def _information(self) -> tuple[Array, Array, Array, float]:
+        """About everything but the levels, which are profiled out; means, events, and what noise pretends."""
+        mean = np.mean([one.matrices for one in self._used], axis=0)
+        noise = self.scales.information * np.sqrt(self.shared / len(self._used))
+        corner = np.maximum(mean[:, 0, 0], noise)
+        means = mean[:, 0, 1:] / corner[:, None]
+        size = means.shape[1]
+        # The square of a noisy mean is too large by the variance of its noise.
+        excess = np.eye(size) * (noise**2 / 2 / corner).sum()
+        matrix = (mean[:, 1:, 1:] - corner[:, None, None] * means[:, :, None] * means[:, None, :]).sum(axis=0)
+        # The spectral norm of a symmetric matrix of noise, and the function of time held to 0 by as much.
+        pretended = float(noise * np.sqrt(2 * size * len(mean)))
+        held = np.zeros((size, size))
+        held[0, 0] = pretended
+        return matrix + excess + held, means, corner / CONSTANT**2, pretended
+
+
+def _person_intervals(exits: Exits) -> Array:
+    """Person-intervals, whoever leaves or comes being there for half of one (groups, intervals)."""
+    partly = exits.happened + exits.censored
+    partly = partly if exits.entered is None else partly + exits.entered[:, :-1]
+    return np.maximum(exits.at_risk - partly / 2, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class FollowUp:
+    """How long each record was in each interval, and where its event was.
+
+    Args:
+        features: Of length 1 at most (records, columns).
+        shares: The share of each interval that a record was at risk for (records, intervals).
+        own: The interval of its event; one beyond the last if there was none (records,).
+    """
+
+    features: Array
+    shares: Array
+    own: Integers
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+    def chunk(self, start: int) -> "FollowUp":
+        """The records from there on, a few of them."""
+        rows = slice(start, start + WIDTH)
+        return FollowUp(self.features[rows], self.shares[rows], self.own[rows])
+
+
+def follow_up(table: Table, grid: Array, features: Array) -> FollowUp:
+    """The records of a table over these intervals."""
+    time, event = table.targets["time"][:, None], table.targets["event"] == 1
+    entry = table.targets.get("entry", np.zeros(len(time)))[:, None]
+    starts = np.append(0.0, grid[:-1])
+    # Cut off before it is divided, so that no time is too large.
+    lived = np.clip(time, starts, grid) - np.clip(entry, starts, grid)
+    own = np.searchsorted(grid, time[:, 0], side="left")
+    return FollowUp(features, lived / (grid - starts), np.where(event, own, len(grid)).astype(np.int64))
+
+
+def vector_size(columns: int) -> int:
+    """The length of a record's vector: a score and the upper half of a matrix."""
+    regressors = columns + 2
+    return regressors + regressors * (regressors + 1) // 2
+
+
+def largest_norm() -> float:
+    """How long score and information together can be, before they are divided by it.
+
+    With m events expected and d seen, the score is at its longest for m = 0 or m = `LIMIT`, as its square is
+    convex in m: `LONGEST` for d + m = 1, and 4 `CONSTANT`^2, which is less, for d = m = 1. The information is
+    m `LONGEST` long at most, and weighed to be as long as the score.
+    """
+    return float(np.sqrt(2 * LONGEST))
+
+
+def record_vectors(records: FollowUp, level: Array, trend: Array, slopes: Array) -> Array:
+    """What each record gives (records, `vector_size` of the columns).
+
+    Args:
+        records: Some of a site's records.
+        level: The log of the events expected of a record with features 0 in each interval (intervals,).
+        trend: The function of time, between -1 and 1 (intervals,).
+        slopes: The coefficients of the features (columns,).
+
+    Guarantee:
+        Each row has length 1 at most, and its bits depend on one record alone: whether an event is still seen
+        is decided by a comparison, which another rounding would turn over.
+    """
+    rates = exp(np.minimum(level + multiply_rows(records.features, slopes[:, None]), LARGEST))
+    expected = records.shares * rates
+    before = np.cumsum(expected, axis=1) - expected
+    # Followed until `LIMIT` events were to be expected; an event after that is not seen.
+    expected = np.clip(LIMIT - before, 0.0, expected)
+    seen = (records.own[:, None] == np.arange(len(level))) & (before + records.shares * rates <= LIMIT)
+    left = seen - expected
+    moments = multiply_rows(expected, np.stack([np.ones_like(trend), trend, trend**2], axis=1))
+    score = [CONSTANT * left.sum(axis=1), CONSTANT * multiply_rows(left, trend[:, None])[:, 0]]
+    rows = np.column_stack([*score, records.features * left.sum(axis=1)[:, None], _squares(records, moments)])
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    # They are within it already, but for rounding.
+    return rows / np.maximum(length * (1 + 1e-12), largest_norm())
+
+
+def _squares(records: FollowUp, moments: Array) -> Array:
+    """The upper half of each record's information, as long as the matrix, over the longest regressor."""
+    columns = records.features.shape[1]
+    plain = np.column_stack(
+        [np.full(len(records), CONSTANT), np.full(len(records), CONSTANT), records.features]
+    )
+    rows, others = np.triu_indices(columns + 2)
+    # The function of time is in an entry as often as the second regressor is.
+    often = (rows == 1).astype(np.int64) + (others == 1)
+    weights = np.where(rows == others, 1.0, np.sqrt(2.0)) / np.sqrt(LONGEST)
+    return plain[:, rows] * plain[:, others] * moments[:, often] * weights

@@ -1,0 +1,199 @@
+"""Payment for statistics that no round loop runs: all releases are charged at once, then noise is added.
+
+A statistic that is asked for from Python names its epsilon and the ledger that bears it. Every release of
+every site is charged here before any noise is drawn, and each noise is that of its release. A payment knows
+sums and how far one record moves them, not what they mean.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from tacit.errors import Refused, require, require_positive
+from tacit.privacy.accounting import calibrate
+from tacit.privacy.accounting.release import Release, clipped_release, require_delta
+from tacit.privacy.ledger.data_book import DataBook, new_run
+from tacit.privacy.ledger.store import Ledger
+from tacit.privacy.mechanisms.base import NoiseLaw, add_noise
+from tacit.runtime.arrays import Array
+from tacit.runtime.fingerprints import People
+from tacit.runtime.keys import Key
+
+PUBLIC = "public: the records are simulated or published"
+
+
+class Records(Protocol):
+    """The records that a statistic is about: a federation."""
+
+    # Whether they are at remote sites, whose own ledgers bear what they release.
+    distant: ClassVar[bool]
+
+    @property
+    def public(self) -> bool:
+        """Whether they are nobody's secret."""
+        ...
+
+    def people(self) -> People:
+        """The identity of the people whose records these are."""
+        ...
+
+
+def is_paid(given: Mapping[str, Any]) -> bool:
+    """Whether a statistic that is asked for with these arguments protects the records it is about."""
+    return given.get("epsilon") is not None and not getattr(given.get("key"), "rehearsal", False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payment:
+    """The price of a statistic and the ledger that bears it; without epsilon, sums leave unprotected.
+
+    Args:
+        epsilon: What all releases of one site cost any one record.
+        delta: The probability with which that may fail; 0 takes Laplace noise, more takes Gaussian noise.
+        ledger: Charged before any noise is drawn.
+        key: Where the noise comes from, if not from the operating system; a rehearsal's says so everywhere.
+        records: The sites; where their records are private, the book of the data is charged, too.
+    """
+
+    epsilon: float | None = None
+    delta: float = 0.0
+    ledger: Ledger | None = None
+    key: Key | None = None
+    records: Records | None = None
+
+    def __post_init__(self) -> None:
+        if self.epsilon is None:
+            idle = self.delta == 0 and self.ledger is None and self.key is None
+            require(idle, "epsilon", None, "given with delta, ledger or key: without it nothing is protected")
+            return
+        require_positive("epsilon", self.epsilon)
+        require_delta(self.delta)
+        if self.ledger is None:
+            raise Refused(
+                f"epsilon = {self.epsilon:g} has no ledger to be charged on: give ledger=Ledger(path), or "
+                "Ledger() to keep it in memory"
+            )
+
+    @property
+    def law(self) -> NoiseLaw:
+        """The noise that the delta allows."""
+        return "gaussian" if self.delta else "laplace"
+
+    def release(
+        self, sensitivity: float, purpose: str, *, multiplier: float | None = None, count: int = 1
+    ) -> Release:
+        """Describe the release of sums of one site that one record moves by at most `sensitivity`.
+
+        Args:
+            sensitivity: How far, in the norm of the law.
+            purpose: What is released, in words.
+            multiplier: The noise in units of it; so much that one release costs all of epsilon if not said.
+            count: How often it is released.
+        """
+        assert self.epsilon is not None
+        if multiplier is None:
+            multiplier = calibrate(epsilon=self.epsilon, delta=self.delta, mechanism=self.law)
+        return clipped_release(
+            multiplier,
+            clip=sensitivity,
+            law=self.law,
+            count=count,
+            purpose=purpose,
+            rehearsal=self._key.rehearsal,
+        )
+
+    def charge(self, releases: Sequence[Release], sites: Iterable[str], what: str) -> str:
+        """Charge releases for each of the sites, on the book of the data and on the ledger.
+
+        Args:
+            releases: What one site releases.
+            sites: The sites.
+            what: What is released with which noise, in words.
+
+        Returns:
+            The provenance of what is released, with what all runs on these data cost together.
+
+        Guarantee:
+            When this returns, both hold all releases, on disk; a crash in between leaves the book ahead.
+            When it raises `BudgetExhausted`, neither does.
+        """
+        assert self.epsilon is not None
+        assert self.ledger is not None
+        names, book, total = tuple(sites), self._book(), ""
+        rows = [replace(one, subject=f"records@{name}", party=name) for name in names for one in releases]
+        if book is not None:
+            self.ledger.check(rows)
+            _ = book.charge(rows, run=new_run(), name="statistics")
+        self.ledger.charge(rows)
+        if book is not None:
+            sentence = book.total(self.delta, "record").sentence()
+            total = f"; {sentence[:1].lower()}{sentence[1:].rstrip('.')}"
+        again = "; REHEARSAL: the noise repeats with the seed and protects nobody"
+        return (
+            f"released: epsilon {self.epsilon:g} at delta {self.delta:g} for any one record; {what}, "
+            f"{from_sites(len(names))}{again * self._key.rehearsal}{total}"
+        )
+
+    def add_noise(self, values: Array, release: Release, *names: str | int, rounded: float = 0.0) -> Array:
+        """Add the noise of a release that was charged to the values that one site releases.
+
+        Args:
+            values: What one record moves by at most the sensitivity of the release.
+            release: What was charged.
+            names: What tells this draw from others.
+            rounded: How much more noise, as a share of it, covers the rounding of the values.
+        """
+        key = self._key
+        for name in names:
+            key = key / name
+        return add_noise(values, self.law, release.scale * (1 + rounded), key, release.rehearsal)
+
+    def release_sums(
+        self, sums: Mapping[str, Array], sensitivity: float, what: str, cells: int = 1
+    ) -> "NoisySums":
+        """Release sums: as they are without epsilon, with noise once the ledger has been charged with it.
+
+        Args:
+            sums: What each site would send.
+            sensitivity: How far one record moves any one of the sums.
+            what: What they are, in words.
+            cells: How many of them one record may move.
+
+        Guarantee:
+            With epsilon, no noise is drawn before the ledger has accepted one release for every site.
+        """
+        if self.epsilon is None:
+            return NoisySums(np.stack(list(sums.values())), 0.0, f"bare: {what}, {from_sites(len(sums))}")
+        # Laplace noise is for the sum of the moves, Gaussian noise for the root of the sum of their squares.
+        one = self.release(sensitivity * (math.sqrt(cells) if self.delta else cells), what)
+        noise = f"{self.law} noise of scale {one.scale:.4g} over a sensitivity of {one.sensitivity:.4g}"
+        provenance = self.charge([one], sums, f"{what}, with {noise}")
+        noisy = np.stack([self.add_noise(part, one, what, name) for name, part in sums.items()])
+        return NoisySums(noisy, one.scale**2 * (1 if self.law == "gaussian" else 2), provenance)
+
+    @property
+    def _key(self) -> Key:
+        return Key(0) if self.key is None else self.key
+
+    def _book(self) -> DataBook | None:
+        known = self.records
+        if known is None or known.public or known.distant or self._key.rehearsal:
+            return None
+        return DataBook(known.people())
+
+
+@dataclass(frozen=True, eq=False)
+class NoisySums:
+    """Sums that have left the sites (sites, cells), the variance of their noise, and their provenance."""
+
+    cells: Array
+    variance: float
+    provenance: str
+
+
+def from_sites(count: int) -> str:
+    """Name the sites that something comes from by their number."""
+    return "from one site" if count == 1 else f"from each of {count} sites"
