@@ -10,8 +10,9 @@ import tacit
 from tacit.errors import InvalidValue, Refused, TacitError
 from tacit.experiments import attacks
 from tacit.functional import Boosting
+from tacit.functional.boosting.moments import products
+from tacit.functional.config import Blocks
 from tacit.functional.curves import curves
-from tacit.functional.curves.blocks import Blocks, products
 from tacit.functional.data import simulate
 from tacit.functional.data.sources import CurveFiles, SimulatedCurves, vertical_federation
 from tacit.privacy.mechanisms.base import NoPrivacy

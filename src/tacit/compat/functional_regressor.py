@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from tacit.compat.scores import warn_of_score
 from tacit.errors import InvalidValue, require, require_count, require_rate, require_word
-from tacit.functional.boosting.config import RULES, BoostingConfig, Grid
+from tacit.functional.config import RULES, BoostingConfig, Grid
 from tacit.functional.curves import Curves, curves, require_same_subjects
 from tacit.functional.curves.forms import parse
 from tacit.functional.metrics import r2

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidFile, require, require_count, require_word
 from tacit.runtime import files
+from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 Words = NDArray[np.str_]
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import require, require_count, require_weights
+from tacit.runtime.arrays import Array
 from tacit.runtime.limits import MOST_WIDTH
 
-Array = NDArray[np.float64]
 Layers = list[tuple[Array, Array]]
 # How large weights are at first: in hidden layers, in the head that acts, in the one that judges.
 HIDDEN, ACTING, JUDGING = 2.0**0.5, 0.01, 1.0

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Norm
 from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.environments import World
 from tacit.sites.federation import Cohort
@@ -17,7 +17,6 @@ from tacit.sites.federation import Cohort
 if TYPE_CHECKING:
     from torch import Tensor
 
-Array = NDArray[np.float64]
 # How many steps a site plays at random to see what there is, and in how many copies of its world.
 LOOKED, COPIES = 512, 4
 # Scales below this part of the limit are noise, or numbers that never change.

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.runtime.arrays import Array
+
 Floats = NDArray[np.float32]
-Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 

@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.control.networks import NetworkShape
 from tacit.control.observation_stats import ObservationStatsQuery
@@ -33,6 +32,7 @@ from tacit.privacy.contracts import Groups, Layout
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_ENVS, MOST_STEPS
 from tacit.runtime.threads import cores, one_thread
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from tacit.control.rollout import Episodes
     from tacit.reports.page.blocks import Figure
 
-Array = NDArray[np.float64]
 # What is told of a site's training episodes.
 EPISODES = ("returns", "lengths", "steps")
 # How many episodes a site plays with a model to see whether it fits.

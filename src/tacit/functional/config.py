@@ -1,4 +1,6 @@
-"""What is chosen about curves in public: basis, units, what is let out of them, how long one may be.
+"""Public options of a fit of curves by curves: boosting, basis, units, what is released, clip radii.
+
+The defaults of boosting were tuned on simulated designs.
 
 Whatever depends on a federation is settled once and written down with the rest.
 """
@@ -9,10 +11,22 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
 
-from tacit.errors import InvalidValue, is_between, require, require_count, require_word
-from tacit.functional.boosting.boost import BoostingConfig
-from tacit.functional.curves.blocks import Blocks
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import (
+    InvalidValue,
+    TooFewSites,
+    choices,
+    is_between,
+    require,
+    require_count,
+    require_rate,
+    require_word,
+)
 from tacit.privacy.mechanisms.vertical import LONGEST, require_radius
+from tacit.runtime.arrays import Array
+from tacit.runtime.limits import MOST_STEPS
 
 if TYPE_CHECKING:
     from tacit.functional.curves.basis import BSplines, Fourier, Frame
@@ -21,6 +35,142 @@ if TYPE_CHECKING:
 FEW, FEW_Y = 6, 10
 
 Domain = tuple[float, float]
+Grid = float | tuple[float, ...]
+RULES = ("cv", "aic", "aicc", "mv")
+PRICES = ("smooth_s", "smooth_t", "smooth_st", "ridge")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoostingConfig:
+    """All that may be chosen about a fit; none of it depends on data. Of a grid, the best value is taken.
+
+    Args:
+        rate: Which part of the way to its best fit a predictor is moved at each step.
+        steps: At most how many steps.
+        stop: When to stop: `cv` by what was held back; `aic`, `aicc` (for few subjects) or `mv` (by the
+            residuals' covariance) by loss and exact degrees of freedom; or after so many steps.
+        patience: How many steps to wait for something better on what was held back.
+        selection: `screen` drops predictors that do not help on what was held back; `all` keeps them.
+        margin: By how many standard errors over splits a predictor has to help to be kept.
+        smooth_s: The price of roughness along the predictors' argument, a relative number or a grid of them:
+            1 lets mean roughness cost what a predictor's mean variance is worth.
+        smooth_t: Along that of the response.
+        smooth_st: Along both.
+        ridge: Below which multiple of what noise alone would show no variance of predictors is believed; idle
+            without noise.
+    """
+
+    rate: float = 0.3
+    steps: int = 100
+    stop: Literal["cv", "aic", "aicc", "mv"] | int = "cv"
+    patience: int = 10
+    selection: Literal["screen", "all"] = "screen"
+    margin: float = 2.0
+    smooth_s: Grid = (0.0, 1e-3, 3e-2, 1.0)
+    smooth_t: Grid = (0.0, 1e-2, 0.1, 1.0)
+    smooth_st: Grid = 0.0
+    ridge: Grid = (1.0, 0.5, 2.0, 4.0)
+
+    def __post_init__(self) -> None:
+        require_rate("rate", self.rate)
+        require_count("steps", self.steps, MOST_STEPS)
+        if isinstance(self.stop, str):
+            require_word("stop", self.stop, RULES)
+        else:
+            counted = type(self.stop) is int and self.stop >= 1
+            require(counted, "stop", self.stop, f"{choices(RULES)}, or a whole number of at least 1")
+        require_count("patience", self.patience)
+        require_word("selection", self.selection, ("screen", "all"))
+        require(_price(self.margin), "margin", self.margin, "a finite number of at least 0")
+        for name in PRICES:
+            grid = self.values(name)
+            allowed = "a finite number of at least 0, or several of them"
+            require(len(grid) > 0 and all(map(_price, grid)), name, getattr(self, name), allowed)
+
+    def values(self, price: str) -> tuple[float, ...]:
+        """The grid of a price; of one value, if that was given."""
+        given: Grid = getattr(self, price)
+        return tuple(given) if isinstance(given, tuple | list) else (given,)
+
+
+def _price(given: object) -> bool:
+    return is_between(given, math.nextafter(0, -1), 1e12)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Blocks:
+    """The curves of all parties side by side: predictors in an order of their own, the response last.
+
+    Args:
+        parties: The curves of each party, in the order in which it sends them.
+        order: All predictors, whoever holds them.
+        response: What is predicted.
+        width: How many coordinates a predictor has.
+        width_y: How many the response has.
+        records: How many subjects there are; public.
+    """
+
+    parties: Mapping[str, Sequence[str]]
+    order: tuple[str, ...]
+    response: str
+    width: int
+    width_y: int
+    records: int
+
+    @cached_property
+    def widths(self) -> dict[str, int]:
+        """How many coordinates each curve has, in the order of the columns."""
+        return {**dict.fromkeys(self.order, self.width), self.response: self.width_y}
+
+    @cached_property
+    def places(self) -> dict[str, slice]:
+        """The columns of each curve."""
+        ends = np.cumsum(list(self.widths.values())).tolist()
+        starts = [0, *ends[:-1]]
+        return {
+            name: slice(*span) for name, span in zip(self.widths, zip(starts, ends, strict=True), strict=True)
+        }
+
+    @property
+    def predictors(self) -> tuple[slice, ...]:
+        """The columns of each predictor."""
+        return tuple(self.places[name] for name in self.order)
+
+    @property
+    def columns(self) -> int:
+        """How many columns there are in all."""
+        return len(self.order) * self.width + self.width_y
+
+    def column_count(self, party: str) -> int:
+        """How many columns a party sends."""
+        return sum(self.widths[name] for name in self.parties[party])
+
+    def assemble(self, rows: Mapping[str, Array]) -> Array:
+        """What parties sent (numbers), as the columns of all curves (records, columns).
+
+        Raises:
+            TooFewSites: Somebody sent nothing that can be used.
+        """
+        missing = [party for party in self.parties if party not in rows]
+        if missing:
+            raise TooFewSites(
+                f"{', '.join(missing)} sent nothing that can be used, and every party is needed"
+            )
+        whole = np.empty((self.records, self.columns))
+        for party, names in self.parties.items():
+            many = self.column_count(party)
+            own, start = rows[party][: self.records * many].reshape(self.records, many), 0
+            for name in names:
+                whole[:, self.places[name]] = own[:, start : start + self.widths[name]]
+                start += self.widths[name]
+        return whole
+
+    def by_party(self) -> NDArray[np.intp]:
+        """Where each column is if the columns of parties stand side by side in the order of the parties."""
+        listed = [
+            np.arange(self.columns)[self.places[name]] for names in self.parties.values() for name in names
+        ]
+        return np.argsort(np.concatenate(listed))
 
 
 @dataclass(frozen=True, kw_only=True)

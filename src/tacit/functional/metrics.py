@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue, require, require_count
+from tacit.runtime.arrays import Array
 
 __all__ = [
     "bytes_local",
@@ -37,7 +38,6 @@ __all__ = [
     "wmape",
 ]
 
-Array = NDArray[np.float64]
 
 # Of a number in double precision.
 BYTES = 8

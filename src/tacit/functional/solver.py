@@ -8,12 +8,11 @@ penalties are: one eigenvalue problem per predictor sets it up, and a few small 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dpotrf, dsyevd, dtrtri
 
 from tacit.errors import InvalidValue, require
-
-Array = NDArray[np.float64]
+from tacit.runtime.arrays import Array
 
 
 def solve(

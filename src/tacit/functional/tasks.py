@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_word
-from tacit.functional.boosting.folds import NOISY_FOLDS, decode_sums, encode_sums, encoded_length
-from tacit.functional.clip_radius_query import ClipRadiusQuery
+from tacit.functional.boosting.moments import NOISY_FOLDS, decode_sums, encode_sums, encoded_length, products
+from tacit.functional.clip_radius import ClipRadiusQuery
 from tacit.functional.config import FEW, FEW_Y, FunctionalConfig
-from tacit.functional.curves.blocks import products
 from tacit.functional.data.remote import Agreed
 from tacit.learning.record import identity_of
 from tacit.learning.task import Goal, Updates
@@ -33,6 +32,7 @@ from tacit.privacy.mechanisms.vertical import (
 )
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread
 from tacit.sites.federation import Cohort, Federation
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from tacit.learning.record import Round
     from tacit.reports.page.blocks import Figure
 
-Array = NDArray[np.float64]
 # Which share of curves a bought radius leaves as they are.
 QUANTILES = {"local": 0.5, "moments": 0.8}
 
@@ -274,7 +273,7 @@ class Boosting(FunctionalConfig):
         return last[1]
 
     def _fit(self, state: "Tensor") -> "Model":
-        from tacit.functional.fitting import empty_model, from_moments, from_sums
+        from tacit.functional.model import empty_model, from_moments, from_sums
 
         if not bool(state.any()):
             return empty_model(self)
@@ -300,7 +299,7 @@ class Boosting(FunctionalConfig):
 
     def rivals(self, federation: Columns) -> "dict[str, Callable[[Subjects], dict[str, float]]]":
         """What the active party can do with its own curves, and what all curves in one place could do."""
-        from tacit.functional.fitting import without_noise
+        from tacit.functional.model import without_noise
 
         own = federation.holdings[federation.holder(self.response)]
         both = {"alone": own, "pooled": federation.subjects.columns}

@@ -5,7 +5,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from tacit.functional.boosting.moments import DebiasedMoments, Moments
+from tacit.functional.boosting.debias import BlockShape, debias_sums
+from tacit.functional.boosting.moments import NOISY_FOLDS, DebiasedMoments, Moments, fold_sums
 
 
 def moments(x: np.ndarray, y: np.ndarray, noise: float = 0.0) -> Moments:
@@ -46,6 +47,20 @@ def evidence(
         roughness_y=np.zeros(y.shape[1]) if roughness_y is None else roughness_y,
         optimism=optimism,
     )
+
+
+def debias_rows(
+    x: np.ndarray,
+    y: np.ndarray,
+    shape: BlockShape,
+    *,
+    variances: Sequence[float] | None = None,
+    variance_y: float = 0.0,
+    folds: int = 5,
+) -> DebiasedMoments:
+    noisy = variances is not None and bool(np.any(variances))
+    sums = fold_sums(x, y, NOISY_FOLDS if noisy else folds)
+    return debias_sums(sums, shape, variances=variances, variance_y=variance_y)
 
 
 def seed_design(

@@ -7,18 +7,15 @@ and the same ones for every agent, so that agents are compared on equal terms.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tacit.control.agents.statistics import interquartile_mean, mean, stratified_bootstrap
 from tacit.errors import require, require_word
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.environments import Scenes, World
 
 if TYPE_CHECKING:
     from tacit.control.agents.policy import Policy
 
-Array = NDArray[np.float64]
 # Who computes what happens: Gymnasium, or whoever does while agents train.
 Judge = Literal["gymnasium", "own"]
 

@@ -13,13 +13,13 @@ from tacit.control.lander.bodies import POINTS, ROW
 from tacit.control.lander.options import limit_of, physics_of
 from tacit.control.lander.simulator import ACTIONS, OBSERVED, observe, reset, step
 from tacit.errors import InvalidValue
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import compiled, compiled_fast
 
 if TYPE_CHECKING:
     from tacit.control.agents.policy import Policy
     from tacit.sites.environments import World
 
-Array = NDArray[np.float64]
 Floats = NDArray[np.float32]
 Whole = NDArray[np.int64]
 

@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidValue, require, require_count
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 
 if TYPE_CHECKING:
     from tacit.sites.environments import World
 
-Array = NDArray[np.float64]
 Actions = NDArray[np.int64]
 
 

@@ -34,11 +34,11 @@ from tacit.control.agents.torch_archive import (
 from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidFile, InvalidValue
 from tacit.runtime import files
+from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     import gymnasium
 
-Array = NDArray[np.float64]
 Layers = list[tuple[Array, Array]]
 
 # Whose files these are like.

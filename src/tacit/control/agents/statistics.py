@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tacit.errors import is_between, require, require_count
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
     "stratified_bootstrap",
 ]
 
-Array = NDArray[np.float64]
 Scores = ArrayLike | Sequence[ArrayLike]
 # Of the scores task by task, each (..., runs), one number or (...).
 Statistic = Callable[[Sequence[Array]], "Array | np.float64 | float"]

@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.control.envs.spaces import flattener, open_env, require_spaces
 from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidValue
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.environments import World
 
-Array = NDArray[np.float64]
 # What an observation of the lander holds, and what it can do; its options are looked at without opening it.
 LANDER_SPACES = (8, 4)
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tacit.control.envs.spaces import env_failure, flattener, open_env, require_spaces, strip_wrappers
 from tacit.errors import InvalidValue
+from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     import gymnasium
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     Env = gymnasium.Env[Any, Any]
 
-Array = NDArray[np.float64]
 # Which action is taken upon each observation (rows, inputs).
 Choice = Callable[[NDArray[np.float32]], NDArray[np.int64]]
 

@@ -10,9 +10,8 @@ import math
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from tacit.runtime.arrays import Array
 
 # Numba compiles a function once more for a 0 that is written down.
 ZERO = cast("int", np.int64(0))

@@ -2,23 +2,39 @@
 
 Everything is decided from moments and costs nothing once they are paid for. Splits of the evidence are walked
 side by side and judged on what was held back; then one walk on all of it gives the coefficients.
+
+Boosting that predicts best still moves predictors that explain nothing, a little each. What such a predictor
+learnt does harm where it was not learnt: the screen drops it by that. Losses come from moments that noise was
+taken off, so each criterion to stop by is corrected for privacy already.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tacit.errors import require
-from tacit.functional.boosting.config import BoostingConfig as BoostingConfig
-from tacit.functional.boosting.moments import DebiasedMoments
-from tacit.functional.boosting.path import Penalty
-from tacit.functional.boosting.selection import Evaluation, Evaluator, Some
+from tacit.errors import InvalidValue, require
+from tacit.functional.boosting.debias import RepairedMoments, restrict_to
+from tacit.functional.boosting.moments import DebiasedMoments, Moments
+from tacit.functional.boosting.path import (
+    BlockLayout,
+    BoostingPath,
+    Penalty,
+    boost_path,
+    degrees_of_freedom,
+    design,
+)
+from tacit.functional.config import BoostingConfig as BoostingConfig
+from tacit.runtime.arrays import Array
 
-Array = NDArray[np.float64]
 # How often survivors are screened anew, at most; twice is the rule.
 SCREENS = 6
+# Of the spread of the response: a loss that noise took below it says no more.
+LEAST = 1e-10
+Some = tuple[int, ...]
+Information = Literal["aic", "aicc", "mv"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -75,6 +91,151 @@ def boost(evidence: DebiasedMoments, recipe: BoostingConfig) -> BoostingFit:
         smooth=(best.penalty.s, best.penalty.t, best.penalty.st),
         ridge=best.penalty.floor,
     )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evaluation:
+    """How some predictors did at some prices.
+
+    Args:
+        kept: The predictors that took part.
+        penalty: What they paid.
+        curve: The criterion after 0, 1, ... steps; less is better.
+        steps: Where to stop.
+        splits: The walk over splits, if there was one.
+        optimism: By how much each predictor's contribution is too large, where splits share subjects, and how
+            far that varies with them (2, predictors).
+    """
+
+    kept: Some
+    penalty: Penalty
+    curve: Array
+    steps: int
+    splits: BoostingPath | None = None
+    optimism: Array | None = None
+
+    @property
+    def value(self) -> float:
+        """The criterion where it stops."""
+        return float(self.curve[self.steps])
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluator:
+    """The trials that can be made of one evidence and one recipe."""
+
+    evidence: DebiasedMoments
+    recipe: BoostingConfig
+    parts: dict[Some, RepairedMoments] = field(default_factory=dict[Some, RepairedMoments])
+
+    @cached_property
+    def weights(self) -> Array:
+        """Of the splits, by how many subjects judge; empty if there are none."""
+        counts = np.array([judge.count for _, judge in self.evidence.splits], dtype=np.float64)
+        return counts / counts.sum() if counts.size else counts
+
+    def moments_for(self, kept: Some, penalty: Penalty) -> DebiasedMoments:
+        """The evidence about some predictors; remembered, since a repair takes longer than a walk."""
+        if kept not in self.parts:
+            self.parts[kept] = restrict_to(self.evidence, kept)
+        return self.parts[kept].repair(penalty.floor)
+
+    def evaluate(self, kept: Some, penalty: Penalty) -> Evaluation:
+        """Walk, and judge."""
+        stop = self.recipe.stop
+        if stop == "cv":
+            return self._by_splits(kept, penalty, None)
+        if isinstance(stop, str):
+            return self._by_information(kept, penalty, stop)
+        if self.weights.size:
+            return self._by_splits(kept, penalty, stop)
+        losses = held_out(self.boost_whole(kept, penalty, stop), np.ones(1))
+        return Evaluation(kept=kept, penalty=penalty, curve=losses, steps=len(losses) - 1)
+
+    def _by_splits(self, kept: Some, penalty: Penalty, fixed: int | None) -> Evaluation:
+        if not self.weights.size:
+            raise InvalidValue(
+                'stop = "cv" is not allowed: nothing was held back to judge by; say how many steps'
+            )
+        patience = self.recipe.patience if fixed is None else None
+        splits = self.boost_splits(kept, penalty, fixed or self.recipe.steps, patience)
+        curve = held_out(splits, self.weights)
+        optimism = self._optimism(kept, penalty, splits) if self.evidence.optimism else None
+        if optimism is not None:
+            curve = curve + optimism[0].sum(axis=1)
+        steps = int(curve.argmin()) if fixed is None else len(curve) - 1
+        return Evaluation(
+            kept=kept,
+            penalty=penalty,
+            curve=curve,
+            steps=steps,
+            splits=splits,
+            optimism=None if optimism is None else optimism[:, steps],
+        )
+
+    def _by_information(self, kept: Some, penalty: Penalty, kind: Information) -> Evaluation:
+        found = self.boost_whole(kept, penalty, self.recipe.steps)
+        curve = information(kind, found, self.evidence.whole, self.degrees(found).sum(axis=(1, 2)))
+        return Evaluation(kept=kept, penalty=penalty, curve=curve, steps=int(curve.argmin()))
+
+    def _optimism(self, kept: Some, penalty: Penalty, splits: BoostingPath) -> Array:
+        """By how much the loss on shared subjects is too small, and its deviation, by step and predictor.
+
+        Twice the covariance of fit and response (Mallows' Cp): the splits differ in their noise alone. What a
+        predictor that does not count explains of n subjects varies as s2 chi2(df) / n.
+        """
+        used = self.degrees(self.boost_whole(kept, penalty, len(splits.chosen)))
+        # A walk that has arrived uses no more.
+        used = used[np.minimum(np.arange(len(splits.judged)), len(used) - 1)]
+        count = self.evidence.whole.count
+        left = residual(splits, self.weights, used.sum(axis=1), count)
+        return np.stack([2 * used @ left, np.sqrt(2 * np.maximum(used @ left**2, 0.0))]) / count
+
+    def boost_splits(self, kept: Some, penalty: Penalty, steps: int, patience: int | None) -> BoostingPath:
+        """Walk on all splits."""
+        part = self.moments_for(kept, penalty)
+        place = design(part, part.splits, penalty)
+        return boost_path(place, steps=steps, rate=self.recipe.rate, weights=self.weights, patience=patience)
+
+    def boost_whole(self, kept: Some, penalty: Penalty, steps: int) -> BoostingPath:
+        """Walk on all there is."""
+        part = self.moments_for(kept, penalty)
+        place = design(part, [(part.whole,)], penalty)
+        return boost_path(place, steps=steps, rate=self.recipe.rate, weights=np.ones(1))
+
+    def degrees(self, walked: BoostingPath) -> Array:
+        """Degrees of freedom of a walk on all there is (steps + 1, predictors, m)."""
+        return degrees_of_freedom(walked.ground, walked.chosen[:, 0], self.recipe.rate)
+
+    def helpful_predictors(self, trial: Evaluation) -> Some:
+        """The predictors of a trial that help on what was held back."""
+        splits = trial.splits or self.boost_splits(trial.kept, trial.penalty, trial.steps, None)
+        found, spread = contributions(splits, trial.steps), np.zeros(len(trial.kept))
+        if trial.optimism is not None:
+            found, spread = found - trial.optimism[0], trial.optimism[1]
+        helping = survivors(found, spread, self.weights, self.recipe.margin)
+        return tuple(trial.kept[place] for place in helping)
+
+    def is_worse(self, one: Evaluation, other: Evaluation) -> bool:
+        """Whether one is worse than another with more predictors by more than that varies."""
+        if one.splits is None or other.splits is None:
+            return one.value > other.value
+        apart = self._losses(one, one.splits) - self._losses(other, other.splits)
+        mean = float(self.weights @ apart)
+        variance = float(self.weights @ (apart - mean) ** 2) / max(len(apart) - 1, 1)
+        if other.optimism is not None:
+            dropped = [place for place, row in enumerate(other.kept) if row not in one.kept]
+            variance += float((other.optimism[1, dropped] ** 2).sum())
+        return mean > np.sqrt(variance)
+
+    def _losses(self, trial: Evaluation, splits: BoostingPath) -> Array:
+        """The loss on each split's judge as it came: what was repaired for others cannot be compared."""
+        given = self.parts[trial.kept].given
+        layout = BlockLayout.from_moments(given)
+        found = splits.coefficients(trial.steps)
+        pairs = zip(given.splits, found, strict=True)
+        losses = np.array([judge.loss(layout.flat(own)) for (_, judge), own in pairs])
+        return losses if trial.optimism is None else losses + trial.optimism[0].sum()
 
 
 def _best(trials: Evaluator) -> tuple[Evaluation, Some | None]:
@@ -148,3 +309,77 @@ def _spread(evidence: DebiasedMoments, kept: Sequence[int], found: Array) -> Arr
         block = evidence.blocks[row]
         coefficients[block] = own[: block.stop - block.start]
     return coefficients
+
+
+def contributions(walk: BoostingPath, steps: int) -> Array:
+    """How much larger the loss on what was held back is without each predictor (splits, predictors).
+
+    Args:
+        walk: Over splits.
+        steps: How many of its steps count.
+    """
+    reached, ground = walk.position(steps), walk.ground
+    explained = (ground.cross[:, -1] @ reached).sum(axis=1).reshape(reached.shape)
+    own = ground.own[:, -1] @ reached
+    return np.einsum("spqm,spqm->sp", reached, 2 * (ground.slopes[:, -1] - explained) + own)
+
+
+def survivors(found: Array, spread: Array, weights: Array, margin: float) -> tuple[int, ...]:
+    """The predictors whose contributions, averaged over splits, are above 0 by more than they vary.
+
+    Args:
+        found: Contributions (splits, predictors).
+        spread: The deviation of what all splits have in common (predictors,).
+        weights: Of the splits; they add up to 1.
+        margin: By how many standard errors of the mean.
+    """
+    mean = weights @ found
+    splits = len(found)
+    variance = weights @ (found - mean) ** 2 / max(splits - 1, 1) + spread**2
+    return tuple(np.flatnonzero(mean > margin * np.sqrt(variance)).tolist())
+
+
+def held_out(walk: BoostingPath, weights: Array) -> Array:
+    """The mean loss on what was held back after 0, 1, ... steps (steps + 1,)."""
+    return walk.judged.sum(axis=2) @ weights
+
+
+def residual(walk: BoostingPath, weights: Array, degrees: Array, count: int) -> Array:
+    """The variance of what is left of each coordinate of the response, where a walk was judged best (m,).
+
+    Args:
+        walk: Of splits that share subjects.
+        weights: Of the splits.
+        degrees: Used after 0, 1, ... steps, by coordinate (steps + 1, m).
+        count: Of subjects.
+    """
+    best = int(held_out(walk, weights).argmin())
+    left = np.maximum(weights @ walk.judged[best], 0.0)
+    return left / np.maximum(1 - degrees[best] / count, 0.1)
+
+
+def information(kind: Information, walk: BoostingPath, whole: Moments, degrees: Array) -> Array:
+    """An information criterion of a walk on all subjects after 0, 1, ... steps (steps + 1,).
+
+    Args:
+        kind: `aic`; `aicc`, corrected for few subjects; or `mv`, of the residuals' covariance.
+        walk: Of one split, judged by what it learnt from.
+        whole: That.
+        degrees: Used after 0, 1, ... steps (steps + 1,).
+    """
+    spread = float(np.trace(whole.yy))
+    if kind == "mv":
+        return whole.count * _log_determinants(walk, whole) + 2 * degrees
+    numbers = whole.count * whole.yy.shape[0]
+    losses = np.maximum(walk.judged.sum(axis=(1, 2)), LEAST * spread) / whole.yy.shape[0]
+    fair = numbers / np.maximum(numbers - degrees - 1, 1.0) if kind == "aicc" else 1.0
+    return numbers * np.log(losses) + 2 * degrees * fair
+
+
+def _log_determinants(walk: BoostingPath, whole: Moments) -> Array:
+    """Log determinants of the residuals' covariance after 0, 1, ... steps."""
+    halves = np.einsum("nqa,nqb->nab", walk.moves[:, 0], walk.slopes[:, 0]) / 2
+    left = whole.yy - np.cumsum(halves + halves.swapaxes(1, 2), axis=0)
+    roots = np.linalg.eigvalsh(np.concatenate([whole.yy[None], left]))
+    least = LEAST * float(np.trace(whole.yy)) / len(whole.yy)
+    return np.log(np.maximum(roots, least)).sum(axis=1)

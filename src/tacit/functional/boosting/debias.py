@@ -1,195 +1,87 @@
-"""From what was let out to what a fit may look at: noise is taken off, and pairs of moments are made.
+"""Moments without the noise of their release, in pairs to learn from and to judge by.
 
 Two things can have been let out: the coordinates of every subject, each with noise, or the moments of all
 subjects, with noise. What is done here is arithmetic on that and costs no privacy: neither the repair nor the
 pairs of moments by which a fit decides what to believe, what to keep and when to stop.
+
+Noise is taken off on average, so some variances end up near 0 or below, and what is divided by them explodes.
+The repair raises them to a floor. That moves what is not broken too, the more the more predictors there are:
+so it is done anew for those that take part, from moments as they came.
+
+Noise of a known law is split: with M = T + E, and E' another draw of the law of E, M + g E' and M - E' / g
+are the truth T with independent noise: one is learnt from, the other judges. This is data fission, or the
+coupled bootstrap (Oliveira, Lei and Tibshirani 2021).
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import require, require_count, require_positive
-from tacit.functional.boosting.fission import JUDGED, LEARNT, fission
-from tacit.functional.boosting.folds import NOISY_FOLDS, Sums, fold_sums, halves, leave_one_out, union
-from tacit.functional.boosting.moments import DebiasedMoments, Moments
-from tacit.functional.boosting.psd_repair import EXACT, Spectrum
+from tacit.functional.boosting.moments import (
+    DebiasedMoments,
+    Moments,
+    Sums,
+    halves,
+    leave_one_out,
+    union,
+)
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 
-Array = NDArray[np.float64]
+# Columns without noise are measured in this share of their deviation: next to nothing of them is changed.
+EXACT = 1e-3
+# g, how much noise is added to learn from: with little of it the judge is noisy, with much of it the learner
+# learns less than it will from all there is.
+GAIN = 0.7
+# How many times the deviation of the noise what is learnt from and what judges have.
+LEARNT, JUDGED = math.sqrt(1 + GAIN**2), math.sqrt(1 + 1 / GAIN**2)
+PAIRS = 16
 
 
-def debias_rows(
-    x: Array,
-    y: Array,
-    *,
-    blocks: Sequence[slice],
-    roughness: Sequence[Array],
-    roughness_y: Array,
-    variances: Sequence[float] | None = None,
-    variance_y: float = 0.0,
-    folds: int = 5,
-    stretches: Sequence[float] | None = None,
-) -> DebiasedMoments:
-    """What coordinates tell, subject by subject, with independent noise or none.
-
-    Folds are contiguous rows, the same whoever holds which predictor. Without noise, each judges what was
-    learnt from all others. With noise halves judge halves, in several ways: a smaller part would judge by
-    little more than its noise. Pairs are right on average and not repaired, since that is done anew for the
-    predictors that take part (`restrict_to`).
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BlockShape:
+    """Public facts about the columns of moments.
 
     Args:
-        x: Coordinates of all predictors (subjects, columns); clipped, where they have noise.
-        y: Those of the response (subjects, coordinates).
         blocks: The columns of each predictor, side by side.
         roughness: For each predictor, that of each of its coordinates.
         roughness_y: That of the coordinates of the response.
-        variances: Of the noise in every coordinate of each predictor; none if not said.
-        variance_y: The same of the response.
-        folds: In how many parts to divide subjects where there is no noise.
         stretches: How much too large the coefficients of each predictor come out because it was clipped, and
-            last by how much the response is too short (`radii.clip_correction`); 1 if not said.
+            last by how much the response is too short (`clip_radius.clip_correction`); 1 where left out.
     """
-    _require_rows(x, y, _Shape.from_blocks(blocks, roughness, roughness_y, stretches))
-    noisy = variances is not None and bool(np.any(variances))
-    return debias_sums(
-        fold_sums(x, y, NOISY_FOLDS if noisy else folds),
-        blocks=blocks,
-        roughness=roughness,
-        roughness_y=roughness_y,
-        variances=variances,
-        variance_y=variance_y,
-        stretches=stretches,
-    )
 
-
-def debias_sums(
-    sums: Sequence[Sums],
-    *,
-    blocks: Sequence[slice],
-    roughness: Sequence[Array],
-    roughness_y: Array,
-    variances: Sequence[float] | None = None,
-    variance_y: float = 0.0,
-    stretches: Sequence[float] | None = None,
-) -> DebiasedMoments:
-    """What the sums over parts of the subjects tell, which is all that `debias_rows` needs of rows.
-
-    Args:
-        sums: Of each part, predictors and response side by side.
-        blocks: As for `debias_rows`, and so are the others.
-        roughness: See there.
-        roughness_y: See there.
-        variances: See there.
-        variance_y: See there.
-        stretches: See there.
-    """
-    shape = _Shape.from_blocks(blocks, roughness, roughness_y, stretches)
-    noise = shape.over_columns(np.zeros(len(blocks)) if variances is None else variances)
-    for field, given in (("variances", noise), ("variance_y", np.array([variance_y]))):
-        fine = bool(((given >= 0) & (given < math.inf)).all())
-        require(fine, field, given.tolist(), "at least 0 and finite")
-    size, count = len(roughness_y), sum(part.count for part in sums)
-
-    def moments(part: Sums) -> Moments:
-        found = part.moments(shape.columns)
-        clean = found.xx - np.diag(noise), found.yy - variance_y * np.eye(size)
-        return shape.correct_clipping(replace(found, xx=clean[0], yy=clean[1]))
-
-    parts = halves(sums) if noise.any() else leave_one_out(sums)
-    pairs = [(moments(learnt), moments(judged)) for learnt, judged in parts]
-    edges = [2 * math.sqrt(width / count) + width / count for width in shape.widths]
-    return _assemble(moments(union(sums)), pairs, np.sqrt(noise), edges, shape)
-
-
-def debias_moments(
-    noisy: Array,
-    *,
-    sigma: float,
-    radii: Sequence[float],
-    count: int,
-    blocks: Sequence[slice],
-    roughness: Sequence[Array],
-    roughness_y: Array,
-    key: Key,
-    stretches: Sequence[float] | None = None,
-) -> DebiasedMoments:
-    """What moments of all subjects tell, which were let out together with noise.
-
-    They are W'W + E. A row of W is [1, z_1 / S_1, ..., y / S_y] with each block clipped to length 1, and E is
-    symmetric with deviation sigma on the diagonal and sigma / sqrt 2 beside it. No subjects can be held back,
-    but noise of a known law can be split (`fission`).
-
-    Args:
-        noisy: W'W + E (1 + columns + coordinates of the response, the same).
-        sigma: The deviation of noise on the diagonal; 0 if there is none.
-        radii: The clip radius of each predictor, and last that of the response.
-        count: How many subjects there are; a public number, so the first entry is known.
-        blocks: The columns of each predictor, side by side.
-        roughness: For each predictor, that of each of its coordinates.
-        roughness_y: That of the coordinates of the response.
-        key: For the noise that splits noise; it protects nobody, and repeats.
-        stretches: How much too large the coefficients of each predictor come out because it was clipped, and
-            last by how much the response is too short (`radii.clip_correction`); 1 if not said.
-    """
-    shape = _Shape.from_blocks(blocks, roughness, roughness_y, stretches)
-    _require_moments(noisy, sigma, radii, count, shape)
-    scales = shape.over_all(radii)
-
-    def moments(released: Array, deviation: float) -> Moments:
-        found = _centre_moments(released, deviation, count) * np.outer(scales, scales)
-        cut = shape.columns
-        split = Moments(xx=found[:cut, :cut], xy=found[:cut, cut:], yy=found[cut:, cut:], count=count)
-        return shape.correct_clipping(split)
-
-    whole = moments(noisy, sigma)
-    # Where there is nothing to split, what is learnt is judged by itself, and by its degrees of freedom.
-    pairs = [
-        (moments(learnt, LEARNT * sigma), moments(judged, JUDGED * sigma))
-        for learnt, judged in (fission(noisy, sigma, key) if sigma > 0 else [(noisy, noisy)])
-    ]
-    edges = [sigma * math.sqrt(2 * width) / count for width in shape.widths]
-    units = scales[: shape.columns] * (sigma > 0)
-    return _assemble(whole, pairs, units, edges, shape, optimism=True)
-
-
-@dataclass(frozen=True, eq=False)
-class _Shape:
-    """What is public about the columns of moments: whose they are, how rough, and by how much too short."""
-
-    blocks: tuple[slice, ...]
-    roughness: tuple[Array, ...]
+    blocks: Sequence[slice]
+    roughness: Sequence[Array]
     roughness_y: Array
-    stretches: Array
+    stretches: Sequence[float] = ()
 
-    @classmethod
-    def from_blocks(
-        cls,
-        blocks: Sequence[slice],
-        roughness: Sequence[Array],
-        roughness_y: Array,
-        stretches: Sequence[float] | None,
-    ) -> "_Shape":
-        starts = [0, *(block.stop for block in blocks)]
-        beside = all(block.start == start < block.stop for block, start in zip(blocks, starts, strict=False))
-        require(len(blocks) > 0 and beside, "blocks", tuple(blocks), "side by side from column 0 on")
-        told = np.ones(len(blocks) + 1) if stretches is None else np.array(stretches, dtype=np.float64)
-        fits = len(told) == len(blocks) + 1 and bool(((told >= 1) & (told < math.inf)).all())
-        require(fits, "stretches", told.tolist(), "1 or more for each predictor, and last for the response")
-        shape = cls(tuple(blocks), tuple(np.asarray(own) for own in roughness), np.asarray(roughness_y), told)
-        sizes = [len(own) for own in shape.roughness]
-        require(sizes == shape.widths, "roughness", sizes, f"numbers for {shape.widths} coordinates")
-        return shape
+    def __post_init__(self) -> None:
+        starts = [0, *(block.stop for block in self.blocks)]
+        beside = all(
+            block.start == start < block.stop for block, start in zip(self.blocks, starts, strict=False)
+        )
+        allowed = "side by side from column 0 on"
+        require(len(self.blocks) > 0 and beside, "blocks", tuple(self.blocks), allowed)
+        told = list(self.stretches) or [1.0] * (len(self.blocks) + 1)
+        fits = len(told) == len(self.blocks) + 1 and all(1 <= stretch < math.inf for stretch in told)
+        require(fits, "stretches", told, "1 or more for each predictor, and last for the response")
+        sizes = [len(own) for own in self.roughness]
+        require(sizes == self.widths, "roughness", sizes, f"numbers for {self.widths} coordinates")
+        object.__setattr__(self, "stretches", told)
 
     @property
     def widths(self) -> list[int]:
+        """The number of coordinates of each predictor."""
         return [block.stop - block.start for block in self.blocks]
 
     @property
     def columns(self) -> int:
+        """The number of coordinates of all predictors."""
         return self.blocks[-1].stop
 
     def over_columns(self, by_predictor: Sequence[float] | Array) -> Array:
@@ -210,12 +102,86 @@ class _Shape:
         return replace(moments, xx=xx, xy=moments.xy * longer, yy=moments.yy * longer**2)
 
 
+def debias_sums(
+    sums: Sequence[Sums],
+    shape: BlockShape,
+    *,
+    variances: Sequence[float] | None = None,
+    variance_y: float = 0.0,
+) -> DebiasedMoments:
+    """Take independent noise, or none, off the sums over parts of the subjects.
+
+    Parts are contiguous rows, the same whoever holds which predictor. Without noise, each judges what was
+    learnt from all others. With noise halves judge halves, in several ways: a smaller part would judge by
+    little more than its noise. Pairs are right on average and not repaired, since that is done anew for the
+    predictors that take part (`restrict_to`).
+
+    Args:
+        sums: Of each part, predictors and response side by side; clipped, where they have noise.
+        shape: Of the columns.
+        variances: Of the noise in every coordinate of each predictor; none if left out.
+        variance_y: The same of the response.
+    """
+    noise = shape.over_columns(np.zeros(len(shape.blocks)) if variances is None else variances)
+    for name, given in (("variances", noise), ("variance_y", np.array([variance_y]))):
+        fine = bool(((given >= 0) & (given < math.inf)).all())
+        require(fine, name, given.tolist(), "at least 0 and finite")
+    size, count = len(shape.roughness_y), sum(part.count for part in sums)
+
+    def moments(part: Sums) -> Moments:
+        found = part.moments(shape.columns)
+        clean = found.xx - np.diag(noise), found.yy - variance_y * np.eye(size)
+        return shape.correct_clipping(replace(found, xx=clean[0], yy=clean[1]))
+
+    parts = halves(sums) if noise.any() else leave_one_out(sums)
+    pairs = [(moments(learnt), moments(judged)) for learnt, judged in parts]
+    edges = [2 * math.sqrt(width / count) + width / count for width in shape.widths]
+    return _assemble(moments(union(sums)), pairs, np.sqrt(noise), edges, shape)
+
+
+def debias_moments(
+    noisy: Array, shape: BlockShape, *, sigma: float, radii: Sequence[float], count: int, key: Key
+) -> DebiasedMoments:
+    """Take the noise off moments of all subjects that were let out together.
+
+    They are W'W + E. A row of W is [1, z_1 / S_1, ..., y / S_y] with each block clipped to length 1, and E is
+    symmetric with deviation sigma on the diagonal and sigma / sqrt 2 beside it. No subjects can be held back,
+    but noise of a known law can be split (`fission`).
+
+    Args:
+        noisy: W'W + E (1 + columns + coordinates of the response, the same).
+        shape: Of the columns.
+        sigma: The deviation of noise on the diagonal; 0 if there is none.
+        radii: The clip radius of each predictor, and last that of the response.
+        count: How many subjects there are; a public number, so the first entry is known.
+        key: For the noise that splits noise; it protects nobody, and repeats.
+    """
+    _require_moments(noisy, sigma, radii, count, shape)
+    scales = shape.over_all(radii)
+
+    def moments(released: Array, deviation: float) -> Moments:
+        found = _centre_moments(released, deviation, count) * np.outer(scales, scales)
+        cut = shape.columns
+        split = Moments(xx=found[:cut, :cut], xy=found[:cut, cut:], yy=found[cut:, cut:], count=count)
+        return shape.correct_clipping(split)
+
+    whole = moments(noisy, sigma)
+    # Where there is nothing to split, what is learnt is judged by itself, and by its degrees of freedom.
+    pairs = [
+        (moments(learnt, LEARNT * sigma), moments(judged, JUDGED * sigma))
+        for learnt, judged in (fission(noisy, sigma, key) if sigma > 0 else [(noisy, noisy)])
+    ]
+    edges = [sigma * math.sqrt(2 * width) / count for width in shape.widths]
+    units = scales[: shape.columns] * (sigma > 0)
+    return _assemble(whole, pairs, units, edges, shape, optimism=True)
+
+
 def _assemble(
     raw: Moments,
     pairs: Sequence[tuple[Moments, Moments]],
     units: Array,
     edges: Sequence[float],
-    shape: _Shape,
+    shape: BlockShape,
     *,
     optimism: bool = False,
 ) -> DebiasedMoments:
@@ -235,9 +201,9 @@ def _assemble(
         whole=replace(raw, xx=_repair(raw.xx, stretched)),
         raw=raw,
         splits=pairs,
-        blocks=shape.blocks,
+        blocks=tuple(shape.blocks),
         floors=tuple(edge * square for edge, square in zip(edges, own, strict=True)),
-        roughness=shape.roughness,
+        roughness=tuple(shape.roughness),
         roughness_y=shape.roughness_y,
         optimism=optimism,
     )
@@ -261,16 +227,9 @@ def _centre_moments(released: Array, deviation: float, count: int) -> Array:
     return found * (count / (count - 1))
 
 
-def _require_rows(x: Array, y: Array, shape: _Shape) -> None:
-    """Refuse coordinates that do not fit each other."""
-    wide = x.ndim == 2 and x.shape[1] == shape.columns
-    require(wide, "x", f"shape {x.shape}", f"{shape.columns} columns, as blocks say")
-    fits = y.shape == (len(x), len(shape.roughness_y))
-    require(fits, "y", f"shape {y.shape}", f"{len(x)} rows as x, {len(shape.roughness_y)} coordinates")
-    require(bool(np.isfinite(x).all() and np.isfinite(y).all()), "x, y", "not finite", "finite numbers")
-
-
-def _require_moments(noisy: Array, sigma: float, radii: Sequence[float], count: int, shape: _Shape) -> None:
+def _require_moments(
+    noisy: Array, sigma: float, radii: Sequence[float], count: int, shape: BlockShape
+) -> None:
     """Refuse moments that do not fit what is said of them."""
     size = 1 + shape.columns + len(shape.roughness_y)
     square = noisy.shape == (size, size) and np.allclose(noisy, noisy.T)
@@ -283,3 +242,141 @@ def _require_moments(noisy: Array, sigma: float, radii: Sequence[float], count: 
     require(told, "radii", tuple(radii), "one for each predictor, and last that of the response")
     for radius in radii:
         require_positive("radii", radius)
+
+
+@dataclass(frozen=True, eq=False)
+class RepairedMoments:
+    """The evidence about some predictors as it came, and repaired for them alone.
+
+    Args:
+        given: As it came, without the other predictors.
+        made: What was repaired before, by how high the floor was.
+    """
+
+    given: DebiasedMoments
+    made: dict[float, DebiasedMoments] = field(default_factory=dict[float, DebiasedMoments])
+
+    def repair(self, multiple: float) -> DebiasedMoments:
+        """The evidence with no variance below a multiple of what noise alone would show."""
+        if not any(self.given.floors):
+            return self.given
+        if multiple not in self.made:
+            self.made[multiple] = self._repair(multiple)
+        return self.made[multiple]
+
+    def _repair(self, multiple: float) -> DebiasedMoments:
+        given, floor = self.given, multiple * self._edge
+        learnt = [
+            replace(moments, xx=spectrum.raise_to(floor * self._wider(moments)))
+            for (moments, _), spectrum in zip(given.splits, self._learnt, strict=True)
+        ]
+        whole = replace(given.whole, xx=self._whole.raise_to(floor))
+        return replace(given, whole=whole, splits=list(zip(learnt, self._judges, strict=True)))
+
+    @cached_property
+    def _edge(self) -> float:
+        """In units of the noise, the largest variance it shows in all predictors together."""
+        # That of one grows with the root of its width, and so does that of all with theirs.
+        return float(np.sqrt(np.count_nonzero(self.given.floors)))
+
+    def _wider(self, learnt: Moments) -> float:
+        """How much larger it is in a part of the subjects, or in what was split for its noise alone."""
+        return LEARNT if self.given.optimism else float(np.sqrt(self.given.whole.count / learnt.count))
+
+    @cached_property
+    def _units(self) -> Array:
+        """For each column, in what to measure it so that noise is alike everywhere."""
+        widths = [block.stop - block.start for block in self.given.blocks]
+        noise = np.repeat(np.sqrt(self.given.floors), widths)
+        own = np.sqrt(np.maximum(np.diagonal(self.given.whole.xx), 0.0))
+        return np.where(noise > 0, noise, np.where(own > 0, EXACT * own, 1.0))
+
+    @cached_property
+    def _whole(self) -> "Spectrum":
+        return Spectrum.from_moments(self.given.whole.xx, self._units)
+
+    @cached_property
+    def _learnt(self) -> list["Spectrum"]:
+        return [Spectrum.from_moments(learnt.xx, self._units) for learnt, _ in self.given.splits]
+
+    @cached_property
+    def _judges(self) -> list[Moments]:
+        # Where a judge has negative variances, the boldest coefficients look best.
+        judges = [judge for _, judge in self.given.splits]
+        return [replace(own, xx=Spectrum.from_moments(own.xx, self._units).raise_to(0.0)) for own in judges]
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """Moments of predictors by their variances, in units of the noise.
+
+    Args:
+        xx: The moments.
+        sizes: The variances, the smallest first.
+        directions: Of unit length, in these units, one in each column.
+        units: The units, for each row.
+    """
+
+    xx: Array
+    sizes: Array
+    directions: Array
+    units: Array
+
+    @classmethod
+    def from_moments(cls, xx: Array, units: Array) -> "Spectrum":
+        """The spectrum of moments."""
+        sizes, directions = np.linalg.eigh(xx / np.outer(units, units))
+        return cls(xx, sizes, directions, units)
+
+    def raise_to(self, floor: float) -> Array:
+        """Moments whose variances are nowhere below a floor; what is above is left as it is."""
+        low = self.sizes < floor
+        if not low.any():
+            return self.xx
+        turned = self.directions[:, low] * self.units[:, None]
+        return self.xx + (turned * (floor - self.sizes[low])) @ turned.T
+
+
+def restrict_to(evidence: DebiasedMoments, kept: Sequence[int]) -> RepairedMoments:
+    """The part of evidence that is about some of the predictors."""
+    blocks = [evidence.blocks[row] for row in kept]
+    columns = np.array([column for block in blocks for column in range(block.start, block.stop)])
+    ends = np.cumsum([block.stop - block.start for block in blocks]).tolist()
+    pairs = evidence.splits
+    return RepairedMoments(
+        replace(
+            evidence,
+            raw=_columns(evidence.raw, columns),
+            whole=_columns(evidence.raw, columns),
+            splits=[(_columns(learnt, columns), _columns(judge, columns)) for learnt, judge in pairs],
+            blocks=tuple(slice(start, stop) for start, stop in zip([0, *ends[:-1]], ends, strict=True)),
+            floors=tuple(evidence.floors[row] for row in kept),
+            roughness=tuple(evidence.roughness[row] for row in kept),
+        )
+    )
+
+
+def _columns(moments: Moments, columns: NDArray[np.int64]) -> Moments:
+    if np.array_equal(columns, np.arange(len(moments.xx))):
+        return moments
+    return replace(moments, xx=moments.xx[np.ix_(columns, columns)], xy=moments.xy[columns])
+
+
+def symmetric(size: int, sigma: float, generator: np.random.Generator) -> Array:
+    """A symmetric matrix of noise: deviation sigma on the diagonal, sigma / sqrt 2 beside it."""
+    square = sigma * generator.standard_normal((size, size))
+    return (square + square.T) / 2
+
+
+def fission(noisy: Array, sigma: float, key: Key, pairs: int = PAIRS) -> Iterator[tuple[Array, Array]]:
+    """Pairs of what was let out, with independent noise of `LEARNT` and `JUDGED` times the deviation.
+
+    Args:
+        noisy: A symmetric matrix with the noise of `symmetric`.
+        sigma: Its deviation.
+        key: Names the noise that splits; it protects nobody, and repeats.
+        pairs: How many.
+    """
+    for number in range(pairs):
+        other = symmetric(len(noisy), sigma, (key / "fission" / number).generator())
+        yield noisy + GAIN * other, noisy - other / GAIN

@@ -1,17 +1,23 @@
-"""What a fit needs to know of curves: sums of products of their coordinates, and what noise did to them.
+"""Second moments of curves: sums of products of their coordinates, over all subjects and over folds.
 
 A curve is a few coordinates in a frame: functions that are orthonormal over its domain, the smoothest first.
 Predictors stand side by side, one block of columns for each; the response is apart. Everything that is
 decided from moments, such as which predictors count and when to stop, is free once they have been paid for.
+
+Folds are contiguous rows. They depend on the number of subjects alone, not on who holds which predictor, so
+the same curves give the same fit however many parties there are.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import combinations, pairwise
+from operator import add
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from tacit.errors import require
+from tacit.runtime.arrays import Array
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,3 +71,128 @@ class DebiasedMoments:
     roughness: tuple[Array, ...]
     roughness_y: Array
     optimism: bool = False
+
+
+# Their halves are judged by each other, in three ways and both directions.
+NOISY_FOLDS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """What some subjects add up to; unions of disjoint parts are sums of these.
+
+    Args:
+        count: How many subjects.
+        first: The sum of their rows, predictors and response side by side.
+        second: The sum of the products of each two columns.
+    """
+
+    count: int
+    first: Array
+    second: Array
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(self.count + other.count, self.first + other.first, self.second + other.second)
+
+    def moments(self, columns: int) -> Moments:
+        """Centred moments; over one less than the subjects, which makes them right on average.
+
+        Args:
+            columns: How many of the columns are the predictors'.
+        """
+        centred = (self.second - np.outer(self.first, self.first) / self.count) / (self.count - 1)
+        return Moments(
+            xx=centred[:columns, :columns],
+            xy=centred[:columns, columns:],
+            yy=centred[columns:, columns:],
+            count=self.count,
+        )
+
+
+def fold_sums(x: Array, y: Array, folds: int) -> list[Sums]:
+    """The sums of contiguous parts of the rows, as equal as can be."""
+    most = len(x) // 2
+    require(2 <= folds <= most, "folds", folds, f"from 2 to {most}: at least 2 of {len(x)} subjects in each")
+    rows = np.hstack([x, y])
+    # About a place in the middle, or large means would swallow the digits of what varies.
+    rows -= rows.mean(axis=0)
+    ends = [len(rows) * fold // folds for fold in range(folds + 1)]
+    parts = [rows[start:end] for start, end in pairwise(ends)]
+    return [Sums(len(part), part.sum(axis=0), part.T @ part) for part in parts]
+
+
+def encode_sums(rows: Array, cut: int, folds: int) -> Array:
+    """The mean of rows, and the sums of their parts about it, as one list of numbers: no row is among them.
+
+    Args:
+        rows: Predictors and response side by side (subjects, columns).
+        cut: How many of the columns are the predictors'.
+        folds: How many parts.
+    """
+    upper = np.triu_indices(rows.shape[1])
+    parts = [
+        np.concatenate([[part.count], part.first, part.second[upper]])
+        for part in fold_sums(rows[:, :cut], rows[:, cut:], folds)
+    ]
+    return np.concatenate([rows.mean(axis=0), *parts])
+
+
+def encoded_length(columns: int, folds: int) -> int:
+    """How many numbers those are."""
+    return columns + folds * (1 + columns + columns * (columns + 1) // 2)
+
+
+def decode_sums(numbers: Array, columns: int, folds: int) -> tuple[Array, list[Sums]]:
+    """The mean, and the sums of the parts about it."""
+    upper = np.triu_indices(columns)
+    found: list[Sums] = []
+    for part in numbers[columns:].reshape(folds, -1):
+        second = np.zeros((columns, columns))
+        second[upper] = part[1 + columns :]
+        found.append(Sums(round(part[0]), part[1 : 1 + columns], second + np.triu(second, 1).T))
+    return numbers[:columns], found
+
+
+def leave_one_out(sums: Sequence[Sums]) -> list[tuple[Sums, Sums]]:
+    """All but one part to learn from and that part to judge by, for each."""
+    return [(union([*sums[:place], *sums[place + 1 :]]), sums[place]) for place in range(len(sums))]
+
+
+def halves(sums: Sequence[Sums]) -> list[tuple[Sums, Sums]]:
+    """Every half of the parts to learn from, and the other half to judge by."""
+    chosen = combinations(range(len(sums)), len(sums) // 2)
+    return [
+        (
+            union([sums[place] for place in half]),
+            union([own for place, own in enumerate(sums) if place not in half]),
+        )
+        for half in chosen
+    ]
+
+
+def union(sums: Sequence[Sums]) -> Sums:
+    """The sums of all parts together."""
+    return reduce(add, sums)
+
+
+# How many rows are multiplied at once: each number is then rounded so often at the most.
+BLOCK = 256
+
+
+def products(rows: Array) -> Array:
+    """The upper triangle, row by row, of W'W for W = [1, rows].
+
+    Guarantee:
+        Products are added up in blocks of `BLOCK` rows, and blocks with compensation (Neumaier 1974): each
+        number is off by at most 260 * 2^-53 times the sum of the sizes of what is added up.
+    """
+    whole = np.hstack([np.ones((len(rows), 1)), rows])
+    total, lost = np.zeros((2, whole.shape[1], whole.shape[1]))
+    for start in range(0, len(whole), BLOCK):
+        part = whole[start : start + BLOCK]
+        added = part.T @ part
+        new = total + added
+        larger = np.abs(total) >= np.abs(added)
+        lost += np.where(larger, (total - new) + added, (added - new) + total)
+        total = new
+    return (total + lost)[np.triu_indices(whole.shape[1])]

@@ -3,9 +3,12 @@
 A walk sees moments and nothing else, so it costs no privacy. All predictors are tried at once, in coordinates
 in which each one's equation is solved number by number, and splits walk side by side, each on its own path.
 Predictors of fewer coordinates than others are filled up with coordinates that are constantly 0.
+
+Once it is known which predictor was moved at each step, a fit is linear in the response: its degrees of
+freedom are the trace of that map, followed step by step among the predictors that were moved.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,8 +17,8 @@ from numpy.typing import NDArray
 
 from tacit.functional.boosting.moments import DebiasedMoments, Moments
 from tacit.functional.solver import prepare
+from tacit.runtime.arrays import Array
 
-Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 # Of a predictor's mean variance: keeps an equation solvable where coordinates are constant or repeat others.
 TINY = 1e-10
@@ -270,3 +273,52 @@ class _State:
         cross = ground.cross[rows, :, places]
         self.slopes -= (cross @ move[:, None]).reshape(self.slopes.shape)
         return places, move, before + self.slopes[rows, -1, places], float(gains.min())
+
+
+def degrees_of_freedom(ground: Design, chosen: Places, rate: float) -> Array:
+    """The degrees of freedom after 0, 1, ... steps (steps + 1, predictors, m); they add up over both.
+
+    Args:
+        ground: Of one split.
+        chosen: Who was moved at each step (steps,).
+        rate: Which part of the way.
+    """
+    active, places = np.unique(chosen, return_inverse=True)
+    count, width = ground.slopes.shape[2], ground.slopes.shape[-1]
+    used = np.zeros((len(chosen) + 1, count, width))
+    if not len(active):
+        return used
+    kept = ground.restrict_to(active.tolist())
+    size = kept.slopes.shape[3]
+    raw = kept.cross[0, 0].reshape(len(active), len(active) * size, size)
+    levels, level = np.unique(kept.shrink[0].reshape(-1, width), axis=1, return_inverse=True)
+    shrink = levels.reshape(len(active), size, -1, 1)
+    units = np.eye(len(active) * size).reshape(len(active), size, 1, -1)
+    start = np.broadcast_to(units, (*units.shape[:2], levels.shape[1], units.shape[-1]))
+    for number, move in enumerate(_replay(kept, places, rate, start, shrink)):
+        place = places[number]
+        used[number + 1] = used[number]
+        used[number + 1, active[place]] += np.einsum("qki,iq->k", move, raw[place])[level.ravel()]
+    return used
+
+
+def _replay(ground: Design, places: Places, rate: float, start: Array, shrink: Array) -> Iterator[Array]:
+    """The moves of a walk whose choices are made, for other right-hand sides.
+
+    Args:
+        ground: Of one split.
+        places: Who is moved at each step.
+        rate: Which part of the way.
+        start: The right-hand sides (predictors, size, m, how many).
+        shrink: How penalties shrink what fits best (predictors, size, m, 1).
+    """
+    slopes = start.reshape(*start.shape[:2], -1).copy()
+    here, explained = np.zeros_like(slopes), np.zeros_like(slopes)
+    shrunk = np.broadcast_to(shrink, start.shape).reshape(slopes.shape)
+    cross, own = ground.cross[0, 0], ground.own[0, 0]
+    for place in places:
+        move = rate * (shrunk[place] * (slopes[place] + explained[place]) - here[place])
+        here[place] += move
+        explained[place] += own[place] @ move
+        slopes -= (cross[place] @ move).reshape(slopes.shape)
+        yield move.reshape(start.shape[1:])

@@ -12,14 +12,14 @@ from functools import lru_cache
 from typing import ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.interpolate import BSpline
 from scipy.linalg import eigh
 
 from tacit.errors import InvalidValue, require, require_count
+from tacit.runtime.arrays import Array
 from tacit.sites.encoding import numbers
 
-Array = NDArray[np.float64]
 Domain = tuple[float, float]
 
 # By how much of the domain a time may miss it: what rounding does, and no more.

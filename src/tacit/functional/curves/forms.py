@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from tacit.errors import require
 from tacit.functional.curves.basis import Domain
+from tacit.runtime.arrays import Array
 from tacit.sites.encoding import named_columns, numbers, require_column
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 # The column of a table that names subjects.

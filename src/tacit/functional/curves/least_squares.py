@@ -10,9 +10,9 @@ its observations in their order, and inner loops over outputs, so that no sum is
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import compiled
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.functional.curves.basis import Frame
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import contiguous
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 # The ridge that closes directions which observations leave open, for the smoothest curve that bends: small

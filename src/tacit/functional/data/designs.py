@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tacit.functional.curves.basis import BSplines, whitening
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-
-Array = NDArray[np.float64]
 
 # Of the operators of the seed design.
 SINGULAR = (1.0, 0.7, 0.4)
