@@ -51,7 +51,7 @@ def ours(env, physics):
     from tacit.control.envs.vector import make_vector_env
     from tacit.control.kernels import train_epoch
     from tacit.control.networks import NetworkShape
-    from tacit.control.ppo.ppo import PPOConfig, _coefficients, build_buffer, learn
+    from tacit.control.ppo import PPOConfig, _coefficients, build_buffer, learn
     from tacit.control.rollout import Rollout
     from tacit.sites.environments import World
 

@@ -23,7 +23,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from tacit.control.envs.vector import make_vector_env
 from tacit.control.networks import NetworkShape
-from tacit.control.ppo.ppo import PPOConfig, learn
+from tacit.control.ppo import PPOConfig, learn
 from tacit.control.rollout import Episodes
 from tacit.sites.environments import World
 

@@ -9,7 +9,7 @@ import pytest
 
 from tacit import Key, Open, Worlds
 from tacit.audits.episodes import ReplayVectorEnv, collect_episodes, episodes
-from tacit.control.ppo.ppo import learn
+from tacit.control.ppo import learn
 from tacit.errors import InvalidValue, Refused
 from tacit.experiments.experiment import construct_experiment
 from tacit.privacy.provenance import Provenance

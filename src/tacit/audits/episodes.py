@@ -18,8 +18,7 @@ from tacit.aggregation.mean import Mean
 from tacit.audits.membership import SHADOWS, AttackSetting, Membership, setting
 from tacit.audits.membership_statistics import FEW_ALARMS, FEWEST_MODELS, attack, lira
 from tacit.control.networks import NetworkShape
-from tacit.control.ppo.critic_warmup import SERIES
-from tacit.control.rollout import Array, Floats, Rollout, Whole
+from tacit.control.rollout import SERIES, Array, Floats, Rollout, Whole
 from tacit.control.tasks import PPO
 from tacit.errors import InvalidValue, Refused, require
 from tacit.experiments.experiment import Experiment
@@ -224,7 +223,7 @@ def _train_shadows(task: PPO, start: "Tensor", name: str, pool: Pool, models: in
     """Models that have learnt from random halves of a pool, by the task's own algorithm."""
     import torch
 
-    from tacit.control.ppo.ppo import learn
+    from tacit.control.ppo import learn
 
     policy, many = task.model(start), len(pool)
     draws = (key / "half").generator()
@@ -289,7 +288,7 @@ def _score(
     task: PPO, start: "Tensor", site: AttackedSite, mechanism: Mechanism, key: Key
 ) -> dict[str, Array]:
     """How each model does on each episode of its site, high for members (models, episodes), by each score."""
-    from tacit.control.ppo.ppo import build_buffer
+    from tacit.control.ppo import build_buffer
 
     memory = build_buffer(site.pool.rollout, task)
     rows: dict[str, list[Array]] = {kind: [] for kind in WORDS}

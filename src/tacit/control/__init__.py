@@ -2,11 +2,11 @@
 
 tasks              PPO as a task of the one loop; observation_stats: scaling that all sites share
 networks, rollout  actor and critic in one flat vector; what an agent has lived through
-kernels, layers    acting, judging and one pass of learning, compiled
-sources, remote    environments from an experiment file; environments that sites hold elsewhere
-history, archive   episodes and weights along the way, and how a run keeps them
-ppo/               the algorithm on one page, its options, critic warm-up
-envs/              spaces, checks, vectorised stepping, episodes
+ppo, config        the algorithm on one page, with critic warm-up; its options
+kernels            acting, judging and one pass of learning, compiled
+sources            environments from an experiment file, simulated here or held at sites elsewhere
+history            episodes and weights along the way, and how a run keeps them
+envs/              spaces, checks, vectorised stepping, episodes, films
 lander/            a compiled LunarLander
 agents/            policies, evaluation, statistics of returns, files of Stable-Baselines3
 figures/           learning curves, returns by scenario, clusters, maps of weights
@@ -29,17 +29,15 @@ def __dir__() -> list[str]:
     return [
         *__all__,
         "agents",
-        "archive",
+        "config",
         "envs",
         "figures",
         "history",
         "kernels",
         "lander",
-        "layers",
         "networks",
         "observation_stats",
         "ppo",
-        "remote",
         "rollout",
         "sources",
         "tasks",

@@ -6,6 +6,7 @@ that it holds, and only after its size was looked at.
 
 import os
 import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from io import BytesIO
 from pathlib import Path
@@ -15,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidFile, require, require_count, require_word
+from tacit.learning.record import Round
 from tacit.runtime import files
 from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
 
 Whole = NDArray[np.int64]
 Words = NDArray[np.str_]
@@ -37,6 +40,7 @@ KINDS = {
     "weight_steps": np.int64,
     "weight_rounds": np.int64,
 }
+HISTORY = "history.npz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,3 +170,52 @@ def _read_npz(source: Path | BytesIO, name: str) -> History:
 def _npz(path: str | os.PathLike[str]) -> Path:
     require(Path(path).suffix == ".npz", "path", str(path), 'a history, "*.npz"')
     return Path(path)
+
+
+def history_file(
+    rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Tensor]]", steps: int
+) -> dict[str, bytes]:
+    """The file, by its name; none where nothing was told and no weights were kept.
+
+    Args:
+        rounds: Every round, with what sites told of it.
+        weights: Weights by round, and by whose they are.
+        steps: How many steps a site takes in a round that it takes part in.
+    """
+    found = history(rounds, weights, steps)
+    if len(found.ep_rewards) == 0 and len(found.weights) == 0:
+        return {}
+    stream = BytesIO()
+    np.savez_compressed(stream, **{entry.name: getattr(found, entry.name) for entry in fields(found)})
+    return {HISTORY: stream.getvalue()}
+
+
+def history(rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Tensor]]", steps: int) -> History:
+    """What happened, in the order of the rounds; steps are counted for each site from its first one on."""
+    taken: dict[str, int] = {}
+    episodes: list[tuple[float, float, str, float, int]] = []
+    kept: list[tuple[str, int, int]] = []
+    rows: list[np.ndarray[tuple[int], np.dtype[np.float32]]] = []
+    for entry in rounds:
+        for name, told in entry.diary.items():
+            before = taken.get(name, 0)
+            columns = zip(told["returns"], told["lengths"], told["steps"], strict=True)
+            episodes += [(reward, length, name, before + at, entry.number) for reward, length, at in columns]
+            taken[name] = before + steps
+        for name, values in sorted(weights.get(entry.number, {}).items()):
+            # What is nobody's own was there before the round.
+            kept.append((name, taken.get(name, (entry.number - 1) * steps), entry.number))
+            rows.append(values.numpy())
+    rewards, lengths, labels, at, numbers = zip(*episodes, strict=True) if episodes else ((),) * 5
+    whose, after, when = zip(*kept, strict=True) if kept else ((),) * 3
+    return History(
+        ep_rewards=np.array(rewards, dtype=np.float64),
+        ep_lengths=np.array(lengths, dtype=np.int64),
+        ep_labels=np.array(labels, dtype=np.str_),
+        ep_steps=np.array(at, dtype=np.int64),
+        ep_rounds=np.array(numbers, dtype=np.int64),
+        weights=np.stack(rows) if rows else np.zeros((0, 0), dtype=np.float32),
+        weight_labels=np.array(whose, dtype=np.str_),
+        weight_steps=np.array(after, dtype=np.int64),
+        weight_rounds=np.array(when, dtype=np.int64),
+    )

@@ -64,7 +64,7 @@ class ObservationStatsQuery:
         return Updates(cohort.names, torch.from_numpy(np.stack(rows)))
 
     def _moments(self, worlds: Sequence[World], place: str, key: Key) -> Array:
-        from tacit.control.envs.checks import random_observations
+        from tacit.control.envs.spaces import random_observations
 
         shown = np.clip(random_observations(worlds, LOOKED, COPIES, place, key) / self.limit, -1.0, 1.0)
         return np.concatenate([shown.mean(axis=0), (shown**2).mean(axis=0), [1.0]]) / np.sqrt(self.width)

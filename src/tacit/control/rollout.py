@@ -100,3 +100,7 @@ class Rollout:
     def episodes(self) -> Episodes:
         """The episodes that ended within it."""
         return Episodes(self.returns, self.lengths, self.steps)
+
+
+# What a rollout has of each step.
+SERIES = ("observations", "actions", "log_probs", "rewards", "ended")

@@ -1,15 +1,25 @@
-"""Where worlds come from in an experiment file: variants of a Gymnasium environment."""
+"""Environments of an experiment file: variants of one in Gymnasium, or what sites hold on their own machines.
 
-from collections.abc import Mapping
+For environments that are at the sites, the file names the environment and what of it is public; how the world
+of a site differs from that is the site's own business.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from tacit.control.tasks import PPO
-from tacit.errors import choices, require, require_count
+from tacit.errors import InvalidValue, choices, require, require_count, require_word
 from tacit.learning.record import describe
 from tacit.privacy.contracts import Layout
 from tacit.runtime.limits import MOST_STEPS
-from tacit.sites.environments import Physics, Variants, World, Worlds
+from tacit.runtime.tables import construct
+from tacit.sites.environments import Physics, Scenes, Variants, World, Worlds
+from tacit.sites.remote import RemoteEnvFederation, require_member, require_named_sites
+from tacit.sites.splits import NamedSites
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +74,7 @@ class Gymnasium:
         return task.with_spaces(*self._spaces(sites))
 
     def _spaces(self, sites: Variants) -> tuple[int, int]:
-        from tacit.control.envs.checks import common_spaces
+        from tacit.control.envs.spaces import common_spaces
 
         trained: dict[str, list[World]] = {}
         for world in sites.extremes(self.base):
@@ -89,4 +99,189 @@ class Gymnasium:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """How a world differs from the public one.
+
+    Args:
+        options: Its keyword arguments, beside those of all worlds.
+        label: What worlds of this kind are called, such as `moon`.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    label: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteVariant(Variant):
+    """A world in a site's own settings.
+
+    Args:
+        env: The id of its environment: a site opens what it names itself, whatever it is asked for.
+    """
+
+    env: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteWorldsConfig:
+    """What a site's own settings say of its worlds.
+
+    Args:
+        worlds: Each of them, with its `env`, its `options` and, at will, a `label`.
+    """
+
+    worlds: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteWorlds:
+    """Worlds that sites hold themselves, on machines of their own: what is agreed about them.
+
+    Args:
+        env: The id of the environment, the same everywhere.
+        world: Who computes it while agents train: `gymnasium`, or `fast-lander`.
+        options: Keyword arguments of all worlds, known to all.
+        scenes: Worlds of sites that agents are judged in, by the site: `options` and `label` of each.
+        unseen: Keyword arguments of worlds that nobody trains in, by their names; agents are judged in them.
+        episodes: How many episodes agents are judged by in each world.
+        watch: How many are enough to follow a run by, after every round.
+        public: Whether the worlds of the sites are nobody's secret.
+    """
+
+    env: str
+    world: Physics = "gymnasium"
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    scenes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    unseen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    episodes: int = 20
+    watch: int = 3
+    public: bool = False
+    kind: ClassVar[str] = "held-worlds"
+    layout: ClassVar[Layout] = "environments"
+    distant: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        require_count("episodes", self.episodes, MOST_STEPS)
+        require_count("watch", self.watch, MOST_STEPS)
+        # Gymnasium would load the module that stands before a colon, and a site takes no code from anybody.
+        plain = self.env != "" and ":" not in self.env
+        require(plain, "env", self.env, 'the id of a Gymnasium environment, such as "CartPole-v1"')
+        _ = self.base, self._judged
+
+    @property
+    def base(self) -> World:
+        """The environment as everybody knows it."""
+        return World(self.env, dict(self.options), self.world)
+
+    @property
+    def public_records(self) -> int | None:
+        """There are no records."""
+        return None
+
+    def check(self, split: object, *, may_look: bool = False) -> None:
+        """Refuse environments that are not there, and scenes of sites that nobody knows."""
+        require_named_sites(split, self.kind)
+        assert isinstance(split, NamedSites)
+        for name in self.scenes:
+            require_word("[data] scenes", name, split.names)
+        _ = self._spaces()
+
+    def size_task(self, task: PPO, sites: NamedSites) -> PPO:
+        """The task, knowing how large observations are and how many actions there are."""
+        return task.with_spaces(*self._spaces())
+
+    def open(self, split: NamedSites, seed: int, *, may_look: bool = False) -> RemoteEnvFederation:
+        """The sites, without their worlds."""
+        judged, scenes = self._judged, None
+        if judged:
+            names, worlds = zip(*judged, strict=True)
+            told = np.array(names, dtype=np.str_)
+            scenes = Scenes(worlds, told, episodes=self.episodes, seed=seed, watch=self.watch)
+        return RemoteEnvFederation(
+            dict.fromkeys(split.names, self.base),
+            scenes=scenes,
+            public=self.public,
+            scenes_public=True,
+            origin={"data": describe(self), "sites": describe(split)},
+        )
+
+    def at_site(
+        self,
+        name: str,
+        holding: Mapping[str, Any],
+        folder: Path,
+        *,
+        sites: NamedSites | None = None,
+        task: object = None,
+    ) -> Worlds:
+        """The federation of one site, with its worlds, as its settings describe them.
+
+        Args:
+            name: The site.
+            holding: The table [data] of its settings.
+            folder: Where those are.
+            sites: Who takes part, if that is to be checked.
+            task: What is learnt.
+
+        Raises:
+            TacitError: What its administrator can mend, by the names of fields; no value of an option is in
+                it.
+        """
+        require_member(name, sites)
+        held = construct(SiteWorldsConfig, "data", dict(holding))
+        require(len(held.worlds) > 0, "[data] worlds", list(held.worlds), "at least one world")
+        worlds = [
+            self._site_world(place, construct(SiteVariant, f"data.worlds, entry {place}", dict(entry)))
+            for place, entry in enumerate(held.worlds, start=1)
+        ]
+        return Worlds({name: worlds}, public=self.public)
+
+    @property
+    def _judged(self) -> list[tuple[str, World]]:
+        """Where agents are judged, and whose world each is."""
+        told = {
+            name: construct(Variant, f"data.scenes.{name}", dict(entry))
+            for name, entry in self.scenes.items()
+        }
+        found = [(name, self._variant_world(variant)) for name, variant in told.items()]
+        for label, options in self.unseen.items():
+            trained = {variant.label for variant in told.values()}
+            require(label not in trained, "unseen", label, "worlds that no site trains in")
+            found.append(("", self._variant_world(Variant(options=options, label=label))))
+        return found
+
+    def _variant_world(self, variant: Variant) -> World:
+        return replace(self.base, options={**self.options, **variant.options}, label=variant.label)
+
+    def _site_world(self, place: int, own: SiteVariant) -> World:
+        """A world of a site, once it is found to be like the public one."""
+        from tacit.control.envs.spaces import common_spaces
+
+        where = f"[data] worlds, entry {place}"
+        require(own.env == self.env, f"{where}, env", own.env, f"{self.env!r}, as the experiment says")
+        inputs, actions = self._spaces()
+        world = self._variant_world(own)
+        try:
+            same = common_spaces({where: (world,)}) == (inputs, actions)
+        except InvalidValue:
+            same = False
+        if not same:
+            given = ", ".join(sorted(own.options)) or "none"
+            # Why an environment refuses its options is said with their values, and those stay here.
+            raise InvalidValue(
+                f"{where} is not as agreed: with its options ({given}) it must open as {self.env}, and show "
+                f"{inputs} numbers and offer {actions} actions, like the public one"
+            ) from None
+        return world
+
+    def _spaces(self) -> tuple[int, int]:
+        from tacit.control.envs.spaces import common_spaces
+
+        judged = {f"[data.scenes.{name}]": (world,) for name, world in self._judged if name}
+        unseen = {f"[data.unseen.{world.label}]": (world,) for name, world in self._judged if not name}
+        return common_spaces({"[data]": (self.base,), **judged, **unseen})
+
+
 SOURCES = {Gymnasium.kind: Gymnasium}
+REMOTE_SOURCES = {RemoteWorlds.kind: RemoteWorlds}

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from tacit.control.config import PPOConfig
 from tacit.control.networks import NetworkShape
 from tacit.control.observation_stats import ObservationStatsQuery
-from tacit.control.ppo.config import PPOConfig
 from tacit.errors import (
     InvalidValue,
     Refused,
@@ -209,7 +209,7 @@ class PPO(PPOConfig):
             InvalidValue: A world cannot be opened, is unlike others, or shows what is no number.
         """
         assert isinstance(federation, Worlds), "the loop has looked"
-        from tacit.control.envs.checks import common_spaces
+        from tacit.control.envs.spaces import common_spaces
 
         held = {f"site {name}": worlds for name, worlds in federation.holdings.items()}
         judged = federation.held_out.worlds if isinstance(federation.held_out, Scenes) else ()
@@ -266,7 +266,7 @@ class PPO(PPOConfig):
     ) -> "tuple[Array, Episodes]":
         """The weights that a site has after its round, of those that are shared, and its episodes."""
         from tacit.control.envs.vector import make_vector_env
-        from tacit.control.ppo.ppo import learn
+        from tacit.control.ppo import learn
 
         generator, many = key.generator(), len(worlds)
         center, scale = self._normalisation
@@ -355,7 +355,7 @@ class PPO(PPOConfig):
         self, rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Tensor]]"
     ) -> dict[str, bytes]:
         """The history of a run as a file of plain arrays, where there is one that may be kept."""
-        from tacit.control.archive import history_file
+        from tacit.control.history import history_file
 
         return history_file(rounds, weights, self.steps)
 

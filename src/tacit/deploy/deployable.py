@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tacit.aggregation.base import user_choice
-from tacit.control.remote import RemoteWorlds
+from tacit.control.sources import RemoteWorlds
 from tacit.deploy.site.agreement import set_up
 from tacit.engines.local import Local
 from tacit.errors import InvalidFile, InvalidValue, Refused, require

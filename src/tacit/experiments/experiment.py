@@ -15,7 +15,7 @@ from tacit.aggregation.defence.clustering import Clusters
 from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.aggregation.server import Adam, Momentum, Plain
 from tacit.aggregation.warnings import aggregation_warnings, min_sites_for
-from tacit.control.remote import SOURCES as HELD_WORLDS
+from tacit.control.sources import REMOTE_SOURCES as HELD_WORLDS
 from tacit.control.sources import SOURCES as WORLD_SOURCES
 from tacit.control.tasks import TASKS as WORLD_TASKS
 from tacit.engines.flower.nodes import Flower

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tacit.control.agents import animation
 from tacit.control.agents.policy import Policy
+from tacit.control.envs import episodes
 from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidFile, InvalidValue
 from tacit.sites.environments import World
@@ -199,7 +199,7 @@ def test_it_says_what_it_is():
 
 def test_a_film_shows_every_second_step_and_is_small(tmp_path, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
-    monkeypatch.delenv(animation.DRIVER, raising=False)
+    monkeypatch.delenv(episodes.DRIVER, raising=False)
     shape = NetworkShape(8, (16,), 4)
     policy = Policy(
         shape, shape.start(np.random.default_rng(0)), np.zeros(8), np.ones(8), World("LunarLander-v3")
@@ -211,11 +211,11 @@ def test_a_film_shows_every_second_step_and_is_small(tmp_path, monkeypatch):
         assert film.info["duration"] == 40
         assert film.info["loop"] == 0
     assert path.stat().st_size < 50_000
-    assert animation.DRIVER not in os.environ
+    assert episodes.DRIVER not in os.environ
 
 
 def test_a_film_that_grows_too_large_shows_fewer_steps(tmp_path, monkeypatch):
-    monkeypatch.setattr(animation, "MOST_BYTES", 6_000)
+    monkeypatch.setattr(episodes, "MOST_BYTES", 6_000)
     path = balancing().film(tmp_path / "film.gif", most=60)
     with Image.open(path) as film:
         assert film.n_frames < 16

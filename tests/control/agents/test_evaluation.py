@@ -105,7 +105,7 @@ def test_in_its_own_physics_a_lander_lands_about_as_well():
 
 
 def test_the_episodes_of_a_lander_are_its_seeds_alone():
-    from tacit.control.agents.lander_episodes import play_lander
+    from tacit.control.envs.lander_vector import play_lander
 
     policy = drawn(NetworkShape(8, (), 4))
     together = play_lander(policy, LANDER, [3, 9, 4])
@@ -117,7 +117,7 @@ def test_the_episodes_of_a_lander_are_its_seeds_alone():
 
 
 def test_what_the_fast_lander_does_not_know_is_refused():
-    from tacit.control.agents.lander_episodes import play_lander
+    from tacit.control.envs.lander_vector import play_lander
 
     calm = World("LunarLander-v3", {"gravty": -3.7}, "fast-lander")
     with pytest.raises(InvalidValue, match='did you mean "gravity"'):
@@ -125,7 +125,7 @@ def test_what_the_fast_lander_does_not_know_is_refused():
 
 
 def test_a_lander_is_cut_at_its_time_limit():
-    from tacit.control.agents.lander_episodes import play_lander
+    from tacit.control.envs.lander_vector import play_lander
 
     policy = drawn(NetworkShape(8, (16,), 4))
     brief = World("LunarLander-v3", {"max_episode_steps": 3}, "fast-lander")
@@ -139,7 +139,7 @@ def test_worlds_without_physics_of_their_own_are_played_in_gymnasium():
 
 
 def test_judging_in_gymnasium_needs_nothing_compiled(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tacit.control.agents.lander_episodes", None)
+    monkeypatch.setitem(sys.modules, "tacit.control.envs.lander_vector", None)
     evaluate([drawn(NetworkShape(8, (8,), 4))], scenes(LANDER, episodes=1))
 
 

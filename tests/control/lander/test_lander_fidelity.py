@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from gymnasium.envs.box2d.lunar_lander import heuristic
 
+from tacit.control.envs.fast_lander import FastLander
 from tacit.control.lander import simulator
 from tacit.control.lander.bodies import POINTS, ROW
-from tacit.control.lander.env import FastLander
 
 WORLDS = {
     "default": {},

@@ -8,6 +8,7 @@ import pytest
 from gymnasium.envs.box2d.lunar_lander import heuristic
 from gymnasium.utils.env_checker import check_env
 
+from tacit.control.envs.fast_lander import FastLander
 from tacit.control.envs.lander_vector import LanderVectorEnv
 from tacit.control.lander import simulator
 from tacit.control.lander.bodies import (
@@ -23,8 +24,7 @@ from tacit.control.lander.bodies import (
     TOUCHED,
     VELOCITY_ROUNDS,
 )
-from tacit.control.lander.env import FastLander
-from tacit.control.lander.iterations import iterate_once, solve_velocities
+from tacit.control.lander.solver import iterate_once, solve_velocities
 from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidValue
 from tacit.sites.environments import World

@@ -44,7 +44,7 @@ def _seeds(scenes: Scenes, place: int) -> list[int]:
 
 def _returns(policy: "Policy", world: World, seeds: list[int], physics: Judge) -> Array:
     if physics == "own" and world.physics == "fast-lander":
-        from tacit.control.agents.lander_episodes import play_lander
+        from tacit.control.envs.lander_vector import play_lander
 
         return play_lander(policy, world, seeds)
     from tacit.control.envs.episodes import play_episodes

@@ -160,7 +160,7 @@ class Policy:
             fps: How many steps make a second.
             most: How many steps are shown at most.
         """
-        from tacit.control.agents.animation import film
+        from tacit.control.envs.episodes import film
 
         return film(self, Path(path), self._world(world), seed=seed, fps=fps, most=most)
 

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from tacit.control.envs.spaces import env_failure, flattener, open_env, require_spaces, strip_wrappers
 from tacit.control.envs.spaces import spaces_of as spaces_of
 from tacit.control.networks import NetworkShape
-from tacit.control.rollout import Array, Floats, Rollout
+from tacit.control.rollout import Floats, Rollout
 from tacit.errors import InvalidValue, require, require_count
+from tacit.runtime.arrays import Array
 from tacit.sites.environments import World
 
 if TYPE_CHECKING:

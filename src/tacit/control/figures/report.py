@@ -18,12 +18,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tacit.control.archive import HISTORY
 from tacit.control.figures.learning import MOST, ReturnCurve, curve_by_round, draw_curves, extremes
 from tacit.control.figures.maps import FEWEST, LOOKED, SHARED, weight_map
 from tacit.control.figures.rounds import memberships
 from tacit.control.figures.tables import footnote, format_return, in_order, world_title
-from tacit.control.history import History
+from tacit.control.history import HISTORY, History
 from tacit.errors import InvalidFile
 from tacit.reports.page.blocks import Figure
 from tacit.reports.plots.style import BODY, RULE, Picture, colour, ink, picture, shorten_label, tidy

@@ -12,6 +12,7 @@ from typing import cast
 import numpy as np
 
 from tacit.runtime.arrays import Array
+from tacit.runtime.jit import compiled
 
 # Numba compiles a function once more for a 0 that is written down.
 ZERO = cast("int", np.int64(0))
@@ -63,10 +64,10 @@ TOUCHED = 136  # whether each body is on the ground
 SHAPING, WIND, TURBULENCE, ASLEEP = 139, 140, 141, 142
 # Room for the work of one step.
 START = 143  # each body's x, y, angle when the step began
-SOLVING, SOLVING_SIZE = 152, 16  # each joint: see lander_joints
-CONTACT, CONTACT_SIZE = 184, 28  # each pair: see lander_contacts
+SOLVING, SOLVING_SIZE = 152, 16  # each joint: see `solver`
+CONTACT, CONTACT_SIZE = 184, 28  # each pair: see `contacts`
 CORNERS, NORMALS = 436, 448  # of the body that is looked at, in the world
-ROUNDS = 460  # five earlier states, and four changes of velocities: see lander_rounds
+ROUNDS = 460  # five earlier states, and four changes of velocities: see `solver`
 ROW = 852
 
 
@@ -103,3 +104,25 @@ SHAPE[0], FACING[0] = _HULL - _CENTRE, _normals(_HULL)
 SHAPE[1:, :4], FACING[1:, :4] = _LEG, _normals(_LEG)
 for _array in (SHAPE, FACING):
     _array.flags.writeable = False
+# By less, a body is turned without its angle being looked up: to the last digit the same.
+LITTLE = 0.01
+
+
+@compiled
+def update_rotation(s: Array, body: int) -> None:
+    """Cosine and sine of where a body faces now."""
+    angle = s[body * BODY_SIZE + 2]
+    s[ROTATION + 2 * body], s[ROTATION + 2 * body + 1] = math.cos(angle), math.sin(angle)
+
+
+@compiled
+def turn(s: Array, body: int, by: float) -> None:
+    """Turn a body, and with it where it faces."""
+    s[body * BODY_SIZE + 2] += by
+    if abs(by) > LITTLE:
+        update_rotation(s, body)
+        return
+    at, square = ROTATION + 2 * body, by * by
+    sin = by * (1 - square / 6 * (1 - square / 20))
+    cos = 1 - square / 2 * (1 - square / 12 * (1 - square / 30))
+    s[at], s[at + 1] = s[at] * cos - s[at + 1] * sin, s[at + 1] * cos + s[at] * sin

@@ -33,11 +33,17 @@ from tacit.control.lander.bodies import (
     STEP,
     VELOCITY_ROUNDS,
     Array,
+    update_rotation,
 )
 from tacit.control.lander.broad_phase import touches, update_aabb, update_proxies
-from tacit.control.lander.contact_solver import init_contacts, solve_contact_positions, solve_contacts
-from tacit.control.lander.contacts import FAR, Line, transform_shape
-from tacit.control.lander.joints import update_rotation
+from tacit.control.lander.contacts import (
+    FAR,
+    Line,
+    init_contacts,
+    solve_contact_positions,
+    solve_contacts,
+    transform_shape,
+)
 from tacit.runtime.jit import compiled
 
 # How a gap is measured: 0 from an end of the edge to a corner, 1 from the edge, 2 from a side of the body;

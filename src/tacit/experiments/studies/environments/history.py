@@ -91,8 +91,7 @@ def cluster_history(studied: "WorldStudyResult") -> "dict[str, pd.DataFrame]":
 
 def weights(studied: "WorldStudyResult") -> "dict[str, tuple[History, dict[str, str]]]":
     """The history of each regime that kept weights, and the world of each site in it; of the first seed."""
-    from tacit.control.archive import HISTORY
-    from tacit.control.history import History
+    from tacit.control.history import HISTORY, History
 
     found: dict[str, tuple[History, dict[str, str]]] = {}
     for cell, regime, place in runs(studied):

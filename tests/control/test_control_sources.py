@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tacit.control import PPO
-from tacit.control.remote import RemoteWorlds
+from tacit.control.sources import RemoteWorlds
 from tacit.errors import InvalidFile, InvalidValue
 from tacit.experiments.experiment import read
 from tacit.privacy.policy import Open, Privacy

@@ -17,7 +17,7 @@ from torch.nn.functional import log_softmax, mse_loss
 from tacit.control import kernels
 from tacit.control.envs.vector import make_vector_env
 from tacit.control.networks import NetworkShape
-from tacit.control.ppo.ppo import PPOConfig, build_buffer, learn
+from tacit.control.ppo import PPOConfig, build_buffer, learn
 from tacit.control.rollout import Rollout
 from tacit.errors import InvalidValue
 from tacit.sites.environments import World

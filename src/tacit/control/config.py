@@ -1,4 +1,4 @@
-"""How an agent learns, as plain choices: nothing here loads a compiler."""
+"""Options of proximal policy optimisation; nothing here loads a compiler."""
 
 import math
 from dataclasses import dataclass

@@ -1,1 +1,0 @@
-"""Proximal policy optimisation (PPO): the algorithm, its options and the warm-up of its critic."""
