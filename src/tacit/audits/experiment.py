@@ -149,7 +149,7 @@ def audit(
     require_power(canaries, confidence)
     require(shadows + 1 >= FEWEST_MODELS, "shadows", shadows, f"at least {FEWEST_MODELS - 1}")
     experiment.check()
-    say, notes = partial(notify, callbacks), list[str]()
+    say, notes, promise = partial(notify, callbacks), list[str](), experiment.privacy
     sites = _require_local(experiment.open_federation() if federation is None else federation)
     # Two verdicts share the doubt.
     sure = 1 - (1 - confidence) / 2
@@ -158,7 +158,7 @@ def audit(
         each = audit_mechanisms(confidence=sure, seed=seed, tell=say)
         mechanisms = [{"name": name, **found.as_dict()} for name, found in each.items()]
     run = None
-    if not isinstance(experiment.privacy, Privacy):
+    if not isinstance(promise, Privacy):
         notes.append("the run: it is open, and makes no promise that could be broken")
     elif "run" not in skip:
         asked = partial(audit_run, experiment, federation=sites, canaries=canaries, confidence=sure)
@@ -166,7 +166,7 @@ def audit(
     attacks = {} if "attacks" in skip else _attacks(experiment, sites, shadows, seed, say, notes)
     found = {
         "schema": 1, "kind": "audit", "name": experiment.name, "task": experiment.task.kind,
-        "of": _identity(experiment), "rehearsal": getattr(experiment.privacy, "rehearsal", False),
+        "of": _identity(experiment), "rehearsal": isinstance(promise, Privacy) and promise.rehearsal,
         "confidence": confidence, "seed": seed, "mechanisms": mechanisms, "run": run,
         "membership": attacks.get("membership"), "inversion": attacks.get("inversion"),
         "notes": [*notes, *(f"{part}, as was asked" for part in PARTS if part in skip)],

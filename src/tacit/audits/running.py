@@ -172,8 +172,8 @@ def require_power(canaries: int, confidence: float) -> None:
 
 def _train(experiment: "Experiment", sites: "Federation", tell: Tell) -> "Run":
     """The run; of records that are promised protection, why it failed is not paid for, and not told."""
-    watcher = _Counter(tell, experiment.rounds)
-    if sites.public or getattr(experiment.privacy, "rehearsal", False):
+    watcher, promise = _Counter(tell, experiment.rounds), experiment.privacy
+    if sites.public or (isinstance(promise, Privacy) and promise.rehearsal):
         return experiment.run_on(sites, None, callbacks=[watcher])
     # What would be refused of any records is said in words.
     experiment.check()

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 Times = ArrayLike | Mapping[str, ArrayLike] | None
 Domains = Sequence[float] | Mapping[str, Sequence[float]] | None
 
-# What every form of curves of scikit-fda has, and no array.
+# What every form of curves of scikit-fda has, and no array. Objects of scikit-fda, pandas and scipy.sparse
+# are known by such attributes: none of these libraries is imported.
 _OF_FDA = "domain_range"
 
 
@@ -303,11 +304,11 @@ class FunctionalRegressor:
         )
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "run_")
+        return "run_" in vars(self)
 
     @property
     def _fitted(self) -> Run:
-        if not hasattr(self, "run_"):
+        if "run_" not in vars(self):
             _refuse_unfit()
         return self.run_
 
@@ -449,7 +450,7 @@ def by_name(X: object) -> dict[str, object]:
             require(isinstance(name, str), "a name in X", name, "a word, such as x1")
         return known
     if getattr(X, "ndim", None) == 3:
-        whole = cast(Any, X)
+        whole = np.asarray(cast("ArrayLike", X))
         require(whole.shape[1] > 0, "X", f"shape {tuple(whole.shape)}", "subjects by predictors by times")
         return {f"x{place + 1}": whole[:, place, :] for place in range(whole.shape[1])}
     return {"x1": X}
@@ -524,11 +525,11 @@ def _shape(given: object) -> tuple[int, ...]:
             return (len(entries),)
         try:
             # A tuple is times and values, and a list of pairs is a curve for each subject.
-            return () if isinstance(given, tuple) else np.shape(cast(Any, given))
+            return () if isinstance(given, tuple) else np.shape(cast("ArrayLike", entries))
         except ValueError:
             return ()
-    known = given if hasattr(given, "shape") else np.asarray(cast(Any, given))
-    return tuple(cast(Any, known).shape)
+    known = cast(Array, given) if hasattr(given, "shape") else np.asarray(cast("ArrayLike", given))
+    return tuple(known.shape)
 
 
 def _require_array(given: object, name: str, least: int) -> None:
@@ -552,5 +553,5 @@ def _require_array(given: object, name: str, least: int) -> None:
 def _require_real(given: object, name: str) -> None:
     if hasattr(given, "toarray"):
         raise InvalidValue(f"{name} is not allowed: curves are not sparse; give {name}.toarray()")
-    if hasattr(given, "dtype") and np.iscomplexobj(cast(Any, given)):
+    if hasattr(given, "dtype") and np.iscomplexobj(cast("ArrayLike", given)):
         raise InvalidValue(f"{name} is not allowed: Complex data not supported; give its parts as two curves")

@@ -38,6 +38,7 @@ def outcomes(y: "ArrayLike | pd.DataFrame | tuple[ArrayLike, ArrayLike]") -> tup
         pair = cast("tuple[ArrayLike, ArrayLike]", y)
         require(len(pair) == 2, "y", f"{len(pair)} arrays", "a pair: time, event")
         return np.asarray(pair[0], dtype=np.float64), np.asarray(pair[1], dtype=np.float64)
+    # A DataFrame, known by its columns: pandas need not be imported.
     if getattr(y, "columns", None) is not None:
         frame = cast("pd.DataFrame", y)
         for name in ("time", "event"):
@@ -125,6 +126,7 @@ class Estimator:
             sites: The site of each record; one site if not said.
         """
         time, event = outcomes(y)
+        # Of a DataFrame; arrays have none.
         names = getattr(X, "columns", None)
         columns = None if names is None else [str(name) for name in names]
         table = from_arrays(np.asarray(X), columns=columns, time=time, event=event)
@@ -173,7 +175,7 @@ class Estimator:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments; those of the task as `task__lr` and the like."""
-        own = {name: getattr(self, name) for name in list(inspect.signature(Estimator).parameters)}
+        own = {name: getattr(self, name) for name in inspect.signature(Estimator).parameters}
         inner = {f"task__{name}": value for name, value in vars(self.task).items()} if deep else {}
         return {**own, **inner}
 
@@ -198,11 +200,11 @@ class Estimator:
         return Tags(estimator_type=None, target_tags=TargetTags(required=True), input_tags=InputTags())
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "run_")
+        return "run_" in vars(self)
 
     @property
     def _model(self) -> GridModel:
-        require(hasattr(self, "run_"), "estimator", "not fitted", "fitted first: call fit(X, y)")
+        require("run_" in vars(self), "estimator", "not fitted", "fitted first: call fit(X, y)")
         return cast(GridModel, self.run_.model)
 
     def _curves(self, values: Array, return_array: bool) -> NDArray[Any]:

@@ -28,4 +28,4 @@ def warn_of_score(estimator: object, privacy: Privacy | Open | None) -> None:
         UnprotectedScore,
         stacklevel=3,
     )
-    setattr(estimator, WARNED, True)
+    vars(estimator)[WARNED] = True

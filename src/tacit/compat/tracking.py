@@ -7,6 +7,7 @@ import math
 import os
 import re
 import time
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -32,37 +33,42 @@ class TensorBoard:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         try:
-            from torch.utils.tensorboard import SummaryWriter
+            files = import_module("tensorboard.summary.writer.event_file_writer")
+            self._text = import_module("tensorboard.plugins.text.metadata")
+            self._events = import_module("tensorboard.compat.proto.event_pb2")
+            self._summaries = import_module("tensorboard.compat.proto.summary_pb2")
+            self._tensors = import_module("tensorboard.compat.proto.tensor_pb2")
         except ModuleNotFoundError as error:
-            raise InvalidValue(
-                f"TensorBoard needs {error.name}, which is not installed: pip install 'tacit[tensorboard]'"
-            ) from error
-        self._writer, self._began = SummaryWriter(os.fspath(folder)), time.time()
+            raise _missing("TensorBoard", error, "tensorboard") from error
+        self._writer = files.EventFileWriter(os.fspath(folder))
+        self._began, self._over = time.time(), False
 
     def __call__(self, entry: Round) -> None:
         """Write down a round."""
         # Where it is secret who was drawn, the time that a round took would tell how many.
         now = self._began if entry.seconds is None else time.time()
         for name, value in numbers(entry).items():
-            self._writer.add_scalar(name, value, entry.number, walltime=now)
+            self._add(entry.number, now, tag=name, simple_value=value)
         if entry.skipped is not None:
-            self._writer.add_text("round/why skipped", _plain(entry.skipped), entry.number, walltime=now)
+            self._add_text("round/why skipped", entry.skipped, entry.number, now)
         # Whoever watches wants to see it now.
         self._writer.flush()
 
     def finish(self, run: Run) -> None:
         """Write down what came of it, and close."""
         for name, value in results(run).items():
-            self._writer.add_scalar(name, value, run.record.chosen)
-        self._writer.add_text("promise", _plain("\n".join(run.privacy.sentences())))
+            self._add(run.record.chosen, time.time(), tag=name, simple_value=value)
+        self._add_text("promise", "\n".join(run.privacy.sentences()))
         told = "\n".join(f"{name}: {value}" for name, value in promise(run).items())
-        self._writer.add_text("promise in short", _plain(told))
-        self._writer.add_text("summary", _plain(run.summary()))
+        self._add_text("promise in short", told)
+        self._add_text("summary", run.summary())
         self.close()
 
     def close(self) -> None:
         """Write what is left; afterwards nothing more is written."""
-        self._writer.close()
+        if not self._over:
+            self._writer.close()
+            self._over = True
 
     def __enter__(self) -> Self:
         return self
@@ -72,10 +78,18 @@ class TensorBoard:
     ) -> None:
         self.close()
 
+    def _add(self, step: int, now: float, **value: object) -> None:
+        summary = self._summaries.Summary(value=[self._summaries.Summary.Value(**value)])
+        self._writer.add_event(self._events.Event(wall_time=now, step=step, summary=summary))
 
-def _plain(words: str) -> str:
-    """Words as a block of code: TensorBoard takes text for Markdown."""
-    return "\n".join(f"    {line}" for line in words.splitlines())
+    def _add_text(self, name: str, words: str, step: int = 0, now: float | None = None) -> None:
+        # As a block of code: TensorBoard takes text for Markdown.
+        block = "\n".join(f"    {line}" for line in words.splitlines()).encode()
+        text = self._tensors.TensorProto(
+            dtype="DT_STRING", string_val=[block], tensor_shape={"dim": [{"size": 1}]}
+        )
+        at, about = time.time() if now is None else now, self._text.create_summary_metadata(None, None)
+        self._add(step, at, tag=f"{name}/text_summary", metadata=about, tensor=text)
 
 
 class MLflow:
@@ -170,9 +184,7 @@ def _client(uri: str | None) -> Any:  # noqa: ANN401
     try:
         from mlflow.tracking import MlflowClient  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:
-        raise InvalidValue(
-            f"MLflow needs {error.name}, which is not installed: pip install 'tacit[mlflow]'"
-        ) from error
+        raise _missing("MLflow", error, "mlflow") from error
     return MlflowClient(tracking_uri=uri)
 
 
@@ -215,3 +227,8 @@ def promise(run: Run) -> dict[str, str]:
         "delta": f"{said.delta:g}" if said.delta is not None else None,
     }
     return {f"privacy.{name}": value for name, value in told.items() if value is not None}
+
+
+def _missing(what: str, error: ModuleNotFoundError, extra: str) -> InvalidValue:
+    """What to say where an extra is not installed."""
+    return InvalidValue(f"{what} needs {error.name}, which is not installed: pip install 'tacit[{extra}]'")

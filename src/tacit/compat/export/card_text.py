@@ -5,7 +5,6 @@ from typing import Any, cast
 
 from tacit.compat.export.card import AUTHOR
 from tacit.compat.export.parts import ModelParts
-from tacit.compat.export.recipes import source
 from tacit.reports.page.blocks import Block, Code, Facts, Grid, Items, Page, Section, Text
 from tacit.reports.run import price
 
@@ -148,3 +147,17 @@ def _use(card: Mapping[str, Any], anatomy: ModelParts) -> tuple[Block, ...]:
     )
     steps = Items("How predictions come about", anatomy.steps)
     return (Text(first), Code(code), *([Text(said)] if onnx else []), steps)
+
+
+def source(recipe: str) -> str:
+    """Python that predicts with numpy alone, as it stands in a card; it imports nothing of Tacit."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    texts = Environment(
+        loader=PackageLoader("tacit.compat.export", "recipes"),
+        autoescape=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return texts.get_template(f"{recipe}.py.jinja").render()

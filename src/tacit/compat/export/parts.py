@@ -25,7 +25,7 @@ class ModelParts:
         outputs: What comes out, and what that means.
         architecture: What is between.
         steps: How predictions come about, in sentences, for whoever writes their own code.
-        recipe: The module of `tacit.compat.export.recipes` that does so with numpy alone, if there is one.
+        recipe: The template in `recipes/` of the Python that does so with numpy alone, if there is one.
         example: Lines that use it, or lines of their own.
         time: The grid of time, where there is one.
         drawn: Draws the network as a graph; None if it is not one.

@@ -183,6 +183,7 @@ class FSARunner:
 
 
 def _federation(data: ClientData) -> Federation:
+    # Other splitters, such as that of the original, keep no names.
     names = tuple(getattr(data, "feature_names", ())) or None
     clients = {name: _table(x, y, names, name) for name, (x, y) in data.clients_set.items()}
     test = _table(data.test_data, data.test_label, names, "test_data")

@@ -10,33 +10,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tacit import survival
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Adam, Plain, ServerStep
 from tacit.compat.federated_survival.core.config import FSAConfig
-from tacit.errors import InvalidValue, Refused
+from tacit.errors import Refused
 from tacit.learning.task import Task
 from tacit.privacy import accounting
+from tacit.privacy.mechanisms.base import RecordLevel
+from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runs.queries import queries_of
 from tacit.runs.stopping import Stopping
 from tacit.sites.federation import Federation
 from tacit.sites.sampling import Fixed, Poisson, Sampling
+from tacit.survival import tasks
 from tacit.survival.augment.synthetic import FEWEST_EVENTS, FEWEST_RECORDS
+from tacit.survival.models.learner import SurvivalLearner
 
 if TYPE_CHECKING:
     from tacit.privacy.mechanisms.base import Mechanism
     from tacit.survival.augment.synthetic import MVAEC, MVAES
 
-TASKS = {
-    "PC-Hazard": "PCHazard",
-    "LogisticHazard": "LogisticHazard",
-    "DeepHit": "DeepHit",
-    "DeepSurv": "DeepSurv",
-    "CoxPH": "CoxPH",
-    "CoxTime": "CoxTime",
-    "CoxCC": "CoxCC",
+TASKS: dict[str, type[SurvivalLearner]] = {
+    "PC-Hazard": tasks.PCHazard,
+    "LogisticHazard": tasks.LogisticHazard,
+    "DeepHit": tasks.DeepHit,
+    "DeepSurv": tasks.DeepSurv,
+    "CoxPH": tasks.CoxPH,
+    "CoxTime": tasks.CoxTime,
+    "CoxCC": tasks.CoxCC,
 }
 # Their losses couple records; single records are protected by forming them in risk groups of about this size.
 COUPLED = ("DeepSurv", "CoxPH", "CoxTime", "CoxCC")
@@ -105,11 +108,8 @@ def translate(config: FSAConfig, federation: Federation, aug_method: str | None)
 
 
 def _task(config: FSAConfig, federation: Federation) -> Task:
-    name = TASKS[config.model_type]
-    kind = cast("type[Any] | None", getattr(survival, name, None))
-    if kind is None:
-        raise InvalidValue(f"model_type = {config.model_type!r} is not allowed: {name} is not here yet")
-    options: dict[str, object] = {
+    kind = TASKS[config.model_type]
+    options: dict[str, Any] = {
         "hidden": () if config.model_type == "CoxPH" else tuple(config.num_nodes),
         "activation": config.activation_word,
         "cuts": config.num_durations,
@@ -120,7 +120,7 @@ def _task(config: FSAConfig, federation: Federation) -> Task:
         **_local_work(config, federation),
     }
     known = {entry.name for entry in fields(kind)}
-    return cast("Task", kind(**{option: value for option, value in options.items() if option in known}))
+    return kind(**{option: value for option, value in options.items() if option in known})
 
 
 def _local_work(config: FSAConfig, federation: Federation) -> dict[str, object]:
@@ -245,7 +245,8 @@ def _solve(made: Translation, privacy: Privacy, federation: Federation, rounds: 
 
 
 def _multiplier(mechanism: "Mechanism") -> float:
-    return float(getattr(mechanism, "multiplier"))  # noqa: B009
+    assert isinstance(mechanism, RecordLevel | SiteLevel), "records, or updates that pass a server"
+    return mechanism.multiplier
 
 
 def _price(made: Translation, privacy: Privacy, federation: Federation, rounds: int) -> float:
