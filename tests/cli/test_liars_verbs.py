@@ -381,7 +381,7 @@ def test_interrupted_trials_are_gone_on_with_by_the_words_that_were_said(folder,
     assert resumed.returncode == 0, resumed.stderr
     assert not resumed.stderr.startswith(("1 of", "5 of"))
     assert "12 of 12: alie against bulyan, without noise" in resumed.stderr
-    whole = attacks.attempt(attacks.read(folder / "attack.toml"), None)
+    whole = attacks.read(folder / "attack.toml").run(None)
     assert resumed.stdout == whole.summary() + "\n"
 
 
@@ -407,7 +407,7 @@ def test_trials_say_who_lies_what_is_left_and_why_a_rule_is_missing(folder):
 def test_a_rule_that_an_attack_breaks_is_called_broken_and_the_others_go_on(folder):
     attack = '[attack]\nliars = 2\nkind = "scaling"\nfactor = -500.0\nagainst = ["median"]\n'
     (folder / "brittle.toml").write_text(BASE + rule('kind = "mine:Brittle"') + attack)
-    tried = attacks.attempt(attacks.read(folder / "brittle.toml"), None)
+    tried = attacks.read(folder / "brittle.toml").run(None)
     assert tried.worst("without")["as in the file"] is None
     assert tried.worst("without")["median"] is not None
     assert re.search(r"(?m)^none +0\.\d{3} +0\.\d{3}$", tried.summary())
@@ -443,7 +443,7 @@ def test_a_trigger_that_no_record_has_is_refused_before_anything_is_tried(tmp_pa
     attack = '[attack]\nliars = 2\nkind = "backdoor"\ncolumn = "zebra"\nagainst = ["mean"]\n'
     asked = attacks.read(written(tmp_path, BASE + attack))
     with pytest.raises(TacitError, match='column = \'zebra\' is not allowed: it must be "x1", "x2" or "x3"'):
-        attacks.attempt(asked, tmp_path / "run")
+        asked.run(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -459,7 +459,7 @@ def test_liars_are_refused_where_nobody_could_see_them_and_where_people_are_prot
 ):
     path = written(tmp_path, BASE + ATTACK + promise)
     with pytest.raises(Refused, match=re.escape(said)):
-        attacks.attempt(attacks.read(path), tmp_path / "run")
+        attacks.read(path).run(tmp_path / "run")
     assert not (tmp_path / "run").exists()
     code, _, err = in_process("plan", path)
     assert code == 2
@@ -469,7 +469,7 @@ def test_liars_are_refused_where_nobody_could_see_them_and_where_people_are_prot
 def test_trials_under_a_promise_to_records_are_told_with_noise_and_without(tmp_path):
     promise = PROMISE.format("site").replace('"site"', '"record"', 1)
     path = written(tmp_path, BASE + ATTACK.replace(', "scaling", "alie"', "") + promise)
-    tried = attacks.attempt(attacks.read(path), None)
+    tried = attacks.read(path).run(None)
     assert list(tried.tables) == ["without", "with"]
     assert tried.summary().count("C-index when 2 of 9 sites lie") == 2
 

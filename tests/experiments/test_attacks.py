@@ -45,7 +45,7 @@ def written(folder: Path, text: str = FILE) -> Path:
 
 
 def test_a_table_has_a_line_for_each_attack_and_a_column_for_each_rule(tmp_path):
-    tried = attacks.attempt(attacks.read(written(tmp_path)), None)
+    tried = attacks.read(written(tmp_path)).run(None)
     (table,) = tried.tables.values()
     assert list(table) == ["none", "scaling", "label-flip"]
     for row in table.values():
@@ -60,7 +60,7 @@ def test_a_table_has_a_line_for_each_attack_and_a_column_for_each_rule(tmp_path)
 
 def test_under_a_promise_everything_is_tried_with_noise_and_without(tmp_path):
     asked = attacks.read(written(tmp_path, FILE + PROMISE), ["attack.against=['mean', 'krum']"])
-    tried = attacks.attempt(asked, None)
+    tried = asked.run(None)
     assert list(tried.tables) == ["without", "with"]
     assert tried.tables["with"] != tried.tables["without"]
     assert tried.tables["with"]["none"]["krum"] is not None
@@ -69,7 +69,7 @@ def test_under_a_promise_everything_is_tried_with_noise_and_without(tmp_path):
 def test_a_promise_that_is_no_rehearsal_is_refused(tmp_path):
     asked = attacks.read(written(tmp_path, FILE + PROMISE), ["privacy.rehearsal=false"])
     with pytest.raises(Refused, match="rehearsal = true"):
-        attacks.attempt(asked, tmp_path / "run")
+        asked.run(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -110,7 +110,7 @@ def test_a_bad_table_is_refused_by_name(old, new, said, tmp_path):
 
 def test_more_liars_than_sites_are_refused(tmp_path):
     with pytest.raises(InvalidValue, match="liars = 7"):
-        attacks.attempt(attacks.read(written(tmp_path), ["attack.liars=7"]), None)
+        attacks.read(written(tmp_path), ["attack.liars=7"]).run(None)
 
 
 def test_trials_that_were_cut_off_go_on_where_they_were(tmp_path):
@@ -122,13 +122,11 @@ def test_trials_that_were_cut_off_go_on_where_they_were(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        attacks.attempt(asked, tmp_path / "run", announce=stop)
+        asked.run(tmp_path / "run", announce=stop)
     again = []
-    resumed = attacks.attempt(
-        attacks.read(tmp_path / "run"), tmp_path / "run", resume=True, announce=again.append
-    )
+    resumed = attacks.read(tmp_path / "run").run(tmp_path / "run", resume=True, announce=again.append)
     assert len(again) == 12 - 4
-    assert resumed.tables == attacks.attempt(asked, None).tables
+    assert resumed.tables == asked.run(None).tables
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from test_run_kill import KEPT_SECRET, dying
 from tacit import Open, Privacy, fit
 from tacit.errors import BudgetExhausted, InvalidFile, InvalidValue, LedgerUnusable, RunUnusable
 from tacit.experiments import studies
+from tacit.experiments.studies.curve_results import CurveStudyResult
 from tacit.functional import Boosting
 from tacit.functional.curves import Curves, curves
 from tacit.functional.data import simulate
@@ -262,7 +263,7 @@ def test_a_study_that_is_interrupted_goes_on_to_the_same_table(tmp_path):
     pd.testing.assert_frame_equal(scored(again), scored(whole))
 
 
-def scored(studied: studies.StudyResult) -> pd.DataFrame:
+def scored(studied: CurveStudyResult) -> pd.DataFrame:
     """What does not depend on the clock, in an order of its own."""
     names = ["replicate", "fold", "parties", "r2", "ril2", "steps", "bytes"]
     return studied.frame.sort_values(names[:3])[names].reset_index(drop=True)

@@ -5,12 +5,12 @@ they do to private records is nobody's business. Under a promise everything is t
 without.
 """
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from tacit.aggregation.base import Aggregator, as_aggregator
 from tacit.aggregation.robust.krum import Krum
 from tacit.aggregation.robust.mixing import Bucketing, Mixing
 from tacit.errors import InvalidFile, InvalidValue, Refused, TooFewSites, require, require_word
+from tacit.experiments.batch import Batch, Cell, Row
 from tacit.experiments.experiment import Experiment, construct_experiment
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy
@@ -29,10 +30,9 @@ from tacit.reports.text_tables import fit_table
 from tacit.runs.checks import require_rehearsal
 from tacit.runs.directory import STATE, Directory
 from tacit.runtime.keys import Key
-from tacit.runtime.tables import build, construct, portable, read_as
+from tacit.runtime.tables import Table, build, construct, portable, read_as
 from tacit.sites.federation import Federation
 
-Table = dict[str, Any]
 # Scores by attack, then by aggregator; None where a rule is refused, or the attack broke the run.
 Scores = dict[str, dict[str, float | None]]
 NOBODY, TRIALS = "none", "trials.json"
@@ -45,20 +45,68 @@ USUAL = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttackTrials:
+class AttackCell(Cell):
+    """One trial.
+
+    Args:
+        noise: Whether it is `with` the noise of the promise, or `without`.
+        attack: Who lies how; `none` is nobody.
+        rule: What should stand it.
+    """
+
+    noise: str
+    attack: str
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.attack} against {self.rule}, {self.noise} noise"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackTrials(Batch[AttackCell, "AttackScores"]):
     """What an experiment file with a table [attack] asks for.
 
     Args:
         experiment: What is repeated.
         attacks: Who lies how, by name; `none` is nobody.
         rules: What should stand it, by name.
-        document: The file as it was read, with absolute paths.
+        document: As for any batch; so are `folder` and `workers`.
     """
 
-    experiment: Experiment
     attacks: Mapping[str, Attack | None]
     rules: Mapping[str, Aggregator]
-    document: Table
+
+    @classmethod
+    def construct(cls, document: Table, folder: Path) -> Self:
+        """The trials that a document says."""
+        table = document.get("attack")
+        if not isinstance(table, dict):
+            raise InvalidFile('[attack] is missing: give one, such as kinds = ["sign-flip"] and liars = 2')
+        asked = dict(cast(Table, table))
+        experiment = construct_experiment({k: v for k, v in document.items() if k != "attack"}, folder)
+        if layout_of(experiment.task) != "rows":
+            raise Refused(
+                f"[attack] does not go with {experiment.task.kind}: attacks are on sites with records"
+            )
+        against = _words("against", asked.pop("against", list(USUAL)))
+        attacks = _attacks(asked, folder)
+        liars = max(attack.liars for attack in attacks.values())
+        rules = {word: _rule(word, liars) for word in against}
+        if "aggregation" in document:
+            rules = {"as in the file": as_aggregator(experiment.aggregation), **rules}
+        return cls(
+            experiment=experiment,
+            attacks={NOBODY: None, **attacks},
+            rules=rules,
+            document=portable(document, folder),
+            folder=folder,
+        )
+
+    @property
+    def cells(self) -> tuple[AttackCell, ...]:
+        """Every attack against every rule, and nobody's, without noise before with it."""
+        every = product(self.promises, self.attacks, self.rules)
+        return tuple(AttackCell(noise=noise, attack=attack, rule=rule) for noise, attack, rule in every)
 
     @property
     def liars(self) -> int:
@@ -74,7 +122,8 @@ class AttackTrials:
             return {"without": privacy}
         return {"without": Open(participation=privacy.participation), "with": privacy}
 
-    def open_federation(self) -> Federation:
+    @cached_property
+    def federation(self) -> Federation:
         """The sites with their data, among which all attacks can be tried."""
         federation = self.experiment.open_federation()
         for attack in self.attacks.values():
@@ -82,6 +131,65 @@ class AttackTrials:
                 key = Key(self.experiment.seed)
                 _ = attack.poison_data(federation, attack.draw_liars(list(federation), key), key)
         return federation
+
+    def check(self) -> None:
+        """Refuse what is no rehearsal, and data among which some attack cannot be tried."""
+        _ = self.promises, self.federation
+
+    def run_cell(self, cell: AttackCell, place: Path | None) -> Row:
+        """The row of a cell: the score that decides, or why there is none."""
+        chosen = replace(
+            self.experiment,
+            privacy=self.promises[cell.noise],
+            aggregation=self.rules[cell.rule],
+            attack=self.attacks[cell.attack],
+            baselines=False,
+        )
+        score, failed = _score(chosen, self.federation)
+        return {**cell.row, "score": score, "failed": failed}
+
+    def begin_line(self, cell: AttackCell) -> str:
+        """What is tried next."""
+        return str(cell)
+
+    def end_line(self, cell: AttackCell, row: Row) -> str:
+        """Nothing: scores are for the table."""
+        return ""
+
+    def known(self, directory: Directory) -> dict[AttackCell, Row]:
+        """The trials of a directory, refused and broken ones too: they would be so again."""
+        scores = _read_scores(directory)
+        return {} if scores is None else scores.rows()
+
+    def finished(self, directory: Directory) -> dict[AttackCell, Row]:
+        """The trials of a directory."""
+        return self.known(directory)
+
+    def begin(self, directory: Directory, rows: Mapping[AttackCell, Row]) -> None:
+        """Nothing is written before the first trial is over."""
+
+    def keep(self, directory: Directory, rows: Mapping[AttackCell, Row], row: Row) -> None:
+        """Write the table of all trials so far."""
+        scores = self.result(rows, None)
+        directory.write_json(TRIALS, {**scores.as_dict(), "score": list(scores.score)})
+
+    def result(self, rows: Mapping[AttackCell, Row], path: Path | None) -> "AttackScores":
+        """The table of all trials so far."""
+        tables: dict[str, Scores] = {}
+        why: dict[str, dict[str, dict[str, str]]] = {}
+        for cell, row in rows.items():
+            tables.setdefault(cell.noise, {}).setdefault(cell.attack, {})[cell.rule] = row["score"]
+            if row["failed"] is not None:
+                why.setdefault(cell.noise, {}).setdefault(cell.rule, {})[cell.attack] = row["failed"]
+        return AttackScores(
+            name=self.experiment.name,
+            score=self.experiment.task.goal,
+            liars=self.liars,
+            sites=len(self.federation),
+            tables=tables,
+            why=why,
+            path=path,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +213,19 @@ class AttackScores:
     tables: dict[str, Scores]
     why: dict[str, dict[str, dict[str, str]]]
     path: Path | None
+
+    def rows(self) -> dict[AttackCell, Row]:
+        """The trials one by one."""
+        cells = [
+            (AttackCell(noise=noise, attack=attack, rule=rule), score)
+            for noise, table in self.tables.items()
+            for attack, row in table.items()
+            for rule, score in row.items()
+        ]
+        reasons = {
+            cell: self.why.get(cell.noise, {}).get(cell.rule, {}).get(cell.attack) for cell, _ in cells
+        }
+        return {cell: {**cell.row, "score": score, "failed": reasons[cell]} for cell, score in cells}
 
     def worst(self, noise: str) -> dict[str, float | None]:
         """The worst that any attack did to each rule; None if it was refused, or broke."""
@@ -173,7 +294,7 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> AttackTrials:
     Raises:
         InvalidFile: The file, the table and the key at fault, and what is allowed instead.
     """
-    return read_as(_construct, path, changes)
+    return read_as(AttackTrials.construct, path, changes)
 
 
 def has_attack_table(path: str | Path, changes: Sequence[str] = ()) -> bool:
@@ -182,51 +303,6 @@ def has_attack_table(path: str | Path, changes: Sequence[str] = ()) -> bool:
         # The directory of a single run, which had its attack.
         return False
     return read_as(lambda document, folder: "attack" in document, path, changes)
-
-
-def attempt(
-    trials: AttackTrials,
-    out: str | os.PathLike[str] | None,
-    *,
-    resume: bool = False,
-    announce: Callable[[str], None] = lambda line: None,
-) -> AttackScores:
-    """Run everything that is not known yet, and keep the scores.
-
-    Args:
-        trials: What is tried.
-        out: The directory that remembers it; nothing is kept without one.
-        resume: Whether to go on with the trials in `out`, if there are some.
-        announce: Told what is tried next.
-    """
-    directory, promises, federation = Directory(out), trials.promises, trials.open_federation()
-    with directory.claim(trials.document, resume=resume):
-        tried = _read_scores(directory) or AttackScores(
-            name=trials.experiment.name,
-            score=trials.experiment.task.goal,
-            liars=trials.liars,
-            sites=len(federation),
-            tables={},
-            why={},
-            path=directory.path,
-        )
-        every = list(product(promises, trials.attacks, trials.rules))
-        for number, (noise, attack, rule) in enumerate(every, start=1):
-            row = tried.tables.setdefault(noise, {}).setdefault(attack, {})
-            if rule not in row:
-                announce(f"{number} of {len(every)}: {attack} against {rule}, {noise} noise")
-                chosen = replace(
-                    trials.experiment,
-                    privacy=promises[noise],
-                    aggregation=trials.rules[rule],
-                    attack=trials.attacks[attack],
-                    baselines=False,
-                )
-                row[rule], reason = _score(chosen, federation)
-                if reason is not None:
-                    tried.why.setdefault(noise, {}).setdefault(rule, {})[attack] = reason
-                directory.write_json(TRIALS, {**tried.as_dict(), "score": list(tried.score), "run": None})
-    return tried
 
 
 def load(path: str | Path) -> AttackScores | None:
@@ -257,28 +333,6 @@ def _score(experiment: Experiment, federation: Federation) -> tuple[float | None
         return None, f"the run broke: {error}"
     found = run.scores.get(experiment.task.goal[0])
     return found, None if found is not None else "there is no score"
-
-
-def _construct(document: Table, folder: Path) -> AttackTrials:
-    table = document.get("attack")
-    if not isinstance(table, dict):
-        raise InvalidFile('[attack] is missing: give one, such as kinds = ["sign-flip"] and liars = 2')
-    asked = dict(cast(Table, table))
-    experiment = construct_experiment({k: v for k, v in document.items() if k != "attack"}, folder)
-    if layout_of(experiment.task) != "rows":
-        raise Refused(f"[attack] does not go with {experiment.task.kind}: attacks are on sites with records")
-    against = _words("against", asked.pop("against", list(USUAL)))
-    attacks = _attacks(asked, folder)
-    liars = max(attack.liars for attack in attacks.values())
-    rules = {word: _rule(word, liars) for word in against}
-    if "aggregation" in document:
-        rules = {"as in the file": as_aggregator(experiment.aggregation), **rules}
-    return AttackTrials(
-        experiment=experiment,
-        attacks={NOBODY: None, **attacks},
-        rules=rules,
-        document=portable(document, folder),
-    )
 
 
 def _attacks(asked: Table, folder: Path) -> dict[str, Attack]:

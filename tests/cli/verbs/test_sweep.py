@@ -15,7 +15,7 @@ from tacit.cli.app import app
 from tacit.cli.verbs import sweep
 from tacit.errors import InvalidFile, RunUnusable
 from tacit.experiments import sweeps
-from tacit.experiments.studies.rows import CELLS
+from tacit.experiments.batch import CELLS
 from tacit.experiments.sweeps import spec
 
 TACIT = str(Path(sys.executable).with_name("tacit"))

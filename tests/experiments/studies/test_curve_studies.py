@@ -12,7 +12,8 @@ import tacit
 from tacit.cli.app import app
 from tacit.errors import InvalidFile, Refused, RunUnusable
 from tacit.experiments import experiment, studies
-from tacit.experiments.studies.curves import cells
+from tacit.experiments.studies import curves
+from tacit.experiments.studies.curve_results import CurveStudyResult
 from tacit.functional.data import simulate
 from tacit.functional.tasks import Boosting
 from tacit.sites.vertical import Columns, Subjects
@@ -49,7 +50,7 @@ LEVELS = """epsilons = ["open", 40, 4]
 releases = ["local", "moments"]
 """
 TASK = FILE.partition("[task]\n")[2].partition("\n[study]")[0]
-SAME = [*cells.SCORES, "spent", "selected", "steps", "bytes"]
+SAME = [*curves.SCORES, "spent", "selected", "steps", "bytes"]
 
 
 def written(folder: Path, text: str = FILE) -> Path:
@@ -63,7 +64,7 @@ def priced(folder: Path, *changes: str) -> studies.Study:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> studies.StudyResult:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> CurveStudyResult:
     return priced(tmp_path_factory.mktemp("whole")).run()
 
 
@@ -80,7 +81,7 @@ def test_every_combination_is_one_row(tmp_path):
     assert frame["failed"].isna().all()
     assert np.isinf(frame["epsilon"]).all()
     assert frame["spent"].isna().all()
-    for name in (*cells.SCORES, "seconds", "bytes", "floor"):
+    for name in (*curves.SCORES, "seconds", "bytes", "floor"):
         assert np.isfinite(frame[name]).all(), name
     assert (frame["ril2"] < 0.4).all()
     assert (frame["sensitivity"] == 1).all()
@@ -109,12 +110,12 @@ def test_a_cell_is_a_fit_that_can_be_made_by_hand(tmp_path):
 
 def test_folds_are_contiguous_disjoint_and_the_same_for_any_number_of_parties(tmp_path):
     study = studies.read(written(tmp_path), ["data.records=92"])
-    data, made = study.experiment.data, cells.subjects(study.experiment.data, 3)
+    data, made = study.experiment.data, curves.subjects(study.experiment.data, 3)
     seen: list[int] = []
     for fold in range(3):
         held = [
-            cells.hold_out_fold(
-                made, data, cells.experiment_for(study.experiment, cell).sites, fold, 3
+            curves.hold_out_fold(
+                made, data, curves.experiment_for(study.experiment, cell).sites, fold, 3
             ).held_out
             for cell in study.cells[:2]
         ]
@@ -142,7 +143,7 @@ def test_epsilon_is_for_all_parties_together_however_many(whole):
 
 
 def test_noise_differs_from_cell_to_cell_and_repeats_with_its_name(whole, tmp_path):
-    every = whole.study.cells
+    every = whole.batch.cells
     assert len({cell.seed(3) for cell in every}) == len(every)
     noisy = whole.frame.query("release == 'moments' and epsilon == 40")
     assert noisy["ril2"].nunique() == len(noisy) == 8
@@ -151,7 +152,7 @@ def test_noise_differs_from_cell_to_cell_and_repeats_with_its_name(whole, tmp_pa
     keys = ["release", "epsilon", "parties", "replicate", "fold"]
     both = part.merge(whole.frame, on=keys, suffixes=("", "_before"))
     assert len(both) == 2 * 2
-    for name in cells.SCORES:
+    for name in curves.SCORES:
         assert both[name].tolist() == both[f"{name}_before"].tolist()
 
 
@@ -201,7 +202,7 @@ def test_another_study_does_not_go_on_with_this_one(tmp_path):
 
 
 def test_a_cell_that_fails_says_why_stops_nobody_and_is_tried_again(tmp_path, monkeypatch):
-    scored = cells._score
+    scored = curves._score
 
     def broken(experiment, cell, folds):
         if cell.fold == 1 and cell.parties == 4:
@@ -210,7 +211,7 @@ def test_a_cell_that_fails_says_why_stops_nobody_and_is_tried_again(tmp_path, mo
             raise ZeroDivisionError("no")
         return scored(experiment, cell, folds)
 
-    monkeypatch.setattr(cells, "_score", broken)
+    monkeypatch.setattr(curves, "_score", broken)
     study, lines = studies.read(written(tmp_path)), []
     done = study.run(tmp_path / "run", announce=lines.append)
     assert done.table()["n"].tolist() == [6, 2]
@@ -229,7 +230,7 @@ def test_a_study_of_which_nothing_worked_still_says_so(tmp_path, monkeypatch):
     def broken(experiment, cell, folds):
         raise Refused("not today")
 
-    monkeypatch.setattr(cells, "_score", broken)
+    monkeypatch.setattr(curves, "_score", broken)
     done = studies.read(written(tmp_path)).run()
     assert "No run has a score." in done.summary()
     assert done.as_dict()["table"] == []
@@ -276,7 +277,7 @@ def test_what_is_not_varied_is_as_in_the_file(tmp_path):
 def test_who_adds_the_noise_follows_from_what_is_released(tmp_path):
     study = priced(tmp_path)
     chosen = {
-        cell.release: cells.experiment_for(study.experiment, cell)
+        cell.release: curves.experiment_for(study.experiment, cell)
         for cell in study.cells
         if cell.epsilon == 4
     }
@@ -286,7 +287,7 @@ def test_who_adds_the_noise_follows_from_what_is_released(tmp_path):
     }
     secret = priced(tmp_path, "privacy.noise=secure")
     chosen = {
-        cell.release: cells.experiment_for(secret.experiment, cell)
+        cell.release: curves.experiment_for(secret.experiment, cell)
         for cell in secret.cells
         if cell.epsilon == 4
     }

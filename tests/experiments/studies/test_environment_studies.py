@@ -19,10 +19,10 @@ from tacit.control.history import History
 from tacit.control.tasks import PPO
 from tacit.errors import InvalidFile, InvalidValue, Refused, RunUnusable, TooFewSites
 from tacit.experiments import experiment, studies
-from tacit.experiments.studies.environments import cells, figures
-from tacit.experiments.studies.environments.cells import WorldCell
-from tacit.experiments.studies.environments.regimes import merge
-from tacit.experiments.studies.environments.result import WorldStudyResult
+from tacit.experiments.studies import environment_figures, environments
+from tacit.experiments.studies.environment_results import WorldStudyResult
+from tacit.experiments.studies.environments import WorldCell
+from tacit.experiments.studies.regimes import merge
 from tacit.runtime.keys import Key
 
 FILE = """
@@ -80,11 +80,11 @@ def written(folder: Path, text: str = FILE) -> Path:
     return path
 
 
-def read(folder: Path, text: str, *changes: str) -> studies.Study[WorldCell]:
+def read(folder: Path, text: str, *changes: str) -> studies.Study:
     return studies.read(written(folder, text), changes)
 
 
-def regimes(study: studies.Study[WorldCell]) -> dict[str, experiment.Experiment]:
+def regimes(study: studies.Study) -> dict[str, experiment.Experiment]:
     return {regime.label: regime.experiment for regime in study.regimes}
 
 
@@ -154,7 +154,7 @@ def test_intervals_are_over_seeds_or_else_those_of_the_run(whole, tmp_path):
     half = 12.7062 * own.std(ddof=1) / np.sqrt(2)
     assert row["return"] == pytest.approx(own.mean())
     assert row["return_high"] - row["return"] == pytest.approx(half, rel=1e-4)
-    one = whole.study.result({cell: row for cell, row in whole.rows.items() if cell.seed == 3}, None)
+    one = whole.batch.result({cell: row for cell, row in whole.rows.items() if cell.seed == 3}, None)
     run = one.rows[WorldCell(regime="federated", epsilon=None, seed=3)]["scores"]
     row = one.table().set_index("label").loc["federated"]
     assert (row["return_low"], row["return_high"]) == (run["return_low"], run["return_high"])
@@ -216,7 +216,7 @@ def test_a_figure_that_cannot_be_drawn_is_told_of_and_left_out(whole, tmp_path, 
     def wanted(studied):
         return {"good": Path.touch, "bad": lambda place: maps.weight_map([], [], [], [], key=Key(0))}
 
-    monkeypatch.setattr(figures, "drawings", wanted)
+    monkeypatch.setattr(environment_figures, "drawings", wanted)
     lines: list[str] = []
     assert list(whole.figures(tmp_path / "figures", announce=lines.append)) == ["good"]
     (line,) = lines
@@ -235,7 +235,7 @@ def test_weights_that_were_kept_are_drawn_as_maps(whole, tmp_path, monkeypatch):
         256 * numbers,
         numbers,
     ).save(place)
-    wanted = figures.drawings(whole)
+    wanted = environment_figures.drawings(whole)
     place.write_bytes(before)
     assert list(wanted) == [*FIGURES, "weights-t-sne-federated", "weights-umap-federated"]
     wanted["weights-t-sne-federated"](tmp_path / "map.png")
@@ -311,14 +311,14 @@ def test_several_processes_come_to_the_same(whole, tmp_path):
 
 
 def test_a_cell_that_fails_says_why_and_is_tried_again(tmp_path, monkeypatch):
-    trained = cells._train
+    trained = environments._train
 
     def broken(chosen, place):
         if chosen.clusters is not None:
             raise Refused("not today")
         return trained(chosen, place)
 
-    monkeypatch.setattr(cells, "_train", broken)
+    monkeypatch.setattr(environments, "_train", broken)
     study, lines = read(tmp_path, FILE), []
     done = study.run(tmp_path / "run", announce=lines.append)
     assert list(done.failures) == ["not today"]
@@ -335,8 +335,8 @@ def test_a_study_of_which_nothing_worked_still_says_so(tmp_path, monkeypatch):
     def broken(*given):
         raise Refused("not today")
 
-    monkeypatch.setattr(cells, "_train", broken)
-    monkeypatch.setattr(cells, "_untrained_row", broken)
+    monkeypatch.setattr(environments, "_train", broken)
+    monkeypatch.setattr(environments, "_untrained_row", broken)
     done = read(tmp_path, FILE).run()
     assert done.futile
     assert "No run has a score." in done.summary()
@@ -488,7 +488,7 @@ def test_what_a_regime_cannot_have_is_refused_before_anything_is_written(changes
 
 def test_the_command_plans_runs_and_shows_a_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(figures, "drawings", lambda studied: {"curves": Path.touch})
+    monkeypatch.setattr(environment_figures, "drawings", lambda studied: {"curves": Path.touch})
     path = written(tmp_path, WHOLE)
     small = ("--set", "study.replicates=1")
     code, out, _ = told("plan", path, *small)

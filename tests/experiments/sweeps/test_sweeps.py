@@ -12,9 +12,8 @@ from scipy import stats
 from tacit import Open
 from tacit.errors import InvalidFile, InvalidValue, Refused, RunUnusable, TacitError
 from tacit.experiments import experiment, sweeps
-from tacit.experiments.studies.rows import CELLS
-from tacit.experiments.sweeps import spec
-from tacit.experiments.sweeps.cells import SweepCell
+from tacit.experiments.batch import CELLS
+from tacit.experiments.sweeps import SweepCell, spec
 from tacit.reports.page.blocks import Figure, Folded, Grid, Page
 
 FILE = """
@@ -240,7 +239,7 @@ def test_another_sweep_in_the_same_place_is_refused(done, place):
 
 
 def test_the_number_of_workers_does_not_make_another_sweep(done, place):
-    assert sweeps.read(written(place), [EPSILONS], seeds=2, workers=7).document == done.study.document
+    assert sweeps.read(written(place), [EPSILONS], seeds=2, workers=7).document == done.batch.document
     assert 1 <= sweeps.read(written(place), [EPSILONS]).workers <= 2
 
 
@@ -390,7 +389,7 @@ def test_a_report_leads_with_the_curve_and_ends_with_how_to_do_it_again(done):
 def test_the_file_of_a_report_is_the_same_sweep(done, tmp_path):
     path = tmp_path / "again.toml"
     path.write_text(done.page().document["reproduce"]["experiment"])
-    assert sweeps.read(path).document == done.study.document
+    assert sweeps.read(path).document == done.batch.document
 
 
 def test_a_sweep_of_which_nothing_is_known_still_says_so(tmp_path):

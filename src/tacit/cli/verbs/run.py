@@ -12,8 +12,8 @@ from tacit.errors import InvalidValue
 
 if TYPE_CHECKING:
     from tacit.experiments.attacks import AttackScores
+    from tacit.experiments.batch import BatchResult
     from tacit.experiments.experiment import Experiment
-    from tacit.experiments.studies import StudyResult
     from tacit.experiments.tuning import Candidate, TuningResult
     from tacit.runs.run import Run
     from tacit.sites.federation import Federation
@@ -27,7 +27,7 @@ def run(
     resume: bool,
     quiet: bool,
     watch: int | None = None,
-) -> "Run | AttackScores | StudyResult[Any]":
+) -> "Run | AttackScores | BatchResult[Any]":
     """Run an experiment file, or go on with what was cut off; with [attack] or [study], all they ask for.
 
     Args:
@@ -61,7 +61,7 @@ def run(
 
 def _study(
     file: Path, changes: Sequence[str], out: Path | None, *, resume: bool, quiet: bool
-) -> "StudyResult[Any]":
+) -> "BatchResult[Any]":
     from tacit.experiments import studies
 
     study = studies.read(file, changes)
@@ -81,9 +81,7 @@ def _trials(
     asked = attacks.read(file, changes)
     place = out or under_runs(file, f"{asked.experiment.name}-attacks", repr(asked), resume=resume)
     with _resumable("run", place):
-        return attacks.attempt(
-            asked, place, resume=resume, announce=lambda line: output.log(line, quiet=quiet)
-        )
+        return asked.run(place, resume=resume, announce=lambda line: output.log(line, quiet=quiet))
 
 
 def _single(

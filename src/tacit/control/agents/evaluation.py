@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from tacit.control.agents.statistics import interquartile_mean, mean, stratified_bootstrap
+from tacit.control.envs.spaces import reward_threshold
 from tacit.errors import require, require_word
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
@@ -79,7 +80,7 @@ def summarise(returns: Sequence[Array], scenes: Scenes, key: Key) -> dict[str, f
     reached = [
         returns[place] >= limit
         for place in told
-        if (limit := _reward_threshold(scenes.worlds[place])) is not None
+        if (limit := reward_threshold(scenes.worlds[place].env)) is not None
     ]
     if reached:
         found["solved"] = float(mean(reached))
@@ -91,11 +92,3 @@ def summarise(returns: Sequence[Array], scenes: Scenes, key: Key) -> dict[str, f
             mean([own for own, known in zip(returns, owned, strict=True) if not known])
         )
     return found
-
-
-def _reward_threshold(world: World) -> float | None:
-    """The return that an environment says it is solved by, if it says so."""
-    import gymnasium
-
-    spec = gymnasium.registry.get(world.env) if isinstance(world.env, str) else None
-    return None if spec is None else spec.reward_threshold

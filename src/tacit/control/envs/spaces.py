@@ -2,7 +2,8 @@
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from tacit.control.lander.options import require_physics
 from tacit.control.networks import NetworkShape
-from tacit.errors import InvalidValue, choices, hint, quote, require, require_extra
+from tacit.errors import InvalidValue, TacitError, choices, hint, quote, require, require_extra
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.environments import World
@@ -72,6 +73,25 @@ def env_failure(world: World, error: BaseException, place: str = "") -> InvalidV
     where = f"{place}: " if place else ""
     why = f": {error}" if str(error) else ""
     return InvalidValue(f"{where}{world.name} failed while it was played, with {type(error).__name__}{why}")
+
+
+@contextmanager
+def refuse_undrawable(world: World) -> Generator[None]:
+    """Refuse to draw a world that lacks what pictures need: packages that agents do without."""
+    from gymnasium.error import Error
+
+    try:
+        yield
+    except Error as error:
+        raise TacitError(f"{world.name} cannot be drawn: {error}") from error
+
+
+def reward_threshold(env: object) -> float | None:
+    """The return at which an environment counts as solved, where it states one."""
+    import gymnasium
+
+    spec = gymnasium.registry.get(env) if isinstance(env, str) else None
+    return None if spec is None else spec.reward_threshold
 
 
 def require_spaces(world: World, env: "Env", place: str = "") -> tuple[int, int]:

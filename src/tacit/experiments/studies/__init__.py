@@ -1,17 +1,64 @@
 """HOW GOOD, AND FOR HOW MANY: one experiment, repeated over all that its table [study] varies.
 
-base          what a study is, and what came of one
-spec          the table [study] of a file, and reading a study again
-workers       all cells over several processes, and going on with what was cut off
-rows          the rows of cells on disk
-curves        subjects, parties, folds and promises
-environments  regimes of training, promises and seeds
+curves                what a study of curves varies: subjects, parties, folds and promises
+curve_results         what came of it: a table, a summary, figures
+environments          what a study in environments varies: regimes of training, promises and seeds
+regimes               ways to train in the same environments
+environment_results   what came of it: means with intervals, a summary
+environment_figures   figures and films
 """
 
-from tacit.experiments.studies.base import Study, StudyResult
-from tacit.experiments.studies.curves.cells import CurveCell
-from tacit.experiments.studies.curves.spec import CurveFactors
-from tacit.experiments.studies.spec import has_study_table, load, read
-from tacit.experiments.studies.workers import attempt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-__all__ = ["CurveCell", "CurveFactors", "StudyResult", "Study", "has_study_table", "attempt", "load", "read"]
+from tacit.errors import InvalidFile
+from tacit.experiments.batch import CELLS, Batch, BatchResult
+from tacit.experiments.experiment import KINDS
+from tacit.privacy.contracts import layout_of
+from tacit.runs.directory import Directory
+from tacit.runtime.tables import Table, build, read_as
+
+Study = Batch[Any, BatchResult[Any]]
+
+
+def read(path: str | Path, changes: Sequence[str] = ()) -> Study:
+    """Read an experiment file with a table [study].
+
+    Args:
+        path: The file, or the directory of an earlier study, which keeps its own.
+        changes: What to change in it: `study.folds=5`, values written as in TOML.
+
+    Raises:
+        InvalidFile: The file, the table and the key at fault, and what is allowed instead.
+    """
+    return read_as(construct_study, path, changes)
+
+
+def has_study_table(path: str | Path, changes: Sequence[str] = ()) -> bool:
+    """Whether a file, or the one that a directory keeps, has a table [study]."""
+    return read_as(lambda document, folder: "study" in document, path, changes)
+
+
+def load(path: str | Path) -> BatchResult[Any] | None:
+    """The study that a directory remembers, as far as it got; None if it holds none."""
+    if not (Path(path) / CELLS).is_file() or not has_study_table(path):
+        return None
+    directory, study = Directory(path), read(path)
+    return study.result(study.known(directory), directory.path)
+
+
+def construct_study(document: Table, folder: Path) -> Study:
+    """The study that a document says: of worlds, or else of curves, by what its task learns from."""
+    if "study" not in document:
+        raise InvalidFile(
+            "[study] is missing: give one, such as parties = [2, 4] and replicates = 10 for curves, or "
+            'regimes = ["alone", "federated"] for worlds'
+        )
+    if layout_of(build("task", document, folder, KINDS["task"])) == "environments":
+        from tacit.experiments.studies.environments import WorldStudy
+
+        return WorldStudy.construct(document, folder)
+    from tacit.experiments.studies.curves import CurveStudy
+
+    return CurveStudy.construct(document, folder)

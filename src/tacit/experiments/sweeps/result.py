@@ -1,4 +1,4 @@
-"""What came of a sweep: a row for each run, means over seeds with their intervals, a summary, a report."""
+"""What came of a sweep: a row for each run, means over seeds with their intervals, what to mind."""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tacit.experiments.studies.base import Announce, Row, StudyResult, silent
-from tacit.experiments.sweeps.cells import Changes, SweepCell
-from tacit.experiments.sweeps.spec import EPSILON, Sweep, baseline_changes
-from tacit.experiments.sweeps.values import Value, sort_value
-from tacit.reports.text import NAMES
+from tacit.experiments.batch import Announce, BatchResult, Row, silent, student_interval
+from tacit.experiments.sweeps.spec import (
+    EPSILON,
+    Changes,
+    Sweep,
+    SweepCell,
+    Value,
+    baseline_changes,
+    sort_value,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +27,6 @@ if TYPE_CHECKING:
     from tacit.reports.plots.style import Picture
 
 PLAIN = ("spent", "delta", "rounds", "seconds")
-LEVEL = 0.95
 # So many seeds tell something of others; fewer tell about themselves.
 ENOUGH = 3
 SCHEMA = 1
@@ -30,22 +34,19 @@ REHEARSED = "REHEARSAL: the noise repeats with the seed, so it protects nobody."
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SweepResult(StudyResult[SweepCell]):
+class SweepResult(BatchResult[SweepCell]):
     """What came of a sweep.
 
     In its frame and table, keys that are swept have columns of their own, and an epsilon of infinity is an
     open run; `spent` is what the statement of the run says, and is missing where nothing was promised.
 
     Args:
-        study: What was asked for.
+        batch: What was asked for.
         rows: What is known of each run: its scores, or why it has none.
         path: The directory that remembers it.
     """
 
-    study: Sweep
-
-    def __repr__(self) -> str:
-        return f"<Swept {self.name}: {len(self.rows)} of {len(self.study.cells)} runs>"
+    batch: Sweep
 
     def _repr_html_(self) -> str:
         from tacit.reports.page.html import fragment
@@ -55,12 +56,12 @@ class SweepResult(StudyResult[SweepCell]):
     @property
     def keys(self) -> list[str]:
         """What is swept."""
-        return list(self.study.swept)
+        return list(self.batch.swept)
 
     @property
     def goal(self) -> tuple[str, str]:
         """The score that counts, and its good direction."""
-        return cast("tuple[str, str]", self.study.experiment.task.goal)
+        return cast("tuple[str, str]", self.batch.experiment.task.goal)
 
     @cached_property
     def scores(self) -> list[str]:
@@ -76,13 +77,13 @@ class SweepResult(StudyResult[SweepCell]):
     @property
     def unknown(self) -> list[SweepCell]:
         """The runs that are still to be made."""
-        return [cell for cell in self.study.cells if cell not in self.rows]
+        return [cell for cell in self.batch.cells if cell not in self.rows]
 
     def _build_frame(self) -> "pd.DataFrame":
         import pandas as pd
 
         every = [
-            SweepCell(changes=own, seed=seed) for own in self.study.combinations for seed in self.study.seeds
+            SweepCell(changes=own, seed=seed) for own in self.batch.combinations for seed in self.batch.seeds
         ]
         known = [(cell, self.rows[cell]) for cell in every if cell in self.rows]
         flat = [{**row, **self._values(cell.changes), **row.get("scores", {})} for cell, row in known]
@@ -100,7 +101,7 @@ class SweepResult(StudyResult[SweepCell]):
 
     def numeric(self, key: str) -> bool:
         """Whether all values of a key are numbers."""
-        return all(isinstance(sort_value(text), float) for text in self.study.swept[key])
+        return all(isinstance(sort_value(text), float) for text in self.batch.swept[key])
 
     def table(self) -> "pd.DataFrame":
         """Means over seeds of the runs that have scores, by what is swept; `n` runs each.
@@ -111,7 +112,7 @@ class SweepResult(StudyResult[SweepCell]):
         """
         import pandas as pd
 
-        groups = [(own, found) for own in self.study.combinations if (found := self._scored_at(own))]
+        groups = [(own, found) for own in self.batch.combinations if (found := self._scored_at(own))]
         rows = [{**self._values(own), **_average(found, self.scores)} for own, found in groups]
         beside = [name for score in self.scores for name in (score, f"{score}_low", f"{score}_high")]
         columns = [*self.keys, "n", "unit", *PLAIN, "interval", *beside]
@@ -119,7 +120,7 @@ class SweepResult(StudyResult[SweepCell]):
 
     def _scored_at(self, changes: Changes) -> list[Row]:
         """The rows of all seeds with these values that have scores."""
-        cells = [SweepCell(changes=changes, seed=seed) for seed in self.study.seeds]
+        cells = [SweepCell(changes=changes, seed=seed) for seed in self.batch.seeds]
         return [self.rows[cell] for cell in cells if cell in self.rows and not self.rows[cell]["failed"]]
 
     def baselines(self) -> list[Row]:
@@ -129,8 +130,8 @@ class SweepResult(StudyResult[SweepCell]):
         with its interval.
         """
         found: list[Row] = []
-        for own in dict.fromkeys(map(baseline_changes, self.study.combinations)):
-            alike = [each for each in self.study.combinations if baseline_changes(each) == own]
+        for own in dict.fromkeys(map(baseline_changes, self.batch.combinations)):
+            alike = [each for each in self.batch.combinations if baseline_changes(each) == own]
             known = [row["baselines"] for each in alike for row in self._scored_at(each) if row["baselines"]]
             for name in dict.fromkeys(name for one in known for name in one):
                 rows = [{"scores": one[name]} for one in known if name in one]
@@ -149,16 +150,16 @@ class SweepResult(StudyResult[SweepCell]):
 
     def alerts(self) -> list[dict[str, str]]:
         """What has to be known before anything else: each has a `tone` and `words`, as reports have them."""
-        every, failed = len(self.study.cells), sum(map(len, self.failures.values()))
+        every, failed = len(self.batch.cells), sum(map(len, self.failures.values()))
         loose = [cell for cell, row in self.rows.items() if row["failed"] is None and _loose(row)]
-        seeds, unknown = len(self.study.seeds), len(self.unknown)
+        seeds, unknown = len(self.batch.seeds), len(self.unknown)
         apart = "there are no intervals" if seeds == 1 else "intervals are what these two differ by"
         told = {
             f"{failed} of {every} runs failed. The same command tries them again.": bool(failed),
             f"{unknown} of {every} runs are still to be made. The same command goes on.": bool(unknown),
             f"Nothing is proven of what {len(loose)} runs cost: they are not drawn.": bool(loose),
             f"{seeds} seed{'s' * (seeds > 1)}: {apart}. More tell more (--seeds).": seeds < ENOUGH,
-            REHEARSED: getattr(self.study.example.privacy, "rehearsal", False),
+            REHEARSED: getattr(self.batch.example.privacy, "rehearsal", False),
         }
         bare = list(dict.fromkeys(what for row in self.rows.values() for what in row.get("bare") or ()))
         stops = [f"Left without protection, in every run: {'; '.join(bare)}."] if bare else []
@@ -170,13 +171,13 @@ class SweepResult(StudyResult[SweepCell]):
 
     def summary(self) -> str:
         """The sweep for people: what was run, the means with their intervals, and what failed."""
-        from tacit.experiments.sweeps.summary import summarise
+        from tacit.experiments.sweeps.report import summarise
 
         return summarise(self)
 
     def figure(self) -> "Picture | None":
         """The score against what is swept, with bands; None where that cannot be drawn."""
-        from tacit.experiments.sweeps.figure import curve
+        from tacit.experiments.sweeps.report import curve
 
         return curve(self)
 
@@ -201,7 +202,7 @@ class SweepResult(StudyResult[SweepCell]):
 
     def page(self) -> "Page":
         """The sweep as a report."""
-        from tacit.experiments.sweeps.page import page
+        from tacit.experiments.sweeps.report import page
 
         return page(self)
 
@@ -212,18 +213,18 @@ class SweepResult(StudyResult[SweepCell]):
             "kind": "sweep",
             **super().as_dict(),
             "goal": list(self.goal),
-            "swept": {key: list(values) for key, values in self.study.swept.items()},
-            "seeds": list(self.study.seeds),
+            "swept": {key: list(values) for key, values in self.batch.swept.items()},
+            "seeds": list(self.batch.seeds),
             "interval": self.interval,
             "alerts": self.alerts(),
             "baselines": self.baselines(),
-            "rows": [self.rows[cell] for cell in self.study.cells if cell in self.rows],
+            "rows": [self.rows[cell] for cell in self.batch.cells if cell in self.rows],
         }
 
     def _records(self) -> list[Row]:
         return [
             {"changes": dict(own), **_average(found, self.scores, plain=True)}
-            for own in self.study.combinations
+            for own in self.batch.combinations
             if (found := self._scored_at(own))
         ]
 
@@ -267,20 +268,9 @@ def interval_of(values: Sequence[float]) -> tuple[float | None, float | None, st
         return None, None, None
     if len(values) < ENOUGH:
         return float(min(values)), float(max(values)), "range"
-    from scipy.stats import t as student
-
-    many = np.asarray(values, dtype=np.float64)
-    reach = (
-        float(student.ppf((1 + LEVEL) / 2, len(many) - 1)) * float(many.std(ddof=1)) / math.sqrt(len(many))
-    )
-    return float(many.mean()) - reach, float(many.mean()) + reach, "t"
+    return *student_interval(values), "t"
 
 
 def _loose(row: Row) -> bool:
     """Whether something was promised of which no price is proven."""
     return row["unit"] is not None and row["spent"] is None
-
-
-def score_title(name: str) -> str:
-    """What a score is called."""
-    return NAMES.get(name, name)

@@ -1,25 +1,40 @@
-"""What is swept, read from a file and a command line. Reading touches no data."""
+"""Sweeps read from a file and a command line: the values of each key, and every combination as a cell.
+
+The lists of a command line are `table.key=value,value,...`. A value is written as in TOML, and a word need
+not be quoted; what stands between quotes or brackets is one value, whatever commas are in it. Reading touches
+no data.
+"""
 
 import copy
 import math
 import os
-from collections.abc import Generator, Mapping, Sequence
+import time
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
 import tomli_w
 
-from tacit.errors import InvalidFile, Refused, TacitError, require, require_count
+from tacit.errors import InvalidFile, InvalidValue, Refused, TacitError, require, require_count
+from tacit.experiments.batch import (
+    CELLS,
+    Announce,
+    Batch,
+    Cell,
+    Row,
+    count_words,
+    finite,
+    finite_scores,
+    row_of,
+    silent,
+)
 from tacit.experiments.experiment import Experiment, construct_experiment
-from tacit.experiments.studies.base import Announce, Constructor, Row, Study, row_of, silent
-from tacit.experiments.studies.rows import CELLS, rows_of
-from tacit.experiments.sweeps.cells import Changes, SweepCell, cell_of, run_experiment
-from tacit.experiments.sweeps.values import in_words, parse_list, split_lists, values_by_key
 from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.provenance import is_all_public
 from tacit.reports.text import NAMES
 from tacit.runs.directory import EXPERIMENT, Directory
 from tacit.runtime.tables import Table, construct, override_value, portable, read_as
@@ -28,6 +43,11 @@ from tacit.runtime.threads import cores
 if TYPE_CHECKING:
     from tacit.experiments.sweeps.result import SweepResult
 
+Value = str | float
+# Some values: of each key that is swept, as it was written.
+Changes = tuple[tuple[str, str], ...]
+# What says little without the name of its table.
+KIND = ".kind"
 SEEDS = 3
 MOST = 1000
 WORKERS = 2
@@ -59,18 +79,67 @@ class SweepSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(Study[SweepCell]):
+class SweepCell(Cell):
+    """Where a run stands in a sweep.
+
+    Args:
+        changes: What it has of each key that is swept.
+        seed: What it repeats by.
+    """
+
+    changes: Changes
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{in_words(self.changes)}, seed {self.seed}"
+
+    @property
+    def row(self) -> Row:
+        """Plain data for JSON."""
+        return {"changes": dict(self.changes), "seed": self.seed}
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        """The cell that a row is about."""
+        return cls(changes=tuple(row["changes"].items()), seed=row["seed"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Batch[SweepCell, "SweepResult"]):
     """One experiment at every combination of some values, with several seeds.
 
     Args:
         experiment: That of the first combination.
         swept: The values of each key, as they were written.
         seeds: What runs repeat by.
-        document: As for any study; so are `folder` and `workers`.
+        document: As for any batch; so are `folder` and `workers`.
     """
 
     swept: Mapping[str, tuple[str, ...]]
     seeds: tuple[int, ...]
+
+    @classmethod
+    def construct(cls, document: Table, folder: Path) -> Self:
+        """The sweep that a document with a table [sweep] says."""
+        asked = construct(SweepSpec, "sweep", document["sweep"])
+        swept = values_by_key(asked.set)
+        for key in swept:
+            if key in FIXED:
+                raise InvalidFile(f"--set {key} cannot be swept: {FIXED[key]}")
+        runs = asked.seeds * math.prod(map(len, swept.values()))
+        allowed = f"at most {MOST:,}: give fewer values, or fewer seeds"
+        require(runs <= MOST, "the number of runs", runs, allowed)
+        first: Changes = tuple((key, values[0]) for key, values in swept.items())
+        with _name_values(first):
+            experiment, _ = _experiment_at(document, first, folder)
+        return cls(
+            experiment=experiment,
+            swept=swept,
+            seeds=tuple(experiment.seed + number for number in range(asked.seeds)),
+            document=portable(document, folder),
+            folder=folder,
+            workers=min(WORKERS, cores()),
+        )
 
     @property
     def combinations(self) -> tuple[Changes, ...]:
@@ -97,12 +166,7 @@ class Sweep(Study[SweepCell]):
     def size(self) -> str:
         """What is varied, in words."""
         parts = [f"{len(values)} of {key}" for key, values in self.swept.items()]
-        return " x ".join([*parts, f"{len(self.seeds)} seed{'s' * (len(self.seeds) != 1)}"])
-
-    @property
-    def constructor(self) -> Constructor:
-        """What makes the same sweep of its document, in another process."""
-        return construct_sweep
+        return " x ".join([*parts, count_words(len(self.seeds), "seed")])
 
     def at(self, changes: Changes) -> Experiment:
         """The experiment with these values."""
@@ -138,22 +202,18 @@ class Sweep(Study[SweepCell]):
         spent = "unbounded" if row["spent"] is None else f"{row['spent']:.4g}"
         return f"{score} at epsilon {spent}"
 
-    def cell_of(self, row: Row) -> SweepCell:
-        """The cell that a row is about."""
-        return cell_of(row)
-
     def result(self, rows: Mapping[SweepCell, Row], path: Path | None) -> "SweepResult":
         """What came of it."""
         from tacit.experiments.sweeps.result import SweepResult
 
-        return SweepResult(study=self, rows=rows, path=path)
+        return SweepResult(batch=self, rows=rows, path=path)
 
     def finished_rows(self, out: str | os.PathLike[str] | None) -> dict[SweepCell, Row]:
         """The runs of this sweep that a directory knows, without those that failed."""
         directory = Directory(out)
         if directory.read(EXPERIMENT) != tomli_w.dumps(self.document).encode():
             return {}
-        return {cell: row for cell, row in rows_of(self, directory).items() if row["failed"] is None}
+        return self.finished(directory)
 
     def run(
         self,
@@ -175,7 +235,7 @@ class Sweep(Study[SweepCell]):
         known = self.finished_rows(out) if resume else {}
         if len(known) == len(self.cells):
             return self.result(known, Directory(out).path)
-        return cast("SweepResult", super().run(out, resume=resume, announce=announce))
+        return super().run(out, resume=resume, announce=announce)
 
 
 def read(
@@ -213,29 +273,27 @@ def load(path: str | Path) -> "SweepResult | None":
     if not read_as(lambda document, folder: "sweep" in document, path, ()):
         return None
     directory, sweep = Directory(path), read(path)
-    return sweep.result(rows_of(sweep, directory), directory.path)
+    return sweep.result(sweep.known(directory), directory.path)
 
 
-def construct_sweep(document: Table, folder: Path) -> Sweep:
-    """The sweep that a document with a table [sweep] says."""
-    asked = construct(SweepSpec, "sweep", document["sweep"])
-    swept = values_by_key(asked.set)
-    for key in swept:
-        if key in FIXED:
-            raise InvalidFile(f"--set {key} cannot be swept: {FIXED[key]}")
-    runs = asked.seeds * math.prod(map(len, swept.values()))
-    require(runs <= MOST, "the number of runs", runs, f"at most {MOST:,}: give fewer values, or fewer seeds")
-    first: Changes = tuple((key, values[0]) for key, values in swept.items())
-    with _name_values(first):
-        experiment, _ = _experiment_at(document, first, folder)
-    return Sweep(
-        experiment=experiment,
-        swept=swept,
-        seeds=tuple(experiment.seed + number for number in range(asked.seeds)),
-        document=portable(document, folder),
-        folder=folder,
-        workers=min(WORKERS, cores()),
-    )
+def run_experiment(experiment: Experiment) -> Row:
+    """What came of a run: what it cost, and how good its model is."""
+    began = time.perf_counter()
+    run = experiment.run(None)
+    took = time.perf_counter() - began
+    promise = run.privacy
+    # Where a draw is secret, the time tells how many were drawn.
+    secret = not isinstance(experiment.privacy, Open) and not experiment.privacy.rehearsal
+    return {
+        "unit": promise.unit,
+        "delta": promise.delta,
+        "spent": finite(promise.epsilon),
+        "bare": [] if is_all_public(promise.public) else list(promise.bare),
+        "rounds": len(run.record.rounds),
+        "seconds": None if secret else took,
+        "scores": finite_scores(run.scores),
+        "baselines": {name: finite_scores(found) for name, found in run.baselines.items()},
+    }
 
 
 def baseline_changes(changes: Changes) -> Changes:
@@ -250,7 +308,7 @@ def _build_sweep(lists: list[str], seeds: int | None, document: Table, folder: P
     given = document.get("sweep", {"set": lists})
     if isinstance(given, dict) and seeds is not None:
         given = {**cast(Table, given), "seeds": seeds}
-    return construct_sweep({**document, "sweep": given}, folder)
+    return Sweep.construct({**document, "sweep": given}, folder)
 
 
 @contextmanager
@@ -292,3 +350,101 @@ def _require_public(experiment: Experiment, promise: Privacy | Open) -> None:
             "every run, and each would be charged on a ledger of its own. Rehearse it ([privacy] rehearsal = "
             "true), sweep simulated data, or choose within one promise (tacit tune)"
         )
+
+
+def split_lists(changes: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Those changes of a single value, and those of several, in their order."""
+    plain, lists = list[str](), list[str]()
+    for change in changes:
+        (lists if len(parse_list(change)[1]) > 1 else plain).append(change)
+    return plain, lists
+
+
+def parse_list(change: str) -> tuple[str, tuple[str, ...]]:
+    """The key of a change and its values, as they were written.
+
+    Raises:
+        InvalidFile: It is not `table.key=value`, or a value is missing between commas.
+    """
+    name, _, text = change.partition("=")
+    override_value({}, change)
+    values = tuple(piece.strip() for piece in _pieces(text))
+    if len(values) > 1 and not all(values):
+        raise InvalidFile(
+            f"--set {change} is not allowed: there must be a value on both sides of every comma"
+        )
+    return name.strip(), values
+
+
+def _pieces(text: str) -> list[str]:
+    """The text, parted at commas that are in no quotes and no brackets."""
+    pieces, depth, quote, escaped = [""], 0, "", False
+    for letter in text:
+        if letter == "," and not depth and not quote:
+            pieces.append("")
+            continue
+        if quote:
+            quote = "" if letter == quote and not escaped else quote
+            escaped = letter == "\\" and quote == '"' and not escaped
+        elif letter in "\"'" and (depth or not pieces[-1].strip()):
+            # Within a word it is an apostrophe.
+            quote = letter
+        else:
+            depth += (letter in "[{") - (letter in "]}")
+        pieces[-1] += letter
+    return pieces
+
+
+def values_by_key(lists: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The values of each key, as they were written.
+
+    Raises:
+        InvalidFile: There is no list, or a key has two.
+        InvalidValue: A list says a value twice.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for key, values in map(parse_list, lists):
+        if key in found:
+            raise InvalidFile(f"--set {key} is said twice: give all of its values in one list")
+        found[key] = values
+        meant = [repr(_number(text)) for text in values]
+        if len(set(meant)) < len(meant):
+            raise InvalidValue(f"--set {key}={','.join(values)} is not allowed: a value is in it twice")
+    if all(len(values) < 2 for values in found.values()):
+        raise InvalidFile(
+            "there is nothing to sweep: give a key several values, such as --set privacy.epsilon=1,3,inf"
+        )
+    return found
+
+
+def value_of(text: str) -> object:
+    """What a text stands for."""
+    document: Table = {}
+    override_value(document, f"value={text}")
+    return document["value"]
+
+
+def sort_value(text: str) -> Value:
+    """A value to sort and to draw by: a number where it is one, or else as it was written."""
+    found = _number(text)
+    return found if isinstance(found, float) and not math.isnan(found) else text.strip("\"'")
+
+
+def _number(text: str) -> object:
+    """What a text stands for; whole numbers are numbers like others."""
+    found = value_of(text)
+    return float(found) if isinstance(found, int) and not isinstance(found, bool) else found
+
+
+def labels(keys: Sequence[str]) -> dict[str, str]:
+    """What keys are called among each other: by their last part, or a kind by its table, if that will do."""
+    last = {key: key.removesuffix(KIND).rpartition(".")[2] for key in keys}
+    seen = list(last.values())
+    return {key: name if seen.count(name) == 1 else key for key, name in last.items()}
+
+
+def in_words(changes: Iterable[tuple[str, str]]) -> str:
+    """Some values, for people: `epsilon 0.5, lr 2`."""
+    pairs = list(changes)
+    names = labels([key for key, _ in pairs])
+    return ", ".join(f"{names[key]} {text}" for key, text in pairs)

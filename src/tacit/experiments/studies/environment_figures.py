@@ -1,38 +1,40 @@
-"""The figures of a study of worlds: learning, returns by world, what privacy costs, clusters, weights.
+"""Figures and films of a study in environments: learning, returns, what privacy costs, clusters, weights.
 
-A figure that cannot be drawn is left out and told: the study is worth having all the same.
+What cannot be drawn is left out and told: the study is worth having all the same.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tacit.errors import TacitError
-from tacit.experiments.studies.base import Announce
-from tacit.experiments.studies.environments.history import (
-    EVERYWHERE,
-    cluster_history,
-    learning_history,
-    weights,
-)
-from tacit.experiments.studies.environments.regimes import ALONE, FEDERATED, UNTRAINED
+from tacit.experiments.batch import Announce
+from tacit.experiments.experiment import load
+from tacit.experiments.studies.environment_results import UNSEEN, WorldStudyResult
+from tacit.experiments.studies.environments import RUNS, WorldCell, experiment_for, steps_until, world_kinds
+from tacit.experiments.studies.regimes import ALONE, FEDERATED, UNTRAINED, Regime
+from tacit.runs.directory import Directory
 from tacit.runtime.keys import Key
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tacit.experiments.studies.environments.result import WorldStudyResult
+    from tacit.control.history import History
+    from tacit.runs.run import Run
+    from tacit.sites.environments import Scenes, World
 
 Drawing = Callable[[Path], object]
 # How weights are laid out in a plane.
 MAPS = ("t-sne", "umap")
 # How far below untrained policies an axis goes, as a part of how far the best is above them.
 BELOW = 0.25
+# What a score is called that is of no world in particular.
+EVERYWHERE = "all worlds"
 
 
-def draw(studied: "WorldStudyResult", folder: Path, announce: Announce) -> dict[str, Path]:
+def draw(studied: WorldStudyResult, folder: Path, announce: Announce) -> dict[str, Path]:
     """Every figure that what was run allows, as PNG in a folder; files by what they show."""
     found: dict[str, Path] = {}
     for name, drawing in drawings(studied).items():
@@ -47,7 +49,7 @@ def draw(studied: "WorldStudyResult", folder: Path, announce: Announce) -> dict[
     return found
 
 
-def drawings(studied: "WorldStudyResult") -> dict[str, Drawing]:
+def drawings(studied: WorldStudyResult) -> dict[str, Drawing]:
     """What there is to draw, by what it shows; nothing where no run has a score."""
     means = studied.table().reset_index()
     if not (means["regime"] != UNTRAINED).any():
@@ -60,7 +62,47 @@ def drawings(studied: "WorldStudyResult") -> dict[str, Drawing]:
     }
 
 
-def _of_learning(studied: "WorldStudyResult", means: "pd.DataFrame") -> dict[str, Drawing]:
+def film_worlds(studied: WorldStudyResult, folder: Path, announce: Announce) -> dict[str, Path]:
+    """A film for each kind of world, of the federated regime or else the best, with the first seed."""
+    first = [one for one in runs(studied) if one[0].seed == studied.batch.seeds[0]]
+    if not first:
+        return {}
+    cell, regime, place = next(
+        (one for one in first if one[1].name == FEDERATED),
+        max(first, key=lambda one: studied.rows[one[0]]["scores"].get("return") or float("-inf")),
+    )
+    scenes = cast("Scenes | None", experiment_for(regime.experiment, cell).open_federation().held_out)
+    if scenes is None:
+        return {}
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, Path] = {}
+    run = load(place)
+    for label, (site, world) in _stages(scenes).items():
+        name = f"{regime.label.replace(' ', '-')}-{label}"
+        try:
+            found[name] = _film(run, site, world, folder / f"{name}.gif", cell.seed)
+        except TacitError as error:
+            announce(f"left out the film {name}: {error}")
+    return found
+
+
+def _stages(scenes: "Scenes") -> "dict[str, tuple[str, World]]":
+    """One world of each kind, and whose it is."""
+    found: dict[str, tuple[str, World]] = {}
+    for site, world in zip(scenes.sites.tolist(), scenes.worlds, strict=True):
+        found.setdefault(world.label or "world", (site, world))
+    return found
+
+
+def _film(run: "Run", site: str, world: "World", place: Path, seed: int) -> Path:
+    """One episode of the model of a site; in a world that is nobody's, of the model of all."""
+    from tacit.control.envs.spaces import refuse_undrawable
+
+    with refuse_undrawable(world):
+        return (run.model if site == "" else run.model_of(site)).film(place, world, seed=seed)
+
+
+def _of_learning(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, Drawing]:
     """Learning curves by world, all in one, and by regime; so many regimes to a figure as have colours."""
     from tacit.control.figures import learning_curves, overlay, side_by_side
 
@@ -69,7 +111,7 @@ def _of_learning(studied: "WorldStudyResult", means: "pd.DataFrame") -> dict[str
     if rows.empty:
         return found
     options = _options(studied, means)
-    watch = getattr(studied.study.experiment.data, "watch", 1)
+    watch = getattr(studied.batch.experiment.data, "watch", 1)
     told = f"{_where(studied)}; {watch} greedy episodes in each world after every round"
     for more, part in _parts(rows):
         for name, figure in (
@@ -81,12 +123,12 @@ def _of_learning(studied: "WorldStudyResult", means: "pd.DataFrame") -> dict[str
     return found
 
 
-def _of_returns(studied: "WorldStudyResult", means: "pd.DataFrame") -> dict[str, Drawing]:
+def _of_returns(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, Drawing]:
     """What regimes come to in each world in the end, and what that costs."""
     from tacit.control.figures.returns import privacy_return, scenarios
 
     found: dict[str, Drawing] = {}
-    episodes = getattr(studied.study.experiment.data, "episodes", 1)
+    episodes = getattr(studied.batch.experiment.data, "episodes", 1)
     told = f"{_where(studied)}; {episodes} greedy episodes in each world, in Gymnasium"
     for more, part in _parts(_returns(studied, means)):
         alone = " One seed: no intervals." * int(means["n"].max() == 1)
@@ -103,17 +145,17 @@ def _of_returns(studied: "WorldStudyResult", means: "pd.DataFrame") -> dict[str,
     return found
 
 
-def _of_clusters(studied: "WorldStudyResult") -> dict[str, Drawing]:
+def _of_clusters(studied: WorldStudyResult) -> dict[str, Drawing]:
     from tacit.control.figures.rounds import memberships
 
-    told = f"{_where(studied)}, seed {studied.study.seeds[0]}"
+    told = f"{_where(studied)}, seed {studied.batch.seeds[0]}"
     return {
         f"clusters-{_slug(label)}": _calling(memberships, rows, provenance=f"{label}: {told}")
         for label, rows in cluster_history(studied).items()
     }
 
 
-def _of_weights(studied: "WorldStudyResult") -> dict[str, Drawing]:
+def _of_weights(studied: WorldStudyResult) -> dict[str, Drawing]:
     """Maps of the weights that were kept along the way."""
     from tacit.control.figures.maps import SHARED, weight_map
 
@@ -132,8 +174,8 @@ def _of_weights(studied: "WorldStudyResult") -> dict[str, Drawing]:
         for method in MAPS:
             found[f"weights-{method}-{_slug(label)}"] = _calling(
                 weight_map, history.weights[kept], worlds, history.weight_steps[kept], sites,
-                method=method, key=Key(studied.study.seeds[0]) / "map",
-                provenance=f"{label}: weights as they were at the sites, seed {studied.study.seeds[0]}",
+                method=method, key=Key(studied.batch.seeds[0]) / "map",
+                provenance=f"{label}: weights as they were at the sites, seed {studied.batch.seeds[0]}",
             )  # fmt: skip
     return found
 
@@ -143,11 +185,9 @@ def _calling(figure: Callable[..., object], *table: object, **options: object) -
     return lambda place: figure(*table, **options, path=place)
 
 
-def _returns(studied: "WorldStudyResult", means: "pd.DataFrame") -> "pd.DataFrame":
+def _returns(studied: WorldStudyResult, means: "pd.DataFrame") -> "pd.DataFrame":
     """One row for each regime and world, with the ends of its interval; of one seed, there is none."""
     import pandas as pd
-
-    from tacit.experiments.studies.environments.result import UNSEEN
 
     names = {world: score for world, score in studied.worlds.items() if score != UNSEEN}
     # Those who learn keep the colours that they have in other figures.
@@ -165,20 +205,19 @@ def _returns(studied: "WorldStudyResult", means: "pd.DataFrame") -> "pd.DataFram
     return pd.DataFrame(rows).dropna()
 
 
-def _options(studied: "WorldStudyResult", means: "pd.DataFrame") -> dict[str, Any]:
+def _options(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, Any]:
     """What all figures of returns have in common."""
     return {"target": _target(studied), "unseen": studied.unseen, "lowest": _lowest(studied, means)}
 
 
-def _target(studied: "WorldStudyResult") -> float | None:
+def _target(studied: WorldStudyResult) -> float | None:
     """The return that the environment says it is solved by, if it says so."""
-    import gymnasium
+    from tacit.control.envs.spaces import reward_threshold
 
-    spec = gymnasium.registry.get(getattr(studied.study.experiment.data, "env", ""))
-    return None if spec is None else spec.reward_threshold
+    return reward_threshold(getattr(studied.batch.experiment.data, "env", ""))
 
 
-def _lowest(studied: "WorldStudyResult", means: "pd.DataFrame") -> float | None:
+def _lowest(studied: WorldStudyResult, means: "pd.DataFrame") -> float | None:
     """Where an axis ends, so that a regime that went astray does not flatten all others."""
     floor, best = _references(means).get(UNTRAINED), float(means["return"].max())
     if floor is None or best <= floor:
@@ -207,10 +246,88 @@ def _parts(rows: "pd.DataFrame") -> "list[tuple[str, pd.DataFrame]]":
     ]
 
 
-def _where(studied: "WorldStudyResult") -> str:
-    common = studied.study.experiment
+def _where(studied: WorldStudyResult) -> str:
+    common = studied.batch.experiment
     return f"{getattr(common.data, 'env', common.data.kind)}, {len(common.sites.names):,} sites"
 
 
 def _slug(label: str) -> str:
     return label.replace(" ", "-")
+
+
+def runs(studied: WorldStudyResult) -> Iterator[tuple[WorldCell, Regime, Path]]:
+    """The cells that have a score, their regimes and their directories; none where nothing was kept."""
+    for cell in studied.batch.cells:
+        done = cell in studied.rows and studied.rows[cell]["failed"] is None
+        if done and studied.path is not None and cell.regime != UNTRAINED:
+            yield cell, studied.batch.regime(cell), studied.path / RUNS / cell.folder
+
+
+def learning_history(studied: WorldStudyResult) -> "pd.DataFrame":
+    """Scores after every round: `regime`, `world`, `seed`, `steps` of a site until then, `return`."""
+    import pandas as pd
+
+    names = {world: score for world, score in studied.worlds.items() if score != UNSEEN}
+    names = names or {EVERYWHERE: "return"}
+    rows = [
+        {
+            "regime": regime.label,
+            "world": world,
+            "seed": cell.seed,
+            "steps": steps_until(regime.experiment, rounds, number)[0],
+            "return": rounds[number - 1].scores[score],
+        }
+        for cell, regime, place in runs(studied)
+        for rounds in [Directory(place).rounds()]
+        for number in range(1, len(rounds) + 1)
+        for world, score in names.items()
+        if score in rounds[number - 1].scores
+    ]
+    return pd.DataFrame(rows, columns=["regime", "world", "seed", "steps", "return"])
+
+
+def cluster_history(studied: WorldStudyResult) -> "dict[str, pd.DataFrame]":
+    """Which cluster each site is in after every round, by regime; of the first seed."""
+    import pandas as pd
+
+    found: dict[str, pd.DataFrame] = {}
+    for cell, regime, place in runs(studied):
+        clusters = regime.experiment.clusters
+        if cell.seed != studied.batch.seeds[0] or clusters is None or clusters.by == "site":
+            continue
+        known = world_kinds(experiment_for(regime.experiment, cell).open_federation())
+        rows = [
+            {
+                "site": site,
+                "world": known[site],
+                "round": entry.number,
+                "cluster": str(cluster),
+                **(
+                    {"phase": "together" if entry.number < clusters.warm else "apart"}
+                    if clusters.warm
+                    else {}
+                ),
+            }
+            for entry in Directory(place).rounds()
+            for site, cluster in entry.clusters.items()
+            if site in known
+        ]
+        if rows:
+            found[regime.label] = pd.DataFrame(rows)
+    return found
+
+
+def weights(studied: WorldStudyResult) -> "dict[str, tuple[History, dict[str, str]]]":
+    """The history of each regime that kept weights, and the world of each site in it; of the first seed."""
+    from tacit.control.history import HISTORY, History
+
+    found: dict[str, tuple[History, dict[str, str]]] = {}
+    for cell, regime, place in runs(studied):
+        if cell.seed == studied.batch.seeds[0] and (place / HISTORY).is_file():
+            history = History.load(place / HISTORY)
+            if len(history.weights):
+                found[regime.label] = (
+                    history,
+                    world_kinds(experiment_for(regime.experiment, cell).open_federation()),
+                )
+    return found

@@ -19,9 +19,8 @@ from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Plain
 from tacit.errors import InvalidFile, TacitError, require
 from tacit.experiments.experiment import KINDS, Experiment, construct_experiment
-from tacit.experiments.studies.base import Table
 from tacit.privacy.policy import Open, Privacy
-from tacit.runtime.tables import build
+from tacit.runtime.tables import Table, build
 from tacit.sites.environments import Variants
 from tacit.sites.sampling import Poisson
 

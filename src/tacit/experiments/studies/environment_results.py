@@ -1,6 +1,7 @@
-"""What came of a study of worlds: a row for each run, means with intervals, and what they show."""
+"""What came of a study in environments: a row for each run, means with intervals, and what they show."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tacit.experiments.studies.base import Announce, Row, StudyResult, silent
-from tacit.experiments.studies.environments.cells import WorldCell
-from tacit.experiments.studies.environments.regimes import ALONE, UNTRAINED
-from tacit.experiments.studies.environments.spec import WorldStudy
+from tacit.experiments.batch import Announce, BatchResult, Row, join_words, silent, student_interval
+from tacit.experiments.studies.environments import WorldCell, WorldStudy
+from tacit.experiments.studies.regimes import ALONE, UNTRAINED
+from tacit.privacy.policy import Open
+from tacit.reports.text_tables import align_table, format_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,23 +22,25 @@ BY = ["regime", "epsilon"]
 PLAIN = ["sites", "rounds", "steps", "steps_in_all", "seconds", "spent", "delta", "agreement"]
 PLAYED = ["played_low", "played_high"]
 WORLD, UNSEEN = "return@", "return_unseen"
-LEVEL = 0.95
+NOTHING = "-"
+# Steps that differ by less than this part are as many.
+ALIKE = 0.05
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class WorldStudyResult(StudyResult[WorldCell]):
+class WorldStudyResult(BatchResult[WorldCell]):
     """What came of a study of worlds.
 
     In its frame, epsilon is what was asked for, and `spent` what the statement of the run says; both are
     missing where nothing is promised. `steps` are those of one site, `steps_in_all` those of all together.
 
     Args:
-        study: What was asked for.
+        batch: What was asked for.
         rows: What is known of each cell: its scores, or why it has none.
         path: The directory that remembers it, and every run in it.
     """
 
-    study: WorldStudy
+    batch: WorldStudy
 
     def _build_frame(self) -> "pd.DataFrame":
         import pandas as pd
@@ -64,7 +68,7 @@ class WorldStudyResult(StudyResult[WorldCell]):
     @property
     def unseen(self) -> tuple[str, ...]:
         """The worlds that nobody trains in."""
-        return tuple(getattr(self.study.experiment.data, "unseen", {}))
+        return tuple(getattr(self.batch.experiment.data, "unseen", {}))
 
     def table(self) -> "pd.DataFrame":
         """Means over seeds of the runs that have scores, by regime and epsilon; `n` runs each.
@@ -113,9 +117,7 @@ class WorldStudyResult(StudyResult[WorldCell]):
 
     def summary(self) -> str:
         """The study for people: what was run, means by regime and by world, what they show, what failed."""
-        from tacit.experiments.studies.environments.summary import summarise
-
-        return summarise(self)
+        return _summarise(self)
 
     def as_dict(self) -> dict[str, Any]:
         """The study as one document."""
@@ -132,7 +134,7 @@ class WorldStudyResult(StudyResult[WorldCell]):
             folder: Where to keep them; made if it is not there.
             announce: Told what is left out, and why.
         """
-        from tacit.experiments.studies.environments.figures import draw
+        from tacit.experiments.studies.environment_figures import draw
 
         return draw(self, Path(folder), announce)
 
@@ -143,14 +145,14 @@ class WorldStudyResult(StudyResult[WorldCell]):
             folder: Where to keep them; made if it is not there.
             announce: Told what is left out, and why.
         """
-        from tacit.experiments.studies.environments.animation import film_worlds
+        from tacit.experiments.studies.environment_figures import film_worlds
 
         return film_worlds(self, Path(folder), announce)
 
     def draw(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
         """Draw everything there is to see: `figures`, and `films` if the study asks for them."""
         found = super().draw(folder, announce=announce)
-        if self.study.films:
+        if self.batch.films:
             found |= self.films(Path(folder) / "films", announce=announce)
         return found
 
@@ -164,13 +166,13 @@ class WorldStudyResult(StudyResult[WorldCell]):
     def _label(self, regime: str, epsilon: float) -> str:
         """What a regime is called among all others."""
         asked = None if math.isnan(epsilon) else epsilon
-        found = [each for each in self.study.regimes if (each.name, each.epsilon) == (regime, asked)]
+        found = [each for each in self.batch.regimes if (each.name, each.epsilon) == (regime, asked)]
         return found[0].label if found else regime
 
     def _in_order(self) -> list[WorldCell]:
         """Cells that are averaged stand together."""
-        kinds = list(dict.fromkeys((cell.regime, cell.epsilon) for cell in self.study.cells))
-        return sorted(self.study.cells, key=lambda cell: kinds.index((cell.regime, cell.epsilon)))
+        kinds = list(dict.fromkeys((cell.regime, cell.epsilon) for cell in self.batch.cells))
+        return sorted(self.batch.cells, key=lambda cell: kinds.index((cell.regime, cell.epsilon)))
 
 
 def _means(own: "pd.DataFrame", scores: list[str]) -> Row:
@@ -190,12 +192,7 @@ def _means(own: "pd.DataFrame", scores: list[str]) -> Row:
 def _interval(own: "pd.DataFrame", name: str) -> tuple[float, float]:
     values = own[name].dropna().to_numpy(dtype=np.float64)
     if len(values) > 1:
-        from scipy.stats import t as student
-
-        half = (
-            float(student.ppf(0.5 + LEVEL / 2, len(values) - 1)) * values.std(ddof=1) / math.sqrt(len(values))
-        )
-        return float(values.mean() - half), float(values.mean() + half)
+        return student_interval(values)
     low, high = (f"{name}{end}" for end in ("_low", "_high"))
     if low not in own or not len(values):
         return math.nan, math.nan
@@ -207,3 +204,141 @@ def _plain(value: object) -> str | float | None:
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value if value is None or isinstance(value, int) else str(value)
+
+
+def _summarise(studied: WorldStudyResult) -> str:
+    """The summary of a study."""
+    table = studied.table()
+    rows = [dict(row) for row in table.reset_index().to_dict("records")]
+    parts = [format_rows(_head(studied))]
+    if rows:
+        parts += [_by_regime(rows), _by_world(studied, rows)]
+    else:
+        parts.append("No run has a score.")
+    notes = [*(_conclusions(studied, table) if rows else []), *studied.failed_in_words()]
+    return "\n\n".join(part for part in (*parts, "\n".join(notes)) if part)
+
+
+def _head(studied: WorldStudyResult) -> list[tuple[str, str]]:
+    common = studied.batch.experiment
+    data, sites = common.data, common.sites
+    physics = getattr(data, "world", "gymnasium")
+    judged = "" if physics == "gymnasium" else f" (trained in {physics}, judged in Gymnasium)"
+    kinds = list(getattr(sites, "worlds", {}))
+    each = f": {getattr(sites, 'each', 1)} each of {', '.join(kinds)}" if kinds else ""
+    return [
+        ("study", studied.name),
+        ("task", f"{common.task.kind} in {getattr(data, 'env', data.kind)}{judged}"),
+        ("sites", f"{len(sites.names):,}{each}"),
+        ("runs", studied.runs),
+        *_promise(studied),
+    ]
+
+
+def _promise(studied: WorldStudyResult) -> list[tuple[str, str]]:
+    """What every private run promises to whom."""
+    promises = [regime.experiment.privacy for regime in studied.batch.regimes]
+    units = {promise.unit for promise in promises if not isinstance(promise, Open)}
+    rehearsed = any(not isinstance(promise, Open) and promise.rehearsal for promise in promises)
+    if not units:
+        return []
+    whom = " or ".join(f"any one {unit}" for unit in sorted(units))
+    return [("promise", f"to {whom}, for the whole run{', REHEARSAL' * rehearsed}")]
+
+
+def _by_regime(rows: Sequence[dict[Any, Any]]) -> str:
+    """What each regime promises, returns, and is trained by."""
+    header = ("regime", "promise", "n", "return", "95 %", "IQM", "95 %", "steps a site", "steps in all")
+    return align_table(header, [
+        (
+            row["label"], _price(row), str(row["n"]),
+            _number(row.get("return")), _between(row, "return"),
+            _number(row.get("iqm")), _between(row, "iqm"),
+            f"{row['steps']:.0f}", f"{row['steps_in_all']:.0f}",
+        )
+        for row in rows
+    ])  # fmt: skip
+
+
+def _by_world(studied: WorldStudyResult, rows: Sequence[dict[Any, Any]]) -> str:
+    """What each regime returns in each world, and how well its clusters are the worlds."""
+    worlds = {_title(name, studied.unseen): score for name, score in studied.worlds.items()}
+    solved = {"solved %": 100.0} if "solved" in studied.scores else {}
+    apart = any(not math.isnan(row["agreement"]) for row in rows)
+    if not worlds and not solved and not apart:
+        return ""
+    header = ("return in", *worlds, *solved, *(["agreement"] * apart))
+    return align_table(header, [
+        (
+            row["label"],
+            *(_number(row[score]) for score in worlds.values()),
+            *(_number(unit * row["solved"]) for unit in solved.values()),
+            *([_number(row["agreement"], 2)] * apart),
+        )
+        for row in rows
+    ])  # fmt: skip
+
+
+def _title(name: str, unseen: Sequence[str]) -> str:
+    return f"{name} (unseen)" if name in unseen else "unseen, mean" if name == "unseen" else name
+
+
+def _price(row: dict[Any, Any]) -> str:
+    """What a regime truly costs, for people."""
+    if not isinstance(row["unit"], str):
+        return "none"
+    spent = "unbounded" if math.isnan(row["spent"]) else f"{row['spent']:.4g}"
+    return f"epsilon {spent} at delta {row['delta']:g}"
+
+
+def _conclusions(studied: WorldStudyResult, table: "pd.DataFrame") -> list[str]:
+    """What the means show, in sentences."""
+    seeds = int(table["n"].max())
+    found = [
+        f"Means over {seeds} seeds, with the 95 % interval of the mean (Student's t)."
+        if seeds > 1
+        else "One seed: intervals are by bootstrap over its episodes, and say nothing of other seeds."
+    ]
+    labels = table["label"].tolist()
+    if ALONE in labels and studied.worlds:
+        found += _beside_alone(studied.above_alone(), table)
+    futile = studied.learnt_nothing()
+    if futile:
+        floor = _number(table.set_index("label").loc[UNTRAINED, "return"])
+        have = "has" if len(futile) == 1 else "have"
+        found.append(
+            f"{join_words(futile)} {have} learnt nothing: not above a policy nobody has trained ({floor})."
+        )
+    found += _fewer(table)
+    return found
+
+
+def _beside_alone(above: Sequence[str], table: "pd.DataFrame") -> list[str]:
+    """Which regimes are worth their trouble to every world."""
+    steps = table.set_index("label")["steps"].to_dict()
+    if not set(steps) - {ALONE, UNTRAINED}:
+        return []
+    if not above:
+        return ["No regime is above agents alone in every world."]
+    verb = "is" if len(above) == 1 else "are"
+    # Where sites are drawn by chance, steps are a little more or less.
+    alike = all(abs(steps[label] / steps[ALONE] - 1) < ALIKE for label in above)
+    fair = ", at as many steps a site" if alike else "; mind the steps a site"
+    return [f"{join_words(above)} {verb} above agents alone in every world{fair}."]
+
+
+def _fewer(table: "pd.DataFrame") -> list[str]:
+    """Where fewer sites train alone than together."""
+    sites = table.set_index("label")["sites"].drop(index=UNTRAINED, errors="ignore")
+    if ALONE not in sites.index or sites[ALONE] >= sites.max():
+        return []
+    return [f"Alone, {sites[ALONE]:.0f} of {sites.max():.0f} sites train: those that agents are judged in."]
+
+
+def _between(row: dict[Any, Any], name: str) -> str:
+    low, high = row.get(f"{name}_low", math.nan), row.get(f"{name}_high", math.nan)
+    return NOTHING if math.isnan(low) or math.isnan(high) else f"{low:.0f} to {high:.0f}"
+
+
+def _number(value: Any, decimals: int = 1) -> str:  # noqa: ANN401
+    return NOTHING if value is None or math.isnan(value) else f"{value:.{decimals}f}"

@@ -1,34 +1,51 @@
-"""The table [study]: what is varied, and every combination of it as a cell. Reading one touches no data."""
+"""One experiment on curves, repeated over subjects, parties, folds and promises.
+
+The table [study] says what varies, and every combination is a cell: some parties, some subjects held out, one
+promise. Reading one touches no data.
+"""
 
 import math
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+import numpy as np
 
 from tacit.errors import InvalidFile, InvalidValue, require, require_count, require_positive, require_word
-from tacit.experiments.experiment import Experiment, construct_experiment
-from tacit.experiments.studies.base import Row, Study, Table
-from tacit.experiments.studies.curves.cells import (
-    OPEN,
-    CurveCell,
-    Release,
-    cell_of,
-    experiment_for,
-    score_cell,
-    subjects,
+from tacit.experiments.batch import (
+    Batch,
+    Cell,
+    Row,
+    count_words,
+    finite,
+    require_distinct,
+    row_of,
+    without_workers,
 )
-from tacit.functional.data.sources import SimulatedCurves
+from tacit.experiments.experiment import Experiment, construct_experiment
+from tacit.functional.data.sources import RESPONSE, SimulatedCurves, vertical_federation
+from tacit.functional.metrics import sensitivity, specificity
+from tacit.learning.record import describe
 from tacit.privacy.contracts import layout_of
-from tacit.privacy.policy import Open
-from tacit.runtime.tables import construct, portable
+from tacit.privacy.policy import Open, Privacy
+from tacit.runtime.keys import Key
+from tacit.runtime.tables import Table, construct, portable
 from tacit.runtime.threads import cores
+from tacit.sites.vertical import ByParty, Columns, Subjects
 
 if TYPE_CHECKING:
-    from tacit.experiments.studies.curves.result import CurveStudyResult
+    from tacit.experiments.studies.curve_results import CurveStudyResult
+    from tacit.functional.data import CurveSet
+    from tacit.functional.model import Model
 
+Release = Literal["local", "moments"]
+OPEN = "open"
 RELEASES: tuple[Release, ...] = ("local", "moments")
+SCORES = ("r2", "ril2", "rmse", "nrmse", "smape", "wmape", "sensitivity", "specificity")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +75,7 @@ class CurveFactors:
         if self.workers is not None:
             require_count("workers", self.workers)
         for name in ("parties", "epsilons", "releases"):
-            _require_distinct(name, getattr(self, name))
+            require_distinct(name, getattr(self, name))
         for count in self.parties or ():
             require_count("parties", count)
         for epsilon in self.epsilons or ():
@@ -71,7 +88,47 @@ class CurveFactors:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurveStudy(Study[CurveCell]):
+class CurveCell(Cell):
+    """Where a run stands in a study.
+
+    Args:
+        replicate: Which draw of subjects, of the same truth.
+        fold: Which part of them is held out, from 0.
+        release: What leaves a party.
+        epsilon: What it may cost all parties together; infinite where nothing is promised.
+        parties: How many divide the predictors.
+    """
+
+    replicate: int
+    fold: int
+    release: Release
+    epsilon: float
+    parties: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.release}, {promise_in_words(self.epsilon)}, {self.parties} parties, "
+            f"replicate {self.replicate}, fold {self.fold}"
+        )
+
+    @property
+    def row(self) -> Row:
+        """Plain data for JSON, which has no infinity."""
+        return {**asdict(self), "epsilon": OPEN if math.isinf(self.epsilon) else self.epsilon}
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        """The cell that a row is about."""
+        return super().from_row({**row, "epsilon": math.inf if row["epsilon"] == OPEN else row["epsilon"]})
+
+    def seed(self, study: int) -> int:
+        """The seed of its run, made of its name: every cell has noise of its own, whatever else there is."""
+        key = Key(study) / "study" / self.replicate / self.fold / self.release / repr(self.epsilon)
+        return int((key / self.parties).generator().integers(2**62))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveStudy(Batch[CurveCell, "CurveStudyResult"]):
     """What an experiment file with a table [study] asks for, of curves.
 
     Args:
@@ -81,7 +138,7 @@ class CurveStudy(Study[CurveCell]):
         parties: The numbers of parties.
         epsilons: What a run may cost; infinite where nothing is promised.
         releases: What leaves a party.
-        document: As for any study; so are `folder` and `workers`.
+        document: As for any batch; so are `folder` and `workers`.
     """
 
     replicates: tuple[int, ...]
@@ -89,6 +146,28 @@ class CurveStudy(Study[CurveCell]):
     parties: tuple[int, ...]
     epsilons: tuple[float, ...]
     releases: tuple[Release, ...]
+
+    @classmethod
+    def construct(cls, document: Table, folder: Path) -> Self:
+        """The study that a document says."""
+        factors = construct(CurveFactors, "study", document["study"])
+        _refuse_twice(document, factors)
+        rest = {name: value for name, value in document.items() if name != "study"}
+        experiment = construct_experiment(_with_promise(rest, factors), folder)
+        experiment = replace(experiment, data=_simulation(experiment, factors))
+        study = cls(
+            experiment=experiment,
+            replicates=tuple(experiment.data.replicate + number for number in range(factors.replicates)),
+            folds=factors.folds,
+            parties=factors.parties or (len(experiment.sites.names),),
+            epsilons=_epsilons(experiment, factors),
+            releases=_releases(experiment, factors),
+            document=without_workers(portable(document, folder)),
+            folder=folder,
+            workers=factors.workers or cores(),
+        )
+        _require_predictors(study)
+        return study
 
     @property
     def cells(self) -> tuple[CurveCell, ...]:
@@ -109,11 +188,11 @@ class CurveStudy(Study[CurveCell]):
     def size(self) -> str:
         """How many runs, and of what, in words."""
         parts = [
-            _many(len(self.replicates), "replicate"),
-            _many(self.folds, "fold"),
-            _many(len(self.releases), "release"),
-            _many(len(self.epsilons), "promise"),
-            _many(len(self.parties), "number", " of parties"),
+            count_words(len(self.replicates), "replicate"),
+            count_words(self.folds, "fold"),
+            count_words(len(self.releases), "release"),
+            count_words(len(self.epsilons), "promise"),
+            count_words(len(self.parties), "number", " of parties"),
         ]
         return " x ".join(part for part in parts if not part.startswith("1 "))
 
@@ -125,50 +204,97 @@ class CurveStudy(Study[CurveCell]):
 
     def run_cell(self, cell: CurveCell, place: Path | None) -> Row:
         """The row of a cell; nothing else is kept of it."""
-        return score_cell(self.experiment, cell, self.folds)
+        return row_of(cell, lambda: _score(self.experiment, cell, self.folds))
 
     def outcome(self, row: Row) -> str:
         """How far off predictions are, and how long that took."""
         error = "unknown" if row["ril2"] is None else f"{row['ril2']:.4f}"
         return f"RIL2 {error}, {row['seconds']:.1f} s"
 
-    def cell_of(self, row: Row) -> CurveCell:
-        """The cell that a row is about."""
-        return cell_of(row)
-
     def result(self, rows: Mapping[CurveCell, Row], path: Path | None) -> "CurveStudyResult":
         """What came of it."""
-        from tacit.experiments.studies.curves.result import CurveStudyResult
+        from tacit.experiments.studies.curve_results import CurveStudyResult
 
-        return CurveStudyResult(study=self, rows=rows, path=path)
+        return CurveStudyResult(batch=self, rows=rows, path=path)
 
 
-def construct_study(document: Table, folder: Path) -> CurveStudy:
-    """The study that a document says."""
-    factors = construct(CurveFactors, "study", document["study"])
-    _refuse_twice(document, factors)
-    rest = {name: value for name, value in document.items() if name != "study"}
-    experiment = construct_experiment(_with_promise(rest, factors), folder)
-    experiment = replace(experiment, data=_simulation(experiment, factors))
-    study = CurveStudy(
-        experiment=experiment,
-        replicates=tuple(experiment.data.replicate + number for number in range(factors.replicates)),
-        folds=factors.folds,
-        parties=factors.parties or (len(experiment.sites.names),),
-        epsilons=_epsilons(experiment, factors),
-        releases=_releases(experiment, factors),
-        document=_without_workers(portable(document, folder)),
-        folder=folder,
-        workers=factors.workers or cores(),
+def promise_in_words(epsilon: float) -> str:
+    """What a run costs, for people."""
+    return OPEN if math.isinf(epsilon) else f"epsilon {epsilon:g}"
+
+
+def experiment_for(experiment: Experiment, cell: CurveCell) -> Experiment:
+    """The experiment of a cell. Its epsilon is for all parties together, however many there are."""
+    privacy = experiment.privacy
+    if math.isinf(cell.epsilon):
+        privacy = Open()
+    elif isinstance(privacy, Privacy):
+        # Who adds the noise follows from what is released.
+        apart = cell.release == "local"
+        noise = "site" if apart else "server" if privacy.noise == "site" else privacy.noise
+        privacy = replace(privacy, epsilon=cell.epsilon, noise=noise)
+    sites = experiment.sites
+    if not sites.parties:
+        sites = replace(sites, count=cell.parties)
+    return replace(
+        experiment,
+        privacy=privacy,
+        task=replace(experiment.task, release=cell.release),
+        sites=sites,
+        data=replace(experiment.data, replicate=cell.replicate),
+        seed=cell.seed(experiment.seed),
+        baselines=False,
     )
-    _require_predictors(study)
-    return study
 
 
-def _without_workers(document: Table) -> Table:
-    """The document without the number of processes: a study may be resumed on another machine."""
-    document["study"].pop("workers", None)
-    return document
+def hold_out_fold(made: "CurveSet", data: SimulatedCurves, sites: ByParty, fold: int, folds: int) -> Columns:
+    """The parties with the curves of all subjects but those of a fold, who are held out.
+
+    Folds are runs of neighbours and the same ones however many parties there are; subjects are drawn one
+    like the other, so that their order means nothing.
+    """
+    rows = np.arange(len(made))
+    apart = np.array_split(rows, folds)[fold]
+    told = {"data": describe(data), "sites": describe(sites)}
+    return vertical_federation(
+        {**made.predictors, RESPONSE: made.response},
+        RESPONSE, sites, np.delete(rows, apart), apart, origin=told, public=True,
+    )  # fmt: skip
+
+
+def _score(experiment: Experiment, cell: CurveCell, folds: int) -> Row:
+    chosen = experiment_for(experiment, cell)
+    # The truth is that of the study: it depends on its own seed alone.
+    made = subjects(chosen.data, experiment.seed)
+    federation = hold_out_fold(made, chosen.data, chosen.sites, cell.fold, folds)
+    began = time.perf_counter()
+    run = chosen.run_on(federation, None)
+    seconds = time.perf_counter() - began
+    model, held_out = cast("Model", run.model), cast(Subjects, federation.held_out)
+    found = model.score(held_out.columns, held_out[RESPONSE])
+    found["sensitivity"] = sensitivity(model.selected, made.active)
+    found["specificity"] = specificity(model.selected, made.active, model.predictors)
+    return {
+        "spent": run.privacy.epsilon,
+        **{name: finite(found[name]) for name in SCORES},
+        "selected": list(model.selected),
+        "steps": model.steps,
+        "seconds": seconds,
+        "bytes": model.bytes_sent,
+        "floor": made.noise,
+    }
+
+
+@lru_cache(maxsize=1)
+def subjects(data: SimulatedCurves, seed: int) -> "CurveSet":
+    """The simulated subjects; kept, since neighbouring cells share them."""
+    from tacit.functional.data import simulate
+
+    own = ("held_out",)
+    options: Mapping[str, Any] = {
+        entry.name: getattr(data, entry.name) for entry in fields(data) if entry.name not in own
+    }
+    return simulate(**options, seed=seed)
 
 
 def _refuse_twice(document: Table, factors: CurveFactors) -> None:
@@ -242,13 +368,3 @@ def _require_predictors(study: CurveStudy) -> None:
     known = len(subjects(replace(study.experiment.data, records=1), 0).predictors)
     for count in study.parties:
         require(count <= known, "[study] parties", count, f"at most {known}, as there are predictors")
-
-
-def _require_distinct(name: str, given: tuple[object, ...] | None) -> None:
-    if given is not None:
-        require(len(given) > 0, name, list(given), "a list of at least one, or left out")
-        require(len(set(given)) == len(given), name, list(given), "a list of different ones")
-
-
-def _many(count: int, word: str, rest: str = "") -> str:
-    return f"{count} {word}{'s' * (count != 1)}{rest}"

@@ -1,0 +1,441 @@
+"""One engine for many runs: cells, worker processes, rows on disk, and going on with what was cut off.
+
+A batch says which runs there are, and what to keep of each: sweeps, studies, attack trials and tunings are
+specs and results on it. A cell is known by its name alone, so it can be run anywhere, in any order, and comes
+out the same. Each row is synced before the next cell begins: a kill loses only the cells that were running.
+"""
+
+import math
+import multiprocessing
+import os
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property, lru_cache
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+import msgspec
+import numpy as np
+import tomli_w
+
+from tacit.errors import RunUnusable, TacitError, require
+from tacit.experiments.experiment import Experiment
+from tacit.runs.directory import Directory
+from tacit.runtime import files
+from tacit.runtime.arrays import Array
+from tacit.runtime.tables import Table, parse
+from tacit.runtime.threads import one_thread
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]
+Announce = Callable[[str], None]
+CELLS = "cells.jsonl"
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A run's place in a batch; its text is what people are told."""
+
+    @property
+    def row(self) -> Row:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_row(cls, row: Row) -> Self:
+        """The cell that a row is about."""
+        return cls(**{entry.name: row[entry.name] for entry in fields(cls)})
+
+
+CellKind = TypeVar("CellKind", bound=Cell)
+ResultKind = TypeVar("ResultKind", covariant=True)
+
+
+def silent(line: str) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(ABC, Generic[CellKind, ResultKind]):
+    """Many runs that one experiment file asks for.
+
+    Args:
+        experiment: What is repeated.
+        document: The file as it was read, with absolute paths, without what does not change results.
+        folder: Where the file lies.
+        workers: How many processes share the work.
+    """
+
+    experiment: Experiment
+    document: Table
+    folder: Path = field(default=Path(), repr=False, compare=False)
+    workers: int = field(default=1, repr=False, compare=False)
+
+    @classmethod
+    @abstractmethod
+    def construct(cls, document: Table, folder: Path) -> Self:
+        """Make a batch of its document, in any process."""
+
+    @property
+    @abstractmethod
+    def cells(self) -> tuple[CellKind, ...]:
+        """Every run that is asked for."""
+
+    @property
+    def example(self) -> Experiment:
+        """One of the runs, with a promise if any has one."""
+        return self.experiment
+
+    @property
+    def size(self) -> str:
+        """What the runs are of, in words."""
+        return ""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse what no run of it could have, before anything is drawn."""
+
+    @abstractmethod
+    def run_cell(self, cell: CellKind, place: Path | None) -> Row:
+        """Run a cell; the row is its name with its scores, or with why it has none.
+
+        Args:
+            cell: Which one.
+            place: The directory of the batch, if it has one.
+        """
+
+    @abstractmethod
+    def result(self, rows: Mapping[CellKind, Row], path: Path | None) -> ResultKind:
+        """Collect what is known."""
+
+    def outcome(self, row: Row) -> str:
+        """What came of a cell that has a score, in a few words."""
+        return ""
+
+    def begin_line(self, cell: CellKind) -> str:
+        """What to announce before a cell is run; nothing where it is empty."""
+        return ""
+
+    def end_line(self, cell: CellKind, row: Row) -> str:
+        """What to announce once a cell has its row; nothing where it is empty."""
+        failed = row["failed"]
+        return f"{cell}: {self.outcome(row) if failed is None else f'failed: {failed}'}"
+
+    def known(self, directory: Directory) -> dict[CellKind, Row]:
+        """The rows of a directory; a line that cannot be read does not count."""
+        found: dict[CellKind, Row] = {}
+        kind = type(self.cells[0])
+        for line in (directory.read(CELLS) or b"").splitlines():
+            try:
+                row = msgspec.json.decode(line, type=dict[str, Any])
+            except msgspec.MsgspecError:
+                continue
+            found[kind.from_row(row)] = row
+        return found
+
+    def finished(self, directory: Directory) -> dict[CellKind, Row]:
+        """The rows that need not be made again."""
+        return {cell: row for cell, row in self.known(directory).items() if row["failed"] is None}
+
+    def begin(self, directory: Directory, rows: Mapping[CellKind, Row]) -> None:
+        """Write down what is finished: a line that was cut off is gone."""
+        directory.write(CELLS, b"".join(msgspec.json.encode(row) + b"\n" for row in rows.values()))
+
+    def keep(self, directory: Directory, rows: Mapping[CellKind, Row], row: Row) -> None:
+        """Add the newest of the rows to those on disk."""
+        place = directory.file(CELLS)
+        if place is None:
+            return
+        try:
+            with files.open_to_append(place) as stream:
+                stream.write(msgspec.json.encode(row) + b"\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as error:
+            raise RunUnusable(
+                f"run {directory.path} cannot be written: {CELLS}: {error.strerror}; what was written before "
+                "is intact"
+            ) from error
+
+    def run(
+        self,
+        out: str | os.PathLike[str] | None = None,
+        *,
+        resume: bool = False,
+        announce: Announce = silent,
+    ) -> ResultKind:
+        """Run every cell that is not finished yet, and keep its row.
+
+        Results depend neither on how many processes there are nor on which cell comes first. In a rehearsal
+        they are the same every time; without one, noise is fresh in every run. A cell that fails is told with
+        its reason, stops no other, and is tried again when the batch is resumed.
+
+        Args:
+            out: The directory that remembers it; nothing is kept without one.
+            resume: Whether to go on with the batch in `out`, if there is one.
+            announce: Told what is finished.
+
+        Raises:
+            TacitError: No run of it is possible, or a process died. In a script, batches with several workers
+                have to be started under `if __name__ == "__main__":`, since every process reads the script.
+        """
+        self.check()
+        directory, every = Directory(out), self.cells
+        with directory.claim(self.document, resume=resume):
+            rows = self.finished(directory)
+            self.begin(directory, rows)
+            missing = [cell for cell in every if cell not in rows]
+
+            def tell(number: int, line: str) -> None:
+                if line:
+                    announce(f"{number} of {len(every)}: {line}")
+
+            def begin(cell: CellKind) -> None:
+                tell(len(rows) + 1, self.begin_line(cell))
+
+            with closing(_results(self, missing, directory.path, begin)) as results:
+                for cell, row in results:
+                    rows[cell] = row
+                    self.keep(directory, rows, row)
+                    tell(len(rows), self.end_line(cell, row))
+        return self.result(rows, directory.path)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BatchResult(ABC, Generic[CellKind]):
+    """What came of a batch.
+
+    Args:
+        batch: What was asked for.
+        rows: What is known of each cell: its scores, or why it has none.
+        path: The directory that remembers it.
+    """
+
+    batch: Batch[CellKind, Any]
+    rows: Mapping[CellKind, Row]
+    path: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {len(self.rows)} of {len(self.batch.cells)} runs>"
+
+    def _repr_html_(self) -> str:
+        from tacit.reports.page.notebook import text_html
+
+        return text_html(f"study {self.name}", self.summary())
+
+    @property
+    def name(self) -> str:
+        """What the experiment is called."""
+        return self.batch.experiment.name
+
+    @property
+    def futile(self) -> bool:
+        """Whether no run has come to anything."""
+        return bool(self.rows) and all(row["failed"] is not None for row in self.rows.values())
+
+    @property
+    def failures(self) -> dict[str, list[CellKind]]:
+        """The cells that have no score, by the reason."""
+        found: dict[str, list[CellKind]] = {}
+        for cell in self.batch.cells:
+            reason = self.rows[cell]["failed"] if cell in self.rows else None
+            if reason is not None:
+                found.setdefault(reason, []).append(cell)
+        return found
+
+    @cached_property
+    def frame(self) -> "pd.DataFrame":
+        """One row for each run that is known, in the order of the file."""
+        return self._build_frame()
+
+    @abstractmethod
+    def _build_frame(self) -> "pd.DataFrame": ...
+
+    @abstractmethod
+    def table(self) -> "pd.DataFrame":
+        """Means of the runs that have scores."""
+
+    @abstractmethod
+    def summary(self) -> str:
+        """The batch for people: what was run, the means, and what failed."""
+
+    @abstractmethod
+    def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
+        """Draw what came of it, as PNG; files by what they show.
+
+        Args:
+            folder: Where to keep them; made if it is not there.
+            announce: Told what is left out, and why.
+        """
+
+    def draw(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
+        """Draw everything there is to see into folders of its own, such as `figures`; files by what they are.
+
+        Args:
+            folder: Where these are; usually the directory of the batch.
+            announce: Told what is left out, and why.
+        """
+        return self.figures(Path(folder) / "figures", announce=announce)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The batch as one document."""
+        failures = {reason: [cell.row for cell in cells] for reason, cells in self.failures.items()}
+        return {
+            "run": None if self.path is None else str(self.path),
+            "name": self.name,
+            "task": self.batch.experiment.task.kind,
+            "runs": len(self.rows),
+            "of": len(self.batch.cells),
+            "table": self._records(),
+            "failures": failures,
+        }
+
+    @abstractmethod
+    def _records(self) -> list[Row]:
+        """The rows of the table as plain data."""
+
+    @property
+    def runs(self) -> str:
+        """How many runs there are, and of what."""
+        done, every = len(self.rows), len(self.batch.cells)
+        many = f"{every}" if done == every else f"{done} of {every}"
+        return f"{many}{f': {self.batch.size}' if self.batch.size else ''}"
+
+    def failed_in_words(self) -> list[str]:
+        """What failed, in words."""
+        return [
+            f"failed, {len(cells)} runs, such as {cells[0]}: {reason}"
+            for reason, cells in self.failures.items()
+        ]
+
+
+def row_of(cell: Cell, scored: Callable[[], Row]) -> Row:
+    """The row of a cell: its name and what is found, or why nothing is."""
+    try:
+        with one_thread():
+            return {**cell.row, **scored(), "failed": None}
+    except TacitError as error:
+        return {**cell.row, "failed": str(error)}
+    except Exception as error:
+        # The others are worth having all the same.
+        return {**cell.row, "failed": f"a bug of ours, {type(error).__name__}: {error}"}
+
+
+def finite(value: float | None) -> float | None:
+    """A number as JSON has it, which knows no infinity."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def finite_scores(found: Mapping[str, float]) -> dict[str, float | None]:
+    """Scores as JSON has them."""
+    return {name: finite(value) for name, value in found.items()}
+
+
+def student_interval(values: Sequence[float] | Array) -> tuple[float, float]:
+    """The 95 % interval of the mean of two or more values (Student's t)."""
+    from scipy.stats import t as student
+
+    many = np.asarray(values, dtype=np.float64)
+    reach = (
+        float(student.ppf(0.5 + LEVEL / 2, len(many) - 1)) * float(many.std(ddof=1)) / math.sqrt(len(many))
+    )
+    return float(many.mean()) - reach, float(many.mean()) + reach
+
+
+def count_words(count: int, word: str, rest: str = "") -> str:
+    """So many of something: `1 seed`, `2 numbers of parties`."""
+    return f"{count} {word}{'s' * (count != 1)}{rest}"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Some words as a list for people: `a, b and c`."""
+    return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
+
+
+def require_distinct(name: str, given: Sequence[object] | None) -> None:
+    """Refuse a list that is empty, or says something twice."""
+    if given is not None:
+        require(len(given) > 0, name, list(given), "a list of at least one, or left out")
+        require(len(set(given)) == len(given), name, list(given), "a list of different ones")
+
+
+def without_workers(document: Table) -> Table:
+    """The document without the number of processes: a batch may be resumed on another machine."""
+    document["study"].pop("workers", None)
+    return document
+
+
+def _results(
+    batch: Batch[CellKind, Any],
+    cells: Sequence[CellKind],
+    place: Path | None,
+    begin: Callable[[CellKind], None],
+) -> Generator[tuple[CellKind, Row]]:
+    """Cells with their rows, as they come."""
+    workers = min(batch.workers, len(cells))
+    if workers <= 1:
+        for cell in cells:
+            begin(cell)
+            yield cell, batch.run_cell(cell, place)
+        return
+    text = tomli_w.dumps(batch.document)
+    with _pool(workers) as pool:
+        made = (type(batch), text, str(batch.folder))
+        begun = {pool.submit(_work, made, cell, place): cell for cell in cells}
+        for future in as_completed(begun):
+            yield begun[future], _row(future)
+
+
+@contextmanager
+def _pool(workers: int) -> Generator[ProcessPoolExecutor]:
+    """Fresh processes, which end with this one; what has not begun is given up if this one is interrupted."""
+    # A fork would copy locks that threads of numerical libraries hold.
+    fresh = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=fresh, initializer=_begin)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _row(future: "Future[Row]") -> Row:
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise TacitError(
+            "a process of the study died, perhaps for want of memory: use fewer workers (study.workers, or "
+            '--workers), and resume. A script has to start a study under if __name__ == "__main__":'
+        ) from error
+
+
+def _begin() -> None:
+    """Leave interruptions to the process that started this one, and end when that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _work(made: tuple[type[Batch[Any, Any]], str, str], cell: Cell, place: Path | None) -> Row:
+    """Run one cell, in a process of its own, from plain data."""
+    return _construct(*made).run_cell(cell, place)
+
+
+@lru_cache(maxsize=1)
+def _construct(kind: type[Batch[Any, Any]], text: str, folder: str) -> Batch[Any, Any]:
+    return kind.construct(parse(text, "the study"), Path(folder))

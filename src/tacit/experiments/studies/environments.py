@@ -1,0 +1,357 @@
+"""One experiment in environments, repeated over regimes of training, promises and seeds.
+
+The table [study] says what varies, and a cell is a regime, what it may cost, and a seed: trained, and judged
+in Gymnasium. Reading one touches no environment.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from tacit.aggregation.defence.kmeans import agreement
+from tacit.errors import InvalidFile, Refused, TacitError, require_count, require_positive, require_word
+from tacit.experiments.batch import (
+    Batch,
+    Cell,
+    Row,
+    finite,
+    finite_scores,
+    join_words,
+    require_distinct,
+    row_of,
+    without_workers,
+)
+from tacit.experiments.experiment import Experiment
+from tacit.experiments.studies.regimes import OURS, PRIVATE, UNTRAINED, Regime, Regimes, require_own
+from tacit.learning.record import Round
+from tacit.privacy.policy import Open
+from tacit.privacy.provenance import Provenance
+from tacit.runtime.keys import Key
+from tacit.runtime.tables import Table, construct, portable
+from tacit.runtime.threads import cores
+
+if TYPE_CHECKING:
+    from tacit.control.agents.policy import Policy
+    from tacit.experiments.studies.environment_results import WorldStudyResult
+    from tacit.runs.run import Run
+    from tacit.sites.environments import Scenes
+    from tacit.sites.federation import Federation
+
+# Where runs are in the directory of a study.
+RUNS = "runs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldFactors:
+    """What is varied; every table [study.NAME] is a regime of the file's own.
+
+    Args:
+        regimes: Which ones, `alone`, `federated`, `clustered`, `private` or the file's own; all that the file
+            has what they need for if not said.
+        epsilons: What private runs may cost, in turn; as in [privacy] if not said.
+        replicates: How often everything is repeated, each time with the next seed.
+        alone_copies: How many copies of each kind of world train alone at most; as many as agents are judged
+            in if not said. A thousand lonely agents teach nothing.
+        films: Whether to film the agents of one regime, once in each kind of world.
+        workers: How many processes share the work; if not said as many as there are cores, or one where
+            worlds are compiled, since a run uses all cores then.
+        own: What differs from the file in each regime of its own.
+    """
+
+    regimes: tuple[str, ...] | None = None
+    epsilons: tuple[float, ...] | None = None
+    replicates: int = 1
+    alone_copies: int | None = None
+    films: bool = True
+    workers: int | None = None
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+
+    def __post_init__(self) -> None:
+        require_count("replicates", self.replicates)
+        for name in ("alone_copies", "workers"):
+            if getattr(self, name) is not None:
+                require_count(name, getattr(self, name))
+        for name in ("regimes", "epsilons"):
+            require_distinct(name, getattr(self, name))
+        for epsilon in self.epsilons or ():
+            require_positive("epsilons", epsilon)
+        require_own(self.own)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Table:
+        """A table of a file with its own tables as the regimes that they name."""
+        known = set(cls.__dataclass_fields__)
+        named = {key: table[key] for key in table if isinstance(table[key], dict) and key not in known}
+        rest = {key: value for key, value in table.items() if key not in named}
+        return {**rest, "own": {**rest.get("own", {}), **named}} if named else rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldCell(Cell):
+    """Where a run stands in a study.
+
+    Args:
+        regime: How it is trained, or `untrained`.
+        epsilon: What it may cost, where that was said.
+        seed: What it repeats by.
+    """
+
+    regime: str
+    epsilon: float | None
+    seed: int
+
+    def __str__(self) -> str:
+        price = "" if self.epsilon is None else f", epsilon {self.epsilon:g}"
+        return f"{self.regime}{price}, seed {self.seed}"
+
+    @property
+    def folder(self) -> str:
+        """What the directory of its run is called."""
+        price = "" if self.epsilon is None else f"-epsilon-{self.epsilon:.12g}"
+        return f"{self.regime}{price}-seed-{self.seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldStudy(Batch[WorldCell, "WorldStudyResult"]):
+    """What an experiment file with a table [study] asks for, in worlds.
+
+    Args:
+        experiment: What all regimes have in common.
+        regimes: The regimes, each with the experiment that it is.
+        seeds: What runs repeat by; the worlds and what agents are judged by are the same for one seed.
+        films: Whether agents are filmed.
+        document: As for any batch; so are `folder` and `workers`.
+    """
+
+    regimes: tuple[Regime, ...]
+    seeds: tuple[int, ...]
+    films: bool
+
+    @classmethod
+    def construct(cls, document: Table, folder: Path) -> Self:
+        """The study that a document says."""
+        factors = construct(WorldFactors, "study", document["study"])
+        rest = {name: part for name, part in document.items() if name != "study"}
+        _refuse(rest, factors)
+        regimes = Regimes(rest, folder, factors.own, factors.epsilons, factors.alone_copies)
+        names = regimes.names if factors.regimes is None else factors.regimes
+        _require_regimes(names, factors)
+        common, chosen = regimes.common(), regimes.select(names)
+        return cls(
+            experiment=common,
+            regimes=chosen,
+            seeds=tuple(common.seed + number for number in range(factors.replicates)),
+            films=factors.films,
+            document=without_workers(portable(document, folder)),
+            folder=folder,
+            workers=factors.workers or (1 if _has_compiled_worlds(chosen) else cores()),
+        )
+
+    @property
+    def cells(self) -> tuple[WorldCell, ...]:
+        """Every regime with every seed, and before them a policy that nobody has trained."""
+        kinds = [(UNTRAINED, None), *((regime.name, regime.epsilon) for regime in self.regimes)]
+        return tuple(
+            WorldCell(regime=name, epsilon=epsilon, seed=seed)
+            for seed in self.seeds
+            for name, epsilon in kinds
+        )
+
+    @property
+    def example(self) -> Experiment:
+        """One of the runs, with a promise if any has one."""
+        every = [regime.experiment for regime in self.regimes]
+        private = [each for each in every if not isinstance(each.privacy, Open)]
+        return (private or every)[0]
+
+    @property
+    def size(self) -> str:
+        """Which regimes there are, and how many seeds."""
+        listed = join_words([regime.label for regime in self.regimes])
+        times = f"; {len(self.seeds)} seeds each" if len(self.seeds) > 1 else ""
+        return f"{listed}, beside untrained policies{times}"
+
+    def regime(self, cell: WorldCell) -> Regime:
+        """The regime of a cell that is trained."""
+        return next(each for each in self.regimes if (each.name, each.epsilon) == (cell.regime, cell.epsilon))
+
+    def check(self) -> None:
+        """Refuse what no run of it could have, before anything is trained."""
+        self._require_public()
+        for regime in self.regimes:
+            try:
+                _ = regime.experiment.plan()
+            except TacitError as error:
+                raise type(error)(f"regime {regime.label}: {error}") from error
+
+    def _require_public(self) -> None:
+        """Refuse worlds that are somebody's, where each run would name its own price."""
+        promises = [regime.experiment.privacy for regime in self.regimes]
+        real = [promise for promise in promises if not isinstance(promise, Open) and not promise.rehearsal]
+        if real and not getattr(self.experiment.data, "public", False):
+            raise Refused(
+                "[study] does not go with a promise about worlds that are somebody's: every run would be "
+                "charged on a ledger of its own. Give [privacy] rehearsal = true, or run one experiment"
+            )
+
+    def run_cell(self, cell: WorldCell, place: Path | None) -> Row:
+        """The row of a cell; what else a run leaves is in a directory of its own."""
+        if cell.regime == UNTRAINED:
+            chosen = experiment_for(self.experiment, cell)
+            return row_of(cell, lambda: _untrained_row(chosen))
+        chosen = experiment_for(self.regime(cell).experiment, cell)
+        return row_of(cell, lambda: _train(chosen, None if place is None else place / RUNS / cell.folder))
+
+    def outcome(self, row: Row) -> str:
+        """What agents bring in, and how long that took."""
+        spent = "" if row["spent"] is None else f" at epsilon {row['spent']:.4g}"
+        took = "" if row["seconds"] is None else f", {row['seconds']:.1f} s"
+        return f"return {row['scores'].get('return', float('nan')):.1f}{spent}{took}"
+
+    def result(self, rows: Mapping[WorldCell, Row], path: Path | None) -> "WorldStudyResult":
+        """What came of it."""
+        from tacit.experiments.studies.environment_results import WorldStudyResult
+
+        return WorldStudyResult(batch=self, rows=rows, path=path)
+
+
+def experiment_for(experiment: Experiment, cell: WorldCell) -> Experiment:
+    """The experiment of a cell: that of its regime, with its seed."""
+    return replace(experiment, name=cell.folder, seed=cell.seed, baselines=False)
+
+
+def steps_until(
+    experiment: Experiment, rounds: Sequence[Round], end: int | None = None
+) -> tuple[float, float]:
+    """How many steps of the environment a site has made until the end of a round, and all sites together.
+
+    Where who took part is a secret, that is what is expected.
+
+    Args:
+        experiment: What was run.
+        rounds: What happened.
+        end: The number of the round; the last if not said.
+    """
+    sites, joins = len(experiment.sites.names), experiment.privacy.participation
+    came = [sites * joins if entry.sites is None else entry.sites for entry in rounds[:end]]
+    every = sum(came) * experiment.task.steps
+    return every / sites, every
+
+
+def world_kinds(federation: "Federation") -> dict[str, str]:
+    """The kind of world that each site has; nothing where kinds have no names."""
+    held: dict[str, Any] = getattr(federation, "holdings", {})
+    found = {name: worlds[0].label for name, worlds in held.items()}
+    return found if all(found.values()) else {}
+
+
+def _train(chosen: Experiment, place: Path | None) -> Row:
+    federation = chosen.open_federation()
+    # What was cut off in the middle of a run goes on there.
+    begun = place is not None and place.exists()
+    if place is not None:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    run = chosen.run_on(federation, place, resume=begun)
+    seconds = None if begun else time.perf_counter() - began
+    each, every = steps_until(chosen, run.record.rounds)
+    promise = run.privacy
+    return {
+        "unit": promise.unit,
+        "spent": finite(promise.epsilon),
+        "delta": promise.delta,
+        "sites": len(chosen.sites.names),
+        "rounds": len(run.record.rounds),
+        "steps": each,
+        "steps_in_all": every,
+        "seconds": seconds,
+        "scores": finite_scores(run.scores),
+        "agreement": _agreement(chosen, run, federation),
+    }
+
+
+def _agreement(chosen: Experiment, run: "Run", federation: "Federation") -> float | None:
+    """How well groups of sites that were found are the kinds of their worlds, where sites were told apart."""
+    known = world_kinds(federation)
+    if chosen.clusters is None or chosen.clusters.by == "site" or not run.clusters or not known:
+        return None
+    return agreement(run.clusters, known)
+
+
+def _untrained_row(chosen: Experiment) -> Row:
+    """What the weights bring in that every run of this seed begins with.
+
+    Their actions are drawn, that is, nearly any is as likely as another. The likeliest one of weights that
+    nobody has trained is a whim: here it falls like a stone, there it hovers for ever.
+    """
+    chosen = replace(chosen, privacy=Open())
+    federation = chosen.open_federation()
+    began = time.perf_counter()
+    task = chosen.task.with_privacy(chosen.privacy).bind(
+        federation, Provenance(Open(), public=federation.public)
+    )
+    start = task.start(federation, Key(chosen.seed) / "start")
+    scores = _random_returns(task.model(start), cast("Scenes | None", federation.held_out))
+    return {
+        "unit": None,
+        "spent": None,
+        "delta": None,
+        "sites": len(chosen.sites.names),
+        "rounds": 0,
+        "steps": 0.0,
+        "steps_in_all": 0.0,
+        "seconds": time.perf_counter() - began,
+        "scores": finite_scores(scores),
+        "agreement": None,
+    }
+
+
+def _random_returns(policy: "Policy", scenes: "Scenes | None") -> dict[str, float]:
+    """What a policy brings in when its actions are drawn."""
+    from tacit.control.agents.evaluation import summarise
+
+    if scenes is None:
+        return {}
+    returns = [
+        policy.play(world, scenes.episodes, seed=scenes.seed + place, deterministic=False)
+        for place, world in enumerate(scenes.worlds)
+    ]
+    return summarise(returns, scenes, Key(scenes.seed) / "bootstrap")
+
+
+def _refuse(document: Table, factors: WorldFactors) -> None:
+    """Refuse what is said in [study] and in a table of its own as well, and liars in all regimes."""
+    if "attack" in document:
+        raise InvalidFile(
+            "it has a table [attack], which would lie in every regime: put it into one of its own, such as "
+            "[study.lied-to] attack = { ... }"
+        )
+    privacy = document.get("privacy")
+    for key in ("epsilon", "noise_multiplier"):
+        if factors.epsilons is not None and isinstance(privacy, dict) and key in privacy:
+            raise InvalidFile(
+                f"[privacy] {key} is said twice: leave it out, [study] epsilons says it for every run"
+            )
+
+
+def _require_regimes(names: tuple[str, ...], factors: WorldFactors) -> None:
+    for name in names:
+        try:
+            require_word("regimes", name, (*OURS, *factors.own))
+        except TacitError as error:
+            raise InvalidFile(f"[study] {error}, or the name of a table [study.NAME]") from error
+    if factors.epsilons is not None and PRIVATE not in names:
+        raise InvalidFile(
+            f'[study] epsilons = {list(factors.epsilons)} are for the regime "{PRIVATE}": add it to regimes, '
+            "or leave them out"
+        )
+    for name in factors.own:
+        if name not in names:
+            raise InvalidFile(f"[study.{name}] is not used: add {name!r} to regimes, or leave the table out")
+
+
+def _has_compiled_worlds(regimes: tuple[Regime, ...]) -> bool:
+    """Whether some worlds are compiled, so that one run keeps all cores busy."""
+    return any(getattr(regime.experiment.data, "world", "") == "fast-lander" for regime in regimes)
