@@ -64,7 +64,13 @@ def test_a_module_is_small_says_what_it_is_for_and_pickles_nothing(path: Path):
     text = path.read_text()
     assert text.count("\n") <= 600
     assert ast.get_docstring(ast.parse(text))
-    assert not re.search(r"\bpickle\b|torch\.load|allow_pickle|1\.25", text)
+    assert not re.search(r"\bpickle\.load|Unpickler|allow_pickle|1\.25", text)
+    if path.name == "stable_baselines.py":
+        # Files of Stable-Baselines3 are pickled: they are read as tensors alone, and written by torch.
+        assert set(re.findall(r"pickle\.(\w+)", text)) == {"dumps"}
+        assert text.count("torch.load(") == text.count("weights_only=True)") == 1
+        return
+    assert not re.search(r"\bpickle\b|torch\.load", text)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))

@@ -4,19 +4,21 @@ import base64
 import contextlib
 import io
 import json
+import os
+import pickle
 import warnings
 import zipfile
+from collections import OrderedDict
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3 import A2C, PPO
 
-from tacit.control.agents import torch_archive
-from tacit.control.agents.opcodes import Call, Name, encode_program, parse_program
+from tacit.control.agents import stable_baselines
 from tacit.control.agents.policy import Policy
 from tacit.control.agents.stable_baselines import read
 from tacit.control.networks import NetworkShape
@@ -93,6 +95,33 @@ def changed_data(path, **changes):
     with zipfile.ZipFile(path) as archive:
         data = json.loads(archive.read("data"))
     return swapped(path, "data", json.dumps({**data, **changes}).encode())
+
+
+def zipped(files):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+def torch_file(program, *blocks):
+    """A file of torch with this program and these blocks of numbers."""
+    files = {"data.pkl": program, "byteorder": b"little", "version": b"3\n"}
+    files |= {f"data/{place}": block for place, block in enumerate(blocks)}
+    return zipped({f"archive/{name}": content for name, content in files.items()})
+
+
+@pytest.fixture
+def read_weights(tmp_path):
+    """What `policy.pth` is read as, once it holds this."""
+
+    def reading(content):
+        path = drawn("CartPole-v1", ()).save(tmp_path / "weights.zip")
+        with zipfile.ZipFile(swapped(path, "policy.pth", content)) as archive:
+            return stable_baselines._read_tensors(archive.read("policy.pth"), "it")
+
+    return reading
 
 
 @pytest.mark.parametrize("env", WORLDS)
@@ -191,48 +220,56 @@ def test_spaces_that_an_agent_cannot_have_are_refused(tmp_path, space, said):
         policy.save(tmp_path / "agent.zip")
 
 
-class Marked:
-    """What leaves a mark when it is unpickled by somebody who runs what files hold."""
+class Called:
+    """What calls this when it is unpickled by somebody who runs what files hold."""
 
-    def __init__(self, marker):
-        self.marker = marker
+    def __init__(self, called, *arguments):
+        self.called, self.arguments = called, arguments
 
     def __reduce__(self):
-        import os
-
-        return os.system, (f"touch {self.marker}",)
+        return self.called, self.arguments
 
 
 def test_a_file_that_would_run_something_is_refused_and_runs_nothing(tmp_path):
     path, marker = drawn("CartPole-v1", ()).save(tmp_path / "agent.zip"), tmp_path / "marker"
     stream = io.BytesIO()
-    torch.save({"a": Marked(marker)}, stream)
+    torch.save({"a": Called(os.system, f"touch {marker}")}, stream)
     swapped(path, "policy.pth", stream.getvalue())
     with pytest.raises(InvalidFile, match=r"policy.pth of .*agent.zip is not a file of tensors.*system"):
         Policy.load(path)
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("hidden", ["metadata", "argument", "popped"])
+@pytest.mark.parametrize("hidden", ["metadata", "argument", "popped", "key"])
 def test_a_name_that_is_not_a_tensors_is_refused_wherever_it_is_hidden(tmp_path, hidden):
-    path = drawn("CartPole-v1", ()).save(tmp_path / "agent.zip")
-    call = Call(Name("os", "system"), ("true",))
-    value = Call(Name("collections", "OrderedDict"), (), {"_metadata": call} if hidden == "metadata" else {})
+    path, marker = drawn("CartPole-v1", ()).save(tmp_path / "agent.zip"), tmp_path / "marker"
+    call = Called(os.system, f"touch {marker}")
+    value = OrderedDict({"_metadata": call} if hidden == "metadata" else {call: 1} if hidden == "key" else {})
     if hidden == "argument":
-        value = Call(Name("collections", "OrderedDict"), (call,))
-    program = encode_program(value)
+        value = Called(OrderedDict, call)
+    program = pickle.dumps(value, 2)
     if hidden == "popped":
-        program = b"\x80\x02cos\nsystem\n0" + encode_program(value)[2:]
-    swapped(path, "policy.pth", torch_archive.zip_files({"archive/data.pkl": program}))
-    with pytest.raises(InvalidFile, match=r"asks for os.system"):
+        program = b"\x80\x02cposix\nsystem\n0" + program[2:]
+    swapped(path, "policy.pth", torch_file(program))
+    with pytest.raises(InvalidFile, match=r"asks for posix.system"):
         Policy.load(path)
+    assert not marker.exists()
 
 
-def test_the_opcodes_beside_the_weights_are_never_looked_at(tmp_path):
+def test_no_variable_of_the_environment_makes_a_file_run_something(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    path, marker = drawn("CartPole-v1", ()).save(tmp_path / "agent.zip"), tmp_path / "marker"
+    swapped(path, "policy.pth", torch_file(pickle.dumps(Called(os.system, f"touch {marker}"), 2)))
+    with pytest.raises(InvalidFile, match=r"asks for posix.system"):
+        Policy.load(path)
+    assert not marker.exists()
+
+
+def test_what_is_pickled_beside_the_weights_is_never_loaded(tmp_path):
     theirs = agent("CartPole-v1", (16,))
     theirs.save(tmp_path / "agent.zip")
     marker = tmp_path / "marker"
-    program = base64.b64encode(encode_program(Call(Name("os", "system"), (f"touch {marker}",)))).decode()
+    program = base64.b64encode(pickle.dumps(Called(os.system, f"touch {marker}"), 2)).decode()
     told = {":type:": "<class 'gymnasium.spaces.box.Box'>", ":serialized:": program}
     changed_data(tmp_path / "agent.zip", observation_space=told, lr_schedule=told)
     assert_equal(theirs, Policy.load(tmp_path / "agent.zip"))
@@ -261,29 +298,16 @@ def test_a_file_damaged_anywhere_is_told_of_or_read_the_same(tmp_path):
             np.testing.assert_array_equal(Policy.load(path).weights, policy.weights)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_any_program_is_read_or_refused(program):
     with contextlib.suppress(InvalidFile):
-        parse_program(b"\x80\x02" + program, "it", allowed=())
-
-
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
-        lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner),
-        max_leaves=20,
-    )
-)
-def test_what_is_spelled_is_read_again_and_is_what_python_reads(value):
-    import pickle
-
-    assert parse_program(encode_program(value), "it", allowed=()) == value
-    assert pickle.loads(encode_program(value)) == value
+        stable_baselines._read_tensors(torch_file(b"\x80\x02" + program), "it")
 
 
 def test_a_file_that_is_too_large_is_refused_before_it_is_read(tmp_path, monkeypatch):
     path = drawn("CartPole-v1", (16,)).save(tmp_path / "agent.zip")
-    monkeypatch.setattr(torch_archive, "MOST_BYTES", 2**10)
+    monkeypatch.setattr(stable_baselines, "MOST_BYTES", 2**10)
     with pytest.raises(InvalidFile, match=r"agent.zip is too large"):
         Policy.load(path)
 
@@ -298,33 +322,89 @@ def test_a_zip_that_swells_is_refused_before_it_is_read(tmp_path):
         Policy.load(path)
 
 
-def test_views_of_what_is_not_there_and_of_the_same_again_are_refused():
-    def file(sizes, steps, offset=0, count=4):
-        kept = torch_archive.PersistentId(("storage", Name("torch", "FloatStorage"), "0", "cpu", count))
-        call = Call(torch_archive.REBUILD, (kept, offset, sizes, steps, False, None))
-        return torch_archive.torch_file(Call(torch_archive.ORDERED, items={"a": call}), [bytes(16)])
+def tensor_file(sizes, steps, offset=0, count=4, times=1):
+    """A file with a tensor, or several, that are views of so many numbers."""
 
-    assert torch_archive.read_tensors(file((2, 2), (1, 2)), "it")["a"].shape == (2, 2)
-    for bad in (
-        file((5,), (1,)),
-        file((2**20,), (0,)),
-        file((4,), (1,), 1),
-        file((2, 2), (1,)),
-        file((0,), (1,)),
-    ):
-        with pytest.raises(InvalidFile, match="it is damaged"):
-            torch_archive.read_tensors(bad, "it")
-    with pytest.raises(InvalidFile, match="it is damaged"):
-        torch_archive.read_tensors(file((-1,), (1,)), "it")
-    with pytest.raises(InvalidFile, match="it is damaged"):
-        torch_archive.read_tensors(file((4,), (1,), 0, 5), "it")
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, found):
+            return ("storage", torch.FloatStorage, "0", "cpu", count) if found == "numbers" else None
+
+    view = Called(torch._utils._rebuild_tensor_v2, "numbers", offset, sizes, steps, False, OrderedDict())
+    stream = io.BytesIO()
+    Pickler(stream, 2).dump(OrderedDict({str(place): view for place in range(times)}))
+    return torch_file(stream.getvalue(), bytes(16))
 
 
-def test_numbers_in_double_precision_and_views_are_read_as_they_are():
+def test_views_of_numbers_that_are_there_are_read(read_weights):
+    assert read_weights(tensor_file((2, 2), (1, 2)))["0"].shape == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        ((5,), (1,)),
+        ((2**20,), (0,)),
+        ((4,), (1,), 1),
+        ((2, 2), (1,)),
+        ((0,), (1,)),
+        ((-1,), (1,)),
+        ((4,), (-1,), 3),
+        ((4,), (1,), -1),
+        ((4,), (1,), 0, 5),
+        ((2**40,), (1,), 0, 2**40),
+    ],
+)
+def test_views_of_what_is_not_there_and_of_the_same_again_are_refused(read_weights, view):
+    with pytest.raises(InvalidFile, match=r"it is damaged|cannot be read"):
+        read_weights(tensor_file(*view))
+
+
+def test_many_views_of_the_same_numbers_count_as_many_times(read_weights, monkeypatch):
+    content = tensor_file((4,), (1,), times=200)
+    assert len(read_weights(content)) == 200
+    monkeypatch.setattr(stable_baselines, "MOST_BYTES", 3_000)
+    with pytest.raises(InvalidFile, match="too large"):
+        stable_baselines._read_tensors(content, "it")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        torch.zeros(3, dtype=torch.int64),
+        torch.zeros(3, dtype=torch.complex64),
+        torch.zeros(3, device="meta"),
+        torch.zeros(3).to_sparse(),
+    ],
+    ids=["whole", "complex", "meta", "sparse"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_of_another_kind_are_refused(read_weights, other):
+    stream = io.BytesIO()
+    torch.save({"a": other}, stream)
+    with pytest.raises(InvalidFile, match="not a file of tensors"):
+        read_weights(stream.getvalue())
+
+
+def test_numbers_in_double_precision_and_views_are_read_as_they_are(read_weights):
     stream = io.BytesIO()
     wide = torch.arange(12, dtype=torch.float64).reshape(3, 4)
     torch.save(torch.nn.ParameterDict({"a": wide.T.clone().T}).state_dict(), stream)
-    np.testing.assert_array_equal(torch_archive.read_tensors(stream.getvalue(), "it")["a"], wide.numpy())
+    np.testing.assert_array_equal(read_weights(stream.getvalue())["a"], wide.numpy())
+
+
+def test_without_torch_there_is_one_sentence_with_the_way_out(tmp_path, monkeypatch):
+    path = drawn("CartPole-v1", ()).save(tmp_path / "agent.zip")
+    monkeypatch.setattr("tacit.errors.find_spec", lambda package: None if package == "torch" else package)
+    for act in (Policy.load, drawn("CartPole-v1", ()).save):
+        with pytest.raises(InvalidValue, match=r"needs torch.*pip install 'tacit\[torch\]'"):
+            act(path)
+
+
+def test_an_old_torch_that_can_be_made_to_run_code_is_refused(tmp_path, monkeypatch):
+    path = drawn("CartPole-v1", ()).save(tmp_path / "agent.zip")
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1"))
+    with pytest.raises(InvalidValue, match=r"needs torch 2\.10, and 2\.9\.1 is installed"):
+        Policy.load(path)
 
 
 def test_other_agents_are_told_apart(tmp_path):
@@ -368,22 +448,24 @@ def test_weights_that_are_no_network_of_ours_are_told_apart(tmp_path):
     policy = drawn("CartPole-v1", (16,), plain=True)
     path = policy.save(tmp_path / "agent.zip")
     with zipfile.ZipFile(path) as archive:
-        tensors = torch_archive.read_tensors(archive.read("policy.pth"), "it")
+        tensors = torch.load(io.BytesIO(archive.read("policy.pth")), weights_only=True)
 
     def refused(changes, said):
         held = {name: values for name, values in {**tensors, **changes}.items() if values is not None}
-        swapped(path, "policy.pth", torch_archive.tensors_file(held))
+        stream = io.BytesIO()
+        torch.save(held, stream)
+        swapped(path, "policy.pth", stream.getvalue())
         with pytest.raises(InvalidFile, match=said):
             Policy.load(path)
 
-    whole = np.ones((2, 2), dtype=np.float32)
+    whole = torch.ones((2, 2))
     refused({"features_extractor.cnn.0.weight": whole}, "convolutions")
     refused({"log_std": whole}, "continuous actions")
     refused({"mlp_extractor.shared_net.0.weight": whole}, "other weights")
     refused({"value_net.bias": None}, r"other weights \(value_net.bias\)")
     refused({"action_net.bias": whole}, r"is damaged: weights \(2, 16\) with biases \(2, 2\)")
     refused({"action_net.weight": whole}, "do not follow upon each other")
-    refused({"value_net.bias": np.array([np.nan], dtype=np.float32)}, "not finite")
+    refused({"value_net.bias": torch.tensor([np.nan])}, "not finite")
 
 
 def test_what_is_no_agent_at_all_is_told_apart(tmp_path):
@@ -394,10 +476,10 @@ def test_what_is_no_agent_at_all_is_told_apart(tmp_path):
         ("data", None, "has no data"),
         ("policy.pth", None, "has no policy.pth"),
         ("policy.pth", b"nothing", "is not a zip"),
-        ("policy.pth", torch_archive.zip_files({"a": b""}), "not a file of PyTorch"),
-        ("policy.pth", torch_archive.torch_file([1, 2]), "object of type list"),
-        ("policy.pth", torch_archive.zip_files({"a/data.pkl": b"\x80\x05."}), "of version 5"),
-        ("policy.pth", torch_archive.zip_files({"a/data.pkl": b"\x80\x02i."}), "the opcode b'i'"),
+        ("policy.pth", zipped({"a": b""}), "not a file of tensors"),
+        ("policy.pth", torch_file(pickle.dumps([1, 2], 2)), "object of type list"),
+        ("policy.pth", torch_file(b"\x80\x05."), "not a file of tensors"),
+        ("policy.pth", torch_file(b"\x80\x02i."), "not a file of tensors"),
     ]:
         drawn("CartPole-v1", (16,)).save(path)
         with pytest.raises(InvalidFile, match=said):

@@ -5,7 +5,6 @@ afresh unless a generator is given; nothing here is random by global state.
 """
 
 import os
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -173,14 +172,10 @@ class Policy:
             path: Where to, `*.zip`.
         """
         from tacit.control.agents.stable_baselines import write
-        from tacit.control.envs.spaces import open_env
+        from tacit.control.envs.spaces import agent_spaces
 
         place = _zip(path)
-        if self.env is None:
-            write(place, self.shape, self.folded)
-            return place
-        with closing(open_env(self.env)) as env:
-            write(place, self.shape, self.folded, env.observation_space, env.action_space)
+        write(place, self.shape, self.folded, *agent_spaces(self.shape, self.env))
         return place
 
     @classmethod

@@ -1,9 +1,10 @@
-"""Agents of Stable-Baselines3, read and written without it, and without running anything that a file holds.
+"""Agents of Stable-Baselines3: files of its PPO, read and written without it.
 
-An agent is a zip: `data`, JSON with a few objects spelled in opcodes, and `policy.pth`, the weights. Reading
-takes the weights apart (see `torch_archive`) and of the objects only what the JSON says of them in words; the
-opcodes are not looked at. Writing spells the two spaces with public constructors alone, so that `PPO.load`
-makes the agent, with or without an environment, and `PPO.set_parameters` takes its weights.
+An agent is a zip: `data`, JSON with a few pickled objects, and `policy.pth`, the weights as torch saves them.
+Reading takes the weights with `weights_only=True`, which refuses whatever is not needed for tensors, from a
+copy whose size was looked at; of the objects it takes what the JSON says of them in words, and loads none.
+Writing spells the two spaces with public constructors alone, so that `PPO.load` makes the agent, with or
+without an environment, and `PPO.set_parameters` takes its weights.
 
 What is read must be our kind of network: `MlpPolicy`, tanh, as many nodes in the actor as in the critic,
 discrete actions. Statistics of `VecNormalize` are no part of an agent's zip: an agent that was trained with
@@ -11,42 +12,41 @@ them wants observations that are normalised the same way.
 """
 
 import base64
+import io
 import json
+import pickle
 import re
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.agents.opcodes import Call, Name, encode_program
-from tacit.control.agents.torch_archive import (
-    Floats,
-    member,
-    open_zip,
-    read_tensors,
-    refuse_large,
-    tensors_file,
-    torch_file,
-    zip_files,
-)
 from tacit.control.networks import NetworkShape
-from tacit.errors import InvalidFile, InvalidValue
+from tacit.errors import InvalidFile, InvalidValue, require_extra
 from tacit.runtime import files
 from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
-    import gymnasium
+    from tacit.control.envs.spaces import Box, Discrete
 
-Layers = list[tuple[Array, Array]]
+Floats = NDArray[np.float32 | np.float64]
 
 # Whose files these are like.
 VERSION = "2.9.2"
 # Observations that are numbers, or become numbers as Gymnasium flattens them.
 FLAT = ("Box", "Discrete", "MultiBinary", "MultiDiscrete")
-# Adam as Stable-Baselines3 starts it.
-ADAM = {"lr": 3e-4, "betas": (0.9, 0.999), "eps": 1e-5, "weight_decay": 0, "amsgrad": False}
+# Before, reading with weights_only=True could be made to run code (CVE-2025-32434, CVE-2026-24747).
+OLDEST = "2.10"
+# No agent of ours needs more; looked at before anything is read.
+MOST_BYTES = 64 * 2**20
+# Zips tell when a file was made; ours are the same bytes whenever they are.
+NEVER = (1980, 1, 1, 0, 0, 0)
+WHAT = "an agent of Stable-Baselines3"
+# The name of its policy's class as it is pickled; the class itself need not be installed.
+POLICY = b"\x80\x02cstable_baselines3.common.policies\nActorCriticPolicy\n."
 
 
 def read(path: Path) -> tuple[NetworkShape, Array]:
@@ -56,14 +56,15 @@ def read(path: Path) -> tuple[NetworkShape, Array]:
         InvalidFile: It cannot be read, is damaged or too large, or is another kind of agent.
     """
     place = str(path)
+    require_extra("torch", "torch", WHAT)
     try:
-        refuse_large(path.stat().st_size, place)
+        _refuse_large(path.stat().st_size, place)
         content = files.read_bytes(path)
     except OSError as error:
         raise InvalidFile(f"{place} cannot be read: {error.strerror}") from error
-    with open_zip(content, place) as archive:
-        _refuse_others(_data(member(archive, "data", place), place), place)
-        tensors = read_tensors(member(archive, "policy.pth", place), f"policy.pth of {place}")
+    with _open_zip(content, place) as archive:
+        _refuse_others(_data(_member(archive, "data", place), place), place)
+        tensors = _read_tensors(_member(archive, "policy.pth", place), f"policy.pth of {place}")
     actor, critic = _network(tensors, "policy_net", "action_net"), _network(tensors, "value_net", "value_net")
     known = [f"{name}.{part}" for name in (*actor, *critic) for part in ("weight", "bias")]
     if set(known) != set(tensors):
@@ -156,12 +157,94 @@ def _vector(layers: list[list[tuple[Floats, Floats]]], place: str) -> Array:
     return weights
 
 
+def _read_tensors(content: bytes, place: str) -> dict[str, Floats]:
+    """The tensors of a file of torch by name; nothing else may be in it."""
+    import torch
+
+    if torch.__version__ < OLDEST:
+        raise InvalidValue(
+            f"{WHAT} needs torch {OLDEST}, and {torch.__version__} is installed, which can be made to run "
+            "what a file of weights holds: pip install 'tacit[torch]'"
+        )
+    with _open_zip(content, place) as archive:
+        held = {name: _member(archive, name, place) for name in archive.namelist()}
+    try:
+        # Zipped anew: no reader may find another file in it than the one whose size was looked at.
+        found: object = torch.load(io.BytesIO(_zip(held)), map_location="cpu", weights_only=True)
+    except Exception as error:
+        asked = re.search(r"GLOBAL (\S+)", str(error))
+        why = f"it asks for {asked[1][:200]}" if asked else "its objects cannot be read"
+        raise InvalidFile(f"{place} is not a file of tensors: {why}") from error
+    if not isinstance(found, dict):
+        raise InvalidFile(
+            f"{place} is not a file of tensors: it holds an object of type {type(found).__name__}"
+        )
+    sizes, total = {len(block) for block in held.values()}, 0
+    tensors: dict[str, Floats] = {}
+    for name, value in cast("dict[object, torch.Tensor]", found).items():
+        if not _is_plain(value):
+            raise InvalidFile(f"{place} is not a file of tensors: {str(name)[:80]} is {type(value).__name__}")
+        size, stored = value.numel() * value.element_size(), value.untyped_storage().nbytes()
+        # A view of numbers that are not there, or of the same ones again and again, is none that was saved.
+        if not 0 < size <= stored or stored not in sizes:
+            raise InvalidFile(
+                f"{place} is damaged: a tensor of {tuple(value.shape)} does not fit its numbers"
+            )
+        total += size
+        _refuse_large(total, place)
+        tensors[str(name)] = value.detach().resolve_neg().numpy()
+    return tensors
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is floats in memory, as `MlpPolicy` has them."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or not value.is_cpu:
+        return False
+    return value.dtype in (torch.float32, torch.float64)
+
+
+def _open_zip(content: bytes, place: str) -> zipfile.ZipFile:
+    """A zip that is in memory, if what is in it is not too large."""
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(content))
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
+        raise InvalidFile(f"{place} is not a zip, or is damaged: {error}") from error
+    _refuse_large(sum(entry.file_size for entry in archive.infolist()), place)
+    return archive
+
+
+def _refuse_large(size: int, place: str) -> None:
+    """Refuse what no agent needs."""
+    if size > MOST_BYTES:
+        raise InvalidFile(
+            f"{place} is too large: {size / 2**20:.0f} MB, and it must be at most {MOST_BYTES // 2**20}"
+        )
+
+
+def _member(archive: zipfile.ZipFile, name: str, place: str) -> bytes:
+    """A file of a zip; a zip gives no more than it says it holds."""
+    if name not in archive.NameToInfo:
+        raise InvalidFile(f"{place} has no {name}: it is not what Stable-Baselines3 or PyTorch writes")
+    try:
+        return archive.read(name)
+    # Each way of compression has errors of its own, and a lock on a file is a RuntimeError.
+    except Exception as error:
+        raise InvalidFile(f"{place} is damaged: {name} cannot be read ({error})") from error
+
+
+def _zip(parts: Mapping[str, bytes]) -> bytes:
+    """These files as a zip, uncompressed: the same bytes whenever it is made."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(zipfile.ZipInfo(name, NEVER), content)
+    return buffer.getvalue()
+
+
 def write(
-    path: Path,
-    shape: NetworkShape,
-    weights: Array,
-    observed: "gymnasium.Space[Any] | None" = None,
-    acted: "gymnasium.Space[Any] | None" = None,
+    path: Path, shape: NetworkShape, weights: Array, observed: "Box | Discrete", acted: "Discrete"
 ) -> None:
     """Write an agent that takes observations as they are.
 
@@ -169,31 +252,42 @@ def write(
         path: Where to.
         shape: The network.
         weights: Its weights, with any normalisation of observations folded in.
-        observed: The space of observations; numbers without bounds if not said.
+        observed: The space of observations (`control.envs.spaces.agent_spaces`).
         acted: That of actions.
 
     Raises:
         InvalidFile: It cannot be written.
+        InvalidValue: torch is not installed.
     """
-    tensors = _tensors(shape, weights)
-    group = {**ADAM, "maximize": False, "foreach": None, "capturable": False, "differentiable": False}
-    group |= {"fused": None, "params": list(range(len(tensors)))}
-    files = {
-        "data": json.dumps(
-            _metadata(shape, _box(shape, observed), _actions(shape, acted)), indent=4
-        ).encode(),
-        "policy.pth": tensors_file(tensors),
-        "policy.optimizer.pth": torch_file({"state": {}, "param_groups": [group]}),
+    require_extra("torch", "torch", WHAT)
+    import torch
+
+    state = {name: torch.from_numpy(values) for name, values in _name_weights(shape, weights).items()}
+    # Adam as Stable-Baselines3 starts it.
+    adam = torch.optim.Adam([torch.nn.Parameter(values) for values in state.values()], lr=3e-4, eps=1e-5)
+    layers = list(shape.hidden)
+    data: dict[str, object] = {
+        "policy_class": _object("abc.ABCMeta", POLICY),
+        "policy_kwargs": {"net_arch": {"pi": layers, "vf": layers}},
+        "observation_space": _space(observed),
+        "action_space": _space(acted),
+        "n_envs": 1,
+        "verbose": 0,
+    }
+    parts = {
+        "data": json.dumps(data, indent=4).encode(),
+        "policy.pth": _torch_file(state),
+        "policy.optimizer.pth": _torch_file(adam.state_dict()),
         "_stable_baselines3_version": VERSION.encode(),
         "system_info.txt": b"Written by Tacit.\n",
     }
     try:
-        path.write_bytes(zip_files(files))
+        path.write_bytes(_zip(parts))
     except OSError as error:
         raise InvalidFile(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _tensors(shape: NetworkShape, weights: Array) -> dict[str, NDArray[np.float32]]:
+def _name_weights(shape: NetworkShape, weights: Array) -> dict[str, NDArray[np.float32]]:
     """The weights under the names that they have in an `MlpPolicy`."""
     found: dict[str, NDArray[np.float32]] = {}
     for layers, hidden, last in zip(
@@ -205,73 +299,42 @@ def _tensors(shape: NetworkShape, weights: Array) -> dict[str, NDArray[np.float3
     return found
 
 
-def _metadata(shape: NetworkShape, observed: Call, acted: Call) -> dict[str, Any]:
-    """All that `PPO.load` needs to know of an agent; what it is not told is as usual."""
-    layers = list(shape.hidden)
-    return {
-        "policy_class": _object(
-            "abc.ABCMeta", Name("stable_baselines3.common.policies", "ActorCriticPolicy")
-        ),
-        "policy_kwargs": {"net_arch": {"pi": layers, "vf": layers}},
-        "observation_space": _object(f"{observed.called}", observed, **_box_fields(observed)),
-        "action_space": _object(f"{acted.called}", acted, n=acted.arguments[0], start="0"),
-        "n_envs": 1,
-        "verbose": 0,
-    }
+def _torch_file(value: object) -> bytes:
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
 
 
-def _object(kind: str, value: object, **told: object) -> dict[str, Any]:
-    """An object in opcodes, and what it is in words, as Stable-Baselines3 keeps it."""
-    return {
-        ":type:": f"<class '{kind}'>",
-        ":serialized:": base64.b64encode(encode_program(value)).decode(),
-        **told,
-    }
+class _Call:
+    """A call of a public constructor, which whoever unpickles it makes."""
+
+    def __init__(self, called: Callable[..., object], *arguments: object) -> None:
+        self.called, self.arguments = called, arguments
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return self.called, self.arguments
 
 
-def _box_fields(observed: Call) -> dict[str, object]:
-    if observed.called.name != "Box":
-        return {}
-    *_, shape, kind = observed.arguments
-    return {"dtype": kind, "_shape": list(cast("tuple[int, ...]", shape))}
-
-
-def _box(shape: NetworkShape, space: "gymnasium.Space[Any] | None") -> Call:
-    """The constructor's call that makes a space equal to that of observations."""
-    from gymnasium import spaces
-    from gymnasium.spaces import flatdim
-
-    found = spaces.Box(-np.inf, np.inf, (shape.inputs,)) if space is None else space
-    image = isinstance(found, spaces.Box) and found.dtype == np.uint8 and len(found.shape) == 3
-    late = isinstance(found, spaces.Discrete) and int(found.start) != 0
-    if not isinstance(found, spaces.Box | spaces.Discrete) or image or late:
-        raise InvalidValue(
-            f"observations of {found} have no place in an agent of Stable-Baselines3: they must be a Box "
-            "that is not an image, or Discrete from 0"
+def _space(space: "Box | Discrete") -> dict[str, object]:
+    """A space as Stable-Baselines3 keeps it: pickled, and in words."""
+    kind = type(space)
+    if kind.__name__ == "Discrete":
+        count = int(cast("Discrete", space).n)
+        call, told = _Call(kind, count, None, 0), {"n": count, "start": "0"}
+    else:
+        box = cast("Box", space)
+        low, high = (
+            # Numbers are the same in float64, and whole ones stay whole.
+            _Call(np.reshape, _Call(np.array, ends.ravel().tolist(), str(ends.dtype)), ends.shape)
+            for ends in (cast(Array, box.low), cast(Array, box.high))
         )
-    if flatdim(found) != shape.inputs:
-        raise InvalidValue(f"observations of {found} do not fit {shape.inputs} inputs")
-    if isinstance(found, spaces.Discrete):
-        return _discrete(found)
-    kind = cast("np.dtype[Any]", found.dtype)
-    low, high = cast("NDArray[Any]", found.low), cast("NDArray[Any]", found.high)
-    return Call(Name("gymnasium.spaces.box", "Box"), (_array(low), _array(high), found.shape, str(kind)))
+        call = _Call(kind, low, high, box.shape, str(box.dtype))
+        told = {"dtype": str(box.dtype), "_shape": list(box.shape)}
+    return _object(f"{kind.__module__}.{kind.__name__}", pickle.dumps(call, 2), **told)
 
 
-def _array(values: NDArray[Any]) -> Call:
-    """The call that makes an array; a number is the same in float64, and whole ones stay whole."""
-    flat = Call(Name("numpy", "array"), (values.ravel().tolist(), str(values.dtype)))
-    return Call(Name("numpy", "reshape"), (flat, values.shape))
-
-
-def _actions(shape: NetworkShape, space: "gymnasium.Space[Any] | None") -> Call:
-    from gymnasium import spaces
-
-    found = spaces.Discrete(shape.actions) if space is None else space
-    if not isinstance(found, spaces.Discrete) or int(found.n) != shape.actions or int(found.start) != 0:
-        raise InvalidValue(f"actions of {found} do not fit an agent with Discrete({shape.actions})")
-    return _discrete(found)
-
-
-def _discrete(space: "gymnasium.spaces.Discrete") -> Call:
-    return Call(Name("gymnasium.spaces.discrete", "Discrete"), (int(space.n), None, int(space.start)))
+def _object(kind: str, pickled: bytes, **told: object) -> dict[str, object]:
+    """A pickled object, and what it is in words, as Stable-Baselines3 keeps it."""
+    return {":type:": f"<class '{kind}'>", ":serialized:": base64.b64encode(pickled).decode(), **told}

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.control.envs.spaces import env_failure, flattener, open_env, require_spaces, strip_wrappers
+from tacit.control.envs.spaces import (
+    env_failure,
+    flattener,
+    open_env,
+    refuse_undrawable,
+    require_spaces,
+    strip_wrappers,
+)
 from tacit.errors import InvalidFile, InvalidValue, require, require_count
 from tacit.runtime.arrays import Array
 
@@ -159,7 +166,7 @@ def film(policy: "Policy", path: Path, world: "World", *, seed: int, fps: int, m
     require(path.suffix == ".gif", "path", str(path), 'a film, "*.gif"')
     require_count("fps", fps)
     require_count("most", most)
-    with _headless():
+    with refuse_undrawable(world), _headless():
         frames = [_shrink(frame) for frame in _frames(policy, world, seed, most)]
     frames, each = _quantise(frames), 2
     while len(content := _gif(frames, 1000 * each / fps)) > MOST_BYTES and len(frames) > 2:

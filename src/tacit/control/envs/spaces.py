@@ -3,7 +3,7 @@
 import inspect
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +18,7 @@ from tacit.sites.environments import World
 
 if TYPE_CHECKING:
     import gymnasium
+    from gymnasium.spaces import Box, Discrete
 
     Env = gymnasium.Env[Any, Any]
     Space = gymnasium.Space[Any]
@@ -256,3 +257,34 @@ def random_observations(worlds: Sequence[World], steps: int, copies: int, place:
         # An agent without weights finds every action as good as any other.
         played = stage.play(np.zeros(blank.size, dtype=np.float32), blank, steps // copies, 1.0, 1.0)
     return played.observations.reshape(-1, inputs).astype(np.float64)
+
+
+def agent_spaces(shape: NetworkShape, world: World | None) -> "tuple[Box | Discrete, Discrete]":
+    """The spaces of observations and actions of an agent in a world; without one, numbers without bounds.
+
+    Raises:
+        InvalidValue: They do not fit the agent, or have no place in one of Stable-Baselines3.
+    """
+    require_extra("gymnasium", "control", "an agent of Stable-Baselines3")
+    from gymnasium.spaces import Box, Discrete, flatdim
+
+    if world is None:
+        return Box(-np.inf, np.inf, (shape.inputs,)), Discrete(shape.actions)
+    with closing(open_env(world)) as env:
+        seen, acted = env.observation_space, env.action_space
+    image = isinstance(seen, Box) and seen.dtype == np.uint8 and len(seen.shape) == 3
+    late = isinstance(seen, Discrete) and int(seen.start) != 0
+    if not isinstance(seen, Box | Discrete) or image or late:
+        raise InvalidValue(
+            f"observations of {seen} have no place in an agent of Stable-Baselines3: they must be a Box "
+            "that is not an image, or Discrete from 0"
+        )
+    if flatdim(seen) != shape.inputs:
+        raise InvalidValue(f"observations of {seen} do not fit {shape.inputs} inputs")
+    if not isinstance(acted, Discrete) or int(acted.n) != shape.actions or int(acted.start) != 0:
+        raise InvalidValue(f"actions of {acted} do not fit an agent with Discrete({shape.actions})")
+    if isinstance(seen, Discrete):
+        return Discrete(int(seen.n)), Discrete(shape.actions)
+    # Of what its author has made of a Box, the Box.
+    box = cast(Any, seen)
+    return Box(box.low, box.high, box.shape, box.dtype), Discrete(shape.actions)
