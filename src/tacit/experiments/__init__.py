@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-_MODULES = {"attacks", "experiment", "studies", "sweeps", "templates", "tuning"}
+_MODULES = {"attacks", "experiment", "studies", "sweeps", "tuning"}
 
 
 def __getattr__(name: str) -> object:

@@ -362,11 +362,12 @@ def join_words(words: Sequence[str]) -> str:
     return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
-def require_distinct(name: str, given: Sequence[object] | None) -> None:
-    """Refuse a list that is empty, or says something twice."""
-    if given is not None:
-        require(len(given) > 0, name, list(given), "a list of at least one, or left out")
-        require(len(set(given)) == len(given), name, list(given), "a list of different ones")
+def require_distinct(**lists: Sequence[object] | None) -> None:
+    """Refuse lists, by their names, that are empty or say something twice."""
+    for name, given in lists.items():
+        if given is not None:
+            require(len(given) > 0, name, list(given), "a list of at least one, or left out")
+            require(len(set(given)) == len(given), name, list(given), "a list of different ones")
 
 
 def without_workers(document: Table) -> Table:

@@ -16,7 +16,7 @@ from tacit.cli.verbs import sweep
 from tacit.errors import InvalidFile, RunUnusable
 from tacit.experiments import sweeps
 from tacit.experiments.batch import CELLS
-from tacit.experiments.sweeps import spec
+from tacit.experiments.sweep_results import SweepResult
 
 TACIT = str(Path(sys.executable).with_name("tacit"))
 # Data that note down when they are opened, which every run does once.
@@ -101,11 +101,11 @@ def quick(monkeypatch):
             "seconds": 0.1, "scores": {"c_index": 0.6 + 0.01 * experiment.seed}, "baselines": {},
         }  # fmt: skip
 
-    monkeypatch.setattr(spec, "run_experiment", trained)
+    monkeypatch.setattr(sweeps, "run_experiment", trained)
     return made
 
 
-def swept(*changes: str, **options) -> sweeps.SweepResult:
+def swept(*changes: str, **options) -> SweepResult:
     return sweep.sweep(Path("small.toml"), changes=changes or [LIST], workers=1, **options)
 
 
@@ -262,7 +262,7 @@ def test_a_sweep_of_which_nothing_worked_still_says_so(folder, monkeypatch):
     def failing(experiment):
         raise InvalidFile("no luck")
 
-    monkeypatch.setattr(spec, "run_experiment", failing)
+    monkeypatch.setattr(sweeps, "run_experiment", failing)
     done = CliRunner().invoke(app, words("--seeds", "1", "--workers", "1"))
     assert done.exit_code == 2
     assert "no luck" in done.stdout

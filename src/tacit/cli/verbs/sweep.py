@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from tacit.cli import output
 
 if TYPE_CHECKING:
-    from tacit.experiments.sweeps import Sweep, SweepResult
+    from tacit.experiments.sweep_results import SweepResult
+    from tacit.experiments.sweeps import Sweep
 
 REPORT = "report.html"
 

@@ -165,7 +165,7 @@ def new(workload: str) -> Path:
     from importlib.resources import files
 
     target = Path(f"{workload}.toml")
-    text = files("tacit.experiments.templates").joinpath(target.name).read_text(encoding="utf-8")
+    text = files("tacit.experiments").joinpath("templates", target.name).read_text(encoding="utf-8")
     try:
         with target.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -74,8 +74,7 @@ class CurveFactors:
         require(self.folds > 1, "folds", self.folds, "at least 2: one is held out, and the others learn")
         if self.workers is not None:
             require_count("workers", self.workers)
-        for name in ("parties", "epsilons", "releases"):
-            require_distinct(name, getattr(self, name))
+        require_distinct(parties=self.parties, epsilons=self.epsilons, releases=self.releases)
         for count in self.parties or ():
             require_count("parties", count)
         for epsilon in self.epsilons or ():

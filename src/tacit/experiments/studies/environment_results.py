@@ -111,7 +111,7 @@ class WorldStudyResult(BatchResult[WorldCell]):
         means = self._by_label()
         if UNTRAINED not in means.index:
             return []
-        floor = float(cast(Any, means.loc[UNTRAINED, "return"]))
+        floor = float(means["return"].to_dict()[UNTRAINED])
         low = means["played_low"].fillna(means["return"]).drop(index=UNTRAINED)
         return [str(label) for label in low.index[~(low > floor)]]
 

@@ -70,11 +70,10 @@ class WorldFactors:
 
     def __post_init__(self) -> None:
         require_count("replicates", self.replicates)
-        for name in ("alone_copies", "workers"):
-            if getattr(self, name) is not None:
-                require_count(name, getattr(self, name))
-        for name in ("regimes", "epsilons"):
-            require_distinct(name, getattr(self, name))
+        for name, count in (("alone_copies", self.alone_copies), ("workers", self.workers)):
+            if count is not None:
+                require_count(name, count)
+        require_distinct(regimes=self.regimes, epsilons=self.epsilons)
         for epsilon in self.epsilons or ():
             require_positive("epsilons", epsilon)
         require_own(self.own)

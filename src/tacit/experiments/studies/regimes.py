@@ -51,7 +51,8 @@ class Regime:
     @property
     def epsilon(self) -> float | None:
         """What it may cost, where that was said."""
-        return getattr(self.experiment.privacy, "epsilon", None)
+        privacy = self.experiment.privacy
+        return privacy.epsilon if isinstance(privacy, Privacy) else None
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class Regimes:
     def _clusters(self, common: Experiment) -> Clusters:
         if "clusters" in self.document:
             return build("clusters", self.document, self.folder, KINDS["clusters"])
-        variants = len(getattr(common.sites, "variants", ()))
+        variants = len(common.sites.variants) if isinstance(common.sites, Variants) else 0
         if variants < 2:
             raise InvalidFile(
                 f'[study] regimes has "{CLUSTERED}", and nothing says how many models there are: give a '

@@ -2,8 +2,7 @@
 
 grid       the table [tune] of an experiment file, as candidates
 selection  what decides: held-out records, or records that sites keep apart
-setup      the data, and the noise that all of it together needs
-search     train them all, choose, and keep one account
+search     find the noise that all of it together needs, train them all, choose, and keep one account
 """
 
 from tacit.experiments.tuning.grid import Candidate, TuningGrid, read

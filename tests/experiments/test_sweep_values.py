@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.errors import InvalidFile, InvalidValue
-from tacit.experiments.sweeps.spec import (
+from tacit.experiments.sweeps import (
     in_words,
     labels,
     parse_list,

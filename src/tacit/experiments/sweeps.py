@@ -41,7 +41,7 @@ from tacit.runtime.tables import Table, construct, override_value, portable, rea
 from tacit.runtime.threads import cores
 
 if TYPE_CHECKING:
-    from tacit.experiments.sweeps.result import SweepResult
+    from tacit.experiments.sweep_results import SweepResult
 
 Value = str | float
 # Some values: of each key that is swept, as it was written.
@@ -204,7 +204,7 @@ class Sweep(Batch[SweepCell, "SweepResult"]):
 
     def result(self, rows: Mapping[SweepCell, Row], path: Path | None) -> "SweepResult":
         """What came of it."""
-        from tacit.experiments.sweeps.result import SweepResult
+        from tacit.experiments.sweep_results import SweepResult
 
         return SweepResult(batch=self, rows=rows, path=path)
 

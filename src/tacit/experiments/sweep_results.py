@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tacit.experiments.batch import Announce, BatchResult, Row, silent, student_interval
-from tacit.experiments.sweeps.spec import (
+from tacit.experiments.sweeps import (
     EPSILON,
     Changes,
     Sweep,
@@ -19,6 +19,7 @@ from tacit.experiments.sweeps.spec import (
     baseline_changes,
     sort_value,
 )
+from tacit.privacy.policy import Privacy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,12 +155,13 @@ class SweepResult(BatchResult[SweepCell]):
         loose = [cell for cell, row in self.rows.items() if row["failed"] is None and _loose(row)]
         seeds, unknown = len(self.batch.seeds), len(self.unknown)
         apart = "there are no intervals" if seeds == 1 else "intervals are what these two differ by"
+        promise = self.batch.example.privacy
         told = {
             f"{failed} of {every} runs failed. The same command tries them again.": bool(failed),
             f"{unknown} of {every} runs are still to be made. The same command goes on.": bool(unknown),
             f"Nothing is proven of what {len(loose)} runs cost: they are not drawn.": bool(loose),
             f"{seeds} seed{'s' * (seeds > 1)}: {apart}. More tell more (--seeds).": seeds < ENOUGH,
-            REHEARSED: getattr(self.batch.example.privacy, "rehearsal", False),
+            REHEARSED: isinstance(promise, Privacy) and promise.rehearsal,
         }
         bare = list(dict.fromkeys(what for row in self.rows.values() for what in row.get("bare") or ()))
         stops = [f"Left without protection, in every run: {'; '.join(bare)}."] if bare else []
@@ -171,13 +173,13 @@ class SweepResult(BatchResult[SweepCell]):
 
     def summary(self) -> str:
         """The sweep for people: what was run, the means with their intervals, and what failed."""
-        from tacit.experiments.sweeps.report import summarise
+        from tacit.experiments.sweep_report import summarise
 
         return summarise(self)
 
     def figure(self) -> "Picture | None":
         """The score against what is swept, with bands; None where that cannot be drawn."""
-        from tacit.experiments.sweeps.report import curve
+        from tacit.experiments.sweep_report import curve
 
         return curve(self)
 
@@ -202,7 +204,7 @@ class SweepResult(BatchResult[SweepCell]):
 
     def page(self) -> "Page":
         """The sweep as a report."""
-        from tacit.experiments.sweeps.report import page
+        from tacit.experiments.sweep_report import page
 
         return page(self)
 

@@ -9,14 +9,15 @@ from matplotlib.collections import FillBetweenPolyCollection, LineCollection
 
 from tacit.errors import InvalidValue
 from tacit.experiments import sweeps
+from tacit.experiments.sweep_results import SweepResult
 from tacit.reports.plots.privacy_utility import privacy_utility
 from tacit.reports.plots.sweep import by_number, by_word
 
-FILE = Path(__file__).parents[3] / "examples" / "survival.toml"
+FILE = Path(__file__).parents[2] / "examples" / "survival.toml"
 MEANS = {"score": [0.6, 0.65, 0.7], "low": [0.55, 0.6, 0.66], "high": [0.65, 0.7, 0.74]}
 
 
-def swept(*changes: str, seeds: int = 3) -> sweeps.SweepResult:
+def swept(*changes: str, seeds: int = 3) -> SweepResult:
     """A sweep with scores that rise with the place of their values."""
     sweep = sweeps.read(FILE, changes, seeds=seeds)
     rows = {}

@@ -13,7 +13,8 @@ from tacit import Open
 from tacit.errors import InvalidFile, InvalidValue, Refused, RunUnusable, TacitError
 from tacit.experiments import experiment, sweeps
 from tacit.experiments.batch import CELLS
-from tacit.experiments.sweeps import SweepCell, spec
+from tacit.experiments.sweep_results import SweepResult
+from tacit.experiments.sweeps import SweepCell
 from tacit.reports.page.blocks import Figure, Folded, Grid, Page
 
 FILE = """
@@ -59,7 +60,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def done(place: Path) -> sweeps.SweepResult:
+def done(place: Path) -> SweepResult:
     return read(place, EPSILONS).run(place / "run")
 
 
@@ -67,7 +68,7 @@ def at(epsilon: str, seed: int) -> SweepCell:
     return SweepCell(changes=(("privacy.epsilon", epsilon),), seed=seed)
 
 
-def supposed(sweep: sweeps.Sweep, scores: dict[str, Any], **fields: object) -> sweeps.SweepResult:
+def supposed(sweep: sweeps.Sweep, scores: dict[str, Any], **fields: object) -> SweepResult:
     """A sweep with made-up scores, by the words of its cells."""
     rows = {
         cell: {
@@ -180,7 +181,7 @@ def test_a_sweep_is_remembered_and_gone_on_with_and_not_run_twice(done, place, m
     assert again is not None
     assert again.summary() == done.summary()
     assert again.as_dict() == done.as_dict()
-    monkeypatch.setattr(spec, "run_experiment", lambda experiment: pytest.fail("was run again"))
+    monkeypatch.setattr(sweeps, "run_experiment", lambda experiment: pytest.fail("was run again"))
     assert read(place, EPSILONS).run(place / "run").as_dict() == done.as_dict()
     # The directory keeps all that is needed to go on.
     assert sweeps.read(place / "run").run(place / "run").as_dict() == done.as_dict()
@@ -193,13 +194,13 @@ def test_only_the_rest_is_run_after_a_crash(done, place, tmp_path, monkeypatch):
         (tmp_path / name).write_bytes((place / "run" / name).read_bytes())
     # The third row was cut off while it was written.
     (tmp_path / CELLS).write_bytes(b"".join(held[:2]) + held[2][:20])
-    real = spec.run_experiment
+    real = sweeps.run_experiment
 
     def counting(experiment):
         counted.append((getattr(experiment.privacy, "epsilon", math.inf), experiment.seed))
         return real(experiment)
 
-    monkeypatch.setattr(spec, "run_experiment", counting)
+    monkeypatch.setattr(sweeps, "run_experiment", counting)
     again = read(place, EPSILONS).run(tmp_path)
     assert counted == [(math.inf, 3), (2.0, 4), (20.0, 4), (math.inf, 4)]
     assert (tmp_path / CELLS).read_bytes().splitlines(keepends=True)[:2] == held[:2]
@@ -208,14 +209,14 @@ def test_only_the_rest_is_run_after_a_crash(done, place, tmp_path, monkeypatch):
 
 
 def test_a_run_that_fails_stops_no_other_and_is_tried_again(place, tmp_path, monkeypatch):
-    real = spec.run_experiment
+    real = sweeps.run_experiment
 
     def failing(experiment):
         if getattr(experiment.privacy, "epsilon", None) == 20:
             raise InvalidValue("training diverged")
         return real(experiment)
 
-    monkeypatch.setattr(spec, "run_experiment", failing)
+    monkeypatch.setattr(sweeps, "run_experiment", failing)
     sweep = read(place, EPSILONS)
     broken = sweep.run(tmp_path)
     assert list(broken.failures) == ["training diverged"]
@@ -291,7 +292,7 @@ def test_what_cannot_be_swept_is_refused_when_it_is_read(tmp_path, changes, kind
     ],
 )
 def test_a_value_that_is_refused_refuses_the_whole_sweep_by_its_name(tmp_path, monkeypatch, changes, words):
-    monkeypatch.setattr(spec, "run_experiment", lambda experiment: pytest.fail("something was run"))
+    monkeypatch.setattr(sweeps, "run_experiment", lambda experiment: pytest.fail("something was run"))
     sweep = read(tmp_path, *changes)
     with pytest.raises(TacitError, match=words):
         sweep.run(tmp_path / "run")
@@ -341,7 +342,7 @@ def test_records_that_are_somebodys_may_be_rehearsed_with_or_swept_openly(tmp_pa
 
 
 def test_data_at_the_sites_are_not_swept(tmp_path):
-    held = (Path(__file__).parents[3] / "examples" / "hospitals.toml").read_text()
+    held = (Path(__file__).parents[2] / "examples" / "hospitals.toml").read_text()
     sweep = read(tmp_path, "privacy.epsilon=1,2", "privacy.rehearsal=true", text=held)
     with pytest.raises(Refused, match=r"\[data\] held-records, which is at the sites"):
         sweep.run()

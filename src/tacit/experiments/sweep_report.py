@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import tomli_w
 
-from tacit.experiments.sweeps.result import SweepResult
-from tacit.experiments.sweeps.spec import EPSILON, labels, sort_value
-from tacit.privacy.policy import Open
+from tacit.experiments.sweep_results import SweepResult
+from tacit.experiments.sweeps import EPSILON, labels, sort_value
+from tacit.privacy.policy import Open, Privacy
 from tacit.reports.page.blocks import (
     Block,
     Code,
@@ -292,7 +292,7 @@ def provenance(swept: SweepResult) -> str:
     promise = swept.batch.example.privacy
     seeds = len(swept.batch.seeds)
     told = f"{swept.name}: {swept.batch.experiment.task.kind}, mean of {seeds} seed{'s' * (seeds != 1)}"
-    if getattr(promise, "rehearsal", False):
+    if isinstance(promise, Privacy) and promise.rehearsal:
         told += "; REHEARSAL: the noise repeats with the seed and protects nobody"
     return told
 

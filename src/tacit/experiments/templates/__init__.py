@@ -1,1 +1,0 @@
-"""Experiment files that `tacit new` writes; each runs as it is."""
