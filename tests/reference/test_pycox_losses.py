@@ -15,10 +15,9 @@ import pytest
 from tacit.learning.batches import Batch
 from tacit.learning.perceptron import build_layers
 from tacit.sites.table import from_arrays
-from tacit.survival.models.cox_loss import PartialLikelihood, Ranks
+from tacit.survival.models.cox_loss import Pairs, PartialLikelihood, Ranks
 from tacit.survival.models.deephit import IncidenceLoss
 from tacit.survival.models.losses import HazardLoss, PiecewiseLoss
-from tacit.survival.models.pairs import Pairs
 
 RECORDED = json.loads((Path(__file__).parent / "pycox_losses.json").read_text())
 INPUTS = {name: np.array(values) for name, values in RECORDED["inputs"].items()}

@@ -12,12 +12,13 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tacit.errors import InvalidValue, Refused, hint, require, require_count
 from tacit.privacy.ledger.payment import PUBLIC as PUBLIC
 from tacit.privacy.ledger.payment import Payment, is_paid
 from tacit.privacy.ledger.store import Ledger
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.refusals import withholding
 from tacit.runtime.silence import suppress_warnings
@@ -25,7 +26,6 @@ from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 from tacit.survival.targets import require_values
 
-Array = NDArray[np.float64]
 Over = Literal["all", "site", "group", "each"]
 
 # A noisy number is used as long as it is so many standard deviations of its noise.

@@ -8,11 +8,10 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_count, require_positive
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.runtime.limits import MOST_CUTS
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
-
-Array = NDArray[np.float64]
 
 # The part of the events that the grid covers; the very last ones are far apart.
 LAST_LEVEL = 0.99

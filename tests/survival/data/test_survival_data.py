@@ -10,8 +10,7 @@ from pandas.testing import assert_frame_equal
 
 from tacit.errors import InvalidValue
 from tacit.survival import data
-from tacit.survival.data import DESIGNS, simulate
-from tacit.survival.data.competing_risks import hazards, incidence
+from tacit.survival.data import DESIGNS, hazards, incidence, simulate
 from tacit.survival.metrics import harrell
 
 OWN = {"weibull": "c_mean", "lognormal": "c_mean", "SDGM1": "c_mean", "SDGM2": "u_max", "SDGM3": "u_max",

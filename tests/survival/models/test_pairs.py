@@ -11,8 +11,7 @@ from tacit import Federation, Key
 from tacit.learning.batches import Batch, SiteStreams
 from tacit.learning.perceptron import build_layers
 from tacit.sites.table import Table, from_arrays
-from tacit.survival.models.cox_loss import Ranks
-from tacit.survival.models.pairs import Pairs
+from tacit.survival.models.cox_loss import Pairs, Ranks
 
 CLOCK = (0.5, 1.0, 2.5, 4.0)
 KEY = Key(3, rehearsal=True)

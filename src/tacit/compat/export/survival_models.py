@@ -10,8 +10,8 @@ from tacit.compat.export.onnx import Graph, stack
 from tacit.compat.export.parts import ModelParts
 from tacit.learning.perceptron import Layer
 from tacit.sites.encoding import Encoding
+from tacit.survival.models.cox_loss import Pairs
 from tacit.survival.models.losses import LARGEST_LOG_RATE, PoissonLoss
-from tacit.survival.models.pairs import Pairs
 from tacit.survival.models.prediction import GridModel, HazardModel, IncidenceModel, RelativeModel
 from tacit.survival.statistics.cox_fit import CoxFit
 from tacit.survival.statistics.kaplan_meier_task import KaplanMeierFit

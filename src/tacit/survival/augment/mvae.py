@@ -21,11 +21,11 @@ from tacit.learning.elementwise import exp
 from tacit.learning.optimizers import OPTIMIZERS
 from tacit.learning.perceptron import Layer, OuterProducts, backward, counts_of, forward
 from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
 from tacit.sites.table import Table, concatenate
 
-Array = NDArray[np.float64]
 # What goes into and comes out of every activation of a stack.
 Passed = list[tuple[Array, Array]]
 

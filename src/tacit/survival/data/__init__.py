@@ -3,6 +3,11 @@
 Six designs are those of the federated-survival package, formula by formula; a seventh has competing causes.
 They are drawn with randomness by name: the same seed gives the same table, and a longer table begins with
 the shorter one. `load` and `federation` read what other packages bring along.
+
+Competing causes follow the example of Lee and others (2018, DeepHit): times are exponential, each cause has
+features of its own that act linearly, and a share of features acts on all causes by its square. Their means
+may be negative; here hazards are log-linear, so every draw exists and the truth has a closed form (`hazards`,
+`incidence`).
 """
 
 import math
@@ -14,12 +19,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import InvalidValue, is_between, require, require_word
+from tacit.errors import InvalidValue, is_between, require, require_count, require_word
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.survival.data.cards import load
-from tacit.survival.data.competing_risks import first_causes, first_times
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -29,11 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["DESIGNS", "federation", "load", "simulate"]
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 # So many numbers are drawn to find the option that gives a wanted share of censored records.
 PILOT = 2_000_000
+# How strongly features act with competing causes: on the log hazard of one, and by their square on all.
+OWN, SHARED = 0.8, 0.4
 
 DESIGNS: dict[str, str] = {
     "weibull": "log-normal times, despite its name, second half of features; exponential censoring (c_mean)",
@@ -73,7 +79,7 @@ def simulate(
         SDGM2      T exponential of mean sin(pi x1) + 2 |x2 - 0.5| + x3^3
         SDGM3      T gamma of shape 0.5 + 0.25 |m| and scale 2; no feature matters if there are 1, 2 or 4
         SDGM4      log T = 0.1 |f| + 0.1 |l| + N(0, 1)
-        competing  constant hazards of each cause; features independent. See `competing_risks`
+        competing  constant hazards of each cause; features independent. See `hazards`
 
     Args:
         design: One of `DESIGNS`.
@@ -132,7 +138,32 @@ def federation(
     return published_federation(name, sites=sites, seed=seed, held_out=held_out, cause=cause)
 
 
-def _single(x: Floats, generator: Generator) -> Integers:
+def hazards(features: ArrayLike, causes: int = 2) -> Array:
+    """The hazard of each cause (records, causes), the same at all times.
+
+    The features are cut into causes + 1 runs, as equal as can be, the longer ones first. With s_k the sum of
+    run k over the root of its length, and r that of the last run, log h_k = 0.8 s_k + 0.4 r^2 - log k.
+    """
+    x = np.asarray(features, dtype=np.float64)
+    require_count("causes", causes)
+    require(x.ndim == 2 and x.shape[1] > causes, "features", f"shape {x.shape}", "more columns than causes")
+    parts = np.array_split(x, causes + 1, axis=1)
+    scores = np.column_stack([part.sum(axis=1) / np.sqrt(part.shape[1]) for part in parts])
+    ranks = np.arange(1, causes + 1)
+    return np.exp(OWN * scores[:, :causes] + SHARED * scores[:, causes:] ** 2) / ranks
+
+
+def incidence(features: ArrayLike, times: ArrayLike, cause: int = 1, causes: int = 2) -> Array:
+    """The true chance that an event of this cause came first, up to each time (records, times)."""
+    require_count("cause", cause)
+    require(cause <= causes, "cause", cause, f"at most {causes}, the number of causes")
+    found = hazards(features, causes)
+    total = found.sum(axis=1, keepdims=True)
+    moments = np.atleast_1d(np.asarray(times, dtype=np.float64))
+    return found[:, cause - 1 : cause] / total * -np.expm1(-total * moments)
+
+
+def _single(x: Array, generator: Generator) -> Integers:
     return np.ones(len(x), dtype=np.int64)
 
 
@@ -140,13 +171,13 @@ def _single(x: Floats, generator: Generator) -> Integers:
 class _Recipe:
     """How one design draws features, event times and censoring times, and the one option it takes."""
 
-    features: Callable[[Generator, int, int], Floats]
-    event_times: Callable[[Floats, Generator], Floats]
-    censoring_times: Callable[[Floats, float, Generator], Floats]
+    features: Callable[[Generator, int, int], Array]
+    event_times: Callable[[Array, Generator], Array]
+    censoring_times: Callable[[Array, float, Generator], Array]
     option: str
     default: float
     fewest: int = 1
-    causes: Callable[[Floats, Generator], Integers] = _single
+    causes: Callable[[Array, Generator], Integers] = _single
 
     def choose(self, design: str, given: dict[str, float | None]) -> float:
         """The value of the option, or its default; options of other designs are refused."""
@@ -173,8 +204,8 @@ class _Recipe:
         return {"c_mean": 1 / stretch, "u_max": stretch, "c_step": math.log(stretch)}[self.option]
 
 
-def _correlated_normal(rho: float) -> Callable[[Generator, int, int], Floats]:
-    def features(generator: Generator, records: int, count: int) -> Floats:
+def _correlated_normal(rho: float) -> Callable[[Generator, int, int], Array]:
+    def features(generator: Generator, records: int, count: int) -> Array:
         x = generator.standard_normal((records, count))
         for column in range(1, count):
             x[:, column] = rho * x[:, column - 1] + math.sqrt(1 - rho**2) * x[:, column]
@@ -183,67 +214,79 @@ def _correlated_normal(rho: float) -> Callable[[Generator, int, int], Floats]:
     return features
 
 
-def _uniform(generator: Generator, records: int, count: int) -> Floats:
+def _uniform(generator: Generator, records: int, count: int) -> Array:
     return generator.random((records, count))
 
 
-def _second_half(x: Floats) -> Floats:
+def _second_half(x: Array) -> Array:
     return 0.1 * x[:, x.shape[1] // 2 :].sum(axis=1)
 
 
-def _outer_fifths(x: Floats) -> tuple[Floats, Floats]:
+def _outer_fifths(x: Array) -> tuple[Array, Array]:
     # The first fifth is rounded down, the last one up, as in the reference.
     first, last = x.shape[1] // 5, -(-x.shape[1] // 5)
     return 0.1 * x[:, :first].sum(axis=1), 0.1 * x[:, -last:].sum(axis=1)
 
 
-def _middle(x: Floats) -> Floats:
+def _middle(x: Array) -> Array:
     # From the 40 % to the 60 % quantile of the positions 0, ..., p - 1, both rounded down.
     end = x.shape[1] - 1
     return x[:, 2 * end // 5 : 3 * end // 5].sum(axis=1)
 
 
-def _outer_sizes(x: Floats) -> Floats:
+def _outer_sizes(x: Array) -> Array:
     first, last = _outer_fifths(x)
     return np.abs(first) + np.abs(last)
 
 
-def _weibull(x: Floats, generator: Generator) -> Floats:
+def _weibull(x: Array, generator: Generator) -> Array:
     return np.exp(_second_half(x) + generator.standard_normal(len(x)))
 
 
-def _lognormal(x: Floats, generator: Generator) -> Floats:
+def _lognormal(x: Array, generator: Generator) -> Array:
     first, last = _outer_fifths(x)
     return np.exp(first + last + generator.standard_normal(len(x)))
 
 
-def _sdgm1(x: Floats, generator: Generator) -> Floats:
+def _sdgm1(x: Array, generator: Generator) -> Array:
     return np.exp(_second_half(x)) * generator.standard_exponential(len(x))
 
 
-def _sdgm2(x: Floats, generator: Generator) -> Floats:
+def _sdgm2(x: Array, generator: Generator) -> Array:
     mean = np.sin(np.pi * x[:, 0]) + 2 * np.abs(x[:, 1] - 0.5) + x[:, 2] ** 3
     return mean * generator.standard_exponential(len(x))
 
 
-def _sdgm3(x: Floats, generator: Generator) -> Floats:
+def _sdgm3(x: Array, generator: Generator) -> Array:
     return 2 * generator.standard_gamma(0.5 + 0.25 * np.abs(_middle(x)))
 
 
-def _sdgm4(x: Floats, generator: Generator) -> Floats:
+def _sdgm4(x: Array, generator: Generator) -> Array:
     return np.exp(_outer_sizes(x) + generator.standard_normal(len(x)))
 
 
-def _exponential(x: Floats, rate: float, generator: Generator) -> Floats:
+def _exponential(x: Array, rate: float, generator: Generator) -> Array:
     return generator.standard_exponential(len(x)) / rate
 
 
-def _until(x: Floats, latest: float, generator: Generator) -> Floats:
+def _until(x: Array, latest: float, generator: Generator) -> Array:
     return generator.random(len(x)) * latest
 
 
-def _later(x: Floats, step: float, generator: Generator) -> Floats:
+def _later(x: Array, step: float, generator: Generator) -> Array:
     return np.exp(_outer_sizes(x) + step + generator.standard_normal(len(x)))
+
+
+def _first_times(features: Array, generator: Generator, causes: int) -> Array:
+    """When the first event of any cause comes."""
+    return generator.standard_exponential(len(features)) / hazards(features, causes).sum(axis=1)
+
+
+def _first_causes(features: Array, generator: Generator, causes: int) -> Integers:
+    """The cause of the first event, from 1; it does not depend on when that comes."""
+    bounds = np.cumsum(hazards(features, causes), axis=1)
+    drawn = generator.random(len(features)) * bounds[:, -1]
+    return 1 + (drawn[:, None] >= bounds[:, :-1]).sum(axis=1)
 
 
 def _recipe(design: str, causes: int | None) -> _Recipe:
@@ -255,7 +298,7 @@ def _recipe(design: str, causes: int | None) -> _Recipe:
 
 
 def _several(causes: int) -> _Recipe:
-    times, kinds = partial(first_times, causes=causes), partial(first_causes, causes=causes)
+    times, kinds = partial(_first_times, causes=causes), partial(_first_causes, causes=causes)
     return _Recipe(_independent, times, _exponential, "c_mean", 0.4, fewest=causes + 1, causes=kinds)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue, require, require_word
+from tacit.runtime.arrays import Array
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Rule = Literal["left", "right"]
 # Up to so many predictions, all are scored in one go; beyond, slices save memory.
@@ -30,8 +30,8 @@ class Curve:
         values: Its probabilities from each step on (steps,).
     """
 
-    times: Floats
-    values: Floats
+    times: Array
+    values: Array
 
     def __post_init__(self) -> None:
         times = numbers("times", self.times, None, "one per step").copy()
@@ -42,15 +42,15 @@ class Curve:
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
-    def __call__(self, time: ArrayLike) -> Floats:
+    def __call__(self, time: ArrayLike) -> Array:
         """The values at these times, steps at exactly these times included."""
         return self._after(np.searchsorted(self.times, np.asarray(time, dtype=np.float64), side="right"))
 
-    def before(self, time: ArrayLike) -> Floats:
+    def before(self, time: ArrayLike) -> Array:
         """The limits from the left: the values just before these times."""
         return self._after(np.searchsorted(self.times, np.asarray(time, dtype=np.float64), side="left"))
 
-    def _after(self, steps: NDArray[np.intp]) -> Floats:
+    def _after(self, steps: NDArray[np.intp]) -> Array:
         return np.append(1.0, self.values)[steps]
 
 
@@ -74,7 +74,7 @@ def brier(
     *,
     censoring: Curve | None = None,
     rule: Rule = "left",
-) -> Floats:
+) -> Array:
     """Brier scores: mean squared errors of predicted survival, weighted for censoring (Graf et al. 1999).
 
     Args:
@@ -140,7 +140,7 @@ class Brier:
         self._curve = _censoring(self._time, self._event) if censoring is None else censoring
         self._weigh = weighting(self._time, self._event, self._curve, rule)
 
-    def __call__(self, survival: ArrayLike) -> Floats:
+    def __call__(self, survival: ArrayLike) -> Array:
         """The score at each of the times (times,) of predictions for them (records, times)."""
         shape = (len(self._time), len(self.times))
         predicted = probabilities("survival", survival, shape, "(records, times)")
@@ -153,18 +153,12 @@ class Brier:
 
     def integrate(self, survival: ArrayLike) -> float:
         """The mean of the score over the span of the times, by the trapezoid rule."""
-        grid = self.times
-        require(
-            len(grid) > 1 and is_increasing(grid),
-            "times",
-            ShortTimes(grid),
-            "at least two, in increasing order",
-        )
+        grid = increasing_times(self.times, "two")
         scores = self(survival)
         return float(np.diff(grid) @ (scores[1:] + scores[:-1]) / 2 / (grid[-1] - grid[0]))
 
     @cached_property
-    def _everything(self) -> tuple[Floats, Floats]:
+    def _everything(self) -> tuple[Array, Array]:
         """Who survives each of the times, and what that counts for (records, times)."""
         surviving = self._time[:, None] > self.times
         happened = (self._time <= self.times.max(initial=-np.inf)) & (self._event == 1)
@@ -173,13 +167,13 @@ class Brier:
         weights[happened] = np.where(surviving[happened], weights[happened], early)
         return surviving.astype(np.float64), weights
 
-    def _ongoing(self, followed: NDArray[np.bool_]) -> Floats:
+    def _ongoing(self, followed: NDArray[np.bool_]) -> Array:
         """What somebody who survives each of the times counts for (times,), where there is somebody."""
         weights = np.zeros_like(self.times)
         weights[followed] = inverse_probabilities(self.times[followed], self._curve)
         return weights
 
-    def _score_slices(self, survival: Floats) -> Floats:
+    def _score_slices(self, survival: Array) -> Array:
         """The scores without an array for everything that is known of the records."""
         order = np.argsort(self._time, kind="stable")
         times, events = self._time[order], self._event[order]
@@ -196,19 +190,19 @@ class Brier:
         return scores / len(times)
 
 
-def _censoring(times: Floats, events: Integers) -> Curve:
+def _censoring(times: Array, events: Integers) -> Curve:
     steps, seen, censored, left = _tally(times, events)
     # The number at risk of being censored: all who are left, less the events at this very time.
     return _product_limit(steps, censored, left - seen)
 
 
-def kaplan_meier(times: Floats, events: Integers) -> Curve:
+def kaplan_meier(times: Array, events: Integers) -> Curve:
     """The curve of surviving events; who is censored at the time of an event was still at risk of it."""
     steps, seen, _, left = _tally(times, events)
     return _product_limit(steps, seen, left)
 
 
-def _tally(times: Floats, events: Integers) -> tuple[Floats, Integers, Integers, Integers]:
+def _tally(times: Array, events: Integers) -> tuple[Array, Integers, Integers, Integers]:
     # Every time there is; how many have their event at it, are censored at it, and were left until it.
     steps, where = np.unique(times, return_inverse=True)
     seen = np.bincount(where[events == 1], minlength=len(steps))
@@ -216,22 +210,22 @@ def _tally(times: Floats, events: Integers) -> tuple[Floats, Integers, Integers,
     return steps, seen, leaving - seen, len(times) - np.cumsum(leaving, dtype=np.int64) + leaving
 
 
-def _product_limit(steps: Floats, leaving: Integers, left: Integers) -> Curve:
+def _product_limit(steps: Array, leaving: Integers, left: Integers) -> Curve:
     stepping = leaving > 0
     staying = 1 - leaving[stepping] / left[stepping]
     return Curve(steps[stepping], np.cumprod(staying, dtype=np.float64))
 
 
 def weighting(
-    times: Floats, events: Integers, curve: Curve | None, rule: Rule
-) -> Callable[[ArrayLike], Floats]:
+    times: Array, events: Integers, curve: Curve | None, rule: Rule
+) -> Callable[[ArrayLike], Array]:
     """What events are weighted by: the given curve or that of these records, at their times or before."""
     require_word("rule", rule, ("left", "right"))
     chosen = _censoring(times, events) if curve is None else curve
     return chosen.before if rule == "left" else chosen
 
 
-def inverse_probabilities(times: Floats, curve: Callable[[ArrayLike], Floats]) -> Floats:
+def inverse_probabilities(times: Array, curve: Callable[[ArrayLike], Array]) -> Array:
     """One over the curve at these times; a curve that has reached 0 by then is refused."""
     values = curve(times)
     gone = times[values == 0]
@@ -240,7 +234,7 @@ def inverse_probabilities(times: Floats, curve: Callable[[ArrayLike], Floats]) -
     return 1 / values
 
 
-def outcomes(time: ArrayLike, event: ArrayLike) -> tuple[Floats, Integers]:
+def outcomes(time: ArrayLike, event: ArrayLike) -> tuple[Array, Integers]:
     """Times and events of at least one record (records,) each, checked."""
     times = numbers("time", time, None, "one per record")
     require(len(times) > 0, "time", "no record", "of at least one record")
@@ -250,7 +244,7 @@ def outcomes(time: ArrayLike, event: ArrayLike) -> tuple[Floats, Integers]:
     return times, events.astype(np.int64)
 
 
-def probabilities(field: str, given: ArrayLike, shape: tuple[int, ...], meaning: str) -> Floats:
+def probabilities(field: str, given: ArrayLike, shape: tuple[int, ...], meaning: str) -> Array:
     """Predicted probabilities of this shape, checked."""
     found = numbers(field, given, shape, meaning)
     # Single precision may round a sum of probabilities to slightly more than 1.
@@ -258,7 +252,7 @@ def probabilities(field: str, given: ArrayLike, shape: tuple[int, ...], meaning:
     return found
 
 
-def numbers(field: str, given: ArrayLike, shape: tuple[int, ...] | None, meaning: str) -> Floats:
+def numbers(field: str, given: ArrayLike, shape: tuple[int, ...] | None, meaning: str) -> Array:
     """Finite numbers of this shape, or of one axis where there is none, checked."""
     found = as_floats(field, given, meaning)
     wanted = "one axis" if shape is None else f"shape {shape}"
@@ -268,7 +262,7 @@ def numbers(field: str, given: ArrayLike, shape: tuple[int, ...] | None, meaning
     return found
 
 
-def as_floats(field: str, given: ArrayLike, meaning: str) -> Floats:
+def as_floats(field: str, given: ArrayLike, meaning: str) -> Array:
     """Numbers of any shape in double precision."""
     try:
         return np.asarray(given, dtype=np.float64)
@@ -276,14 +270,23 @@ def as_floats(field: str, given: ArrayLike, meaning: str) -> Floats:
         raise InvalidValue(f"{field} is not allowed: it must be numbers, {meaning} ({error})") from error
 
 
-def require_probabilities(field: str, given: Floats, rounding: float = 0.0) -> None:
+def require_probabilities(field: str, given: Array, rounding: float = 0.0) -> None:
     """Refuse what lies outside of 0 to 1 by more than `rounding`."""
     low, high = given.min(initial=1), given.max(initial=0)
     inside = bool(low >= -rounding and high <= 1 + rounding)
     require(inside, field, f"{low:g} to {high:g}", "probabilities, from 0 to 1")
 
 
-def is_increasing(times: Floats) -> bool:
+def increasing_times(given: ArrayLike, fewest: Literal["one", "two"]) -> Array:
+    """Convert times to score at (times,); refuse fewer, and what is not in increasing order."""
+    times = numbers("times", given, None, "a list of them")
+    enough = len(times) >= ("one", "two").index(fewest) + 1
+    allowed = f"at least {fewest}, in increasing order"
+    require(enough and is_increasing(times), "times", ShortTimes(times), allowed)
+    return times
+
+
+def is_increasing(times: Array) -> bool:
     """Whether each time is later than the one before."""
     return bool((times[1:] > times[:-1]).all())
 
@@ -291,7 +294,7 @@ def is_increasing(times: Floats) -> bool:
 class ShortTimes:
     """The times, shortened, for a message; written only if somebody reads it."""
 
-    def __init__(self, times: Floats) -> None:
+    def __init__(self, times: Array) -> None:
         self._times = times
 
     def __repr__(self) -> str:

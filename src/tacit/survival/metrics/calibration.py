@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import require, require_count
+from tacit.runtime.arrays import Array
 from tacit.survival.metrics.brier_score import (
     Curve,
-    Floats,
     Integers,
     Rule,
     ShortTimes,
     as_floats,
+    increasing_times,
     inverse_probabilities,
-    is_increasing,
     kaplan_meier,
     numbers,
     outcomes,
@@ -36,7 +36,7 @@ def auc(
     *,
     censoring: Curve | None = None,
     rule: Rule = "right",
-) -> Floats:
+) -> Array:
     """Areas under the ROC curve: how often who has had the event by t was at higher risk than who goes on.
 
     Cumulative cases, dynamic controls (Uno et al. 2007): a case has its event at or before t and is weighted
@@ -96,10 +96,7 @@ def mean_auc(
         censoring: As for `auc`.
         rule: As for `auc`.
     """
-    grid = numbers("times", times, None, "a list of them")
-    require(
-        len(grid) > 0 and is_increasing(grid), "times", ShortTimes(grid), "at least one, in increasing order"
-    )
+    grid = increasing_times(times, "one")
     areas = auc(time, event, risk, grid, censoring=censoring, rule=rule)
     drops = -np.diff(kaplan_meier(*outcomes(time, event))(grid), prepend=1.0)
     return float(areas @ drops / drops.sum())
@@ -116,7 +113,7 @@ class Calibration(NamedTuple):
 
     statistic: float
     p_value: float
-    shares: Floats
+    shares: Array
 
 
 def d_calibration(
@@ -147,7 +144,7 @@ def d_calibration(
     return Calibration(statistic, _chi_square_tail(statistic, bins - 1), shares)
 
 
-def _areas(risks: Floats, past: NDArray[np.intp], weights: Floats) -> Floats:
+def _areas(risks: Array, past: NDArray[np.intp], weights: Array) -> Array:
     # Records in the order of their times: the first `past` are over at each time, the others are controls.
     shared = np.unique(risks, return_inverse=True)[1] if risks.ndim == 1 else None
     areas = np.empty(len(past))
@@ -162,7 +159,7 @@ def _areas(risks: Floats, past: NDArray[np.intp], weights: Floats) -> Floats:
     return areas
 
 
-def _spread(survival: Floats, events: Integers, bins: int) -> Floats:
+def _spread(survival: Array, events: Integers, bins: int) -> Array:
     edges = np.arange(bins) / bins
     own = np.searchsorted(edges, survival, side="right") - 1
     seen = np.bincount(own[events == 1], minlength=bins)

@@ -1,9 +1,11 @@
 """How often predictions put records in the right order: the concordances of Harrell, Uno and Antolini.
 
 All three count pairs of records and are exact, ties included, without looking at each pair: in O(n log n) for
-n records, and for Antolini's as often as there are times.
+n records, and for Antolini's as often as there are times. The concordance across sites is of pairs at the
+same site: a site sends five sums over its pairs; no pair, and no risk, leaves it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -12,14 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import require, require_word
+from tacit.runtime.arrays import Array
+from tacit.sites.table import Table
 from tacit.survival.metrics.brier_score import (
     Curve,
-    Floats,
     Integers,
     Rule,
-    ShortTimes,
+    increasing_times,
     inverse_probabilities,
-    is_increasing,
     numbers,
     outcomes,
     probabilities,
@@ -137,10 +139,7 @@ def antolini(
             concordant if their predictions are equal and as one half if not.
     """
     records, events = outcomes(time, event)
-    grid = numbers("times", times, None, "a list of them")
-    require(
-        len(grid) > 0 and is_increasing(grid), "times", ShortTimes(grid), "at least one, in increasing order"
-    )
+    grid = increasing_times(times, "one")
     surviving = probabilities("survival", survival, (len(records), len(grid)), "(records, times)")
     require_word("ties", ties, ("half", "pycox", "adjusted"))
     line = _line_up(records, events)
@@ -160,7 +159,7 @@ class _Line:
     through: Integers  # the same and all events at its time, itself included (events,)
 
 
-def _line_up(times: Floats, events: Integers) -> _Line:
+def _line_up(times: Array, events: Integers) -> _Line:
     steps, where = np.unique(times, return_inverse=True)
     groups = 2 * (len(steps) - 1 - where) + events
     order = np.argsort(groups)
@@ -176,7 +175,7 @@ def _require_pairs(there: bool, events: Integers) -> None:
     require(there, "event", f"{int(events.sum())} events in {len(events)} records", allowed)
 
 
-def count_below(values: Floats, ahead: Integers, asking: NDArray[np.intp]) -> tuple[Integers, Integers]:
+def count_below(values: Array, ahead: Integers, asking: NDArray[np.intp]) -> tuple[Integers, Integers]:
     """How many of the first `ahead` values are lower than that at `asking`, and how many equal it."""
     if len(values) * len(asking) <= FEW_PAIRS:
         first, own = np.arange(len(values)) < ahead[:, None], values[asking, None]
@@ -203,7 +202,7 @@ def _count_ranks(ranks: Integers, ahead: Integers, own: Integers) -> tuple[Integ
     return lower.astype(np.int64), (high - low).astype(np.int64)
 
 
-def _twice_concordant(survival: Floats, line: _Line, column: NDArray[np.intp], ties: Ties) -> tuple[int, int]:
+def _twice_concordant(survival: Array, line: _Line, column: NDArray[np.intp], ties: Ties) -> tuple[int, int]:
     # Twice the concordant and twice the comparable pairs, to stay with whole numbers.
     fronts = [line.ahead] if ties != "adjusted" else [line.ahead, line.later, line.through]
     until = np.stack(fronts)
@@ -223,7 +222,7 @@ def _twice_concordant(survival: Floats, line: _Line, column: NDArray[np.intp], t
 
 
 def _count_columns(
-    survival: Floats, line: _Line, column: NDArray[np.intp], until: Integers
+    survival: Array, line: _Line, column: NDArray[np.intp], until: Integers
 ) -> tuple[Integers, Integers]:
     # How many of the first `until` (questions, events) of the line survive each event's own column with a
     # lower probability than that event's record, and how many with an equal one, summed over events. Those
@@ -248,7 +247,7 @@ def _count_columns(
 
 
 def _count_all(
-    survival: Floats, line: _Line, column: NDArray[np.intp], until: Integers
+    survival: Array, line: _Line, column: NDArray[np.intp], until: Integers
 ) -> tuple[Integers, Integers]:
     # The same by looking at every pair.
     seen = np.ascontiguousarray(survival[line.order].T)[column[line.asking]]
@@ -256,3 +255,71 @@ def _count_all(
     first = np.arange(len(column)) < until[:, :, None]
     lower, equal = (np.count_nonzero(which & first, axis=(1, 2)) for which in (seen < own, seen == own))
     return np.asarray(lower, dtype=np.int64), np.asarray(equal, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Concordance:
+    """How often the record at higher risk has its event first, and how sure that is; NaN without pairs."""
+
+    value: float
+    error: float
+
+
+def concordance(tables: Iterable[Table], beta: Array) -> Concordance:
+    """Harrell's concordance of pairs at the same site, both at risk when the first of them has its event.
+
+    The error is that of the infinitesimal jackknife over records (Therneau and Watson 2015).
+    """
+    return from_sums(np.sum([pair_sums(table, beta) for table in tables], axis=0))
+
+
+def from_sums(sums: Array) -> Concordance:
+    """The concordance that the sums of all sites tell (5,)."""
+    # Over records: concordant and comparable pairs that each takes part in, and their products.
+    right, pairs, squares, products, spreads = sums
+    if not pairs:
+        return Concordance(float("nan"), float("nan"))
+    value = right / pairs
+    # A pair is in the sums of both its records.
+    variance = (squares - 2 * value * products + value**2 * spreads) / (pairs / 2) ** 2
+    return Concordance(float(value), float(np.sqrt(max(variance, 0.0))))
+
+
+def pair_sums(table: Table, beta: Array) -> Array:
+    """The site's half: sums over its pairs (5,)."""
+    found, pairs = _by_record(table, table.features @ beta)
+    return np.array([found.sum(), pairs.sum(), found @ found, found @ pairs, pairs @ pairs])
+
+
+def _by_record(table: Table, risk: Array) -> tuple[Array, Array]:
+    """The concordant pairs of each record, ties counting one half, and all its pairs (records,)."""
+    time, event = table.targets["time"], table.targets["event"] == 1
+    first = np.flatnonzero(event)
+    first = first[np.argsort(time[first], kind="stable")]
+    # The others of an event: whoever is at risk after it, or is censored at its time.
+    until = np.where(event, time, np.nextafter(time, np.inf))
+    last = np.argsort(-until, kind="stable")
+    later = np.searchsorted(-until[last], -time[first], side="left")
+    lower, equal = _below(risk[last], risk[first], later)
+    # The others of any record: the events that it outlives.
+    earlier = np.searchsorted(time[first], until, side="left")
+    under, even = _below(risk[first], risk, earlier)
+    if "entry" in table.targets:
+        entry = table.targets["entry"]
+        order = np.argsort(-entry, kind="stable")
+        coming = np.searchsorted(-entry[order], -time[first], side="right")
+        more = _below(risk[order], risk[first], coming)
+        before = np.searchsorted(time[first], entry, side="right")
+        less = _below(risk[first], risk, before)
+        later, earlier = later - coming, earlier - before
+        lower, equal, under, even = lower - more[0], equal - more[1], under - less[0], even - less[1]
+    found, pairs = earlier - under - even / 2, earlier.astype(np.float64)
+    found[first] += lower + equal / 2
+    pairs[first] += later
+    return found, pairs
+
+
+def _below(values: Array, asked: Array, ahead: Integers) -> tuple[Integers, Integers]:
+    """How many of the first `ahead` values are lower than each that is asked for, and how many are equal."""
+    places = len(values) + np.arange(len(asked))
+    return count_below(np.concatenate([values, asked]), ahead, places)

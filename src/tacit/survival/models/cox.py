@@ -139,7 +139,7 @@ class CoxCC(RelativeRiskLearner):
 
     def program(self, columns: int) -> "Perceptron":
         """A perceptron with a single output, and the loss of pairs."""
-        from tacit.survival.models.pairs import Pairs
+        from tacit.survival.models.cox_loss import Pairs
 
         return Pairs(_layers(columns, self.hidden, self.activation))
 
@@ -155,13 +155,13 @@ class CoxTime(RelativeRiskLearner):
 
     def program(self, columns: int) -> "Perceptron":
         """A perceptron that is told the time beside the features, and the loss of pairs."""
-        from tacit.survival.models.pairs import Pairs
+        from tacit.survival.models.cox_loss import Pairs
 
         return Pairs(_layers(columns + 1, self.hidden, self.activation), self._ends)
 
     def log_risks(self, state: "Tensor", features: Array) -> Array:
         """Log hazard ratios (records, intervals) in the middle of each interval."""
-        from tacit.survival.models.pairs import Pairs
+        from tacit.survival.models.cox_loss import Pairs
 
         program = self.program(len(self.columns))
         assert isinstance(program, Pairs)

@@ -8,14 +8,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.learning.batches import Marks
 from tacit.learning.elementwise import exp, log
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import contiguous
 from tacit.survival.models.losses import GridLoss
-
-Array = NDArray[np.float64]
 
 
 class IncidenceLoss(GridLoss):

@@ -3,12 +3,10 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.learning.batches import Marks
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import compiled
-
-Array = NDArray[np.float64]
 
 
 @compiled

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from tacit.learning.batches import Marks
 from tacit.learning.elementwise import exp, log, sigmoid, softplus
+from tacit.runtime.arrays import Array
 from tacit.sites.table import Table
-
-Array = NDArray[np.float64]
 
 # What a table has been told of its records.
 HAPPENED, EXPOSED = "happened in each interval", "exposed in each interval"

@@ -10,14 +10,14 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import chi2, norm
 
 from tacit.reports.text import format_rows
+from tacit.runtime.arrays import Array
 from tacit.survival.life_table import LifeTable
 from tacit.survival.statistics.cox_newton import Ties
 
-Array = NDArray[np.float64]
 Rows = Sequence[tuple[str, str]]
 
 

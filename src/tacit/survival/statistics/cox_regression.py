@@ -10,25 +10,24 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
 from tacit.errors import InvalidValue, Refused, choices, is_between, require, require_word
 from tacit.privacy.ledger.payment import PUBLIC, Payment, from_sites, is_paid
 from tacit.privacy.ledger.store import Ledger
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.refusals import withholding
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 from tacit.survival.life_table import require_exits, require_grid
-from tacit.survival.metrics.site_concordance import concordance
+from tacit.survival.metrics.concordance import concordance
 from tacit.survival.statistics import cox_newton, private_cox
 from tacit.survival.statistics.cox_fit import CoxFit, PrivateCoxFit
 from tacit.survival.statistics.cox_newton import TRANSFORMS, Ties, Transform, strata_of
 from tacit.survival.statistics.curves import HazardTest, z_value
-
-Array = NDArray[np.float64]
 
 
 @suppress_warnings()

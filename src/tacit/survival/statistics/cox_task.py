@@ -22,7 +22,7 @@ from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
 from tacit.survival.life_table import require_exits, require_grid
-from tacit.survival.metrics.site_concordance import from_sums, pair_sums
+from tacit.survival.metrics.concordance import from_sums, pair_sums
 from tacit.survival.statistics import cox_newton
 from tacit.survival.statistics.cox_newton import Slope, Ties, strata_of
 from tacit.survival.statistics.sum_task import SumTask, site_indicators

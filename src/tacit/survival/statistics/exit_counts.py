@@ -7,13 +7,11 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.privacy.contracts import Norm
+from tacit.runtime.arrays import Array
 from tacit.sites.table import Table
 from tacit.survival.life_table import LifeTable, exit_cells
-
-Array = NDArray[np.float64]
 
 # Counts that are on average fewer deviations of their noise than this are joined. Counts cannot be negative,
 # and to make those so that noise has made negative moves exits from early intervals to late ones: with 1.4

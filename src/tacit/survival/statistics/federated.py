@@ -12,12 +12,13 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
 from tacit.errors import Refused, is_between, require, require_positive
 from tacit.privacy.ledger.payment import PUBLIC, Payment, is_paid
 from tacit.privacy.ledger.store import Ledger
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.refusals import withholding
 from tacit.runtime.silence import suppress_warnings
@@ -30,14 +31,13 @@ from tacit.survival.statistics.cox_regression import proportional_hazards as pro
 from tacit.survival.statistics.curves import (
     Estimate,
     LogRank,
+    RestrictedMean,
     cumulative_hazard,
     estimate,
     product_limit,
+    restricted_means,
     z_value,
 )
-from tacit.survival.statistics.rmst import RestrictedMean, restricted_means
-
-Array = NDArray[np.float64]
 
 
 @suppress_warnings()

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
     from tacit.learning.record import Round
     from tacit.reports.page.blocks import Figure
-    from tacit.survival.statistics.curves import Estimate
-    from tacit.survival.statistics.rmst import RestrictedMean
+    from tacit.survival.statistics.curves import Estimate, RestrictedMean
 
 Array = NDArray[np.float64]
 

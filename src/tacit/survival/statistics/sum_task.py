@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require
 from tacit.learning.record import identity_of
 from tacit.privacy.contracts import Groups
 from tacit.privacy.policy import Open, Privacy
-
-Array = NDArray[np.float64]
+from tacit.runtime.arrays import Array
 
 # What rounding may take off a mark.
 SLACK = 1e-9
