@@ -9,6 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 from tacit.aggregation.defence import clustering, kmeans
 from tacit.aggregation.defence.kmeans import agreement, clip_to_unit
 from tacit.errors import InvalidValue
+from tacit.runtime.keys import Key
 
 SITES = "abcdefghijkl"
 groupings = st.integers(1, 12).flatmap(
@@ -47,6 +48,14 @@ def test_a_direction_forgives_length_but_what_hardly_moves_has_none():
     assert (lengths[:3] > 0.7).all()
     assert lengths[3] < 0.01
     assert not clip_to_unit(np.zeros((3, 2))).any()
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e9])
+def test_groups_do_not_depend_on_where_the_origin_is(shift):
+    draws = np.random.default_rng(4)
+    truth = np.repeat([0, 1, 2], 6)
+    points = draws.normal(scale=3.0, size=(3, 4))[truth] + 0.01 * draws.normal(size=(18, 4))
+    assert kmeans.kmeans(points + shift, 3, Key(0)).tolist() == truth.tolist()
 
 
 def test_what_others_import_from_clusters_is_still_there():

@@ -92,6 +92,7 @@ def test_a_liar_that_turns_honest_comes_back_on_trial_and_then_for_good():
         course = [standings[name].status for standings, _ in history]
         assert course[7] == "quarantined"
         assert course[-1] == "active"
+        assert {s[name].left for s, _ in history if s[name].status == "quarantined"} == {0}
         assert course.count("probation") == Quarantine().trial
         # At most 2 (threshold - readmit) / drift rounds, as documented.
         assert course.index("probation") <= 8 + 6
@@ -180,6 +181,19 @@ def test_who_excludes_drops_those_left_out_and_halves_those_on_trial():
     assert torch.equal(admitted.matrix[0], before[1] / 2)
     assert torch.equal(admitted.matrix[1:], before[2:])
     assert torch.equal(updates.matrix, before)
+
+
+def test_each_sign_tells_of_its_own_kind_of_strangeness():
+    rows = cloud(sites=8, width=5).matrix.numpy()
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    longer, turned, apart = rows.copy(), rows.copy(), rows.copy()
+    longer[3] *= 5
+    turned[3] = -turned[3]
+    apart[3] += 4 * np.linalg.svd(rows)[2][-1]
+    for sign, found in enumerate((longer, turned, apart)):
+        scores = anomaly_scores(Updates(NAMES[:8], torch.from_numpy(found)), 1)[1][sign]
+        assert scores.argmax() == 3
+        assert scores[3] > 3
 
 
 @pytest.mark.parametrize("rows", [np.zeros((6, 3)), np.ones((6, 3)), np.eye(6)[:, :3]])
