@@ -149,11 +149,33 @@ def test_json_is_read_back_as_it_was_written(directory):
     assert directory.read("file.json").endswith(b"\n")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'"text"', b"\xff", b"{}{}"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b'"text"',
+        b"\xff",
+        b"{}{}",
+        b'{"a": "\xa1"}',
+        b'{"\xc3": 1}',
+        b'{"a": ' + b"[" * 9999,
+    ],
+)
 def test_damaged_json_is_named(directory, content):
     directory.write("file.json", content)
     with pytest.raises(RunUnusable, match=r"cannot be read: file\.json is damaged"):
         directory.read_json("file.json")
+
+
+def test_text_that_is_none_is_named(directory):
+    assert directory.text(STATE) == ""
+    directory.write(EXPERIMENT, 'name = "é"')
+    assert directory.text(EXPERIMENT) == 'name = "é"'
+    directory.write(EXPERIMENT, b"name = '\xa1'")
+    with pytest.raises(RunUnusable, match=r"cannot be read: experiment\.toml is damaged"):
+        directory.text(EXPERIMENT)
 
 
 def test_a_checkpoint_is_read_back_to_the_last_bit(directory):
@@ -205,7 +227,9 @@ def test_rounds_are_listed_in_order_as_they_were_told(directory):
     assert directory.rounds() == [entry(1)]
 
 
-@pytest.mark.parametrize("torn", [b'{"number":2,"rou', b"\x00", b"null", b'{"number":"two"}'])
+@pytest.mark.parametrize(
+    "torn", [b'{"number":2,"rou', b"\x00", b"null", b'{"number":"two"}', b'{"number":2,"stopped":"\xff"}']
+)
 def test_a_last_line_that_is_no_round_does_not_count(directory, torn):
     directory.write_rounds([entry(1)])
     with directory.file(ROUNDS).open("ab") as file:

@@ -101,7 +101,7 @@ class Audit:
         place = Path(path)
         place.mkdir(parents=True, exist_ok=True)
         directory, found = Directory(place), dict(self.found)
-        of = (directory.read(EXPERIMENT) or b"").decode()
+        of = directory.text(EXPERIMENT)
         if of:
             if found["of"] != _identity(read_experiment(place)):
                 raise InvalidValue(f"{place} is the run of another experiment than was audited")

@@ -115,7 +115,7 @@ def unfinished_page(asked: Experiment, path: Path) -> Page:
             record=Record(rounds=tuple(rounds), chosen=len(rounds), sites=tuple(asked.sites.names or ())),
             statement=statement,
             ledger=ledger_summary(kept, (), planned.delta),
-            text=(directory.read(EXPERIMENT) or b"").decode(),
+            text=directory.text(EXPERIMENT),
             environment=directory.read_json(ENVIRONMENT) or environment(),
             path=str(path),
             under_way=True,

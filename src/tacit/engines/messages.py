@@ -14,6 +14,7 @@ import msgspec
 
 from tacit.errors import TacitError
 from tacit.learning.record import Reason
+from tacit.runtime import files
 from tacit.sites.splits import COORDINATOR as COORDINATOR
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def open_message(
     try:
         outer = msgspec.msgpack.decode(sent, type=Envelope)
         letter = msgspec.msgpack.decode(outer.letter, type=SignedMessage)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except files.DAMAGED as error:
         raise Unreadable("schema", f"it cannot be read ({error})") from error
     if letter.format != FORMAT:
         raise Unreadable("schema", f"it is of format {letter.format!r}, and {FORMAT!r} is spoken here")

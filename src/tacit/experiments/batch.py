@@ -138,7 +138,7 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
         for line in (directory.read(CELLS) or b"").splitlines():
             try:
                 row = msgspec.json.decode(line, type=dict[str, Any])
-            except msgspec.MsgspecError:
+            except files.DAMAGED:
                 continue
             found[kind.from_row(row)] = row
         return found

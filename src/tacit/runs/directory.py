@@ -103,12 +103,19 @@ class Directory:
             with self._explain("written", name):
                 files.replace(place, content, mode)
 
+    def text(self, name: str) -> str:
+        """A file of text; empty if it is not there."""
+        try:
+            return (self.read(name) or b"").decode()
+        except UnicodeDecodeError as error:
+            raise RunUnusable(f"run {self.path} cannot be read: {name} is damaged ({error})") from error
+
     def read_json(self, name: str) -> dict[str, Any] | None:
         """A file of JSON, if it is there."""
         content = self.read(name)
         try:
             return None if content is None else msgspec.json.decode(content, type=dict[str, Any])
-        except msgspec.MsgspecError as error:
+        except files.DAMAGED as error:
             raise RunUnusable(f"run {self.path} cannot be read: {name} is damaged ({error})") from error
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
@@ -265,7 +272,7 @@ class Directory:
         for line in (self.read(ROUNDS) or b"").splitlines():
             try:
                 found.append(msgspec.json.decode(line, type=Round))
-            except msgspec.MsgspecError:
+            except files.DAMAGED:
                 break
         return found
 

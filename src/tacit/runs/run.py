@@ -174,7 +174,7 @@ class Run:
         from tacit.reports.data import ReportData
 
         directory = Directory(self.path)
-        text, point = (directory.read(EXPERIMENT) or b"").decode(), directory.checkpoint()
+        text, point = directory.text(EXPERIMENT), directory.checkpoint()
         head = None if point is None else point.ledger_head
         books = ledger_summary(directory.file(LEDGER), self.charged, self.privacy.delta, head)
         if self.path is not None:

@@ -59,7 +59,9 @@ def verify_run(path: str | os.PathLike[str]) -> Judgement:
     found = _judge_run(directory)
     books = place / LEDGER
     for candidate in sorted(place.iterdir()) if place.is_dir() and books.is_file() else ():
-        if (candidate / LEDGER).is_symlink() and (candidate / LEDGER).resolve() == books.resolve():
+        if (candidate / LEDGER).is_symlink() and os.path.realpath(candidate / LEDGER) == os.path.realpath(
+            books
+        ):
             other = _judge_run(Directory(candidate))
             named = tuple(f"{candidate.name}: {problem}" for problem in other.statement)
             # The ledger is theirs together: what is wrong with it is said once.

@@ -11,11 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from tacit.errors import shorten
 
 PathLike = str | os.PathLike[str]
 # The most that is read of one file into memory, in bytes.
 MOST_BYTES = 2**31
+# The errors of decoding JSON or MessagePack that somebody has damaged: text in it need not be UTF-8.
+DAMAGED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",

@@ -697,6 +697,12 @@ def explain(path, mode):
     return message.removeprefix(f"ledger {path} cannot be opened: ")
 
 
+@pytest.mark.parametrize("mode", ["read", "write"])
+def test_a_link_that_leads_to_itself_is_refused(path, mode):
+    path.symlink_to(path)
+    assert "symbolic links" in explain(path, mode)
+
+
 @pytest.mark.parametrize("use", [verify, lambda path: Ledger(path, mode="read")])
 def test_a_missing_file_cannot_be_read_and_is_not_made(path, use):
     with pytest.raises(LedgerUnusable, match="there is no such file"):

@@ -13,6 +13,7 @@ from tacit.aggregation.secure.sealing import KEY_BYTES, SIGNATURE_BYTES, TAG_BYT
 from tacit.aggregation.secure.session import Session
 from tacit.aggregation.secure.shamir import SHARE_BYTES
 from tacit.errors import SecureAggregationFailed
+from tacit.runtime import files
 
 SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 # Headers, the session and the like, generously; and the header of one entry.
@@ -163,5 +164,5 @@ def decode_message(message: object, kind: type[Kind], session: Session) -> Kind:
         )
     try:
         return msgspec.msgpack.decode(message, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except files.DAMAGED as error:
         raise SecureAggregationFailed(f"{word} came as bytes that cannot be read: {error}") from None

@@ -128,8 +128,7 @@ def _versions(run: Run) -> Mapping[str, Any]:
 
 def _experiment(run: Run) -> dict[str, Any]:
     """The choices that a run was made with, if it kept them."""
-    kept = Directory(run.path).read(EXPERIMENT)
     try:
-        return {} if kept is None else parse(kept.decode(), EXPERIMENT)
-    except (InvalidFile, UnicodeDecodeError) as error:
+        return parse(Directory(run.path).text(EXPERIMENT), EXPERIMENT)
+    except InvalidFile as error:
         raise RunUnusable(f"run {run.path} cannot be read: {EXPERIMENT} is damaged ({error})") from error

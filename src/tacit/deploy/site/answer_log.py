@@ -89,7 +89,7 @@ class AnswerLog:
     def _last_answer(self, experiment: str) -> LastAnswer | None:
         try:
             return msgspec.msgpack.decode(files.read_bytes(self._answers / experiment), type=LastAnswer)
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, *files.DAMAGED):
             return None
 
     def _lines(self) -> list[AnswerEntry]:
@@ -105,7 +105,7 @@ class AnswerLog:
         for number, line in enumerate(content[:whole].splitlines(), start=1):
             try:
                 found.append(msgspec.json.decode(line, type=AnswerEntry))
-            except msgspec.MsgspecError as error:
+            except files.DAMAGED as error:
                 raise LedgerTampered(f"{self._path} line {number} cannot be read: {error}") from error
         return found
 

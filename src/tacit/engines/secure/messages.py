@@ -21,6 +21,7 @@ from tacit.errors import Refused, SecureAggregationFailed
 from tacit.privacy.contracts import SiteGroups
 from tacit.privacy.mechanisms.secure_gram import SecureGram
 from tacit.privacy.mechanisms.secure_sum import SecureSum
+from tacit.runtime import files
 
 Terms = dict[str, str | int | list[str | int]]
 # The stages of products: those of the parties' envelopes and those of the sum share messages.
@@ -142,7 +143,7 @@ def require_same(told: bytes, which: Session | ProductSession) -> None:
         raise SecureAggregationFailed(f"the server's terms are {len(told):,} bytes, more than terms can have")
     try:
         given = msgspec.msgpack.decode(told, type=Terms)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except files.DAMAGED as error:
         raise SecureAggregationFailed(f"the server's terms cannot be read: {error}") from None
     for field in ("format", "what", *sorted({*own, *given})):
         if field not in given:
@@ -196,7 +197,7 @@ def unpack(content: object, products: ProductSession, stage: Stage, most: int) -
         raise SecureAggregationFailed(f"a parcel came as {len(content):,} bytes, and has at most {most:,}")
     try:
         found = msgspec.msgpack.decode(content, type=Parcel)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except files.DAMAGED as error:
         raise SecureAggregationFailed(f"a parcel came as bytes that cannot be read: {error}") from None
     if found.session != _mark(products, stage):
         raise SecureAggregationFailed("a parcel is of another session, round or stage")

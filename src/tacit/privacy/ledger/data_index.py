@@ -313,7 +313,7 @@ def _key_digests(digests: Digests, key: bytes) -> Digests:
 def _explain_errors(root: Path) -> Generator[None]:
     try:
         yield
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *files.DAMAGED) as error:
         why = getattr(error, "strerror", None) or error
         raise LedgerUnusable(
             f"the books of your data in {root} cannot be used: {why}; mend that, or choose another place "

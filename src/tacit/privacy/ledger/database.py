@@ -3,6 +3,7 @@
 The only door to `sqlite3`. It knows rows, not releases.
 """
 
+import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
@@ -32,7 +33,8 @@ def connect(path: Path | None, mode: Literal["write", "read"]) -> sqlite3.Connec
     """Open the file of a ledger, or one in memory; nothing of it is read yet."""
     if path is None:
         return _as_written(sqlite3.connect(":memory:", isolation_level=None))
-    path = path.resolve()
+    # Of links that lead nowhere it makes a path, where `resolve` ends with an error of its own.
+    path = Path(os.path.realpath(path))
     files.require_regular(path, "-journal", "-wal", "-shm")  # SQLite would wait for a named pipe.
     if mode == "read" and not path.is_file():
         raise LedgerUnusable("there is no such file")
