@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
@@ -75,6 +75,8 @@ class AttackTrials(Batch[AttackCell, "AttackScores"]):
 
     attacks: Mapping[str, Attack | None]
     rules: Mapping[str, Aggregator]
+    # What was refused or broke would do so again.
+    retries: ClassVar[bool] = False
 
     @classmethod
     def construct(cls, document: Table, folder: Path) -> Self:
@@ -157,13 +159,9 @@ class AttackTrials(Batch[AttackCell, "AttackScores"]):
         return ""
 
     def known(self, directory: Directory) -> dict[AttackCell, Row]:
-        """The trials of a directory, refused and broken ones too: they would be so again."""
+        """The trials of a directory."""
         scores = _read_scores(directory)
         return {} if scores is None else scores.rows()
-
-    def finished(self, directory: Directory) -> dict[AttackCell, Row]:
-        """The trials of a directory."""
-        return self.known(directory)
 
     def begin(self, directory: Directory, rows: Mapping[AttackCell, Row]) -> None:
         """Nothing is written before the first trial is over."""

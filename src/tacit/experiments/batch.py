@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, lru_cache
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -51,6 +51,11 @@ class Cell:
         """Plain data for JSON."""
         return asdict(self)
 
+    @property
+    def group(self) -> Hashable:
+        """What it shares with the cells that it is averaged with."""
+        return self
+
     @classmethod
     def from_row(cls, row: Row) -> Self:
         """The cell that a row is about."""
@@ -79,6 +84,8 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
     experiment: Experiment
     document: Table
     folder: Path = field(default=Path(), repr=False, compare=False)
+    # Whether a cell that failed is tried again when the batch is resumed.
+    retries: ClassVar[bool] = True
     workers: int = field(default=1, repr=False, compare=False)
 
     @classmethod
@@ -145,7 +152,8 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
 
     def finished(self, directory: Directory) -> dict[CellKind, Row]:
         """The rows that need not be made again."""
-        return {cell: row for cell, row in self.known(directory).items() if row["failed"] is None}
+        rows = self.known(directory)
+        return {cell: row for cell, row in rows.items() if row["failed"] is None or not self.retries}
 
     def begin(self, directory: Directory, rows: Mapping[CellKind, Row]) -> None:
         """Write down what is finished: a line that was cut off is gone."""
@@ -255,11 +263,30 @@ class BatchResult(ABC, Generic[CellKind]):
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
-        """One row for each run that is known, in the order of the file."""
-        return self._build_frame()
+        """One row for each run that is known; what is averaged stands together."""
+        import pandas as pd
 
+        known = [(cell, self.rows[cell]) for cell in self._in_order() if cell in self.rows]
+        scores = list(dict.fromkeys(name for _, row in known for name in row.get("scores", {})))
+        flat = [{**row, **self._factors(cell), **row.get("scores", {})} for cell, row in known]
+        columns, numbers = self._columns
+        found = pd.DataFrame(flat, columns=[*columns, *scores, "failed"])
+        return found.astype(dict.fromkeys([*numbers, *scores], "float64"))
+
+    @property
     @abstractmethod
-    def _build_frame(self) -> "pd.DataFrame": ...
+    def _columns(self) -> tuple[list[str], list[str]]:
+        """What the frame has of each run beside its scores, and which of that are numbers."""
+
+    def _factors(self, cell: CellKind) -> Row:
+        """What the frame has of a cell, where that is not in its row."""
+        return {}
+
+    def _in_order(self) -> list[CellKind]:
+        """Cells that differ only in what they repeat by stand together."""
+        groups = dict.fromkeys(cell.group for cell in self.batch.cells)
+        places = {group: place for place, group in enumerate(groups)}
+        return sorted(self.batch.cells, key=lambda cell: places[cell.group])
 
     @abstractmethod
     def table(self) -> "pd.DataFrame":

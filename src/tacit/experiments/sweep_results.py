@@ -80,17 +80,12 @@ class SweepResult(BatchResult[SweepCell]):
         """The runs that are still to be made."""
         return [cell for cell in self.batch.cells if cell not in self.rows]
 
-    def _build_frame(self) -> "pd.DataFrame":
-        import pandas as pd
+    @property
+    def _columns(self) -> tuple[list[str], list[str]]:
+        return [*self.keys, "seed", "unit", *PLAIN], list(PLAIN)
 
-        every = [
-            SweepCell(changes=own, seed=seed) for own in self.batch.combinations for seed in self.batch.seeds
-        ]
-        known = [(cell, self.rows[cell]) for cell in every if cell in self.rows]
-        flat = [{**row, **self._values(cell.changes), **row.get("scores", {})} for cell, row in known]
-        scores = list(dict.fromkeys(name for _, row in known for name in row.get("scores", {})))
-        columns = [*self.keys, "seed", "unit", *PLAIN, *scores, "failed"]
-        return pd.DataFrame(flat, columns=columns).astype(dict.fromkeys([*PLAIN, *scores], "float64"))
+    def _factors(self, cell: SweepCell) -> Row:
+        return dict(self._values(cell.changes))
 
     def _values(self, changes: Changes) -> dict[str, Value]:
         """Values to sort and to draw by; words and numbers do not mix within a key."""
@@ -184,12 +179,7 @@ class SweepResult(BatchResult[SweepCell]):
         return curve(self)
 
     def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
-        """Draw the score against what is swept, as PNG.
-
-        Args:
-            folder: Where to keep it; made if it is not there.
-            announce: Told what is left out, and why.
-        """
+        """Draw the score against what is swept, as PNG."""
         from tacit.reports.plots.style import save_figure
 
         drawn = self.figure()

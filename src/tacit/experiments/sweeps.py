@@ -98,6 +98,11 @@ class SweepCell(Cell):
         """Plain data for JSON."""
         return {"changes": dict(self.changes), "seed": self.seed}
 
+    @property
+    def group(self) -> Changes:
+        """Its values."""
+        return self.changes
+
     @classmethod
     def from_row(cls, row: Row) -> Self:
         """The cell that a row is about."""

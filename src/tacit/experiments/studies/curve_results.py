@@ -16,19 +16,8 @@ if TYPE_CHECKING:
 
 BY = ("release", "epsilon", "parties")
 MEASURES = (*SCORES, "seconds", "bytes")
-COLUMNS = [
-    *BY,
-    "replicate",
-    "fold",
-    "spent",
-    *SCORES,
-    "selected",
-    "steps",
-    "seconds",
-    "bytes",
-    "floor",
-    "failed",
-]
+COLUMNS = [*BY, "replicate", "fold", "spent", *SCORES, "selected", "steps", "seconds", "bytes", "floor"]
+NUMBERS = ["epsilon", "spent", "floor", *MEASURES]
 # What the summary shows of a mean: its name for people, how many decimals, in which unit.
 SHOWN = {
     "r2": ("R2", 3, 1.0),
@@ -60,15 +49,12 @@ class CurveStudyResult(BatchResult[CurveCell]):
 
     batch: CurveStudy
 
-    def _build_frame(self) -> "pd.DataFrame":
-        import pandas as pd
+    @property
+    def _columns(self) -> tuple[list[str], list[str]]:
+        return COLUMNS, NUMBERS
 
-        known = [
-            {**self.rows[cell], "epsilon": cell.epsilon} for cell in self._in_order() if cell in self.rows
-        ]
-        found = pd.DataFrame(known, columns=COLUMNS)
-        numbers = ["epsilon", "spent", "floor", *MEASURES]
-        return found.astype(dict.fromkeys(numbers, "float64"))
+    def _factors(self, cell: CurveCell) -> Row:
+        return {"epsilon": cell.epsilon}
 
     def table(self, by: Sequence[str] = BY) -> "pd.DataFrame":
         """Means of the runs that have scores, by release, epsilon and parties; `n` runs each.
@@ -95,27 +81,16 @@ class CurveStudyResult(BatchResult[CurveCell]):
         return [{**row, "epsilon": OPEN if math.isinf(row["epsilon"]) else row["epsilon"]} for row in rows]
 
     def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
-        """Draw the error by parties, what it costs, and whether the right predictors were found, as PNG.
-
-        Args:
-            folder: Where to keep them; made if it is not there.
-            announce: Not used: nothing is left out.
-
-        Returns:
-            The files by what they show; none where nothing was varied that could be drawn.
-        """
+        """Draw the error by parties, what it costs, and whether the right predictors were found, as PNG."""
         return _draw(self, Path(folder))
 
     def _in_order(self) -> list[CurveCell]:
-        """Cells that are averaged stand together."""
-        places = {
-            name: {value: place for place, value in enumerate(getattr(self.batch, f"{name}s"))}
-            for name in ("release", "epsilon")
-        }
-        return sorted(
-            self.batch.cells,
-            key=lambda cell: (places["release"][cell.release], places["epsilon"][cell.epsilon], cell.parties),
-        )
+        releases, epsilons = self.batch.releases, self.batch.epsilons
+
+        def place(cell: CurveCell) -> tuple[int, int, int]:
+            return releases.index(cell.release), epsilons.index(cell.epsilon), cell.parties
+
+        return sorted(self.batch.cells, key=place)
 
     def _head(self) -> list[tuple[str, str]]:
         data, task = self.batch.experiment.data, self.batch.experiment.task

@@ -42,15 +42,9 @@ class WorldStudyResult(BatchResult[WorldCell]):
 
     batch: WorldStudy
 
-    def _build_frame(self) -> "pd.DataFrame":
-        import pandas as pd
-
-        known = [self.rows[cell] for cell in self._in_order() if cell in self.rows]
-        flat = [{**row, **row.get("scores", {})} for row in known]
-        scores = list(dict.fromkeys(name for row in known for name in row.get("scores", {})))
-        columns = [*BY, "seed", "unit", *PLAIN, *scores, "failed"]
-        found = pd.DataFrame(flat, columns=columns)
-        return found.astype(dict.fromkeys(["epsilon", *PLAIN, *scores], "float64"))
+    @property
+    def _columns(self) -> tuple[list[str], list[str]]:
+        return [*BY, "seed", "unit", *PLAIN], ["epsilon", *PLAIN]
 
     @property
     def scores(self) -> list[str]:
@@ -128,12 +122,7 @@ class WorldStudyResult(BatchResult[WorldCell]):
         }
 
     def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
-        """Draw learning curves, returns by world, what privacy costs, clusters and weights, as PNG.
-
-        Args:
-            folder: Where to keep them; made if it is not there.
-            announce: Told what is left out, and why.
-        """
+        """Draw learning curves, returns by world, what privacy costs, clusters and weights, as PNG."""
         from tacit.experiments.studies.environment_figures import draw
 
         return draw(self, Path(folder), announce)
@@ -168,11 +157,6 @@ class WorldStudyResult(BatchResult[WorldCell]):
         asked = None if math.isnan(epsilon) else epsilon
         found = [each for each in self.batch.regimes if (each.name, each.epsilon) == (regime, asked)]
         return found[0].label if found else regime
-
-    def _in_order(self) -> list[WorldCell]:
-        """Cells that are averaged stand together."""
-        kinds = list(dict.fromkeys((cell.regime, cell.epsilon) for cell in self.batch.cells))
-        return sorted(self.batch.cells, key=lambda cell: kinds.index((cell.regime, cell.epsilon)))
 
 
 def _means(own: "pd.DataFrame", scores: list[str]) -> Row:

@@ -106,6 +106,11 @@ class WorldCell(Cell):
         return f"{self.regime}{price}, seed {self.seed}"
 
     @property
+    def group(self) -> tuple[str, float | None]:
+        """Its regime."""
+        return self.regime, self.epsilon
+
+    @property
     def folder(self) -> str:
         """What the directory of its run is called."""
         price = "" if self.epsilon is None else f"-epsilon-{self.epsilon:.12g}"
@@ -174,7 +179,7 @@ class WorldStudy(Batch[WorldCell, "WorldStudyResult"]):
 
     def regime(self, cell: WorldCell) -> Regime:
         """The regime of a cell that is trained."""
-        return next(each for each in self.regimes if (each.name, each.epsilon) == (cell.regime, cell.epsilon))
+        return next(each for each in self.regimes if (each.name, each.epsilon) == cell.group)
 
     def check(self) -> None:
         """Refuse what no run of it could have, before anything is trained."""
