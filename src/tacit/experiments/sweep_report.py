@@ -221,7 +221,7 @@ def _by_price(swept: SweepResult, priced: "pd.DataFrame", opened: "pd.DataFrame"
 
 
 def _by_value(swept: SweepResult, rows: "pd.DataFrame") -> "Picture":
-    from tacit.reports.plots.sweep import by_number, by_word
+    from tacit.reports.plots.privacy_utility import by_number, by_word
 
     key = axis_key(swept)
     options: dict[str, Any] = {

@@ -156,7 +156,7 @@ def blocks(found: Mapping[str, Any]) -> Iterator[Block]:
     if found["membership"] is not None:
         yield from _membership(found["membership"])
     if found["inversion"] is not None:
-        from tacit.reports.plots.inversion import inversion
+        from tacit.reports.plots.audits import inversion
 
         told = found["inversion"]
         yield Figure("inversion", inversion(told), told["sentence"])
@@ -206,7 +206,7 @@ def _mechanisms(found: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _membership(found: Mapping[str, Any]) -> Iterator[Block]:
-    from tacit.reports.plots.membership import membership
+    from tacit.reports.plots.audits import membership
 
     yield Figure("membership", membership(found), found["sentence"])
     yield Text(

@@ -5,7 +5,8 @@ from typing import Any
 
 from tacit.reports.data import SCHEMA, ReportData, document, score_name
 from tacit.reports.page.blocks import Block, Figure, Grid, Page, Section, Text
-from tacit.reports.plots.overlay import frontier, overlay
+from tacit.reports.plots.privacy_utility import frontier
+from tacit.reports.plots.training import overlay
 from tacit.reports.run import price, with_ends
 
 ADDED = (

@@ -23,9 +23,8 @@ from tacit.reports.page.blocks import (
     Text,
     Tone,
 )
-from tacit.reports.plots.result import results
 from tacit.reports.plots.sites import participation, suspicions
-from tacit.reports.plots.training import RunSnapshot, privacy_line, training
+from tacit.reports.plots.training import RunSnapshot, privacy_line, results, training
 from tacit.reports.text import number
 
 LEFT = {

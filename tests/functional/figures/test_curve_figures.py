@@ -111,8 +111,7 @@ def test_no_figure_is_left_open():
     figures.surface(beta(), S, T)
     figures.by_parties(DIVIDED)
     assert pyplot.get_fignums() == []
-    for module in ("", ".coefficients", ".comparisons"):
-        assert "pyplot" not in inspect.getsource(sys.modules[f"tacit.functional.figures{module}"])
+    assert "pyplot" not in inspect.getsource(sys.modules["tacit.functional.figures"])
 
 
 def test_names_of_any_length_and_script_stay_legible():

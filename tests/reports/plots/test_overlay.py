@@ -8,7 +8,8 @@ import pytest
 from looking import HOSTILE, note, require_legible, texts, title, words
 from tacit.learning.record import Record, Round
 from tacit.reports.plots import style
-from tacit.reports.plots.overlay import frontier, overlay
+from tacit.reports.plots.privacy_utility import frontier
+from tacit.reports.plots.training import overlay
 
 
 def run(scores, chosen=None):

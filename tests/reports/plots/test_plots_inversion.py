@@ -9,7 +9,7 @@ import pytest
 from looking import HOSTILE, note, require_legible, title, words
 from tacit.errors import InvalidValue
 from tacit.reports.page.svg import inline
-from tacit.reports.plots.inversion import inversion
+from tacit.reports.plots.audits import inversion
 
 
 def found(columns=("age", "dose", "grade"), private=(0.1, -0.2, 0.3), **others):

@@ -5,7 +5,7 @@ from matplotlib.colors import same_color
 
 from looking import HOSTILE, note, require_legible, texts, title, words
 from tacit.reports.plots import style
-from tacit.reports.plots.result import results
+from tacit.reports.plots.training import results
 
 
 def model(name, label, scores, intervals=None):
@@ -57,11 +57,12 @@ def test_every_model_is_a_dot_with_its_interval_in_the_panel_of_its_score():
         "C-index (higher is better)",
         "IBS (lower is better)",
     ]
-    assert dots(first) == {2: 0.632, 1: 0.598, 0: 0.633}
-    assert dots(second) == {2: 0.181, 1: 0.203, 0: 0.18}
-    assert bars(first) == {2: (0.601, 0.66), 1: (0.561, 0.63), 0: (0.603, 0.661)}
+    assert dots(first) == {0: 0.632, 1: 0.598, 2: 0.633}
+    assert dots(second) == {0: 0.181, 1: 0.203, 2: 0.18}
+    assert bars(first) == {0: (0.601, 0.66), 1: (0.561, 0.63), 2: (0.603, 0.661)}
     assert bars(second) == {}
-    assert [text.get_text() for text in first.get_yticklabels()] == ["pooled", "each site alone", "federated"]
+    assert [text.get_text() for text in first.get_yticklabels()] == ["federated", "each site alone", "pooled"]
+    assert first.yaxis_inverted()
     assert list(second.get_yticks()) == []
     assert [text.get_text() for text in first.texts] == ["0.632", "0.598", "0.633"]
     require_legible(figure)
@@ -94,9 +95,9 @@ def test_parts_of_a_score_are_left_out_and_a_ruined_model_is_called_broken():
     shown = [axes.get_xlabel() for axes in figure.axes if axes.get_visible()]
     assert shown == ["return (higher is better)", "IQM", "share solved", "return, unseen"]
     assert sum(axes.get_visible() for axes in figure.axes) == 4
-    assert dots(figure.axes[2]) == {1: 0.83}
+    assert dots(figure.axes[2]) == {0: 0.83}
     assert [text.get_text() for text in figure.axes[2].texts] == ["0.830", "broken"]
-    assert dots(figure.axes[3]) == {1: -1301.2}
+    assert dots(figure.axes[3]) == {0: -1301.2}
     assert "487.2" in words(figure)
     assert "-1,301" in words(figure)
     require_legible(figure)

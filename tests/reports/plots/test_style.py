@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from looking import HOSTILE, require_legible, words
 from tacit import Federation
 from tacit.control.figures import drift
+from tacit.reports.plots.privacy_utility import privacy_utility
 from tacit.reports.plots.style import (
     Label,
     label_lines,
@@ -22,7 +23,7 @@ from tacit.reports.plots.style import (
     to_drawable,
     width,
 )
-from tacit.reports.plots.training import privacy_utility, training
+from tacit.reports.plots.training import training
 from tacit.sites.table import from_arrays
 from tacit.survival.figures import estimates, kaplan_meier_by_site
 from tacit.survival.statistics import kaplan_meier

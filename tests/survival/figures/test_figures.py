@@ -226,8 +226,8 @@ def test_no_figure_is_left_open():
 
     figures.privacy_utility(PRICES)
     assert pyplot.get_fignums() == []
-    for module in ("tacit.survival.figures", "tacit.survival.figures.curves", 
-                   "tacit.survival.figures.agreement",
+    for module in ("tacit.survival.figures", "tacit.survival.figures.curves",
+                   "tacit.survival.figures.importance",
                    "tacit.reports.plots.training", "tacit.reports.plots.style"):  # fmt: skip
         assert "pyplot" not in inspect.getsource(sys.modules[module])
 

@@ -1,16 +1,17 @@
-"""Weights as a map: models that are near one another are drawn so; and whether they tell a world.
+"""Inside of training, drawn: who learns with whom, how much of an update is noise, and where weights are.
 
-A map keeps who is near whom; its axes have no unit, and how far apart groups are on it means little. It looks
-at weights as they are: draw those that were released, or of worlds that are nobody's secret.
+A map of weights keeps who is near whom; its axes have no unit, and how far apart groups are on it means
+little. It looks at weights as they are: draw those that were released, or of worlds that are nobody's secret.
 """
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 import numpy as np
 from matplotlib import colormaps
@@ -18,32 +19,58 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
 
-from tacit.control.figures.tables import footnote, in_order, require_few, short_steps
+from tacit.aggregation.defence.kmeans import adjusted_rand
 from tacit.errors import InvalidValue, require, require_count, require_word
+from tacit.reports.plots.primitives import (
+    ROUND,
+    cells,
+    column,
+    footnote,
+    head,
+    in_order,
+    line,
+    read_table,
+    require_few,
+    write,
+    write_apart,
+)
 from tacit.reports.plots.style import (
     BODY,
     GREY,
-    INCH,
     INK,
-    LINE,
     PALE,
+    PALETTE,
+    SMALL,
+    Label,
     Picture,
+    colour,
+    format_tick,
+    label_lines,
     picture,
+    picture_of,
     save_figure,
     shorten_label,
-    spread,
     tidy,
+    tidy_bar,
+    width,
 )
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    import pandas as pd
+
 Words = NDArray[np.str_]
 Method = Literal["t-sne", "umap", "pca"]
 
+# A site in inches, all sites at most, and how many of them have room for their names.
+HIGH, HIGHEST, NAMED = 0.13, 5.0, 40
+STRIP = 0.7
+INDEX = "Agreement: the adjusted Rand index of clusters and worlds; 1 if they are the same, 0 by chance"
 NAMES = {"t-sne": "t-SNE", "umap": "UMAP", "pca": "principal axes"}
 HOMES = {"t-sne": "sklearn.manifold", "umap": "umap"}
 SHARED = "global"
@@ -61,6 +88,227 @@ FEWEST, DIMENSIONS = 5, 50
 PERPLEXITY, NEAREST = 30.0, 60
 # From light to dark, without the yellow that white paper swallows.
 SHADES = ListedColormap(colormaps["viridis_r"](np.linspace(0.12, 1.0, 256)))
+
+
+def short_steps(steps: float, place: int | None = None) -> str:
+    """A number of steps as a tick shows it: 400, 250k, 1.5M."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if abs(steps) >= size:
+            return f"{steps / size:.3g}{unit}"
+    return f"{steps:.3g}"
+
+
+# Clusters and noise
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Rounds of one kind, and how well clusters agree with worlds in them."""
+
+    name: str
+    first: int
+    last: int
+    agreement: float
+
+
+def memberships(
+    table: "pd.DataFrame | Mapping[str, object]",
+    *,
+    title: str | None = None,
+    provenance: str = "",
+    path: str | Path | None = None,
+) -> Picture:
+    """Draw which cluster each site is in from round to round, and how well clusters agree with worlds.
+
+    Args:
+        table: One row for each site and round: `site`, `world`, `round`, `cluster`, and where rounds are of
+            several kinds `phase`, such as `together` and `apart`. Rounds that a site sits out have no row.
+        title: What is seen; if not said, the agreement in each phase.
+        provenance: Where the clusters come from.
+        path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
+    """
+    rows = read_table(table, ("site", "world", "round", "cluster"), ("round",))
+    rows = rows.astype({"site": str, "world": str, "round": int, "cluster": str})
+    rows = rows.assign(phase=rows["phase"].astype(str) if "phase" in rows else "")
+    twice = bool(rows.duplicated(["site", "round"]).any())
+    require(not twice, "table", "a site twice in one round", "one row for each site and round")
+    homes, clusters = (
+        _site_worlds(rows),
+        require_few("cluster", sorted(in_order(rows["cluster"]), key=_cluster_order)),
+    )
+    agreement = {
+        int(str(number)): adjusted_rand(own["cluster"].tolist(), own["world"].tolist())
+        for number, own in rows.groupby("round")
+    }
+    phases = _phases(rows, agreement)
+    codes = _codes(rows, list(homes), clusters)
+    high, blank = min(HIGH * len(homes), HIGHEST), "White: not taken part" * bool(np.isnan(codes).any())
+    figure = picture(
+        0.8 + STRIP + high, title or _agreement_title(phases, agreement), footnote(provenance, INDEX, blank)
+    )
+    strip, axes = figure.subplots(2, 1, sharex=True, height_ratios=(STRIP, high))
+    tidy(axes, "Round", "")
+    first, shades = int(rows["round"].min()), ListedColormap(PALETTE)
+    cells(axes, codes, first, cmap=shades, vmin=-0.5, vmax=len(PALETTE) - 0.5, alpha=0.85)
+    axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))
+    _name_sites(axes, homes)
+    _strip(strip, agreement, phases)
+    label_lines({axes: _cluster_labels(codes, clusters)})
+    return save_figure(figure, path)
+
+
+def _site_worlds(rows: "pd.DataFrame") -> dict[str, str]:
+    """The world of each site, sites of one world together."""
+    pairs = list(dict.fromkeys(zip(rows["site"].tolist(), rows["world"].tolist(), strict=True)))
+    homes = dict(pairs)
+    moved = [site for site, world in pairs if homes[site] != world]
+    require(not moved, "world", f"several of {', '.join(moved)}", "the same in all rows of a site")
+    return {
+        site: world for place in in_order(homes.values()) for site, world in homes.items() if world == place
+    }
+
+
+def _cluster_order(name: str) -> tuple[float, str]:
+    """Clusters in the order of their numbers, or else of their names."""
+    return (float(name), "") if name.isdecimal() else (np.inf, name)
+
+
+def _phases(rows: "pd.DataFrame", agreement: Mapping[int, float]) -> list[Phase]:
+    """Rounds of one kind that follow one another, with their mean agreement."""
+    kinds: dict[int, str] = dict(zip(rows["round"].tolist(), rows["phase"].tolist(), strict=True))
+    spans: list[list[int]] = []
+    for number in sorted(kinds):
+        if not spans or kinds[number] != kinds[spans[-1][-1]]:
+            spans.append([])
+        spans[-1].append(number)
+    means = [float(np.mean([agreement[number] for number in span])) for span in spans]
+    return [Phase(kinds[span[0]], span[0], span[-1], mean) for span, mean in zip(spans, means, strict=True)]
+
+
+def _agreement_title(phases: Sequence[Phase], agreement: Mapping[int, float]) -> str:
+    """How well clusters are worlds, in the end and before."""
+    last = f"{agreement[max(agreement)]:.2f} in the last round"
+    if len(phases) == 1:
+        return f"Clusters agree with worlds: {last}, {phases[0].agreement:.2f} on average"
+    told = [f"{phase.name} {phase.agreement:.2f}" for phase in phases[-4:]]
+    return f"Agreement of clusters with worlds: {', '.join(told)}"
+
+
+def _codes(rows: "pd.DataFrame", sites: Sequence[str], clusters: Sequence[str]) -> Array:
+    """The place of a site's cluster in each round (sites, rounds); NaN without one."""
+    first = int(rows["round"].min())
+    codes = np.full((len(sites), int(rows["round"].max()) - first + 1), np.nan)
+    for site, number, cluster in rows[["site", "round", "cluster"]].itertuples(index=False):
+        codes[sites.index(site), number - first] = clusters.index(cluster)
+    return codes
+
+
+def _name_sites(axes: Axes, homes: Mapping[str, str]) -> None:
+    """Write sites to the left, if there is room, and their worlds to the left of them, parted by gaps."""
+    sites, worlds = list(homes), list(homes.values())
+    names = [shorten_label(site, 16) for site in sites] if len(sites) <= NAMED else []
+    axes.set_yticks(range(len(names)), names, fontsize=SMALL, parse_math=False)
+    left = max((width(picture_of(axes), name, SMALL) for name in names), default=0.0) + 10
+    for world in in_order(worlds):
+        rows = [row for row, name in enumerate(worlds) if name == world]
+        axes.axhline(rows[-1] + 0.5, color="white", linewidth=2.5, clip_on=False)
+        write(axes, shorten_label(world, 16), (0, (rows[0] + rows[-1]) / 2), (-left, 0), "row", ha="right")
+
+
+def _strip(axes: Axes, agreement: Mapping[int, float], phases: Sequence[Phase]) -> None:
+    """Draw agreement round by round, and its mean above each phase."""
+    tidy(axes, "", "Agreement")
+    axes.tick_params(labelbottom=False)
+    line(axes, list(agreement), list(agreement.values()), INK, linewidth=1.2, marker=".", markersize=3)
+    axes.set_ylim(min(-0.1, *agreement.values()), 1.1)
+    axes.set_yticks([0, 1])
+    # What is left between the names of sites and of clusters, in points, of all rounds.
+    room = 300.0 / (phases[-1].last - phases[0].first + 1)
+    for phase in phases:
+        if phase is not phases[0]:
+            axes.axvline(phase.first - 0.5, color=PALE, linewidth=0.8)
+        space, mean = room * (phase.last - phase.first + 1), f"{phase.agreement:.2f}"
+        words = (f"{phase.name} {mean}".strip(), mean, "")
+        kept = next(one for one in words if not one or width(picture_of(axes), one, BODY) < space)
+        middle = ((phase.first + phase.last) / 2, 1)
+        write(axes, kept, middle, (0, 2), "column", color=GREY, va="bottom")
+
+
+def _cluster_labels(codes: NDArray[np.float64], clusters: Sequence[str]) -> list[Label]:
+    """Labels of clusters, each beside most of its sites when it was last seen."""
+    labels: list[Label] = []
+    for place, name in enumerate(clusters):
+        column = codes[:, np.flatnonzero((codes == place).any(axis=0))[-1]]
+        rows = np.flatnonzero(column == place)
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1)
+        largest = max(runs, key=len)
+        labels.append(Label(float(largest.mean()), f"cluster {name}", colour(place)))
+    return labels
+
+
+def drift(
+    table: "pd.DataFrame | Mapping[str, object]",
+    *,
+    title: str | None = None,
+    provenance: str = "",
+    path: str | Path | None = None,
+) -> Picture:
+    """Draw how long the combined update of each round is, and how long the noise that was added to it.
+
+    Args:
+        table: One row for each round: `round`, `update` and `noise`, which are L2 norms above 0, and where
+            there are several `regime`, each with a panel of its own.
+        title: What is seen; if not said, how many times as long as the update the noise is.
+        provenance: Where the norms come from.
+        path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
+    """
+    numbers = ("round", "update", "noise")
+    rows = read_table(table, numbers, numbers)
+    for name in numbers[1:]:
+        require(bool((rows[name] > 0).all()), name, float(rows[name].min()), "above 0, on a log axis")
+    rows = rows.assign(regime=rows["regime"].astype(str) if "regime" in rows else "").sort_values("round")
+    groups = {name: rows[rows["regime"] == name] for name in in_order(rows["regime"].sort_index())}
+    figure = picture(0.5 + 1.5 * len(groups), title or _noise_title(groups), footnote(provenance))
+    panels = figure.subplots(len(groups), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    labels: dict[Axes, list[Label]] = {}
+    for axes, (regime, own) in zip(panels, groups.items(), strict=True):
+        tidy(axes, "Round" if axes is panels[-1] else "", "L2 norm (log scale)")
+        head(axes, regime)
+        labels[axes] = _norms(axes, own)
+    label_lines(labels)
+    return save_figure(figure, path)
+
+
+def _norms(axes: Axes, rows: "pd.DataFrame") -> list[Label]:
+    """Draw both norms on a log axis."""
+    labels = [
+        line(
+            axes,
+            column(rows, "round"),
+            column(rows, name),
+            colour(place),
+            f"{name} {rows[name].iloc[-1]:.2g}",
+        )
+        for place, name in enumerate(("update", "noise"))
+    ]
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(format_tick))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
+    return labels
+
+
+def _noise_title(groups: "Mapping[str, pd.DataFrame]") -> str:
+    """How many times as long as an update its noise is, in the middle of all rounds."""
+    ratios = {name: float((own["noise"] / own["update"]).median()) for name, own in groups.items()}
+    if len(ratios) == 1:
+        return f"Noise is {next(iter(ratios.values())):.2g} times as long as the update (median of rounds)"
+    told = [f"{name} {ratio:.2g}" for name, ratio in ratios.items()]
+    return f"Length of noise to that of the update (median of rounds): {', '.join(told)}"
+
+
+# Weights
 
 
 class Embedder(Protocol):
@@ -124,8 +372,15 @@ def weight_map(
             *places[mine].T, c=taken[mine], cmap=SHADES, norm=scale, marker=shape, s=16, linewidths=0
         )
     _paths(axes, places, taken, owners, shared)
-    _shades(figure.colorbar(ScalarMappable(scale, SHADES), ax=axes, fraction=0.025, pad=0.02).ax)
-    _name(axes, _ends(places, taken, homes, owners, shared))
+    bar = figure.colorbar(ScalarMappable(scale, SHADES), ax=axes, fraction=0.025, pad=0.02).ax
+    tidy_bar(bar, "Environment steps per site")
+    bar.yaxis.set_major_locator(MaxNLocator(5, steps=ROUND))
+    bar.yaxis.set_major_formatter(FuncFormatter(short_steps))
+    ends = _ends(places, taken, homes, owners, shared)
+    labels = [Label(float(up), shorten_label(name), INK) for name, (_, up) in ends.items()]
+    halo = [withStroke(linewidth=2.5, foreground="white")]
+    across = [float(spot[0]) for spot in ends.values()]
+    write_apart(axes, labels, across, fontweight="bold", zorder=4, path_effects=halo)
     return save_figure(figure, path)
 
 
@@ -267,7 +522,7 @@ def _identifiability_title(rows: Array, homes: Words, owners: Words, method: Met
 def _note(shapes: "dict[str, str]", provenance: str) -> str:
     """Where weights come from, and what shapes mean."""
     told = [f"{SHAPES[shape]}: {world}" for world, shape in shapes.items()]
-    return footnote(provenance, ". ".join(told), "Lines join models of one site. Axes have no unit")
+    return footnote(provenance, *told, "Lines join models of one site. Axes have no unit")
 
 
 def _paths(axes: Axes, places: Array, taken: Array, owners: Words, shared: str) -> None:
@@ -283,43 +538,10 @@ def _paths(axes: Axes, places: Array, taken: Array, owners: Words, shared: str) 
         axes.plot(across, up, color="black", marker="o", markersize=2.5, linestyle="none", zorder=3)
 
 
-def _shades(axes: Axes) -> None:
-    """Name the shades."""
-    axes.tick_params(labelsize=BODY, colors=GREY, labelcolor=INK, width=0.6, length=3)
-    axes.set_ylabel("Environment steps per site", fontsize=BODY, color=INK)
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    axes.yaxis.set_major_formatter(FuncFormatter(short_steps))
-    axes.spines[:].set_visible(False)
-
-
-def _ends(
-    places: Array, taken: Array, homes: Words, owners: Words, shared: str
-) -> list[tuple[float, float, str]]:
-    """Where each world, and the shared model, has come to, with its name; the lowest first."""
+def _ends(places: Array, taken: Array, homes: Words, owners: Words, shared: str) -> dict[str, Array]:
+    """Where each world, and the shared model, has come to, by name."""
     last = np.array([taken[place] == taken[owners == owner].max() for place, owner in enumerate(owners)])
-    groups = {
-        world: last & (homes == world) & (owners != shared) for world in in_order(homes[owners != shared])
-    }
-    groups |= {shared: last & (owners == shared)} if shared in owners else {}
-    spots = {name: np.median(places[mine], axis=0) for name, mine in groups.items()}
-    return sorted(
-        ((float(spot[0]), float(spot[1]), name) for name, spot in spots.items()), key=lambda one: one[1]
-    )
-
-
-def _name(axes: Axes, ends: Sequence[tuple[float, float, str]]) -> None:
-    """Write names where they belong, apart from one another."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    layout = figure.get_layout_engine()
-    assert layout is not None
-    layout.execute(figure)
-    box, points = axes.get_window_extent(), INCH / figure.dpi
-    heights = axes.transData.transform([end[:2] for end in ends])[:, 1] * points
-    shifts = spread(heights, BODY * LINE, box.y0 * points, box.y1 * points) - heights
-    for (across, up, name), shift in zip(ends, shifts.tolist(), strict=True):
-        axes.annotate(
-            shorten_label(name), (across, up), xytext=(6, shift), textcoords="offset points", va="center",
-            fontsize=BODY, fontweight="bold", color=INK, parse_math=False, zorder=4,
-            path_effects=[withStroke(linewidth=2.5, foreground="white")],
-        )  # fmt: skip
+    own = owners != shared
+    groups = {world: last & (homes == world) & own for world in in_order(homes[own])}
+    groups |= {shared: last & ~own} if shared in owners else {}
+    return {name: np.median(places[mine], axis=0) for name, mine in groups.items()}

@@ -15,17 +15,27 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tacit.control.figures.learning import MOST, ReturnCurve, curve_by_round, draw_curves, extremes
-from tacit.control.figures.maps import FEWEST, LOOKED, SHARED, weight_map
-from tacit.control.figures.rounds import memberships
-from tacit.control.figures.tables import footnote, format_return, in_order, world_title
+from tacit.control.figures import ReturnCurve, draw_curves, format_return, world_title
+from tacit.control.figures.maps import FEWEST, LOOKED, SHARED, memberships, weight_map
 from tacit.control.history import HISTORY, History
 from tacit.errors import InvalidFile
 from tacit.reports.page.blocks import Figure
-from tacit.reports.plots.style import BODY, RULE, Picture, colour, ink, picture, shorten_label, tidy
+from tacit.reports.plots.primitives import dots, footnote, in_order, name_rows, write
+from tacit.reports.plots.style import (
+    BODY,
+    PALETTE,
+    RULE,
+    Picture,
+    colour,
+    ink,
+    label_lines,
+    picture,
+    shorten_label,
+    tidy,
+)
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import parse
 
@@ -37,6 +47,9 @@ if TYPE_CHECKING:
 
 Read = Callable[[str], bytes | None]
 
+MOST = len(PALETTE)
+# More points than these cannot be seen in a line.
+POINTS, LETTERS = 200, 18
 # On a map, more models than these are a cloud; nor are so many sites seen in groups.
 MODELS, TIMES, GROUPED = 240, 12, 60
 # A history of more bytes is not looked into for a report.
@@ -101,6 +114,45 @@ def _worlds(rounds: "Sequence[Round]", read: Read) -> WorldNames:
     return WorldNames(names, tuple(name for name in names if name in data.get("unseen", {})))
 
 
+def curve_by_round(rounds: Sequence[int], values: Array) -> ReturnCurve | None:
+    """The course of some values (rounds, some), NaN where one is not known; None if none ever is.
+
+    Of very many rounds, those next to one another are averaged.
+    """
+    some = ~np.isnan(values).all(axis=1)
+    if not some.any():
+        return None
+    told = values[some]
+    lines = [np.asarray(rounds, dtype=np.float64)[some]]
+    lines += [np.asarray(part(told, axis=1), dtype=np.float64) for part in (np.nanmean, np.nanmin, np.nanmax)]
+    if len(told) > POINTS:
+        bins = np.array_split(np.arange(len(told)), POINTS)
+        lines = [np.array([line[own].mean() for own in bins]) for line in lines]
+    return ReturnCurve(*lines)
+
+
+def extremes(courses: Mapping[str, ReturnCurve]) -> tuple[dict[str, ReturnCurve], str]:
+    """Those that can be told apart in one figure, the lowest and the highest, and what to say of it."""
+    if len(courses) <= MOST:
+        return dict(courses), ""
+    order = sorted(courses, key=lambda name: courses[name].last)
+    half = MOST // 2
+    kept = {name: courses[name] for name in (*order[:half], *order[-half:])}
+    return kept, f"The {half} lowest and the {half} highest of {len(courses)}"
+
+
+def _draw(courses: Mapping[str, ReturnCurve], title: str, note: str) -> Picture:
+    """Draw returns round by round, each line with its name and its last value beside it."""
+    figure = picture(2.6, title, note)
+    axes = figure.add_subplot()
+    tidy(axes, "Round", "Return")
+    labels = draw_curves(axes, courses, {name: shorten_label(name, LETTERS) for name in courses})
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
+    axes.margins(x=0.01)
+    label_lines({axes: labels})
+    return figure
+
+
 def _by_round(rounds: "Sequence[Round]", worlds: WorldNames, *, several: bool) -> Figure | None:
     """The return in each world after every round."""
     numbers, courses = [entry.number for entry in rounds], dict[str, ReturnCurve]()
@@ -118,7 +170,7 @@ def _by_round(rounds: "Sequence[Round]", worlds: WorldNames, *, several: bool) -
     note = footnote("Means of greedy episodes after every round, on other seeds than in training", own, some)
     told = [f"{name} {one}" for name, one in shown.items()]
     words = f"Return in each world over {len(rounds)} rounds: {'; '.join(told)}. {some}".strip()
-    return Figure("returns-by-round", draw_curves(shown, title, note), words)
+    return Figure("returns-by-round", _draw(shown, title, note), words)
 
 
 def _training(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:
@@ -142,7 +194,7 @@ def _training(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:
     )
     told = [f"{name} {one}" for name, one in courses.items()]
     words = f"Mean return of training episodes over {len(rounds)} rounds: {'; '.join(told)}."
-    return Figure("training-returns", draw_curves(courses, title, note), words)
+    return Figure("training-returns", _draw(courses, title, note), words)
 
 
 def _group_sites(sites: Sequence[str], worlds: WorldNames) -> dict[str, list[str]]:
@@ -192,36 +244,23 @@ def _dots(rows: Mapping[str, str], ways: Mapping[str, Mapping[str, float]], titl
     figure = picture(0.6 + HIGH * len(rows), title, note)
     axes = figure.add_subplot()
     tidy(axes, "Return", "")
-    axes.grid(visible=False)
-    axes.spines["left"].set_visible(False)
     for place, scores in enumerate(ways.values()):
         shift = (place - (len(ways) - 1) / 2) * min(APART, 0.7 / len(ways))
         heights = [row + shift for row, name in enumerate(rows.values()) if name in scores]
-        values = [scores[name] for name in rows.values() if name in scores]
-        axes.plot(values, heights, color=colour(place), marker="o", markersize=4.5, linestyle="none")
+        dots(axes, [scores[name] for name in rows.values() if name in scores], heights, colour(place))
         if {"return_low", "return_high"} <= set(scores):
-            axes.hlines(
-                shift, scores["return_low"], scores["return_high"], color=colour(place), linewidth=1.2
-            )
+            ends = scores["return_low"], scores["return_high"]
+            axes.hlines(shift, *ends, color=colour(place), linewidth=1.2)
+    name_rows(axes, list(rows), above=0.5, below=0.5)
+    axes.grid(visible=False)
     for row in range(len(rows)):
         axes.axhline(row + 0.5, color=RULE, linewidth=0.5, zorder=0)
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_yticks(range(len(rows)), list(rows), parse_math=False)
-    axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 4, 5, 10]))
-    _key(axes, list(ways))
+    # Which colour is what stands to the right, one below the other.
+    for place, name in enumerate(ways):
+        aside, shade = (10, -BODY * (0.8 + 1.5 * place)), ink(colour(place))
+        write(axes, shorten_label(name, 18), (1, 1), aside, "axes", ha="left", color=shade)
     return figure
-
-
-def _key(axes: Axes, names: Sequence[str]) -> None:
-    """Write which colour is what to the right, one below the other."""
-    for place, name in enumerate(names):
-        axes.annotate(
-            shorten_label(name, 18), (1, 1), xycoords="axes fraction",
-            xytext=(10, -BODY * (0.8 + 1.5 * place)),
-            textcoords="offset points", fontsize=BODY, color=ink(colour(place)), va="center",
-            parse_math=False, annotation_clip=False,
-        )  # fmt: skip
 
 
 def _groups(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:

@@ -125,7 +125,7 @@ def _of_learning(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, 
 
 def _of_returns(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, Drawing]:
     """What regimes come to in each world in the end, and what that costs."""
-    from tacit.control.figures.returns import privacy_return, scenarios
+    from tacit.control.figures import privacy_return, scenarios
 
     found: dict[str, Drawing] = {}
     episodes = getattr(studied.batch.experiment.data, "episodes", 1)
@@ -146,7 +146,7 @@ def _of_returns(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, D
 
 
 def _of_clusters(studied: WorldStudyResult) -> dict[str, Drawing]:
-    from tacit.control.figures.rounds import memberships
+    from tacit.control.figures import memberships
 
     told = f"{_where(studied)}, seed {studied.batch.seeds[0]}"
     return {

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tacit.functional.figures import selection_path, stopping, surfaces
-from tacit.functional.figures.coefficients import MODELLED
+from tacit.functional.figures import MODELLED, selection_path, stopping, surfaces
 from tacit.reports.page.blocks import Figure
 from tacit.reports.plots.style import Picture, shorten_label
+from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from tacit.functional.model import Model
     from tacit.functional.tasks import Boosting
     from tacit.learning.record import Round
-
-Array = NDArray[np.float64]
 
 # Surfaces of more predictors are no longer looked at, nor figures of more domains.
 MOST, DOMAINS = 6, 3

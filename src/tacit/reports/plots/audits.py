@@ -1,19 +1,28 @@
-"""What was claimed, and what attacks have proven: epsilon from above and from below.
+"""Attacks, drawn beside what was claimed: epsilon from below, members named, a record read off an update.
 
-It draws what `tacit.audits` found, as plain data.
+Plots draw what `tacit.audits` found, as plain data. What is shown of single records is as private as they
+are: it is for public ones, and for whoever may see them.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.path import Path as Outline
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.transforms import Affine2D
 
 from tacit.errors import require
+from tacit.reports.plots.primitives import band, dots, footnote, line, name_rows, write
 from tacit.reports.plots.style import (
     BODY,
     GREY,
+    INK,
+    PALE,
     ROW,
+    RULE,
     SMALL,
     Picture,
     colour,
@@ -23,6 +32,7 @@ from tacit.reports.plots.style import (
     shorten_label,
     tidy,
 )
+from tacit.runtime.arrays import Array
 
 # The bounds of a run, and what each takes for granted.
 BOUNDS = {
@@ -30,6 +40,22 @@ BOUNDS = {
     "one_run": "one run: the law of the noise",
     "steinke": "Steinke: nothing",
 }
+# The lowest share of false alarms that is drawn.
+LOWEST = 1e-3
+# People stand in rows of so many.
+ABREAST, HUNDRED = 20, 100
+ATTACKS = {"lira": ("with models to compare", "-"), "loss": ("by the loss alone", (0, (3, 2)))}
+# Red for what is in the open, blue for what is kept.
+COLOURS = {"open": 1, "private": 0}
+# Words in the region that no attack can reach need room: it must begin below this.
+ROOM = 0.2
+# More columns of a record than these are no longer read.
+COLUMNS = 20
+# The least that their axis reaches from its middle, in standard deviations; and how far beyond the record.
+LEAST, BEYOND = 3.0, 1.3
+
+
+# Bounds on epsilon
 
 
 def run_bounds(found: Mapping[str, Any], *, path: str | Path | None = None) -> Picture:
@@ -40,19 +66,24 @@ def run_bounds(found: Mapping[str, Any], *, path: str | Path | None = None) -> P
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     values = [float(found[name]) for name in BOUNDS]
-    sure = f"All bounds together hold with {_percent(found['confidence'])} confidence."
-    note = f"{found['canaries']:,} canaries in one training. {sure} Epsilon at delta {found['delta']:g}."
-    figure = picture(0.75 + 1.6 * ROW * len(BOUNDS), _title(found), note)
+    largest, claim = max(values), found["claim"]
+    title = f"Claimed: epsilon {claim:.3g}; proven: at least {largest:.3g}"
+    if largest > claim:
+        title = f"The claim is false: epsilon is at least {largest:.3g}, not {claim:.3g}"
+    note = footnote(
+        f"{found['canaries']:,} canaries in one training",
+        f"All bounds together hold with {_percent(found['confidence'])} confidence",
+        f"Epsilon at delta {found['delta']:g}",
+    )
+    figure = picture(0.75 + 1.6 * ROW * len(BOUNDS), title, note)
     axes = figure.add_subplot()
-    reach = 1.12 * max(found["claim"], *values)
     tidy(axes, "Epsilon", "")
-    axes.set_xlim(0.0, reach)
-    _rows(axes, list(BOUNDS.values()))
+    axes.set_xlim(0.0, 1.12 * max(claim, largest))
+    _bound_rows(axes, list(BOUNDS.values()), claim, f"claimed: {claim:.3g}")
     for row, value in enumerate(values):
-        tint = colour(1 if value > found["claim"] else 0)
-        axes.barh(row, value, height=0.45, color=tint)
-        _beside(axes, value, row, f"{value:.2f}", ink(tint))
-    _draw_claim(axes, found["claim"], f"claimed: {found['claim']:.3g}")
+        shade = colour(1 if value > claim else 0)
+        axes.barh(row, value, height=0.45, color=shade)
+        write(axes, f"{value:.2f}", (value, row), (5, 0), ha="left", color=ink(shade))
     return save_figure(figure, path)
 
 
@@ -64,62 +95,218 @@ def mechanism_bounds(found: Sequence[Mapping[str, Any]], *, path: str | Path | N
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     require(bool(found), "mechanisms", "none", "one or more")
-    broken = [each["name"] for each in found if not each["kept"]]
-    title = f"{len(found)} mechanisms attacked, {len(broken) or 'none'} broken"
-    note = (
-        f"The best bound on each, all of them together with "
-        f"{_percent(_joint_confidence(found))} confidence. Beyond the line a claim is false. "
-        "Numbers: epsilon as proven, of what is claimed."
+    broken = sum(not each["kept"] for each in found)
+    # All bounds hold at once.
+    confidence = 1 - sum(1 - each["confidence"] for each in found)
+    note = footnote(
+        f"The best bound on each, all of them together with {_percent(confidence)} confidence",
+        "Beyond the line a claim is false",
+        "Numbers: epsilon as proven, of what is claimed",
     )
+    title = f"{len(found)} mechanisms attacked, {broken or 'none'} broken"
     figure = picture(0.75 + 1.3 * ROW * len(found), title, note)
     axes = figure.add_subplot()
     tidy(axes, "Epsilon that was proven, in parts of the claimed one", "")
-    shares = [max(each["fitted"], each["one_run"], each["steinke"]) / each["claim"] for each in found]
+    shares = [max(each[name] for name in BOUNDS) / each["claim"] for each in found]
     axes.set_xlim(0.0, max(1.35, 1.3 * max(shares)))
-    _rows(axes, [shorten_label(str(each["name"]), 40) for each in found])
+    _bound_rows(axes, [shorten_label(str(each["name"]), 40) for each in found], 1.0, "claimed")
     for row, (each, share) in enumerate(zip(found, shares, strict=True)):
-        tint = colour(0 if each["kept"] else 1)
-        axes.plot([0.0, share], [row, row], color=tint, linewidth=1.0, alpha=0.5)
-        axes.plot(share, row, color=tint, marker="o", markersize=4)
-        _beside(axes, max(share, 1.0), row, f"{share * each['claim']:.2f} of {each['claim']:.2f}", ink(GREY))
-    _draw_claim(axes, 1.0, "claimed")
+        shade = colour(0 if each["kept"] else 1)
+        line(axes, [0.0, share], [row, row], shade, linewidth=1.0, alpha=0.5)
+        line(axes, [share], [row], shade)
+        words = f"{share * each['claim']:.2f} of {each['claim']:.2f}"
+        write(axes, words, (max(share, 1.0), row), (5, 0), ha="left", color=ink(GREY), fontsize=SMALL)
     return save_figure(figure, path)
 
 
-def _joint_confidence(found: Sequence[Mapping[str, Any]]) -> float:
-    """The confidence with which all bounds hold at once."""
-    return 1 - sum(1 - each["confidence"] for each in found)
+def _bound_rows(axes: Axes, names: Sequence[str], claim: float, words: str) -> None:
+    """Give each bound a row, and draw a line at what is claimed."""
+    name_rows(axes, names, above=0.9)
+    axes.grid(visible=False, axis="y")
+    axes.axvline(claim, color=GREY, linewidth=1.0, linestyle="--")
+    write(axes, words, (claim, -0.9), (-3, 2), ha="right", va="bottom", fontsize=SMALL, color=ink(GREY))
 
 
-def _percent(share: float) -> str:
+def _percent(share: float, place: int | None = None) -> str:
     return f"{100 * share:.4g} %"
 
 
-def _title(found: Mapping[str, Any]) -> str:
-    largest = max(found[name] for name in BOUNDS)
-    if largest <= found["claim"]:
-        return f"Claimed: epsilon {found['claim']:.3g}; proven: at least {largest:.3g}"
-    return f"The claim is false: epsilon is at least {largest:.3g}, not {found['claim']:.3g}"
+# Membership
 
 
-def _rows(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_ylim(len(names) - 0.4, -0.9)
-    axes.grid(visible=False, axis="y")
-    axes.set_yticks(range(len(names)), names, parse_math=False)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
+def membership(found: Mapping[str, Any], *, path: str | Path | None = None) -> Picture:
+    """Draw how many of 100 members attacks name in each setting, and their ROC curves on logarithmic axes.
+
+    Args:
+        found: What `Membership.as_dict` gives, from Python or from JSON.
+        path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
+    """
+    require(found.get("kind") == "membership", "kind", found.get("kind"), '"membership"')
+    settings: Sequence[Mapping[str, Any]] = found["settings"]
+    (name, many), *others = [(each["name"], _most(each)["named"]) for each in settings]
+    rest = "".join(f", {number} from the {other} one" for other, number in others)
+    title = f"Named of {HUNDRED} members: {many} from the {name} model{rest}"
+    figure = picture(3.1, title, _membership_note(found))
+    blocks, curves = figure.subplots(1, 2, width_ratios=(4, 5))
+    _people(blocks, settings)
+    tidy(curves, "Others who are taken for members", "Members who are named")
+    curves.set(xscale="log", yscale="log", xlim=(LOWEST, 1), ylim=(LOWEST, 1))
+    for axis in (curves.xaxis, curves.yaxis):
+        axis.set_major_formatter(FuncFormatter(_percent))
+        axis.set_minor_locator(NullLocator())
+    for place, each in enumerate(settings):
+        _ceiling(curves, each)
+        shade, most = _shade(each, place), _most(each)
+        for attack, (words, dash) in ATTACKS.items():
+            if (attacked := each["attacks"].get(attack)) is not None:
+                across, up = _roc(attacked["roc"])
+                look: dict[str, Any] = {
+                    "linestyle": dash,
+                    "drawstyle": "steps-post",
+                    "label": f"{each['name']}, {words}",
+                }
+                curves.plot(across, up, color=shade, linewidth=1.3, **look)
+        line(curves, [most["alarms"]], [most["found"]], shade, markersize=4.5)
+    curves.plot([LOWEST, 1], [LOWEST, 1], color=PALE, linewidth=0.8, linestyle=":", label="guessing")
+    _ = curves.legend(
+        loc="lower right", frameon=False, fontsize=SMALL, labelcolor=INK, handlelength=2.2, borderaxespad=0.2
+    )
+    return save_figure(figure, path)
 
 
-def _draw_claim(axes: Axes, value: float, words: str) -> None:
-    axes.axvline(value, color=GREY, linewidth=1.0, linestyle="--")
-    axes.annotate(
-        words, (value, -0.9), textcoords="offset points", xytext=(-3, 2), ha="right", va="bottom",
-        fontsize=SMALL, color=ink(GREY), annotation_clip=False,
+def _most(each: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attack that names most."""
+    return max(each["attacks"].values(), key=lambda attack: attack["named"])
+
+
+def _shade(each: Mapping[str, Any], place: int) -> str:
+    return colour(COLOURS.get(each["name"], 2 + place))
+
+
+def _membership_note(found: Mapping[str, Any]) -> str:
+    """Say how members were named, and what is behind the colours."""
+    settings: Sequence[Mapping[str, Any]] = found["settings"]
+    ends = [f"{each['name']} from {_most(each)['low']} to {_most(each)['high']}" for each in settings]
+    said = [
+        f"{found['models']} models, each trained on a random half of {found['records']} {found['unit']}s",
+        f"Named, and dots: at one false alarm in 100 others; 95 % intervals: {', '.join(ends)}",
+    ]
+    for each in settings:
+        if each["ceiling"] is not None:
+            price = f"epsilon {each['epsilon']:.3g}, delta {each['delta']:.3g}"
+            said.append(f"Grey: beyond what is proven for the {each['name']} model ({price})")
+            said.append("Its noise is a rehearsal and protects nobody" * bool(each["ceiling"]["rehearsal"]))
+    return footnote(*said)
+
+
+def _people(axes: Axes, settings: Sequence[Mapping[str, Any]]) -> None:
+    """Draw a block of 100 people for each setting, those who are named in its colour."""
+    axes.set_axis_off()
+    deep = HUNDRED // ABREAST
+    for place, each in enumerate(settings):
+        top, shade, named = place * (deep + 2.5), _shade(each, place), _most(each)["named"]
+        across, down = np.arange(HUNDRED) % ABREAST, top + np.arange(HUNDRED) // ABREAST
+        for who, tone in ((slice(named, None), PALE), (slice(0, named), shade)):
+            axes.scatter(across[who], down[who], s=70, marker=_person(), color=tone, linewidth=0)
+        proven = "" if each["ceiling"] is None else f"; proven: at most {each['ceiling']['named']}"
+        look: dict[str, Any] = {"color": ink(shade), "fontweight": "bold", "ha": "left", "va": "bottom"}
+        write(axes, f"{each['name']}: {named} named{proven}", (-0.5, top - 0.9), **look)
+    axes.set_xlim(-0.7, ABREAST - 0.3)
+    # One setting has as small people as two.
+    axes.set_ylim(max(len(settings), 2) * (deep + 2.5) - 2.0, -2.3)
+
+
+def _person() -> Outline:
+    """A head on a pair of shoulders."""
+    body = Affine2D().scale(0.5, 0.75).translate(0.0, -0.6).transform_path(Outline.wedge(0, 180))
+    return Outline.make_compound_path(Outline.circle((0.0, 0.5), 0.3), body)
+
+
+def _ceiling(axes: Axes, each: Mapping[str, Any]) -> None:
+    """Shade what no attack can reach."""
+    if each["ceiling"] is None:
+        return
+    false, true = (np.asarray(each["ceiling"][name], dtype=np.float64) for name in ("false", "true"))
+    band(axes, false, true, 1.0, RULE, alpha=None, zorder=0.5)
+    # Where words have no room, the note says what grey is.
+    if float(true[0]) <= ROOM:
+        words = f"impossible for the {each['name']} model"
+        write(axes, words, (0.03, 0.97), frame="axes", color=GREY, fontsize=SMALL, ha="left", va="top")
+
+
+def _roc(roc: Mapping[str, Sequence[float]]) -> tuple[Array, Array]:
+    """The steps of an ROC curve from where it first names somebody: logarithmic axes know no zero."""
+    false, true = (np.asarray(roc[name], dtype=np.float64) for name in ("false", "true"))
+    alike = false.shape == true.shape and false.ndim == 1
+    require(alike, "roc", f"shapes {false.shape} and {true.shape}", "two lists of one length")
+    edge = max(int(np.searchsorted(false, LOWEST, side="right")) - 1, 0)
+    across, up = np.maximum(false[edge:], LOWEST), true[edge:]
+    return across[up > 0], up[up > 0]
+
+
+# Inversion
+
+
+def inversion(found: Mapping[str, Any], *, path: str | Path | None = None) -> Picture:
+    """Draw one record column by column, and what was read off its update, as it is and under a promise.
+
+    Args:
+        found: What `Inversion.as_dict` gives, from Python or from JSON.
+        path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
+    """
+    require(found.get("kind") == "inversion", "kind", found.get("kind"), '"inversion"')
+    columns, example = [str(name) for name in found["columns"]], found["example"]
+    record, bare, kept = (_numbers(name, example[name], columns) for name in ("true", "open", "private"))
+    names = [shorten_label(name) for name in columns[:COLUMNS]]
+    reach = max(LEAST, BEYOND * float(np.abs(record).max()))
+    figure = picture(
+        0.75 + 1.2 * ROW * max(len(names), 3), _inversion_title(found), _note(found, kept, reach)
+    )
+    axes = figure.add_subplot()
+    tidy(axes, "Standard deviations from the mean of the column", "")
+    axes.set_xlim(-reach, reach)
+    axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+    axes.axvline(0.0, color=GREY, linewidth=0.6)
+    name_rows(axes, names)
+    rows, inside = np.arange(len(names)), np.clip(kept, -reach, reach)[:COLUMNS]
+    axes.hlines(rows, record[:COLUMNS], inside, color=colour(0), linewidth=0.8, alpha=0.5)
+    ring: dict[str, Any] = {
+        "markersize": 8,
+        "markerfacecolor": "none",
+        "markeredgewidth": 1.0,
+        "label": "the record",
+    }
+    dots(axes, record[:COLUMNS], rows, GREY, clip_on=False, **ring)
+    dots(axes, bare[:COLUMNS], rows, colour(1), clip_on=False, markersize=4, label="sent as it is")
+    under = f"under epsilon {example['epsilon']:g}"
+    dots(axes, inside, rows, colour(0), clip_on=False, marker="D", markersize=3.5, label=under)
+    _ = axes.legend(
+        loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0.0, frameon=False, fontsize=BODY,
+        handletextpad=0.3, labelcolor=INK,
     )  # fmt: skip
+    return save_figure(figure, path)
 
 
-def _beside(axes: Axes, value: float, row: int, words: str, tint: str) -> None:
-    axes.annotate(
-        words, (value, row), textcoords="offset points", xytext=(5, 0), ha="left", va="center",
-        fontsize=BODY if len(words) < 8 else SMALL, color=tint, annotation_clip=False,
-    )  # fmt: skip
+def _numbers(name: str, given: object, columns: list[str]) -> Array:
+    values = np.asarray(given, dtype=np.float64)
+    fits = values.shape == (len(columns),) and bool(columns) and bool(np.isfinite(values).all())
+    require(fits, f"example {name}", f"shape {values.shape}", f"{len(columns)} finite numbers, one or more")
+    return values
+
+
+def _inversion_title(found: Mapping[str, Any]) -> str:
+    """Say how many records an open update gives away, and a private one."""
+    counts = {setting["epsilon"]: setting["exact"] for setting in found["settings"]}
+    epsilon = found["example"]["epsilon"]
+    of = f"{counts[None]} of {found['patients']} records read off exactly"
+    return f"{of} without a promise, {counts[epsilon] or 'none'} under epsilon {epsilon:g}"
+
+
+def _note(found: Mapping[str, Any], kept: Array, reach: float) -> str:
+    many = len(found["columns"])
+    return footnote(
+        "Public records. One of the patients: the only one at its site, after one step of training",
+        "Dots: what its update tells if it is sent as it is. Diamonds: what it tells with noise",
+        "Diamonds at the edge are farther out" * bool((np.abs(kept[:COLUMNS]) > reach).any()),
+        f"{COLUMNS} of {many} columns, the first" * (many > COLUMNS),
+    )

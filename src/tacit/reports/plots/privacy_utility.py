@@ -1,19 +1,40 @@
-"""What a score costs, drawn: scores against epsilon, of whatever workload."""
+"""Scores against what was varied: against epsilon, another number, or words, and of several runs.
 
+Rows of a table are runs or means of runs, of whatever workload.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator
-from matplotlib.transforms import ScaledTranslation
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from tacit.errors import InvalidValue, require
+from tacit.errors import require
+from tacit.reports.plots.primitives import (
+    column,
+    dots,
+    footnote,
+    in_order,
+    line,
+    mark_values,
+    name_rows,
+    reach,
+    read_table,
+    require_few,
+    score_lines,
+    write,
+    write_apart,
+)
 from tacit.reports.plots.style import (
-    INCH,
-    PALETTE,
+    BODY,
+    GREY,
+    GREY_DASHES,
+    GROUND,
+    ROW,
+    RULE,
     SMALL,
     Label,
     Picture,
@@ -24,17 +45,18 @@ from tacit.reports.plots.style import (
     levels,
     picture,
     save_figure,
+    shorten_label,
     tidy,
 )
+from tacit.reports.plots.training import format_score, score_label, shorten_names
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[np.float64]
-
-# So many letters have room along an axis.
-LETTERS = 60
 COST = "Epsilon: what a score costs any one unit (log scale)"
+# Numbers that differ by more than so many times stand on a log scale.
+WIDE = 20.0
+TABLE = ("value", "method", "score", "low", "high")
 
 
 def privacy_utility(
@@ -66,137 +88,234 @@ def privacy_utility(
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     rows = _sort_by_epsilon(table)
-    methods = list(dict.fromkeys(rows["method"].tolist()))
-    most = len(PALETTE)
-    require(len(methods) <= most, "method", f"{len(methods)} of them", f"at most {most}, to be told apart")
-    note = [f"{provenance}."] * bool(provenance) + [_ends(band)] * ("low" in rows)
-    note += [] if floor is None else [f"Hollow: nothing learnt, not above {shown.format(floor)}."]
-    note += ["Crosses: what was claimed of the points at their height."] * bool(_wrong_claims(rows).any())
-    figure = picture(3.1, title or _tradeoff_title(rows, score, shown), " ".join(note))
+    require_few("method", in_order(rows["method"]))
+    wrong = _wrong_claims(rows)
+    note = footnote(
+        provenance,
+        (f"Shaded: {band}" if band else "Bars: intervals of the scores") * ("low" in rows),
+        "" if floor is None else f"Hollow: nothing learnt, not above {shown.format(floor)}",
+        "Crosses: what was claimed of the points at their height" * (len(wrong) > 0),
+    )
+    figure = picture(3.1, title or best_at_ends(rows, score, shown), note)
     axes = figure.add_subplot()
     tidy(axes, COST, score)
     axes.set_xscale("log")
     labels = levels(axes, references or {}, shown.format)
-    for place, (_, own) in enumerate(rows.groupby("method", sort=False)):
-        shift = 3.0 * (place - (len(methods) - 1) / 2) * ("low" in rows and not band)
-        labels.append(_trade(axes, own, place, shift, shown, floor, shaded=bool(band)))
-        _claims(axes, own[_wrong_claims(own)], colour(place))
-    mark(axes, np.unique(rows["epsilon"].to_numpy(dtype=np.float64)), rows.get("claimed", ()))
-    drawn = rows[[name for name in ("score", "low", "high") if name in rows]].to_numpy(dtype=np.float64)
-    heights = np.append(drawn.ravel(), list((references or {}).values()))
-    edge = 0.06 * max(float(np.ptp(heights)), 0.01)
-    axes.set_ylim(float(heights.min()) - edge, float(heights.max()) + edge)
+    labels += score_lines(axes, rows, "epsilon", shown, shaded=bool(band), floor=floor)
+    for place, method in enumerate(in_order(rows["method"])):
+        _claims(axes, wrong[wrong["method"] == method], colour(place))
+    mark_values(axes, np.unique(column(rows, "epsilon")), rows.get("claimed", ()), log=True)
+    axes.set_ylim(*reach(*_drawn(rows), list((references or {}).values())))
     label_lines({axes: labels}, gap=8.0)
     return save_figure(figure, path)
 
 
+def _drawn(rows: "pd.DataFrame") -> list[ArrayLike]:
+    """Every number that is drawn of a score."""
+    return [column(rows, name) for name in ("score", "low", "high") if name in rows]
+
+
 def _sort_by_epsilon(table: "pd.DataFrame") -> "pd.DataFrame":
-    """The rows in the order of epsilon, once they are found to be drawable."""
-    columns = list(getattr(table, "columns", []))
-    for name in ("epsilon", "score"):
-        if name not in columns:
-            raise InvalidValue(f"table has no column {name}: it must have epsilon and score")
-    require(("low" in columns) == ("high" in columns), "table", "one of low and high", "with both or neither")
-    require(len(table) > 0, "table", "no row", "at least one row")
-    for name in [name for name in ("epsilon", "score", "low", "high") if name in columns]:
-        finite = bool(np.isfinite(table[name].to_numpy(dtype=np.float64)).all())
-        require(finite, name, table[name].tolist(), "finite; a score without epsilon belongs to references")
-    require(bool((table["epsilon"] > 0).all()), "epsilon", table["epsilon"].tolist(), "above 0")
-    if "claimed" in columns:
-        said = table["claimed"].to_numpy(dtype=np.float64)
-        fits = np.isnan(said) | ((said > 0) & np.isfinite(said))
-        require(bool(fits.all()), "claimed", said.tolist(), "above 0, or missing where nothing was claimed")
-    rows = table.assign(method=table["method"].astype(str) if "method" in columns else "")
+    """Order drawable rows by epsilon."""
+    numbers = ("epsilon", "score", "low", "high")
+    rows = read_table(table, numbers[:2], numbers, "finite; a score without epsilon belongs to references")
+    require(("low" in rows) == ("high" in rows), "table", "one of low and high", "with both or neither")
+    require(bool((rows["epsilon"] > 0).all()), "epsilon", rows["epsilon"].tolist(), "above 0")
+    if "claimed" in rows:
+        claimed = column(rows, "claimed")
+        fits = np.isnan(claimed) | ((claimed > 0) & np.isfinite(claimed))
+        require(
+            bool(fits.all()), "claimed", claimed.tolist(), "above 0, or missing where nothing was claimed"
+        )
     return rows.sort_values("epsilon", kind="stable")
 
 
-def _tradeoff_title(rows: "pd.DataFrame", score: str, shown: str) -> str:
-    """What the trade comes to."""
-    best = rows.groupby("epsilon")["score"].max()
+def best_at_ends(rows: "pd.DataFrame", score: str, shown: str = "{:.3f}", *, lower: bool = False) -> str:
+    """Say what the best score is at the smallest and at the largest epsilon."""
+    groups = rows.groupby("epsilon")["score"]
+    best = groups.min() if lower else groups.max()
     ends = [f"{shown.format(best.iloc[place])} at epsilon {best.index[place]:g}" for place in (0, -1)]
-    return f"{score}: " + (ends[0] if len(best) == 1 else f"{ends[0]}, {ends[1]}")
+    return f"{score}: {', '.join(dict.fromkeys(ends))}"
 
 
-def _ends(band: str | None) -> str:
-    """What is drawn between the ends of intervals."""
-    return f"Shaded: {band}." if band else "Bars: intervals of the scores."
-
-
-def _trade(
-    axes: Axes,
-    rows: "pd.DataFrame",
-    place: int,
-    shift: float,
-    shown: str,
-    floor: float | None,
-    *,
-    shaded: bool = False,
-) -> Label:
-    """Draw one method, shifted by so many points, that the bars of several do not hide each other."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    beside = axes.transData + ScaledTranslation(shift / INCH, 0, figure.dpi_scale_trans)
-    epsilon, score = (rows[name].to_numpy(dtype=np.float64) for name in ("epsilon", "score"))
-    axes.plot(epsilon, score, color=colour(place), linewidth=1.5, marker="o", markersize=4, transform=beside)
-    if "low" in rows:
-        low, high = (rows[name].to_numpy(dtype=np.float64) for name in ("low", "high"))
-        if shaded:
-            axes.fill_between(epsilon, low, high, color=colour(place), alpha=0.15, linewidth=0)
-        else:
-            axes.vlines(epsilon, low, high, color=colour(place), linewidth=1.0, transform=beside)
-    if floor is not None:
-        vain = rows["low" if "low" in rows else "score"].to_numpy(dtype=np.float64) <= floor
-        axes.plot(
-            epsilon[vain], score[vain], color=colour(place), linestyle="none", transform=beside, marker="o",
-            markersize=4, mfc="white",
-        )  # fmt: skip
-    method = str(rows["method"].iloc[0])
-    return Label(float(score[-1]), f"{method} {shown.format(score[-1])}".strip(), colour(place))
-
-
-def _wrong_claims(rows: "pd.DataFrame") -> NDArray[np.bool_]:
-    """The rows of which another epsilon was claimed than they cost."""
+def _wrong_claims(rows: "pd.DataFrame") -> "pd.DataFrame":
+    """Select the rows of which another epsilon was claimed than they cost."""
     if "claimed" not in rows:
-        return np.zeros(len(rows), dtype=np.bool_)
-    claimed, epsilon = (rows[name].to_numpy(dtype=np.float64) for name in ("claimed", "epsilon"))
-    return ~np.isnan(claimed) & ~np.isclose(claimed, epsilon)
+        return rows.iloc[:0]
+    claimed = column(rows, "claimed")
+    return rows[~np.isnan(claimed) & ~np.isclose(claimed, column(rows, "epsilon"))]
 
 
 def _claims(axes: Axes, rows: "pd.DataFrame", shade: str) -> None:
     """Tie points to the epsilons that were claimed for them, and write these down."""
     if rows.empty:
         return
-    claimed, epsilon, score = (
-        rows[name].to_numpy(dtype=np.float64) for name in ("claimed", "epsilon", "score")
-    )
+    claimed, epsilon, score = (column(rows, name) for name in ("claimed", "epsilon", "score"))
     axes.hlines(score, claimed, epsilon, color=shade, linewidth=0.6, linestyle=":", zorder=1)
-    axes.plot(claimed, score, color=shade, marker="x", markersize=4, linestyle="none")
+    line(axes, claimed, score, shade, marker="x", linestyle="none")
     for place, one in enumerate(claimed.tolist()):
-        first = place == int(claimed.argmin())
-        axes.annotate(
-            f"claimed {format_tick(one)}" if first else format_tick(one), (one, score[place]), fontsize=SMALL,
-            color=ink(shade), xytext=(-5, 0) if first else (0, 3), textcoords="offset points",
-            ha="right" if first else "center", va="center" if first else "bottom",
-        )  # fmt: skip
+        at, look = (one, score[place]), dict[str, Any](color=ink(shade), fontsize=SMALL)
+        if place == int(claimed.argmin()):
+            # The lowest has room to its left.
+            write(axes, f"claimed {format_tick(one)}", at, (-5, 0), ha="right", **look)
+        else:
+            write(axes, format_tick(one), at, (0, 3), va="bottom", **look)
 
 
-def mark(axes: Axes, epsilons: Array, claimed: "Sequence[float] | pd.Series[float]" = ()) -> None:
-    """Mark the epsilons that there are, or so many of them as have room."""
-    low, high = (float(end) for end in np.nanquantile(np.append(epsilons, claimed), (0, 1)))
-    span = max(np.log(high / low), 1e-9)
-    kept: list[float] = []
-    for epsilon in epsilons.tolist():
-        letters = len(_short(epsilon)) + len(_short(kept[-1])) if kept else 0
-        if not kept or np.log(epsilon / kept[-1]) > span * (letters / 2 + 1) / LETTERS:
-            kept.append(epsilon)
-    edge = (high / low) ** 0.04 if high > low else 2.0
-    # What was claimed is written to the left of its cross.
-    axes.set_xlim(low / edge ** (1 if low == epsilons[0] else 4), high * edge)
-    axes.set_xticks(kept)
-    axes.xaxis.set_major_formatter(FuncFormatter(_short))
-    axes.xaxis.set_minor_locator(NullLocator())
+def by_number(
+    table: "pd.DataFrame",
+    *,
+    across: str,
+    score: str,
+    shown: str = "{:.3f}",
+    references: Mapping[str, float] | None = None,
+    beside: Mapping[str, Mapping[float, float]] | None = None,
+    band: str | None = None,
+    title: str,
+    provenance: str = "",
+    path: str | Path | None = None,
+) -> Picture:
+    """Draw a score against a number, with a band around each line.
+
+    Args:
+        table: One row for each mean: `value`, `score`, `low` and `high`, the ends of its interval, and
+            `method`, which parts the rows into lines; empty where there is one line.
+        across: What the number is.
+        score: What the score is.
+        shown: How its numbers are written.
+        references: Scores to compare with, by name.
+        beside: Scores to compare with that depend on the number, by name.
+        band: What the intervals are; nothing is shaded without that.
+        title: What is seen.
+        provenance: Where the scores come from.
+        path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
+    """
+    rows = _read_means(table).sort_values("value", kind="stable")
+    values = np.unique(column(rows, "value"))
+    log = bool(values[0] > 0) and values[-1] / values[0] >= WIDE
+    figure = picture(3.1, title, footnote(provenance, f"Shaded: {band}" if band else ""))
+    axes = figure.add_subplot()
+    tidy(axes, f"{across} (log scale)" if log else across, score)
+    labels, drawn = levels(axes, references or {}, shown.format), _drawn(rows)
+    for place, (name, points) in enumerate((beside or {}).items()):
+        at = sorted(points)
+        heights = [points[value] for value in at]
+        words, dashes = f"{name} {shown.format(heights[-1])}", GREY_DASHES[place % 4]
+        labels.append(line(axes, at, heights, GREY, words, linewidth=0.9, linestyle=dashes, marker=""))
+        drawn.append(heights)
+    labels += score_lines(
+        axes, rows if band else rows[["value", "score", "method"]], "value", shown, shaded=True
+    )
+    mark_values(axes, values, log=log)
+    axes.set_ylim(*reach(*drawn, list((references or {}).values())))
+    label_lines({axes: labels}, gap=8.0)
+    return save_figure(figure, path)
 
 
-def _short(epsilon: float, place: int | None = None) -> str:
-    """An epsilon in three digits: what was spent is a little less than what was allowed."""
-    return format_tick(float(f"{epsilon:.3g}"))
+def by_word(
+    table: "pd.DataFrame",
+    *,
+    across: str,
+    score: str,
+    shown: str = "{:.3f}",
+    references: Mapping[str, float] | None = None,
+    band: str | None = None,
+    title: str,
+    provenance: str = "",
+    path: str | Path | None = None,
+) -> Picture:
+    """Draw a score for each word, one below the other, with a bar for its interval; arguments as above."""
+    rows = _read_means(table)
+    words, methods = in_order(rows["value"]), in_order(rows["method"])
+    height = 0.9 + 1.8 * ROW * len(words) * len(methods)
+    figure = picture(height, title, footnote(provenance, f"Bars: {band}" if band else ""))
+    axes = figure.add_subplot()
+    tidy(axes, score, across)
+    name_rows(axes, [shorten_label(word) for word in words])
+    axes.grid(visible=False, axis="y")
+    axes.grid(visible=True, axis="x", color=RULE, linewidth=0.5)
+    for place, (method, own) in enumerate(rows.groupby("method", sort=False)):
+        shift = 0.6 * (place - (len(methods) - 1) / 2) / len(methods)
+        heights = [words.index(str(word)) + shift for word in own["value"]]
+        scores, ends = column(own, "score"), (own["low"], own["high"])
+        told = [shown.format(number) for number in scores]
+        dots(axes, scores, heights, colour(place), ends=ends, words=told, label=shorten_label(str(method)))
+    for place, (name, value) in enumerate((references or {}).items()):
+        axes.axvline(value, color=GREY, linewidth=0.9, linestyle=GREY_DASHES[place % 4])
+        above = (0, 2 + 9 * (place % 2))
+        write(axes, f"{name} {shown.format(value)}", (value, 1), above, "column", va="bottom", fontsize=SMALL)
+    axes.set_xlim(*reach(*_drawn(rows), list((references or {}).values())))
+    if len(methods) > 1:
+        legend = figure.legend(loc="outside right upper", frameon=False, fontsize=BODY, handletextpad=0.3)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+    return save_figure(figure, path)
+
+
+def _read_means(table: "pd.DataFrame") -> "pd.DataFrame":
+    rows = read_table(table, TABLE, TABLE[2:])
+    require_few("method", in_order(rows["method"]))
+    return rows
+
+
+def frontier(rows: Sequence[Mapping[str, Any]], score: str) -> Picture | None:
+    """Draw a score of several runs against the epsilon that each has cost.
+
+    Args:
+        rows: One for each run: its `name`, its `epsilon`, None where there is none, its `score`, and where
+            they are known `low` and `high`, the ends of an interval. Runs without a score are left out.
+        score: What the score is.
+
+    Returns:
+        None if fewer than two runs have both.
+    """
+    names = shorten_names([str(row.get("name", "")) for row in rows])
+    points = [
+        (math.inf if row.get("epsilon") is None else float(row["epsilon"]), name, row)
+        for name, row in zip(names, rows, strict=True)
+        if _finite(row.get("score"))
+    ]
+    priced = sorted((one for one in points if 0 < one[0] < math.inf), key=lambda one: one[0])
+    free = {name: float(row["score"]) for epsilon, name, row in points if epsilon == math.inf}
+    if len(priced) < 2:
+        return None
+    barred = [all(_finite(row.get(end)) for end in ("low", "high")) for _, _, row in priced]
+    note = footnote(
+        "Bars: intervals of the scores" * any(barred), "Lines across: runs without an epsilon" * bool(free)
+    )
+    spots = [
+        Label(float(row["score"]), f"{name} {format_score(row['score'])}", colour(place))
+        for place, (_, name, row) in enumerate(priced)
+    ]
+    figure = picture(
+        3.2, _frontier_title([(epsilon, row["score"]) for epsilon, _, row in priced], score), note
+    )
+    axes = figure.add_subplot()
+    tidy(axes, COST, score_label(score))
+    axes.set_xscale("log")
+    labels, ends = levels(axes, free, format_score), [spot.height for spot in spots] + list(free.values())
+    for (epsilon, _, row), spot, bar in zip(priced, spots, barred, strict=True):
+        if bar:
+            axes.vlines(epsilon, row["low"], row["high"], color=spot.colour, linewidth=1.2)
+            ends += [row["low"], row["high"]]
+        # Above all words: those of others may come to lie there.
+        line(axes, [epsilon], [spot.height], spot.colour, markersize=5, zorder=4)
+    mark_values(axes, np.unique([epsilon for epsilon, *_ in priced]), log=True)
+    axes.set_ylim(*reach(ends, share=0.1, least=max(0.01 * abs(max(ends)), 1e-6)))
+    label_lines({axes: labels}, gap=8.0)
+    write_apart(axes, spots, [epsilon for epsilon, *_ in priced], bbox=GROUND)
+    return figure
+
+
+def _finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def _frontier_title(points: Sequence[tuple[float, float]], score: str) -> str:
+    """Say what the cheapest and the dearest run come to."""
+    (first, _), (last, _) = points[0], points[-1]
+    if first == last:
+        ends = " to ".join(format_score(end(value for _, value in points)) for end in (min, max))
+        return f"{score_label(score)} from {ends} at epsilon {first:.3g}"
+    ends = [f"{format_score(value)} at epsilon {epsilon:.3g}" for epsilon, value in (points[0], points[-1])]
+    return f"{score_label(score)}: {', '.join(ends)}"

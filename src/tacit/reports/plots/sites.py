@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
-from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
 from tacit.learning.record import TROUBLED, Reason, Record, Round, Standing, Status
+from tacit.reports.plots.primitives import band, cells, footnote, line, moved, write_asides
 from tacit.reports.plots.style import (
     GREY,
     INCH,
@@ -33,8 +33,8 @@ from tacit.reports.plots.style import (
     shorten_label,
     tidy,
 )
+from tacit.runtime.arrays import Array
 
-Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Tally = Counter[tuple[str, Reason]]
 
@@ -123,14 +123,11 @@ def participation(record: Record, names: Sequence[str]) -> Picture | None:
     )
     axes = figure.add_subplot()
     tidy(axes, "Round", "")
-    axes.grid(visible=False)
-    axes.spines[:].set_visible(False)
     _cells(axes, rounds, sites)
     if len(rounds) <= CROWDED:
         _mark(axes, rounds, sites)
     shown = [shorten_label(name, 20) or (UNNAMED if name else NOBODY) for name in sites]
     axes.set_yticks(range(len(sites)), shown, fontsize=SMALL, parse_math=False)
-    axes.tick_params(axis="y", length=0)
     round_axis(axes, rounds[0].number, rounds[-1].number, edge=0.5)
     _write_asides(axes, record, sites, faults)
     return figure
@@ -188,11 +185,11 @@ def _pluralise(count: int, what: str) -> str:
 def _suspicion_note(record: Record, others: int, suspects: int) -> str:
     """What is meant by suspicion, marks and what is grey: so many others, so many suspects among them."""
     now = {decision.now for entry in record.rounds for decision in entry.decisions}
-    marks = [f"{shape}: {word}." for status, (_, shape, word) in STANDINGS.items() if status in now]
-    kind = "other site" if now else "site"
-    which = _pluralise(others, kind) + f", {suspects} of them suspected at some time" * (suspects > 0)
-    grey = [f"Grey: {'the most against any of ' * (others > LINES)}{which}."] * (others > 0)
-    return " ".join(["Suspicion adds up while updates are unlike the others, and wears off.", *marks, *grey])
+    marks = [f"{shape}: {word}" for status, (_, shape, word) in STANDINGS.items() if status in now]
+    which = _pluralise(others, "other site" if now else "site")
+    which += f", {suspects} of them suspected at some time" * (suspects > 0)
+    grey = f"Grey: {'the most against any of ' * (others > LINES)}{which}" * (others > 0)
+    return footnote("Suspicion adds up while updates are unlike the others, and wears off", *marks, grey)
 
 
 def _added_up(record: Record, name: str) -> tuple[Array, Array]:
@@ -207,27 +204,22 @@ def _others(axes: Axes, record: Record, names: Sequence[str]) -> None:
     """Draw sites that are not named: a line each or, of many, the highest of them in each round."""
     if len(names) <= LINES:
         for rounds, heights in (_added_up(record, name) for name in names):
-            axes.plot(rounds, heights, color=PALE, linewidth=0.7, marker="." * (len(rounds) == 1), zorder=1.5)
+            line(axes, rounds, heights, PALE, linewidth=0.7, zorder=1.5)
         return
     wanted = set(names)
     highest = [
         max((one.suspicion for name, one in entry.standings.items() if name in wanted), default=0.0)
         for entry in record.rounds
     ]
-    axes.fill_between(
-        [entry.number for entry in record.rounds], highest, color=RULE, linewidth=0.7, edgecolor=PALE
-    )
+    rounds = [entry.number for entry in record.rounds]
+    band(axes, rounds, 0.0, highest, RULE, alpha=None, linewidth=0.7, edgecolor=PALE)
 
 
 def _suspect(axes: Axes, record: Record, name: str, place: int, of: int) -> Label:
     """Draw one site that something has spoken against, and mark the rounds in which its standing changed."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    step = min(APART, PARTED / of)
     # What is suspected in the same rounds adds up alike: one line would hide the other.
-    shift = ScaledTranslation(0, step * ((of - 1) / 2 - place) / INCH, figure.dpi_scale_trans)
-    beside, shade = axes.transData + shift, colour(place)
-    rounds, heights = _added_up(record, name)
+    beside = moved(axes, up=min(APART, PARTED / of) * ((of - 1) / 2 - place))
+    shade, (rounds, heights) = colour(place), _added_up(record, name)
     axes.plot(rounds, heights, color=shade, linewidth=1.2, linestyle=dashes(place), transform=beside)
     known = dict(zip(rounds.tolist(), heights.tolist(), strict=True))
     for entry in record.rounds:
@@ -291,17 +283,19 @@ def _percent(share: float) -> str:
 def _participation_note(record: Record, faults: Tally, others: int) -> str:
     """What colours and marks mean, and who is not shown."""
     most = max((share for entry in record.rounds for share in entry.shares.values()), default=None)
-    note = ["Blank: no fault."]
+    blue, blank = "", "no fault"
     if most is not None:
-        note = [f"Blue: share in the aggregate, darkest {_percent(most)}, its mean to the right."]
-        note.append("Blank: not in it.")
+        blue = f"Blue: share in the aggregate, darkest {_percent(most)}, its mean to the right"
+        blank = "not in it"
     kinds = {reason for _, reason in faults}
     shapes = ", ".join(f"{shape} {kind}" for kind, (_, shape) in FAULTS.items() if kind in kinds)
-    marks = f" ({shapes})" * (len(record.rounds) <= CROWDED)
-    note += [f"Orange: left out for a fault{marks}."] * bool(kinds)
-    note += ["Grey: nothing was learnt."] * any(entry.skipped is not None for entry in record.rounds)
-    note += [f"Not shown: {_pluralise(others, 'site')} with less trouble or none."] * bool(others)
-    return " ".join(note)
+    return footnote(
+        blue,
+        f"Blank: {blank}",
+        f"Orange: left out for a fault{f' ({shapes})' * (len(record.rounds) <= CROWDED)}" * bool(kinds),
+        "Grey: nothing was learnt" * any(entry.skipped is not None for entry in record.rounds),
+        f"Not shown: {_pluralise(others, 'site')} with less trouble or none" * bool(others),
+    )
 
 
 def _cells(axes: Axes, rounds: Sequence[Round], sites: Sequence[str]) -> None:
@@ -325,9 +319,8 @@ def _cells(axes: Axes, rounds: Sequence[Round], sites: Sequence[str]) -> None:
     image[..., 3] *= FAINT + (1.0 - FAINT) * np.nan_to_num(np.clip(shares / (top or 1.0), 0.0, 1.0))
     image[skipped & np.isnan(shares)] = to_rgba(GREY, 0.22)
     image[faulty] = to_rgba(FAULT, 0.3 if len(rounds) <= CROWDED else 1.0)
-    extent = (first - 0.5, first - 0.5 + wide * image.shape[1], len(sites) - 0.5, -0.5)
-    axes.imshow(image, aspect="auto", interpolation="nearest", extent=extent)
-    axes.hlines(np.arange(1, len(sites)) - 0.5, *extent[:2], color="white", linewidth=0.6)
+    left, right, *_ = cells(axes, image, first, wide).get_extent()
+    axes.hlines(np.arange(1, len(sites)) - 0.5, left, right, color="white", linewidth=0.6)
 
 
 def _bin_any(cells: Flags, wide: int) -> Flags:
@@ -361,15 +354,14 @@ def _mark(axes: Axes, rounds: Sequence[Round], sites: Sequence[str]) -> None:
 def _write_asides(axes: Axes, record: Record, sites: Sequence[str], faults: Tally) -> None:
     """Write to the right of each site its mean share, its faults, and what is thought of it in the end."""
     means, last = _means(record, sites), _last(record)
-    for height, name in enumerate(sites):
+    words, shades = list[str](), list[str]()
+    for name in sites:
         status = last.get(name, Standing()).status
         kinds = Counter({reason: count for (site, reason), count in faults.items() if site == name})
         trouble = [f"{count:,} {reason}" for reason, count in kinds.most_common()]
         trouble += [TROUBLED[status]] if status in TROUBLED else []
         striking = status in TROUBLED or kinds.total() > OFTEN * len(record.rounds)
         share = [_percent(means[name])] if name in means and name else []
-        axes.annotate(
-            shorten_label(", ".join(share + trouble), 36), (1, height), xycoords=axes.get_yaxis_transform(),
-            xytext=(4, 0), textcoords="offset points", va="center", ha="left", fontsize=SMALL,
-            color=ink(FAULT) if striking else GREY, annotation_clip=False, parse_math=False,
-        )  # fmt: skip
+        words.append(shorten_label(", ".join(share + trouble), 36))
+        shades.append(ink(FAULT) if striking else GREY)
+    write_asides(axes, words, shades, gap=4, size=SMALL)

@@ -28,6 +28,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy.optimize import isotonic_regression
 
 from tacit.errors import require
+from tacit.runtime.arrays import Array
 
 # The colours of Okabe and Ito (2008), without yellow, which white paper swallows.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -48,6 +49,8 @@ MARGIN = 0.06
 NEAR = 2.0
 # Below words that something could run through; an outline would turn them from text into shapes.
 GROUND = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+# Of lines to compare with, one after the other.
+GREY_DASHES = ("--", ":", "-.", "-")
 # What stands for letters that the font lacks; and the one letter of those that nobody sees which is needed,
 # to keep letters of some scripts apart.
 LACKING, APART = ("\N{REPLACEMENT CHARACTER}", "?"), "\N{ZERO WIDTH NON-JOINER}"
@@ -115,6 +118,18 @@ def tidy(axes: Axes, across: str, up: str) -> None:
     axes.set_ylabel(to_drawable(up), fontsize=BODY, color=INK, parse_math=False)
 
 
+def tidy_bar(axes: Axes, words: str) -> None:
+    """Name a scale of colours, and leave out its frame."""
+    axes.spines[:].set_visible(False)
+    axes.tick_params(labelsize=BODY, colors=GREY, labelcolor=INK, width=0.6, length=3)
+    axes.set_ylabel(words, fontsize=BODY, color=INK)
+
+
+def with_unit(words: str, unit: str | None) -> str:
+    """What an axis is called, with its unit if that is known."""
+    return f"{words} ({unit})" if unit else words
+
+
 def round_axis(axes: Axes, first: int, last: int, edge: float | None = None) -> None:
     """Count rounds from the first to the last, in whole numbers.
 
@@ -137,15 +152,28 @@ def label_lines(panels: Mapping[Axes, Sequence[Label]], gap: float = 5.0) -> Non
             words: both move what is at a height.
         gap: Between axes and words, in points.
     """
-    figure = next(iter(panels)).get_figure(root=True)
+    figure = lay_out(next(iter(panels)))
+    for axes, labels in panels.items():
+        down = -1.0 if axes.yaxis_inverted() else 1.0
+        order = sorted(labels, key=lambda label, down=down: down * label.height)
+        if order:
+            _label(axes, order, gap, INCH / figure.dpi)
+
+
+def picture_of(axes: Axes) -> Figure:
+    """The figure that axes are in."""
+    figure = axes.get_figure(root=True)
     assert figure is not None
+    return figure
+
+
+def lay_out(axes: Axes) -> Figure:
+    """Give everything in the figure of these axes its place."""
+    figure = picture_of(axes)
     layout = figure.get_layout_engine()
     assert layout is not None
     layout.execute(figure)
-    for axes, labels in panels.items():
-        order = sorted(labels, key=lambda label: label.height)
-        if order:
-            _label(axes, order, gap, INCH / figure.dpi)
+    return figure
 
 
 def _label(axes: Axes, labels: Sequence[Label], gap: float, points: float) -> None:
@@ -183,15 +211,13 @@ def _label(axes: Axes, labels: Sequence[Label], gap: float, points: float) -> No
 def levels(
     axes: Axes, known: Mapping[str, float], shown: Callable[[float], str] = "{:.3f}".format
 ) -> list[Label]:
-    """Draw a level for each number to compare with; the labels that belong to them."""
+    """Draw a level for each number to compare with; returns their labels."""
     for place, value in enumerate(known.values()):
-        axes.axhline(value, color=GREY, linewidth=0.9, linestyle=("--", ":", "-.", "-")[place % 4])
+        axes.axhline(value, color=GREY, linewidth=0.9, linestyle=GREY_DASHES[place % 4])
     return [Label(float(value), f"{name} {shown(value)}") for name, value in known.items()]
 
 
-def spread(
-    wanted: np.typing.NDArray[np.float64], apart: float, low: float, high: float
-) -> np.typing.NDArray[np.float64]:
+def spread(wanted: Array, apart: float, low: float, high: float) -> Array:
     """The nearest heights, by least squares, that ascend by at least `apart` and keep within the ends.
 
     Args:

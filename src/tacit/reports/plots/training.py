@@ -1,30 +1,39 @@
-"""Figures of any run: how training went on, and what a score costs.
+"""Runs from round to round, and what came of them: of one run, or of several side by side.
 
-They show what has left the sites already and read no records. What they know of a workload is the names of
-its scores.
+Figures show what has left the sites already and read no records. What they know of a workload is the names of
+its scores. Whether several runs were trained on the same records is not known here.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
+from matplotlib.ticker import MaxNLocator
 
 from tacit.errors import InvalidValue, require
 from tacit.learning.record import Record
 from tacit.privacy.provenance import is_all_public
 from tacit.privacy.statement import Statement
-from tacit.reports.plots.privacy_utility import privacy_utility as privacy_utility
+from tacit.reports.plots.primitives import ROUND, column, footnote, line, name_rows, tint_rows, write
 from tacit.reports.plots.style import (
     BODY,
     GREY,
+    GROUND,
+    INCH,
     INK,
+    LINE,
+    PALETTE,
+    RULE,
     Label,
     Picture,
     colour,
+    dashes,
+    ink,
     label_lines,
     levels,
     picture,
@@ -33,17 +42,28 @@ from tacit.reports.plots.style import (
     shorten_label,
     tidy,
 )
-from tacit.reports.text import NAMES
+from tacit.reports.text import BROKEN, NAMES
+from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Array = NDArray[np.float64]
 
 PUBLIC = "public: the records are simulated or published"
 HELD_OUT, TRAIN, TRAIN_ = "held out", "train", "train_"
 OTHERS = ("sites", "epsilon", "seconds")
 WORDS = {"alone": "each site alone", "pooled": "pooled"}
+TOGETHER = "federated"
+BETTER = {"max": "higher is better", "min": "lower is better"}
+# Which way is good, of scores that everybody knows.
+WAYS = {"c_index": "max", "ibs": "min", "r2": "max", "ril2": "min"}
+# So many panels stand side by side, below which so many letters fit; a row of one is so high, in inches, and
+# so much is around the rows.
+ACROSS, ACROSS_LETTERS, HIGH, AROUND = 3, 18, 0.33, 0.62
+# So many runs are told one by one in a title; more are told by the ends.
+TOLD = 3
+# Letters of a run's name beside a number: of a long name the end is kept, which tells it from others.
+UNNAMED, LETTERS, ENDING = "unnamed", 20, 12
+BREAKS, CUT = "/-_. ", "\N{HORIZONTAL ELLIPSIS}"
 
 
 class PlottableRun(Protocol):
@@ -67,12 +87,7 @@ class PlottableRun(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RunSnapshot:
-    """What there is to draw of a run that nobody has called over yet.
-
-    Args:
-        record: What has happened so far.
-        privacy: What was promised.
-    """
+    """A run that goes on, or has been read: its record so far and what was promised."""
 
     record: Record
     privacy: Statement
@@ -84,24 +99,19 @@ class RunSnapshot:
 
 
 def history_of(record: Record) -> "pd.DataFrame":
-    """One row for each round: who took part, scores, epsilon, seconds."""
+    """Tabulate rounds: who took part, scores, epsilon, seconds."""
     import pandas as pd
 
     rows = [
-        {
-            "round": entry.number,
-            "sites": entry.sites,
-            **entry.scores,
-            "epsilon": entry.epsilon,
-            "seconds": entry.seconds,
-        }
+        {"round": entry.number, "sites": entry.sites, **entry.scores, "epsilon": entry.epsilon,
+         "seconds": entry.seconds}
         for entry in record.rounds
-    ]
+    ]  # fmt: skip
     return pd.DataFrame(rows, columns=None if rows else ["round"]).set_index("round")
 
 
 def scores_of(names: Iterable[str]) -> list[str]:
-    """The scores that are drawn, of all there are.
+    """Select the scores that are drawn.
 
     Not drawn are those of one world alone (`score@world`), those of training records (`train_score`), and the
     ends of intervals (`score_low`, `score_high`).
@@ -112,7 +122,7 @@ def scores_of(names: Iterable[str]) -> list[str]:
 
 
 def score_label(score: str) -> str:
-    """What a score is called on an axis."""
+    """The name of a score on an axis."""
     return shorten_label(NAMES.get(score, score)) or "score"
 
 
@@ -122,6 +132,20 @@ def format_score(value: float) -> str:
     if size >= 100:
         return f"{value:.1f}" if size < 1000 else f"{value:,.0f}"
     return f"{value:.3f}" if size >= 0.001 or size == 0 else f"{value:.1e}"
+
+
+def privacy_line(statement: Statement) -> str:
+    """The promise of a run in one line."""
+    if statement.unit is None:
+        return PUBLIC if is_all_public(statement.public) else f"bare: {'; '.join(statement.bare)}"
+    spent = (
+        f"released: epsilon {statement.epsilon:.4g} at delta {statement.delta:g} for any one {statement.unit}"
+    )
+    again = "; REHEARSAL: the noise repeats with the seed and protects nobody" * statement.rehearsal
+    return spent + again + f"; bare: {'; '.join(statement.bare)}" * bool(statement.bare)
+
+
+# Round by round
 
 
 def training(
@@ -143,81 +167,87 @@ def training(
         provenance: Where the scores come from; the statement of the run if not said.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
-    history = _history(run)
-    plain_history = run is history
-    record: Record | None = None if plain_history else getattr(run, "record", None)
-    statement: Statement | None = None if plain_history else getattr(run, "privacy", None)
+    history, record, statement = _parts(run)
     known = record.baselines if baselines is None and record is not None else baselines or {}
     spent = "epsilon" in history and bool(history["epsilon"].notna().any())
-    scores = _scores(history, spent)
+    scores = _scores(history)
+    allowed = "with a score: runs have one where held-out records may be looked at"
+    require(bool(scores) or spent, "history", list(map(str, history.columns)), allowed)
     source = provenance or ("" if statement is None else privacy_line(statement))
-    note = f"{source}." * bool(source) + _chosen_round_note(history, record)
-    figure = picture(
-        0.45 + 1.6 * len(scores) + 0.9 * spent, title or _result_title(history, scores, record), note
-    )
+    kept = _kept(history, record)
+    note = f"{source}." * bool(source) + f" Dot: the model that was kept, of round {kept}." * bool(kept)
+    height = 0.45 + 1.6 * len(scores) + 0.9 * spent
+    figure = picture(height, title or _result_title(history, scores, record), note)
     shares = [2.0] * len(scores) + [1.0] * spent
     panels = figure.subplots(len(shares), 1, sharex=True, squeeze=False, height_ratios=shares)[:, 0]
-    labels = [
-        _score_panel(axes, history, score, {name: found.get(score) for name, found in known.items()}, record)
-        for axes, score in zip(panels, scores, strict=False)
-    ]
+    labels: dict[Axes, list[Label]] = {}
+    for axes, score in zip(panels, scores, strict=False):
+        # No longer than the panel is high.
+        tidy(axes, "", shorten_label(score_label(score), 20))
+        found = {
+            WORDS.get(name, name): own[score] for name, own in known.items() if own.get(score) is not None
+        }
+        labels[axes] = levels(axes, found, format_score)
+        if TRAIN_ + score in history:
+            labels[axes].append(_course(axes, history, TRAIN_ + score, colour(1), TRAIN, linestyle="--"))
+        labels[axes].append(_course(axes, history, score, colour(0), HELD_OUT, kept))
     if spent:
-        labels.append(_price_panel(panels[-1], history, record))
-    _round_axis(panels[-1], history)
-    label_lines(dict(zip(panels, labels, strict=True)))
+        labels[panels[-1]] = _price_panel(panels[-1], history, record)
+    _round_axis(panels[-1], [history])
+    label_lines(labels)
     return save_figure(figure, path)
 
 
-def _history(run: "PlottableRun | pd.DataFrame") -> "pd.DataFrame":
-    """The history of a run, or what was given as one."""
+def _parts(
+    run: "PlottableRun | pd.DataFrame",
+) -> "tuple[pd.DataFrame, Record | None, Statement | None]":
+    """The history of a run, its record and its promise; of a history, itself alone."""
     import pandas as pd
 
-    found = run if isinstance(run, pd.DataFrame) else getattr(run, "history", None)
-    if not isinstance(found, pd.DataFrame):
-        raise InvalidValue(f"run = {run!r} is not allowed: it must be a run, or its history as a DataFrame")
-    return found
+    if isinstance(run, pd.DataFrame):
+        return run, None, None
+    try:
+        return run.history, run.record, run.privacy
+    except AttributeError as error:
+        raise InvalidValue(
+            f"run = {run!r} is not allowed: it must be a run, or its history as a DataFrame"
+        ) from error
 
 
-def _scores(history: "pd.DataFrame", spent: bool) -> list[str]:
-    """The scores that a history has; there may be none where it says what was spent."""
-    names = [str(name) for name in history.columns]
-    found = [name for name in scores_of(names) if name not in OTHERS]
-    found = [name for name in found if len(_series(history, name)[1])]
-    allowed = "with a score: runs have one where held-out records may be looked at"
-    require(bool(found) or spent, "history", names, allowed)
-    return found
+def _scores(history: "pd.DataFrame") -> list[str]:
+    """The scores that a history knows of any round."""
+    found = [name for name in scores_of(map(str, history.columns)) if name not in OTHERS]
+    return [name for name in found if len(_series(history, name)[1])]
 
 
 def _series(history: "pd.DataFrame", name: str) -> tuple[Array, Array]:
     """The rounds in which a number is known, and the number."""
-    values = np.asarray(history[name], dtype=np.float64)
+    values = column(history, name)
     known = np.isfinite(values)
     return np.asarray(history.index, dtype=np.float64)[known], values[known]
 
 
-def _round_axis(axes: Axes, history: "pd.DataFrame") -> None:
+def _kept(history: "pd.DataFrame", record: Record | None) -> int:
+    """The round that the model is of, if not of the last; else 0."""
+    return record.chosen if record is not None and 0 < record.chosen < len(history) else 0
+
+
+def _course(
+    axes: Axes, history: "pd.DataFrame", score: str, shade: str, words: str, kept: int = 0, **look: Any
+) -> Label:
+    """Draw a number round by round, and a dot at the round that was kept."""
+    rounds, values = _series(history, score)
+    label = line(axes, rounds, values, shade, f"{words} {format_score(values[-1])}", **look)
+    if kept in rounds:
+        line(axes, [kept], values[rounds == kept], shade)
+    return label
+
+
+def _round_axis(axes: Axes, histories: "Iterable[pd.DataFrame]") -> None:
     """Name the rounds, from the first to the last."""
-    rounds = np.asarray(history.index, dtype=np.int64)
+    rounds = np.concatenate([np.asarray(history.index, dtype=np.int64) for history in histories])
     round_axis(axes, int(rounds.min()), int(rounds.max()))
     axes.set_xlabel("Round", fontsize=BODY, color=INK)
-
-
-def _chosen_round_note(history: "pd.DataFrame", record: Record | None) -> str:
-    """Which round the model is of, if not of the last."""
-    if record is None or not 0 < record.chosen < len(history):
-        return ""
-    return f" Dot: the model that was kept, of round {record.chosen}."
-
-
-def privacy_line(statement: Statement) -> str:
-    """The promise of a run in one line."""
-    if statement.unit is None:
-        return PUBLIC if is_all_public(statement.public) else f"bare: {'; '.join(statement.bare)}"
-    spent = (
-        f"released: epsilon {statement.epsilon:.4g} at delta {statement.delta:g} for any one {statement.unit}"
-    )
-    again = "; REHEARSAL: the noise repeats with the seed and protects nobody" * statement.rehearsal
-    return spent + again + f"; bare: {'; '.join(statement.bare)}" * bool(statement.bare)
 
 
 def _result_title(history: "pd.DataFrame", scores: Sequence[str], record: Record | None) -> str:
@@ -230,44 +260,180 @@ def _result_title(history: "pd.DataFrame", scores: Sequence[str], record: Record
     return f"After {rounds} round{'s' * (rounds != 1)}: {', '.join(words)}"
 
 
-def _score_panel(
-    axes: Axes,
-    history: "pd.DataFrame",
-    score: str,
-    baselines: Mapping[str, float | None],
-    record: Record | None,
-) -> list[Label]:
-    """Draw one score round by round, and lines to compare it with."""
-    # No longer than the panel is high.
-    tidy(axes, "", shorten_label(score_label(score), 20))
-    known = {WORDS.get(name, name): value for name, value in baselines.items() if value is not None}
-    labels = levels(axes, known, format_score)
-    for place, name in ((1, TRAIN_ + score), (0, score)):
-        if name in history:
-            rounds, values = _series(history, name)
-            alone = "o" if len(rounds) == 1 else ""
-            axes.plot(rounds, values, color=colour(place), linestyle=("-", "--")[place], marker=alone)
-            words = f"{(HELD_OUT, TRAIN)[place]} {format_score(values[-1])}"
-            labels.append(Label(float(values[-1]), words, colour(place)))
-    if _chosen_round_note(history, record) and record is not None:
-        rounds, values = _series(history, score)
-        axes.plot([record.chosen], values[rounds == record.chosen], color=colour(0), marker="o", markersize=4)
-    return labels
-
-
 def _price_panel(axes: Axes, history: "pd.DataFrame", record: Record | None) -> list[Label]:
     """Draw what everything has cost so far."""
     tidy(axes, "", "Epsilon")
     rounds, spent = _series(history, "epsilon")
-    axes.plot(
-        rounds,
-        spent,
-        color=GREY,
-        linewidth=1.5,
-        drawstyle="steps-post",
-        marker="o" if len(rounds) == 1 else "",
-    )
+    label = line(axes, rounds, spent, GREY, f"spent {spent[-1]:.3g}", drawstyle="steps-post")
     budget = record.rounds[-1].budget if record is not None and record.rounds else None
     labels = levels(axes, {} if budget is None else {"budget": budget}, "{:.3g}".format)
     axes.set_ylim(0, 1.1 * max(float(spent.max()), budget or 0.0))
-    return [*labels, Label(float(spent[-1]), f"spent {spent[-1]:.3g}", GREY)]
+    return [*labels, label]
+
+
+def overlay(runs: Mapping[str, Record], *, provenance: str = "") -> Picture | None:
+    """Draw the scores of several runs round by round, one panel for each score that all of them have.
+
+    Args:
+        runs: What happened, by the names of the runs.
+        provenance: Where the scores come from.
+
+    Returns:
+        None if there is no such score.
+    """
+    names, histories = shorten_names(list(runs)), [history_of(record) for record in runs.values()]
+    known = [_scores(history) for history in histories]
+    scores = [name for name in dict.fromkeys(chain(*known)) if all(name in own for own in known)]
+    if not scores:
+        return None
+    marks = [_kept(*pair) for pair in zip(histories, runs.values(), strict=True)]
+    dotted = any(
+        kept in _series(history, name)[0]
+        for name in scores
+        for kept, history in zip(marks, histories, strict=True)
+    )
+    # A panel is as high as its labels below each other.
+    height = 0.45 + max(1.7, (len(runs) + 1) * BODY * LINE / INCH) * len(scores)
+    ends = [float(_series(history, scores[0])[1][-1]) for history in histories]
+    note = footnote(provenance, "Dots: the models that were kept" * dotted)
+    figure = picture(height, _overlay_title(scores[0], names, ends), note)
+    panels = figure.subplots(len(scores), 1, sharex=True, squeeze=False)[:, 0].tolist()
+    labels: dict[Axes, list[Label]] = {}
+    for axes, score in zip(panels, scores, strict=True):
+        tidy(axes, "", score_label(score))
+        labels[axes] = [
+            _course(axes, history, score, colour(place), name, kept, linestyle=dashes(place))
+            for place, (name, history, kept) in enumerate(zip(names, histories, marks, strict=True))
+        ]
+    _round_axis(panels[-1], histories)
+    label_lines(labels)
+    return figure
+
+
+def _overlay_title(score: str, names: Sequence[str], ends: Sequence[float]) -> str:
+    """What a score comes to in each run, or in the two that differ most."""
+    if len(ends) <= TOLD:
+        told = [f"{name} {format_score(end)}" for name, end in zip(names, ends, strict=True)]
+        return f"{score_label(score)} in the end: {', '.join(told)}"
+    order: list[int] = np.argsort(ends, kind="stable").tolist()
+    told = [f"{format_score(ends[place])} ({names[place]})" for place in (order[0], order[-1])]
+    return f"{score_label(score)} of {len(ends)} runs in the end: from {' to '.join(told)}"
+
+
+def shorten_names(names: Sequence[str]) -> list[str]:
+    """Shorten names to few letters: long ones without what they all begin with, and with their ends."""
+    lines = [shorten_label(name, max(len(name), LETTERS)) or UNNAMED for name in names]
+    long = [words for words in lines if len(words) > LETTERS]
+    letters = list(zip(*long, strict=False))
+    same = next((place for place, own in enumerate(letters) if len(set(own)) > 1), 0)
+    begin = max((long[0].rfind(sign, 0, same) for sign in BREAKS), default=-1) + 1 if same else 0
+    return [_cut(CUT + words[begin:] if begin and len(words) > LETTERS else words) for words in lines]
+
+
+def _cut(words: str) -> str:
+    """Leave out the middle of a name that is too long."""
+    begin = words[: LETTERS - ENDING - 1].rstrip()
+    return words if len(words) <= LETTERS else f"{begin}{CUT}{words[-ENDING:].lstrip()}"
+
+
+# The result
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How good one model is: its name for programs and for people, its scores, and their intervals."""
+
+    name: str
+    label: str
+    scores: Mapping[str, float | None]
+    intervals: Mapping[str, tuple[float, float]]
+
+    def score(self, name: str) -> float | None:
+        """A score that can be drawn."""
+        value = self.scores.get(name)
+        return None if value is None or not math.isfinite(value) else float(value)
+
+
+def results(result: Mapping[str, Any], *, title: str | None = None, provenance: str = "") -> Picture | None:
+    """Draw each score of a run as dots with their intervals, beside those of the models it is compared with.
+
+    Args:
+        result: `models`, each with `name`, `label`, `scores` and `intervals` by score; and where they are
+            known `goal`, the score that counts and whether it is to be `max` or `min`, and `how` intervals
+            were found.
+        title: What is seen; if not said, the score that counts of every model.
+        provenance: Where the scores come from.
+
+    Returns:
+        None if there is no score.
+    """
+    rows = [_outcome(model) for model in result.get("models") or ()]
+    scores = scores_of(name for row in rows for name in row.scores)
+    scores = [name for name in scores if any(row.score(name) is not None for row in rows)]
+    if not scores:
+        return None
+    goal, way = tuple(result.get("goal") or ("", ""))
+    scores.sort(key=lambda name: name != goal)
+    barred = any(name in row.intervals for row in rows for name in scores)
+    how = str(result.get("how") or "intervals of the scores").removeprefix("Intervals: ")
+    note = footnote(provenance, f"Bars: {how}" if barred else "")
+    across = min(ACROSS, len(scores))
+    down = -(-len(scores) // across)
+    figure = picture(down * (AROUND + HIGH * len(rows)), title or _score_title(rows, scores[0]), note)
+    panels = figure.subplots(down, across, squeeze=False).ravel().tolist()
+    for place, (axes, score) in enumerate(zip(panels, scores, strict=False)):
+        better = BETTER.get(str(way if score == goal else WAYS.get(score)), "")
+        _result_panel(axes, rows, score, better, named=place % across == 0)
+    for axes in panels[len(scores) :]:
+        axes.set_visible(False)
+    return figure
+
+
+def _outcome(model: Mapping[str, Any]) -> Outcome:
+    """A model as it is drawn."""
+    name = str(model.get("name", ""))
+    given = cast("Mapping[str, Sequence[float] | None]", model.get("intervals") or {})
+    ends = {score: (float(pair[0]), float(pair[1])) for score, pair in given.items() if pair}
+    return Outcome(
+        name=name,
+        label=shorten_label(str(model.get("label") or name)) or UNNAMED,
+        scores=model.get("scores") or {},
+        intervals={score: pair for score, pair in ends.items() if all(map(math.isfinite, pair))},
+    )
+
+
+def _score_title(rows: Sequence[Outcome], score: str) -> str:
+    """What a score comes to, together and otherwise."""
+    found = [("together" if row.name == TOGETHER else row.label, row.score(score)) for row in rows]
+    words = [f"{label} {format_score(value)}" for label, value in found if value is not None]
+    return f"{score_label(score)}: {', '.join(words)}"
+
+
+def _result_panel(axes: Axes, rows: Sequence[Outcome], score: str, better: str, *, named: bool) -> None:
+    """Draw one score of all models, the first on top; panels further right share the names of the first."""
+    tidy(axes, shorten_label(score_label(score), ACROSS_LETTERS) + f" ({better})" * bool(better), "")
+    axes.grid(visible=False, axis="y")
+    axes.grid(visible=True, axis="x", color=RULE, linewidth=0.5)
+    for place, row in enumerate(rows):
+        _dot(axes, row, score, place)
+    name_rows(axes, [row.label for row in rows], above=0.75, below=0.5)
+    tint_rows(axes, [PALETTE[0] if row.name == TOGETHER else INK for row in rows])
+    if not named:
+        axes.set_yticks([])
+    # Numbers stand above their dots: at the ends they need room to either side.
+    axes.margins(x=0.16)
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=ROUND))
+
+
+def _dot(axes: Axes, row: Outcome, score: str, place: int) -> None:
+    """Draw one score in its row, or say that there is none."""
+    shade, value = PALETTE[0] if row.name == TOGETHER else GREY, row.score(score)
+    if value is None:
+        write(axes, BROKEN if score in row.scores else "", (0.5, place), frame="row", color=GREY)
+        return
+    if score in row.intervals:
+        line(axes, row.intervals[score], (place, place), shade, solid_capstyle="butt")
+    if row.name == TOGETHER:
+        axes.axvline(value, color=shade, linewidth=0.5, linestyle=":", zorder=0.9)
+    line(axes, [value], [place], shade, markersize=5)
+    write(axes, format_score(value), (value, place), (0, 4.5), va="bottom", color=ink(shade), bbox=GROUND)

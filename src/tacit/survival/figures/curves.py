@@ -1,20 +1,22 @@
-"""Curves over time, drawn: Kaplan-Meier and its kin with bands and numbers at risk, predictions, incidence.
+"""Survival drawn over time, and predictions beside what happened.
 
-A drawing shows what its estimate holds and reads no records; only `kaplan_meier_by_site` counts them, if it
-is given a federation instead of counts that were paid for. A footnote says where the numbers come from.
+Curves are estimates, which have left the sites already, or predictions of a model. `kaplan_meier_by_site` of
+a federation and `calibration` look at records: on private ones their figures are unprotected.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
 
-from tacit.errors import InvalidValue, require, require_word
+from tacit.errors import InvalidValue, is_between, require, require_count, require_word
+from tacit.reports.plots.primitives import ROUND, band, column, dots, head, line, panels, tint_rows, write
 from tacit.reports.plots.style import (
     BODY,
     GREY,
@@ -22,39 +24,47 @@ from tacit.reports.plots.style import (
     PALE,
     PALETTE,
     ROW,
+    RULE,
     Label,
     Picture,
     colour,
     credits,
     format_p,
     format_time,
-    ink,
     label_lines,
     picture,
     save_figure,
     shorten_label,
     tidy,
+    with_unit,
 )
+from tacit.runtime.arrays import Array
 from tacit.sites.federation import Federation
+from tacit.sites.table import from_arrays
 from tacit.survival.life_table import LifeTable, life_table
+from tacit.survival.metrics.brier_score import outcomes, probabilities
+from tacit.survival.metrics.calibration import d_calibration
 from tacit.survival.statistics.curves import Estimate
 from tacit.survival.statistics.federated import kaplan_meier, logrank
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[np.float64]
-
 # More lines than these in one panel can no longer be followed.
 MOST = len(PALETTE)
 FEW = 5
 HEIGHT = 3.2
 ACROSS = 4
-NAMES = {
+AXES = {
     "survival": "Probability of no event",
     "uncensored": "Probability of not being censored",
     "hazard": "Cumulative hazard",
 }
+MODELLED = "predicted by a model: see the statement of its run"
+LOOKED = "bare: times, events and predictions of these records"
+
+
+# Estimates
 
 
 def estimates(
@@ -75,9 +85,7 @@ def estimates(
     named = _of_one_kind({"": found} if isinstance(found, Estimate) else found)
     require_few("estimates", len(named))
     kind = next(iter(named.values())).curves[0]
-    figure, axes = _with_risk_table(
-        named, title or _estimates_title(named, unit), unit, NAMES.get(kind, kind)
-    )
+    figure, axes = _with_risk_table(named, title or _estimates_title(named, unit), unit, _axis(kind))
     ends = [_line(axes, one, kind, colour(place)) for place, one in enumerate(named.values())]
     limit_y_axis(axes, kind)
     label_lines({axes: line_labels(ends, list(named))})
@@ -151,7 +159,7 @@ def cumulative_incidence(
     require_few("causes", causes)
     names = list(labels or [f"cause {number}" for number in range(1, causes + 1)])
     require(len(names) == causes, "labels", f"{len(names)} of them", f"one for each of {causes} causes")
-    ends = [float(_values(_rows_at_risk(found), curve)[-1]) for curve in found.curves]
+    ends = [float(column(_rows_at_risk(found), curve)[-1]) for curve in found.curves]
     parts = ", ".join(f"{name} {end:.2f}" for name, end in zip(names, ends, strict=True))
     seen = f"Probability of an event by {format_time(_end({'': found}), unit)}: {parts}"
     figure, axes = _with_risk_table({"": found}, title or seen, unit, "Cumulative incidence")
@@ -177,16 +185,12 @@ def _rows_at_risk(found: Estimate) -> "pd.DataFrame":
     return found.table.iloc[: int(np.flatnonzero(at_risk > 0).max(initial=0)) + 1]
 
 
-def _values(table: "pd.DataFrame", name: str) -> Array:
-    return table[name].to_numpy(dtype=np.float64)
-
-
-def _times(table: "pd.DataFrame") -> Array:
-    return table.index.to_numpy(dtype=np.float64)
+def _axis(kind: str) -> str:
+    return AXES.get(kind, kind)
 
 
 def _end(named: Mapping[str, Estimate]) -> float:
-    last = max(float(_times(_rows_at_risk(one))[-1]) for one in named.values())
+    last = max(float(_rows_at_risk(one).index[-1]) for one in named.values())
     require(last > 0, "estimates", "known at time 0 alone", "known for longer: too much noise, or too few")
     return last
 
@@ -198,9 +202,9 @@ def _estimates_title(named: Mapping[str, Estimate], unit: str | None) -> str:
         found = {name: one.median for name, one in named.items()}
         told, words = [format_time(value, unit) for value in found.values()], "Median time to the event"
     else:
-        found = {name: float(_values(_rows_at_risk(one), kind)[-1]) for name, one in named.items()}
+        found = {name: float(column(_rows_at_risk(one), kind)[-1]) for name, one in named.items()}
         told = [f"{value:.2f}" for value in found.values()]
-        words = f"{NAMES.get(kind, kind)} by {format_time(_end(named), unit)}"
+        words = f"{_axis(kind)} by {format_time(_end(named), unit)}"
     names, order = list(found), np.argsort(list(found.values()), kind="stable")
     low, high = int(order[0]), int(order[-1])
     if len(named) == 1:
@@ -241,19 +245,18 @@ def _with_risk_table(
     counts = [[f"{n:,.0f}" if np.isfinite(n) else "" for n in one.at_risk(ticks)] for one in named.values()]
     for row, cells in enumerate(counts):
         for tick, cell in zip(ticks, cells, strict=True):
-            table.text(tick, row, cell, ha="center", va="center_baseline", fontsize=BODY, color=INK)
+            write(table, cell, (tick, row), va="center_baseline")
     # The numbers at time 0 are centred on it: their left half is in the way of the names.
     table.tick_params(axis="y", pad=8 + max(len(cells[0]) for cells in counts) * BODY * 0.35)
     table.set_yticks(range(len(named)), [shorten_label(name) for name in named], parse_math=False)
-    for place, text in enumerate(table.get_yticklabels()):
-        text.set_color(ink(colour(place)))
+    tint_rows(table, map(colour, range(len(named))))
     return figure, axes
 
 
 def time_axis(axes: Axes, end: float, unit: str | None, up: str, most: int = 6) -> Array:
     """Let time go from 0 to the end; returns the ticks."""
-    tidy(axes, f"Time ({unit})" if unit else "Time", up)
-    ticks = np.asarray(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(0, end), dtype=np.float64)
+    tidy(axes, with_unit("Time", unit), up)
+    ticks = np.asarray(MaxNLocator(most, steps=ROUND).tick_values(0, end), dtype=np.float64)
     ticks = ticks[(ticks >= 0) & (ticks <= end * (1 + 1e-9))]
     axes.set_xlim(0, end * 1.01)
     axes.set_xticks(ticks)
@@ -268,20 +271,11 @@ def limit_y_axis(axes: Axes, kind: str) -> None:
 def _line(axes: Axes, found: Estimate, kind: str, shade: str, width: float = 1.5) -> float:
     """Draw a curve and its band; returns its last value."""
     table = _rows_at_risk(found)
-    times, values = _times(table), _values(table, kind)
     if "lower" in table:
-        lower, upper, step = _values(table, "lower"), _values(table, "upper"), _step(found)
-        axes.fill_between(times, lower, upper, step=step, color=shade, alpha=0.15, linewidth=0)
-    axes.plot(times, values, color=shade, linewidth=width, drawstyle=_style(found))
-    return float(values[-1])
-
-
-def _style(found: Estimate) -> Literal["default", "steps-post"]:
-    return "default" if found.spread else "steps-post"
-
-
-def _step(found: Estimate) -> Literal["post"] | None:
-    return None if found.spread else "post"
+        step = {} if found.spread else {"step": "post"}
+        band(axes, table.index, table["lower"], table["upper"], shade, **step)
+    style = "default" if found.spread else "steps-post"
+    return line(axes, table.index, column(table, kind), shade, linewidth=width, drawstyle=style).height
 
 
 def _multiples(
@@ -291,26 +285,22 @@ def _multiples(
     down = -(-len(named) // ACROSS)
     behind = " Grey: all sites." if everybody is not None else ""
     figure = picture(0.4 + 1.15 * down, title, _note(named) + behind)
-    panels = figure.subplots(down, ACROSS, sharex=True, sharey=True, squeeze=False)
     kind, end = next(iter(named.values())).curves[0], _end(named)
-    for place, (axes, (name, one)) in enumerate(zip(panels.flat, named.items(), strict=False)):
-        lowest = place + ACROSS >= len(named)
+    for panel, (name, one) in zip(panels(figure, len(named), ACROSS), named.items(), strict=True):
+        axes = panel.axes
         time_axis(axes, end, unit, "", 2)
-        axes.xaxis.label.set_visible(place // ACROSS == down - 1)
-        axes.tick_params(labelbottom=lowest)
+        axes.xaxis.label.set_visible(panel.bottom)
+        axes.tick_params(labelbottom=panel.bottom)
         if everybody is not None:
-            table = _rows_at_risk(everybody)
-            axes.plot(
-                _times(table), _values(table, kind), color=PALE, linewidth=1.0, drawstyle=_style(everybody)
+            plain = replace(
+                everybody, table=everybody.table.drop(columns=["lower", "upper"], errors="ignore")
             )
+            _line(axes, plain, kind, PALE, 1.0)
         _line(axes, one, kind, colour(0), 1.2)
-        count = f"{_values(one.table, 'at_risk')[0]:,.0f}"
-        words = f"{shorten_label(name, 20 - len(count))} ({count})"
-        axes.set_title(words, loc="left", fontsize=BODY - 1, color=INK, pad=2, parse_math=False)
+        count = f"{column(one.table, 'at_risk')[0]:,.0f}"
+        head(axes, f"{shorten_label(name, 17 - len(count))} ({count})")
         limit_y_axis(axes, kind)
-    for axes in panels.flat[len(named) :]:
-        axes.set_visible(False)
-    figure.supylabel(NAMES.get(kind, kind), fontsize=BODY, color=INK)
+    figure.supylabel(_axis(kind), fontsize=BODY, color=INK)
     return figure
 
 
@@ -331,9 +321,9 @@ def _layers(axes: Axes, found: Estimate, names: Sequence[str]) -> list[Label]:
     table, middles = _rows_at_risk(found), list[float]()
     low = np.zeros(len(table))
     for place, curve in enumerate(found.curves):
-        high = low + _values(table, curve)
-        shade, step = colour(place), _step(found)
-        axes.fill_between(_times(table), low, high, step=step, color=shade, alpha=0.75, linewidth=0)
+        high = low + column(table, curve)
+        step = {} if found.spread else {"step": "post"}
+        band(axes, table.index, low, high, colour(place), alpha=0.75, **step)
         middles.append(float(low[-1] + high[-1]) / 2)
         low = high
     axes.grid(visible=False)
@@ -345,3 +335,222 @@ def line_labels(heights: Sequence[float] | Array, names: Sequence[str]) -> list[
     """The name of each line in its colour."""
     pairs = enumerate(zip(heights, names, strict=True))
     return [Label(float(height), name, colour(place)) for place, (height, name) in pairs if name]
+
+
+# Predictions
+
+
+class Survival(Protocol):
+    """What is drawn of a model."""
+
+    def survival(self, features: "ArrayLike | pd.DataFrame", times: ArrayLike) -> Array:
+        """The chance of being event-free at each time (records, times)."""
+        ...
+
+
+def survival_curves(
+    model: Survival,
+    features: "ArrayLike | pd.DataFrame",
+    times: ArrayLike,
+    labels: Sequence[str] | None = None,
+    *,
+    unit: str | None = None,
+    title: str | None = None,
+    provenance: str = MODELLED,
+    path: str | Path | None = None,
+) -> Picture:
+    """Draw the predicted survival of up to 7 records, or the mean and spread of more.
+
+    Args:
+        model: Such as `run.model`.
+        features: Of the records (records, columns).
+        times: When, ascending (times,).
+        labels: Who they are, one for each record; if not said, their numbers.
+        unit: Of time, such as `days`.
+        title: What is seen; if not said, the range at the last time.
+        provenance: Where the numbers come from.
+        path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
+    """
+    moments = np.asarray(times, dtype=np.float64)
+    rising = moments.ndim == 1 and len(moments) > 1 and bool((np.diff(moments) > 0).all())
+    require(rising and moments[0] >= 0, "times", moments.tolist(), "at least two from 0 on, ascending")
+    curves = np.asarray(model.survival(features, moments), dtype=np.float64)
+    names = _record_names(labels, len(curves))
+    few = len(names) <= MOST
+    note = provenance + ". Bands: the middle half of the records, and nine tenths of them" * (not few) + "."
+    figure = picture(HEIGHT, title or _survival_title(moments[-1], curves[:, -1], unit), note)
+    axes = figure.add_subplot()
+    time_axis(axes, float(moments[-1]), unit, AXES["survival"])
+    ends = time_lines(axes, moments, curves, names) if few else _bulk(axes, moments, curves)
+    limit_y_axis(axes, "survival")
+    label_lines({axes: ends})
+    return save_figure(figure, path)
+
+
+def _survival_title(end: float, last: Array, unit: str | None) -> str:
+    """What predictions show."""
+    several = f"from {last.min():.2f} to {last.max():.2f}"
+    return f"Predicted survival to {format_time(end, unit)}: {several if len(last) > 1 else f'{last[0]:.2f}'}"
+
+
+def _record_names(labels: Sequence[str] | None, count: int) -> list[str]:
+    require(count > 0, "features", "no record", "at least one record")
+    if labels is None:
+        return [f"record {number}" for number in range(1, count + 1)]
+    require(len(labels) == count, "labels", f"{len(labels)} of them", f"one for each of {count} records")
+    require_few("labels", count)
+    return list(labels)
+
+
+def time_lines(axes: Axes, times: Array, curves: Array, names: Sequence[str]) -> list[Label]:
+    """Draw a line for each curve (curves, times)."""
+    return [
+        line(axes, times, curve, colour(place), name, linewidth=1.5)
+        for place, (curve, name) in enumerate(zip(curves, names, strict=True))
+    ]
+
+
+def _bulk(axes: Axes, times: Array, curves: Array) -> list[Label]:
+    """Draw the mean of many records, and where half and nine tenths of them are."""
+    for low, high in ((0.05, 0.95), (0.25, 0.75)):
+        lower, upper = np.quantile(curves, [low, high], axis=0)
+        band(axes, times, lower, upper, colour(0), alpha=0.18)
+    return [line(axes, times, curves.mean(axis=0), colour(0), f"mean of {len(curves):,}", linewidth=1.5)]
+
+
+# Predictions beside what happened
+
+
+def calibration(
+    time: ArrayLike,
+    event: ArrayLike,
+    survival_at_t: ArrayLike,
+    at: float,
+    bins: int = 10,
+    *,
+    survival_at_time: ArrayLike | None = None,
+    level: float = 0.95,
+    unit: str | None = None,
+    title: str | None = None,
+    provenance: str = LOOKED,
+    path: str | Path | None = None,
+) -> Picture:
+    """Draw predicted against observed risk by a time, and the histogram of D-calibration if it can be had.
+
+    Records are put in bins of equal size by their predictions; what was observed in a bin is its Kaplan-Meier
+    estimate. The records are looked at: on private ones the figure is unprotected.
+
+    Args:
+        time: Of the event or of censoring (records,).
+        event: 1 where the event was seen, 0 where the record is censored (records,).
+        survival_at_t: Predicted probability of no event up to `at` (records,).
+        at: The time.
+        bins: How many; fewer where predictions are equal.
+        survival_at_time: Predicted probability that each record survives its own time, for D-calibration.
+        level: Of the intervals.
+        unit: Of time, such as `days`.
+        title: What is seen; if not said, the mean difference.
+        provenance: Where the numbers come from.
+        path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
+    """
+    times, events = outcomes(time, event)
+    risks = 1 - probabilities("survival_at_t", survival_at_t, times.shape, "one per record")
+    require(
+        is_between(at, 0, np.nextafter(times.max(), np.inf)), "at", at, "above 0 and not after all records"
+    )
+    require_count("bins", bins)
+    found = _bin_risks(times, events, risks, at, bins, level)
+    when = format_time(at, unit)
+    seen = f"Predicted and observed risk by {when} differ by {found.gap:.3f} on average"
+    note = f"{credits({'': provenance})} Intervals: {100 * level:g} %.{found.missing}"
+    figure = picture(3.1, title or seen, note)
+    panels = figure.subplots(1, 1 if survival_at_time is None else 2, squeeze=False)[0]
+    _risk_panel(panels[0], found, risks, when)
+    if survival_at_time is not None:
+        _share_panel(panels[1], times, events, survival_at_time, bins, level)
+    return save_figure(figure, path)
+
+
+@dataclass(frozen=True, eq=False)
+class RiskBins:
+    """Records in bins by their predicted risk: what was predicted, and what was observed (bins,).
+
+    Args:
+        predicted: The mean risk.
+        observed: The Kaplan-Meier estimate of it; NaN where nobody was followed so long.
+        lower: The lower end of its interval, and `upper` the upper one.
+        sizes: How many records.
+    """
+
+    predicted: Array
+    observed: Array
+    lower: Array
+    upper: Array
+    sizes: Array
+
+    @property
+    def gap(self) -> float:
+        """The mean difference of predicted and observed, over records."""
+        known = np.isfinite(self.observed)
+        return float(np.average(np.abs(self.predicted - self.observed)[known], weights=self.sizes[known]))
+
+    @property
+    def missing(self) -> str:
+        """How many bins are not known, in words."""
+        unknown = int(np.isnan(self.observed).sum())
+        words = f" {unknown} of {len(self.sizes)} bins not drawn: nobody in them was followed so long."
+        return words * bool(unknown)
+
+
+def _bin_risks(
+    time: Array, event: NDArray[np.int64], risks: Array, at: float, bins: int, level: float
+) -> RiskBins:
+    edges = np.unique(np.quantile(risks, np.linspace(0, 1, bins + 1)[1:-1]))
+    own = np.searchsorted(edges, risks, side="left")
+    members = [np.flatnonzero(own == place) for place in np.unique(own)]
+    fewest = min(map(len, members))
+    require(fewest > 1, "bins", bins, f"fewer: one of them has {fewest} record for {len(time)} in all")
+    tables = {
+        str(place): from_arrays(risks[rows], time=time[rows], event=event[rows])
+        for place, rows in enumerate(members)
+    }
+    curves = by_site(life_table(Federation(tables)), level=level).values()
+    followed = np.array([curve.at_risk([at])[0] > 0 or curve.at([at])[0] == 0 for curve in curves])
+    allowed = "a time up to which somebody in some bin was followed"
+    require(bool(followed.any()), "at", at, allowed)
+    rows = [
+        curve.table.iloc[int(np.searchsorted(curve.table.index, at, side="right")) - 1] for curve in curves
+    ]
+    observed, upper, lower = (
+        np.where(followed, [1 - float(row[name]) for row in rows], np.nan)
+        for name in ("survival", "lower", "upper")
+    )
+    predicted = np.array([risks[rows].mean() for rows in members])
+    return RiskBins(predicted, observed, lower, upper, np.array([len(rows) for rows in members], dtype=float))
+
+
+def _risk_panel(axes: Axes, found: RiskBins, risks: Array, when: str) -> None:
+    """Draw bins against the line of agreement, and below how often each risk was predicted."""
+    tidy(axes, f"Predicted risk by {when}", f"Observed risk by {when}")
+    top = min(1.0, 1.08 * float(np.nanmax([found.upper.max(), found.predicted.max(), 0.05])))
+    axes.plot([0, top], [0, top], color=GREY, linewidth=0.9, linestyle="--")
+    axes.vlines(found.predicted, found.lower, found.upper, color=colour(0), linewidth=1.2)
+    dots(axes, found.predicted, found.observed, colour(0))
+    counts, edges = np.histogram(risks, bins=60, range=(0, top))
+    middle, high = (edges[:-1] + edges[1:]) / 2, 0.07 * top * counts / max(counts.max(), 1)
+    axes.vlines(middle[counts > 0], 0, high[counts > 0], color=GREY, linewidth=1.2)
+    axes.set(xlim=(0, top), ylim=(0, top), box_aspect=1)
+
+
+def _share_panel(
+    axes: Axes, time: Array, event: NDArray[np.int64], given: ArrayLike, bins: int, level: float
+) -> None:
+    """Draw the share of records in each bin of their survival at their own time."""
+    found = d_calibration(time, event, given, bins)
+    tidy(axes, "Predicted survival at a record's own time", "Share of records")
+    even, half = 1 / bins, float(norm.ppf(0.5 + level / 2)) * np.sqrt((1 - 1 / bins) / bins / len(time))
+    axes.axhspan(max(even - half, 0), even + half, color=RULE, alpha=0.6, linewidth=0)
+    axes.bar((np.arange(bins) + 0.5) / bins, found.shares, width=0.86 / bins, color=colour(0), alpha=0.75)
+    axes.axhline(even, color=GREY, linewidth=0.9, linestyle="--")
+    head(axes, f"D-calibration: p {format_p(found.p_value)}")
+    axes.set(xlim=(0, 1), ylim=(0, None), box_aspect=1)

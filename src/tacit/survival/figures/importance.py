@@ -1,38 +1,55 @@
-"""What features do to risk, drawn: a row for each, the strongest on top, as a tornado.
+"""What features do to risk: hazard ratios of Cox regressions, and of single steps in a model's features.
 
-Hazard ratios are on a log axis, changes of a chance in percentage points. Of several models each has a dot in
-a row, in a colour of its own.
+A row for each; ratios are on a log axis, changes of a chance in percentage points.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Polygon
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
-from matplotlib.transforms import ScaledTranslation
+from scipy.stats import norm
 
+from tacit.errors import InvalidValue, require
 from tacit.reports.page.blocks import Figure
+from tacit.reports.plots.primitives import ROUND, dots, footnote, name_rows, reach, write_asides
 from tacit.reports.plots.style import (
     BODY,
     GREY,
-    INCH,
     INK,
     ROW,
-    RULE,
     Picture,
     colour,
+    credits,
     format_tick,
     ink,
     picture,
+    picture_of,
+    save_figure,
+    shorten_label,
     tidy,
+    width,
 )
-from tacit.survival.figures import MODELLED
-from tacit.survival.figures.agreement import ratio_marks
-from tacit.survival.partial_effects import TRIED, Effects
+from tacit.runtime.arrays import Array
+from tacit.survival.figures.curves import MODELLED
+from tacit.survival.statistics.cox_fit import CoxFit
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from tacit.survival.partial_effects import Effects
 
+# Hazard ratios to mark on an axis, the finest set first.
+RATIOS = (
+    (0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2),
+    (0.5, 0.6, 0.7, 0.8, 1.0, 1.2, 1.5, 2.0),
+    tuple(2.0**power for power in range(-6, 7)),
+    tuple(4.0**power for power in range(-6, 7)),
+    tuple(10.0**power for power in range(-12, 13, 2)),
+)
+MARKS = 7
 # More rows than these are no longer read.
 ROWS = 12
 # The least that an axis reaches from its middle: a hazard ratio of 1.05, or a percentage point.
@@ -43,13 +60,197 @@ MINUS = "\N{MINUS SIGN}"
 Rows = list[tuple[float, ...]]
 
 
-def tornado(found: Sequence[Effects], *, person: str, features: int, models: int, linear: bool) -> Figure:
+# Regressions
+
+
+def forest(
+    fits: Mapping[str, CoxFit],
+    *,
+    pooled: str = "pooled",
+    columns: Sequence[str] | None = None,
+    title: str | None = None,
+    path: str | Path | None = None,
+) -> Picture:
+    """Draw hazard ratios by site and pooled, on a log axis: squares as large as a fit is precise.
+
+    `{name: cox(Federation({name: site.table})) for name, site in federation.items()}` and
+    `{"pooled": cox(federation)}` together are such fits.
+
+    Args:
+        fits: Cox regressions by name.
+        pooled: Which of them is of all sites, and becomes a diamond.
+        columns: What to draw, in this order; every column of any fit if not said.
+        title: What is seen; if not said, how many of the pooled intervals leave 1 out.
+        path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
+    """
+    level = _require_fits(fits)
+    names = list(dict.fromkeys(name for fit in fits.values() for name in fit.columns))
+    for name in columns or ():
+        if name not in names:
+            raise InvalidValue(f"columns = {name!r} is not allowed: no fit has it")
+    order = [name for name in fits if name != pooled] + [pooled] * (pooled in fits)
+    rows = [row for name in columns or names for row in _rows(name, fits, order, pooled)]
+    told = credits({name: fit.provenance for name, fit in fits.items()})
+    figure = picture(0.75 + ROW * len(rows), title or _forest_title(rows, level), told)
+    axes = figure.add_subplot()
+    tidy(axes, f"Hazard ratio ({100 * level:g} % interval), log scale", "")
+    _ratio_axis(axes, rows)
+    for place, row in enumerate(rows):
+        _row(axes, place, row)
+    _names(axes, rows)
+    return save_figure(figure, path)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a forest: the name of a column, or the estimate of one fit.
+
+    Args:
+        words: What is written to its left.
+        kind: A heading, a site, or all sites.
+        centre: The log hazard ratio.
+        half: Half the width of its interval.
+        weight: How precise it is, of at most 1.
+        aside: What is written to its right.
+    """
+
+    words: str
+    kind: str
+    centre: float = np.nan
+    half: float = np.nan
+    weight: float = 1.0
+    aside: str = ""
+
+
+def _require_fits(fits: Mapping[str, CoxFit]) -> float:
+    require(bool(fits), "fits", "none", "at least one")
+    for name, fit in fits.items():
+        if not isinstance(fit, CoxFit):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidValue(f"fit {name} = {fit!r} is not allowed: it must be a Cox regression")
+    levels = sorted({fit.level for fit in fits.values()})
+    require(len(levels) == 1, "level", levels, "the same in all fits")
+    return levels[0]
+
+
+def _rows(column: str, fits: Mapping[str, CoxFit], order: Sequence[str], pooled: str) -> list[Row]:
+    """A heading and a row for each fit that has the column; without a heading if there is one fit alone."""
+    own = [name for name in order if column in fits[name].columns]
+    places = [fits[name].columns.index(column) for name in own]
+    centres = np.array([fits[name].coefficients[place] for name, place in zip(own, places, strict=True)])
+    errors = np.array([fits[name].standard_errors[place] for name, place in zip(own, places, strict=True)])
+    half = float(norm.ppf(0.5 + fits[own[0]].level / 2)) * errors
+    sites = np.array([name != pooled for name in own])
+    precision = errors.min(where=sites, initial=np.inf) ** 2 / errors**2
+    alone = len(order) == 1
+    rows = [
+        Row(
+            column if alone else name,
+            "site" if one else "pooled",
+            float(centre),
+            float(wide),
+            float(min(weight, 1.0)) if one else 1.0,
+            f"{np.exp(centre):.2f} ({np.exp(centre - wide):.2f} to {np.exp(centre + wide):.2f})",
+        )
+        for name, one, centre, wide, weight in zip(own, sites, centres, half, precision, strict=True)
+    ]
+    heading = Row(column, "heading", aside=_spread(centres[sites], errors[sites]))
+    return rows if alone else [heading, *rows]
+
+
+def _spread(centres: Array, errors: Array) -> str:
+    """How much of the spread between sites is more than chance (Higgins and Thompson 2002)."""
+    if len(centres) < 2:
+        return ""
+    weights = 1 / errors**2
+    chance = float(weights @ (centres - np.average(centres, weights=weights)) ** 2)
+    excess = max(0.0, 1 - (len(centres) - 1) / chance) if chance > 0 else 0.0
+    return f"I\N{SUPERSCRIPT TWO} {100 * excess:.0f} %"
+
+
+def _forest_title(rows: Sequence[Row], level: float) -> str:
+    """What the forest shows."""
+    kinds = {row.kind for row in rows}
+    judged = [row for row in rows if row.kind == ("pooled" if "pooled" in kinds else "site")]
+    off = sum(abs(row.centre) > row.half for row in judged)
+    what = "pooled hazard ratio" if "pooled" in kinds else "hazard ratio"
+    return f"{off} of {len(judged)} {what}s: the {100 * level:g} % interval leaves out 1"
+
+
+def _ratio_axis(axes: Axes, rows: Sequence[Row]) -> None:
+    """Lay out a log axis that holds every ratio, and intervals unless they are far wider than most."""
+    drawn = [row for row in rows if row.kind != "heading"]
+    centres, halves = np.array([row.centre for row in drawn]), np.array([row.half for row in drawn])
+    far = 3 * float(np.median(halves))
+    low = min(float(np.max([(centres - halves).min(), centres.min() - far])), -0.05)
+    high = max(float(np.min([(centres + halves).max(), centres.max() + far])), 0.05)
+    mark_ratios(axes, low, high, share=0.04)
+
+
+def mark_ratios(axes: Axes, low: float, high: float, share: float) -> None:
+    """Let an axis go from one log ratio to another, on a log scale with a line at 1 and few marks."""
+    edge = share * (high - low)
+    axes.set_xscale("log")
+    axes.set_xlim(float(np.exp(low - edge)), float(np.exp(high + edge)))
+    axes.xaxis.set_major_locator(FixedLocator(ratio_marks(low, high)))
+    axes.xaxis.set_major_formatter(FuncFormatter(format_tick))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.axvline(1, color=GREY, linewidth=0.9)
+
+
+def ratio_marks(low: float, high: float) -> list[float]:
+    """The ratios to mark between two log ratios: few, and over most of the way."""
+    within = ([mark for mark in marks if low <= np.log(mark) <= high] for marks in RATIOS)
+    sets = [marks for marks in within if len(marks) <= MARKS]
+    shares = [float(np.log(marks[-1] / marks[0])) / (high - low) for marks in sets]
+    return next(
+        (marks for marks, share in zip(sets, shares, strict=True) if share > 0.6),
+        sets[int(np.argmax(shares))],
+    )
+
+
+def _row(axes: Axes, place: int, row: Row) -> None:
+    """Draw a square or a diamond, and arrows where an interval leaves the axes."""
+    if row.kind == "heading":
+        return
+    low, high = axes.get_xlim()
+    lower, middle, upper = (float(np.exp(row.centre + side * row.half)) for side in (-1, 0, 1))
+    if row.kind == "pooled":
+        corners = [(lower, place), (middle, place - 0.32), (upper, place), (middle, place + 0.32)]
+        axes.add_patch(Polygon(corners, color=colour(1), linewidth=0))
+        return
+    axes.hlines(place, max(lower, low), min(upper, high), color=colour(0), linewidth=1.0)
+    axes.scatter([middle], [place], s=6 + 40 * row.weight, marker="s", color=colour(0), linewidth=0, zorder=3)
+    for end, mark, cut in ((low, "<", lower < low), (high, ">", upper > high)):
+        if cut:
+            axes.plot([end], [place], color=colour(0), marker=mark, markersize=4, clip_on=False)
+
+
+def _names(axes: Axes, rows: Sequence[Row]) -> None:
+    """Write names to the left and numbers to the right of the rows."""
+    heading = [row.kind == "heading" for row in rows]
+    indent = "    " * any(heading)
+    words = [shorten_label(row.words) for row in rows]
+    words = [line if bold else indent + line for line, bold in zip(words, heading, strict=True)]
+    name_rows(axes, words)
+    axes.grid(visible=False, axis="y")
+    wide = max(width(picture_of(axes), line, BODY, "bold") for line in words)
+    axes.tick_params(axis="y", pad=wide + 6)
+    for row, text in zip(rows, axes.get_yticklabels(), strict=True):
+        text.set(ha="left", fontweight="bold" if row.kind == "heading" else "normal")
+        text.set_color(ink(colour(1)) if row.kind == "pooled" else INK)
+    write_asides(axes, [row.aside for row in rows], [GREY if bold else INK for bold in heading])
+
+
+# Models
+
+
+def tornado(found: "Sequence[Effects]", *, person: str, features: str, models: int, linear: bool) -> Figure:
     """Draw what features do, by one model or by the first ones of several.
 
     Args:
         found: What each model says of the same changes; chances are of one time.
         person: Who the typical person is, in words.
-        features: How many features there are.
+        features: Of how many features these are, in words.
         models: How many models there are, drawn or not.
         linear: Whether a step less does the inverse of a step more, and need not be drawn.
     """
@@ -58,109 +259,82 @@ def tornado(found: Sequence[Effects], *, person: str, features: int, models: int
     order: list[int] = np.argsort(-strengths.max(axis=0), kind="stable")[:ROWS].tolist()
     names = [first.changes[place].words(sides) for place in order]
     drawn: list[Rows] = [[one.found[place][:sides] for place in order] for one in found]
-    note = [f"{MODELLED}. {person}.", *_legend(drawn, first, features, models)]
+    note = footnote(MODELLED, person, *_legend(drawn, first, features, models))
     most = int(strengths[:, order[0]].argmax())
     whose = f" by model {most + 1}" * (models > 1)
     title = _title(names[0], f"{_asides(drawn[most][0], first)}{whose}", first)
-    figure = picture(0.75 + ROW * len(names), title, " ".join(note))
+    figure = picture(0.75 + ROW * len(names), title, note)
     axes = figure.add_subplot()
     _axis(axes, names, drawn, first)
     for place, rows in enumerate(drawn):
-        _dots(axes, rows, first, colour(place), (place - (len(drawn) - 1) / 2) * 0.16)
-    asides = [_asides(row, first) for row in drawn[0]] if models == 1 else []
-    _beside(figure, axes, asides or [f"model {place + 1}" for place in range(len(drawn))], named=not asides)
+        _draw(axes, rows, first, colour(place), (place - (len(drawn) - 1) / 2) * 0.16)
+    # To the right of rows stand their numbers, or which model has which colour.
+    if models == 1:
+        write_asides(axes, [_asides(row, first) for row in drawn[0]])
+    else:
+        shades = [colour(place) for place in range(len(drawn))]
+        write_asides(axes, [f"model {place + 1}" for place in range(len(drawn))], list(map(ink, shades)))
+        axes.grid(visible=False, axis="y")
     told = [f"{name}: {_asides(row, first)}" for name, row in zip(names, drawn[0], strict=True)]
     first_of = f", by model 1 of {models}" * (models > 1)
     words = f"{_measure(first)}{first_of}, the strongest first. {'; '.join(told)}."
     return Figure("feature-effects", figure, words)
 
 
-def _measure(found: Effects) -> str:
+def _measure(found: "Effects") -> str:
     """What is on the axis, in words."""
     if found.when is None:
         return "Hazard ratio of a step in one feature"
     return f"Change of the chance of an event until {found.when:.4g}, in percentage points"
 
 
-def _title(name: str, most: str, found: Effects) -> str:
+def _title(name: str, most: str, found: "Effects") -> str:
     """What is seen: the feature that does most, and how much that is."""
     if found.when is None:
         return f"Hazard ratios: {name} is the farthest from 1 ({most})"
     return f"{name} changes the chance of an event until {found.when:.4g} most ({most} points)"
 
 
-def _legend(drawn: Sequence[Rows], found: Effects, features: int, models: int) -> list[str]:
-    """How dots are read, and what is left out."""
+def _legend(drawn: Sequence[Rows], found: "Effects", features: str, models: int) -> list[str]:
+    """Say how dots are read, and what is left out."""
     both = any(len(row) > 1 for row in drawn[0])
-    shown, tried = len(drawn[0]), f"the first {TRIED} of " * (features > TRIED)
-    sentences = {
-        f"A typical person's chance is {100 * found.chance:.0f} %.": found.when is not None and models == 1,
-        "Filled dots: a step more, or another level. Hollow: a step less.": both,
-        f"{len(drawn)} of {models} models, the first.": models > len(drawn),
-        f"{shown} of {tried}{features} features, the strongest.": len(found.changes) > shown,
-    }
-    return [words for words, wanted in sentences.items() if wanted]
+    return [
+        f"A typical person's chance is {100 * found.chance:.0f} %" * (found.when is not None and models == 1),
+        "Filled dots: a step more, or another level. Hollow: a step less" * both,
+        f"{len(drawn)} of {models} models, the first" * (models > len(drawn)),
+        f"{len(drawn[0])} of {features} features, the strongest" * (len(found.changes) > len(drawn[0])),
+    ]
 
 
-def _axis(axes: "Axes", names: Sequence[str], drawn: Sequence[Rows], found: Effects) -> None:
+def _axis(axes: Axes, names: Sequence[str], drawn: Sequence[Rows], found: "Effects") -> None:
     """A row for each name, and an axis that holds every dot."""
     values = np.array([value for rows in drawn for row in rows for value in row])
     if found.when is None:
         tidy(axes, f"{_measure(found)}, log scale", "")
         least = float(np.log(LEAST_RATIO))
         low, high = min(float(np.log(values.min())), -least), max(float(np.log(values.max())), least)
-        edge = 0.06 * (high - low)
-        axes.set_xscale("log")
-        axes.set_xlim(float(np.exp(low - edge)), float(np.exp(high + edge)))
-        axes.xaxis.set_major_locator(FixedLocator(ratio_marks(low, high)))
-        axes.xaxis.set_major_formatter(FuncFormatter(format_tick))
-        axes.xaxis.set_minor_locator(NullLocator())
+        mark_ratios(axes, low, high, share=0.06)
     else:
         tidy(axes, _measure(found), "")
-        low = min(100 * float(values.min()), -LEAST_POINTS)
-        high = max(100 * float(values.max()), LEAST_POINTS)
-        edge = 0.06 * (high - low)
-        axes.set_xlim(low - edge, high + edge)
-        axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
-    axes.grid(visible=False)
-    axes.axvline(_middle(found), color=GREY, linewidth=0.9)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_yticks(range(len(names)), names, parse_math=False)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
+        axes.set_xlim(*reach(100 * values, [-LEAST_POINTS, LEAST_POINTS]))
+        axes.xaxis.set_major_locator(MaxNLocator(7, steps=ROUND))
+        axes.axvline(0, color=GREY, linewidth=0.9)
+    name_rows(axes, names)
 
 
-def _middle(found: Effects) -> float:
-    """Where nothing changes."""
-    return 1.0 if found.when is None else 0.0
-
-
-def _dots(axes: "Axes", rows: Rows, found: Effects, shade: str, shift: float) -> None:
-    """Draw dots, filled and hollow, each joined with the middle."""
-    unit, middle = 1.0 if found.when is None else 100.0, _middle(found)
+def _draw(axes: Axes, rows: Rows, found: "Effects", shade: str, shift: float) -> None:
+    """Draw dots, filled and hollow, each joined with where nothing changes."""
+    unit, middle = (1.0, 1.0) if found.when is None else (100.0, 0.0)
     for side, fill in enumerate((shade, "white")):
-        known = [(place, unit * row[side]) for place, row in enumerate(rows) if len(row) > side]
-        if not known:
-            continue
-        heights, values = (np.array(part, dtype=np.float64) for part in zip(*known, strict=True))
-        axes.hlines(heights + shift, middle, values, color=shade, linewidth=1.2 if side == 0 else 0.8)
-        axes.plot(
-            values, heights + shift, color=shade, marker="o", markersize=4.5, mfc=fill, linestyle="none"
-        )
+        known = [(place + shift, unit * row[side]) for place, row in enumerate(rows) if len(row) > side]
+        if known:
+            heights, values = np.array(known, dtype=np.float64).T
+            axes.hlines(heights, middle, values, color=shade, linewidth=1.2 if side == 0 else 0.8)
+            dots(axes, values, heights, shade, mfc=fill)
 
 
-def _asides(row: tuple[float, ...], found: Effects) -> str:
+def _asides(row: tuple[float, ...], found: "Effects") -> str:
     """The numbers of a row as text."""
     if found.when is None:
         return ", ".join(f"{value:.2f}" if value < 100 else f"{value:.2g}" for value in row)
     return ", ".join(f"{100 * value:+.1f}".replace("-", MINUS) for value in row)
-
-
-def _beside(figure: Picture, axes: "Axes", words: Sequence[str], *, named: bool) -> None:
-    """Write to the right of the rows: their numbers, or which model has which colour."""
-    beside = axes.get_yaxis_transform() + ScaledTranslation(10 / INCH, 0, figure.dpi_scale_trans)
-    for place, line in enumerate(words):
-        shade = ink(colour(place)) if named else INK
-        axes.text(1, place, line, fontsize=BODY, color=shade, va="center_baseline", transform=beside)
-        if not named:
-            axes.axhline(place, color=RULE, linewidth=0.5, zorder=0)

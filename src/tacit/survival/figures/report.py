@@ -17,22 +17,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue
 from tacit.reports.page.blocks import Figure
-from tacit.reports.plots.style import colour, label_lines, picture, shorten_label
-from tacit.survival.figures import MODELLED, survival_curves
-from tacit.survival.figures.agreement import forest
+from tacit.reports.plots.style import label_lines, picture, shorten_label
 from tacit.survival.figures.curves import (
     HEIGHT,
+    MODELLED,
     MOST,
     cumulative_incidence,
     estimates,
     limit_y_axis,
-    line_labels,
+    survival_curves,
     time_axis,
+    time_lines,
 )
-from tacit.survival.figures.importance import ROWS, tornado
+from tacit.survival.figures.importance import ROWS, forest, tornado
 from tacit.survival.models.learner import SurvivalLearner
 from tacit.survival.models.prediction import GridModel, IncidenceModel, RelativeModel
-from tacit.survival.partial_effects import Effects, Person, changes, describe_typical, effects, typical
+from tacit.survival.partial_effects import TRIED, Effects, Person, changes, describe_typical, effects, typical
 from tacit.survival.statistics.cox_task import Cox
 from tacit.survival.statistics.curves import Estimate
 from tacit.survival.statistics.kaplan_meier_task import KaplanMeier
@@ -166,7 +166,8 @@ def _network_figures(
     elif curves:
         figures.append(_by_model(models, usual, person, members))
     linear = not task.hidden and found[0].when is None
-    figures.append(tornado(found, person=person, features=len(task.columns), models=many, linear=linear))
+    tried = f"the first {TRIED} of " * (len(task.columns) > TRIED) + f"{len(task.columns)}"
+    figures.append(tornado(found, person=person, features=tried, models=many, linear=linear))
     first = models[0]
     if isinstance(first, IncidenceModel) and 1 < first.loss.causes <= MOST:
         figures.append(_incidence(first, usual, person, many))
@@ -251,8 +252,7 @@ def _incidence(model: IncidenceModel, usual: Array, person: str, many: int) -> F
     figure = picture(HEIGHT, seen, f"{MODELLED}. {person}.")
     axes = figure.add_subplot()
     time_axis(axes, float(times[-1]), None, "Cumulative incidence")
-    for place, curve in enumerate(curves):
-        axes.plot(times, curve, color=colour(place), linewidth=1.5)
+    labels = time_lines(axes, times, curves, [f"cause {cause}" for cause in causes])
     limit_y_axis(axes, "incidence")
-    label_lines({axes: line_labels(curves[:, -1], [f"cause {cause}" for cause in causes])})
+    label_lines({axes: labels})
     return Figure("incidence", figure, f"{seen}.")
