@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from made_up import bare, private, record
 
-from tacit.reports.comparison import comparison
 from tacit.reports.page.blocks import Figure, Grid
 from tacit.reports.page.html import html
+from tacit.reports.run import comparison
 
 
 def grids(made) -> list[Grid]:

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from tacit import Privacy, fit
 from tacit.privacy.statement import NOT_PROTECTED
-from tacit.reports.dpia import NOBODY, summary
+from tacit.reports.dpia import BLANK, NOBODY, at_most, placement, share, summary
 from tacit.reports.page.blocks import Facts, Folded, Grid, Items, Page, Text
 from tacit.reports.page.markdown import markdown
-from tacit.reports.risks import BLANK, at_most, placement, share
 from tacit.sites.splits import SPLITS
 from tacit.survival import LogisticHazard
 from tacit.survival.data.sources import Simulated

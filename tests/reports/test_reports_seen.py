@@ -14,8 +14,8 @@ from tacit.audits import audit
 from tacit.audits.mechanisms import suite
 from tacit.cli import reporting
 from tacit.experiments import experiment
+from tacit.reports.page import write
 from tacit.reports.page.blocks import Figure
-from tacit.reports.page.writing import write
 from tacit.reports.run import page
 from tacit.sites.table import from_frame
 from tacit.survival import PoissonPH

@@ -18,7 +18,7 @@ from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Privacy
 from tacit.reports import audit as audited
 from tacit.reports.data import fingerprint
-from tacit.reports.page.sanitize import finite
+from tacit.reports.page.blocks import finite
 from tacit.reports.text import format_rows
 from tacit.runs.directory import AUDIT, EXPERIMENT, Directory
 from tacit.runtime.canonical import canonical

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tacit.errors import BudgetExhausted, LedgerTampered, TacitError, escape, shorten
-from tacit.reports.page.sanitize import finite
-from tacit.reports.text import align_table, format_rows
-from tacit.reports.text_tables import wrap_paragraph
+from tacit.reports.page.blocks import finite
+from tacit.reports.text import align_table, format_rows, wrap_paragraph
 from tacit.runtime import imports
 from tacit.runtime.refusals import keep_traceback
 

@@ -44,7 +44,7 @@ def page(paths: Sequence[Path]) -> Page:
         if not isinstance(found, Run):
             raise InvalidValue(f"{path} is not allowed beside others: it must be a single run that is over")
         runs[name] = found.report_data()
-    from tacit.reports.comparison import comparison
+    from tacit.reports.run import comparison
 
     return comparison(runs)
 

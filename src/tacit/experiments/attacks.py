@@ -25,8 +25,7 @@ from tacit.experiments.batch import Batch, Cell, Row
 from tacit.experiments.experiment import Experiment, construct_experiment
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy
-from tacit.reports.text import BROKEN, NAMES
-from tacit.reports.text_tables import fit_table
+from tacit.reports.text import BROKEN, NAMES, fit_table
 from tacit.runs.checks import require_rehearsal
 from tacit.runs.directory import STATE, Directory
 from tacit.runtime.keys import Key
@@ -277,7 +276,7 @@ class AttackScores:
         return {"run": path, **told, "tables": self.tables, "worst": worst, "why": self.why}
 
     def _repr_html_(self) -> str:
-        from tacit.reports.page.notebook import tried_html
+        from tacit.reports.page.html import tried_html
 
         return tried_html(self.as_dict())
 

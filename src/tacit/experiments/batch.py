@@ -237,7 +237,7 @@ class BatchResult(ABC, Generic[CellKind]):
         return f"<{type(self).__name__} {self.name}: {len(self.rows)} of {len(self.batch.cells)} runs>"
 
     def _repr_html_(self) -> str:
-        from tacit.reports.page.notebook import text_html
+        from tacit.reports.page.html import text_html
 
         return text_html(f"study {self.name}", self.summary())
 

@@ -22,8 +22,7 @@ from tacit.reports.page.blocks import (
     Text,
     Tone,
 )
-from tacit.reports.text import NAMES
-from tacit.reports.text_tables import WIDTH, align_table, fit_table, format_rows, widest_line, wrap_paragraph
+from tacit.reports.text import NAMES, WIDTH, align_table, fit_table, format_rows, widest_line, wrap_paragraph
 from tacit.runs.directory import ENVIRONMENT, Directory, environment
 
 if TYPE_CHECKING:

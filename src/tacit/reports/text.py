@@ -1,36 +1,24 @@
-"""A run as text: its progress while it goes on, its summary when it is over."""
+"""A run as text: its progress while it goes on, its summary when it is over.
+
+Words and tables are as wide as they look, never wider than asked, and harmless. Names come from files and
+from other people: whatever in them would move the cursor, hide or turn letters round is shown by its code, so
+that a name cannot be taken for a command to the terminal.
+"""
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
+from tacit.errors import escape
 from tacit.learning.record import Round
 from tacit.privacy.ledger import total
-from tacit.reports.text_tables import (
-    BROKEN,
-    WIDTH,
-    align_table,
-    fit_table,
-    format_rows,
-    plain,
-    widest_line,
-    wrap_paragraph,
-)
 
-__all__ = [
-    "BROKEN",
-    "NAMES",
-    "ProgressCallback",
-    "align_table",
-    "header_of",
-    "format_rows",
-    "line",
-    "number",
-    "progress",
-]
-__all__ += ["score_table", "scores", "side_by_side", "summary", "round_parts"]
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 NAMES = {
     "c_index": "C-index", "ibs": "IBS", "r2": "R2", "ril2": "RIL2", "iqm": "IQM",
@@ -196,8 +184,6 @@ def progress(stream: TextIO | None = None, *, quiet: bool = False) -> Generator[
     with ExitStack() as stack:
         watcher = None
         if shown.isatty() and not quiet:
-            from tacit.reports.terminal import show_live_line
-
             watcher = stack.enter_context(show_live_line(shown))
         written = _Lines(lambda words: None if quiet else print(words, file=shown, flush=True))
         stack.callback(written.end)
@@ -314,3 +300,267 @@ def _models(run: Mapping[str, Any]) -> list[_Model]:
 def _members(clusters: dict[str, int]) -> list[tuple[int, list[str]]]:
     models = sorted(set(clusters.values()))
     return [(model, [name for name in clusters if clusters[name] == model]) for model in models]
+
+
+# Words and tables as lines for a terminal
+
+
+# What any terminal has.
+WIDTH = 80
+# The narrowest that a first column is made, and what stands for what is left out of it.
+LEAST, OMITTED = 12, "..."
+# What stands in a table of scores where a model was ruined.
+BROKEN = "broken"
+
+
+def plain(text: str) -> str:
+    """Words with the code of everything that a terminal would obey, or not show, instead of itself."""
+    return escape(text)
+
+
+def display_width(text: str) -> int:
+    """How many columns words take on a terminal: Chinese letters and pictures take two each."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def wrap_paragraph(text: str, *, width: int = WIDTH, indent: str = "", whole: bool = False) -> str:
+    """A paragraph in lines of at most `width` columns.
+
+    Args:
+        text: What it says.
+        width: How wide a line may be.
+        indent: What the lines after the first begin with.
+        whole: Whether words stay whole that are longer than a line, such as paths that somebody may copy.
+    """
+    found, line, room = list[str](), "", width
+    for word in filter(None, plain(text).split(" ")):
+        if line and display_width(line) + 1 + display_width(word) <= room:
+            line = f"{line} {word}"
+            continue
+        if line:
+            found.append(line)
+            room = width - display_width(indent)
+        while not whole and display_width(word) > room:
+            part = _prefix(word, room)
+            found.append(part)
+            word, room = word[len(part) :], width - display_width(indent)
+        line = word
+    return f"\n{indent}".join([*found, line])
+
+
+def format_rows(rows: Sequence[tuple[str, str]], *, width: int = WIDTH, whole: bool = True) -> str:
+    """Labelled lines, the labels in one column.
+
+    Args:
+        rows: Labels, and what there is to say.
+        width: How wide a line may be.
+        whole: Whether words stay whole that are longer than a line.
+    """
+    shown = [(plain(label), text) for label, text in rows]
+    beside = max((display_width(label) for label, _ in shown), default=0) + 2
+    room = max(width - beside, LEAST)
+    return "\n".join(
+        _pad(label, beside) + wrap_paragraph(text, width=room, whole=whole).replace("\n", "\n" + " " * beside)
+        if text
+        else label
+        for label, text in shown
+    )
+
+
+def align_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """An aligned table, as wide as it takes; columns of numbers to the right."""
+    header, rows = [plain(cell) for cell in header], [[plain(cell) for cell in row] for row in rows]
+    widths = [max(display_width(cell) for cell in column) for column in zip(header, *rows, strict=True)]
+    numeric = [all(_is_number(cell) for cell in column) for column in zip(*rows, strict=True)]
+    right = numeric or [False] * len(header)
+    return "\n".join(
+        "  ".join(
+            _pad(cell, width, right=push) for cell, width, push in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in (header, ["-" * width for width in widths], *rows)
+    )
+
+
+def fit_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int = WIDTH) -> str:
+    """A table that fits: as it is, turned about its corner, with shorter names, or in parts."""
+    table = align_table(header, rows)
+    wide = widest_line(table)
+    if wide <= width:
+        return table
+    turned = align_table([header[0], *(row[0] for row in rows)], list(zip(header, *rows, strict=True))[1:])
+    if widest_line(turned) <= width:
+        return turned
+    first = max(display_width(plain(row[0])) for row in (header, *rows))
+    room = width - (wide - first)
+    if room >= LEAST:
+        return align_table(header, _shorten_names(rows, room))
+    return _in_parts(header, _shorten_names(rows, width // 3), width)
+
+
+def widest_line(text: str) -> int:
+    """How many columns the widest line takes."""
+    return max(display_width(line) for line in text.split("\n"))
+
+
+def shorten_middle(text: str, room: int) -> str:
+    """Words in so many columns: what is too long keeps its beginning and more of its end."""
+    text = plain(text)
+    if display_width(text) <= room:
+        return text
+    # Names of runs and paths differ at their ends.
+    last = 2 * (room - len(OMITTED)) // 3
+    return _prefix(text, room - len(OMITTED) - last) + OMITTED + _prefix(text[::-1], last)[::-1]
+
+
+def _in_parts(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
+    """A table in several, each with the first column and as many others as fit, at least one."""
+    groups, used = list[list[int]](), width
+    first = max(display_width(row[0]) for row in (header, *rows))
+    for place in range(1, len(header)):
+        wide = max(display_width(plain(row[place])) for row in (header, *rows)) + 2
+        if used + wide > width:
+            groups.append([0])
+            used = first
+        groups[-1].append(place)
+        used += wide
+    room = width - first - 2
+    return "\n\n".join(
+        align_table(
+            [header[at] for at in group], [[shorten_middle(row[at], room) for at in group] for row in rows]
+        )
+        for group in groups
+    )
+
+
+def _shorten_names(rows: Sequence[Sequence[str]], room: int) -> list[list[str]]:
+    return [[shorten_middle(row[0], room), *row[1:]] for row in rows]
+
+
+def _prefix(text: str, room: int) -> str:
+    """The longest beginning that takes no more columns; one letter at least."""
+    used = 0
+    for place, char in enumerate(text):
+        used += display_width(char)
+        if used > room:
+            return text[: max(place, 1)]
+    return text
+
+
+def _pad(text: str, width: int, *, right: bool = False) -> str:
+    space = " " * (width - display_width(text))
+    return space + text if right else text + space
+
+
+def _is_number(cell: str) -> bool:
+    if cell.startswith("[") and cell.endswith("]"):
+        return all(_is_number(end) for end in cell[1:-1].split(", "))
+    bare = cell.removeprefix("-").replace(".", "").replace("e-", "").replace("e+", "")
+    return cell in ("", "-", BROKEN) or bare.isdigit()
+
+
+# The progress of a run as one live line of a terminal
+
+
+# A line of fewer columns would tell little.
+NARROW = 60
+# The shortest and the longest bar, in columns.
+SHORT, LONG = 8, 40
+# How often the clock is looked at, each second.
+OFTEN = 4
+
+
+@contextmanager
+def show_live_line(stream: TextIO) -> Generator[ProgressCallback | None]:
+    """Show what goes on as one line that changes; nobody watches where a terminal cannot, or must not."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=stream, highlight=False)
+    if not console.is_terminal or console.is_dumb_terminal or console.width < NARROW:
+        yield None
+        return
+    shown = LiveLine(console)
+    with Live(get_renderable=shown.render, console=console, refresh_per_second=OFTEN):
+        yield shown
+        shown.end()
+
+
+class LiveLine:
+    """What is seen of a run: the last round, or what is being done instead."""
+
+    def __init__(self, console: "Console") -> None:
+        self._console, self._began = console, time.monotonic()
+        self._words = "starting"
+        self._share: float | None = None
+        self._round: Round | None = None
+        self._last: Round | None = None
+        self._new_pace()
+
+    def __call__(self, entry: Round) -> None:
+        """A round is over."""
+        self._seen += 1
+        now = time.monotonic()
+        self._ready = now + (now - self._since) / self._seen * (entry.rounds - entry.number)
+        self._show(entry)
+
+    def stage(self, words: str, share: float | None = None) -> None:
+        """Something else is being done; so much of it is done, where that is known."""
+        if self._round is not None or words != self._words:
+            self._new_pace()
+        if share:
+            self._ready = self._since + (time.monotonic() - self._since) / share
+        self._words, self._share, self._round = words, share, None
+
+    def end(self) -> None:
+        """Nothing more will be done: what stays is the last round, and how long everything took."""
+        self._ready = None
+        if self._last is not None:
+            self._show(self._last)
+
+    def render(self) -> "Text":
+        """The line as it stands."""
+        from rich.text import Text
+
+        width, now = self._console.width - 1, time.monotonic()
+        left = "" if self._ready is None else f", {_clock(max(self._ready - now, 0.0))} left"
+        clock = f"{_clock(now - self._began)}{left}"
+        words = shorten_middle(plain(self._words), width - display_width(clock) - 2)
+        free = width - display_width(f"{words}  {clock}") - (0 if self._share is None else SHORT + 2)
+        beside = [] if self._round is None else _as_fits(self._round, free)
+        found = Text(words, no_wrap=True, overflow="crop")
+        if self._share is not None:
+            long = min(LONG, width - display_width("  ".join([words, *beside, clock])) - 2)
+            done = round(long * min(max(self._share, 0.0), 1.0))
+            full, rest = ("\u2501", "\u2500") if self._console.encoding.startswith("utf") else ("#", "-")
+            found.append("  ").append(full * done, "cyan").append(rest * (long - done), "bright_black")
+        return found.append("  ".join(["", *beside, clock]))
+
+    def _show(self, entry: Round) -> None:
+        self._words, self._share = f"round {entry.number}/{entry.rounds}", entry.number / entry.rounds
+        self._round = self._last = entry
+
+    def _new_pace(self) -> None:
+        self._since, self._seen = time.monotonic(), 0
+        self._ready: float | None = None
+
+
+def _as_fits(entry: Round, free: int) -> list[str]:
+    """What there is to say of a round, as far as there is room: what was spent first, then its scores."""
+    scores, price = round_parts(entry)
+    found, used = list[str](), display_width(price) + 2 if price else 0
+    for words in scores:
+        used += display_width(words) + 2
+        if used > free:
+            break
+        found.append(words)
+    return [*found, price] if price else found
+
+
+def _clock(seconds: float) -> str:
+    whole = int(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -163,7 +163,7 @@ class Run:
         Args:
             path: Where; `report.html` in the directory of the run if not said.
         """
-        from tacit.reports.page.writing import write as write_page
+        from tacit.reports.page import write as write_page
 
         if path is None and self.path is None:
             raise InvalidValue("path is missing: this run has no directory, so say where to write its report")

@@ -8,9 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tacit.reports.page.blocks import Code, Facts, Figure, Folded, Grid, Items, Page, Section, Text
+from tacit.reports.page.blocks import Code, Facts, Figure, Folded, Grid, Items, Page, Section, Text, one_line
 from tacit.reports.page.markdown import markdown
-from tacit.reports.page.sanitize import one_line
 
 READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 HOSTILE = [

@@ -7,9 +7,9 @@ import pytest
 from playwright.sync_api import expect
 
 from browsing import WIDE, opened, require_readable, size
+from tacit.reports.page import write
 from tacit.reports.page.blocks import Code, Facts, Figure, Folded, Grid, Items, Page, Section, Text
 from tacit.reports.page.html import fragment, html
-from tacit.reports.page.writing import write
 from tacit.reports.plots.style import INK, picture, tidy
 
 LONG, ODD = "x" * 10_000, "<script>document.title='caught'</script>\u202e\x00\N{GRINNING FACE}"

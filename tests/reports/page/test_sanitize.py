@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.reports.page.sanitize import cut, finite, legible, numeric, one_line
+from tacit.reports.page.blocks import cut, finite, legible, numeric, one_line
 
 
 def test_numbers_that_are_not_finite_become_null_however_deep():

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from tacit.errors import InvalidValue
+from tacit.reports.page import write
 from tacit.reports.page.blocks import Page, Section, Text
-from tacit.reports.page.writing import write
 
 PAGE = Page(
     title="T",

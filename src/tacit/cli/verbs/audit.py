@@ -32,7 +32,7 @@ def audit(
     from tacit.cli import reporting
     from tacit.experiments import experiment
     from tacit.reports import audit as audited
-    from tacit.reports.page.writing import write
+    from tacit.reports.page import write
     from tacit.reports.text import progress
     from tacit.runs.verification import require_sound
 

@@ -17,7 +17,7 @@ DPIA, COMPARISON = "data-protection.html", "comparison.html"
 def report(runs: Sequence[Path], *, out: Path | None, dpia: bool) -> Path:
     """Write the report of a run, a comparison of several, or a summary for a data-protection officer."""
     from tacit.cli import reporting
-    from tacit.reports.page.writing import require_place, write
+    from tacit.reports.page import require_place, write
     from tacit.runs.directory import REPORT
 
     if dpia and len(runs) > 1:

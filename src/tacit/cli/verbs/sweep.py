@@ -67,7 +67,7 @@ def _place(asked: "Sweep") -> Path:
 
 
 def _report(done: "SweepResult", path: Path, *, quiet: bool) -> None:
-    from tacit.reports.page.writing import write
+    from tacit.reports.page import write
 
     output.log(f"report {write(done.page(), path)}", quiet=quiet)
 
@@ -117,7 +117,7 @@ def _bar() -> Generator[Callable[[str, float], None]]:
     if not sys.stderr.isatty():
         yield lambda words, share: None
         return
-    from tacit.reports.terminal import show_live_line
+    from tacit.reports.text import show_live_line
 
     with show_live_line(sys.stderr) as watcher:
         yield (lambda words, share: None) if watcher is None else watcher.stage

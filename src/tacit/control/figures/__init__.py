@@ -25,8 +25,7 @@ from scipy.stats import t as student
 
 from tacit.control.figures.maps import drift, memberships, short_steps, weight_map
 from tacit.errors import require, require_count, require_word
-from tacit.reports.plots import privacy_utility as scores
-from tacit.reports.plots.primitives import (
+from tacit.reports.plots import (
     ROUND,
     band,
     dots,
@@ -41,6 +40,7 @@ from tacit.reports.plots.primitives import (
     tint_rows,
     write,
 )
+from tacit.reports.plots import privacy_utility as scores
 from tacit.reports.plots.style import (
     GREY,
     SMALL,

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits  # pyright: ignore[reportMissingType
 
 from tacit.aggregation.defence.kmeans import adjusted_rand
 from tacit.errors import InvalidValue, require, require_count, require_word
-from tacit.reports.plots.primitives import (
+from tacit.reports.plots import (
     ROUND,
     cells,
     column,

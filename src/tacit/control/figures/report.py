@@ -22,7 +22,7 @@ from tacit.control.figures.maps import FEWEST, LOOKED, SHARED, memberships, weig
 from tacit.control.history import HISTORY, History
 from tacit.errors import InvalidFile
 from tacit.reports.page.blocks import Figure
-from tacit.reports.plots.primitives import dots, footnote, in_order, name_rows, write
+from tacit.reports.plots import dots, footnote, in_order, name_rows, write
 from tacit.reports.plots.style import (
     BODY,
     PALETTE,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tacit.experiments.batch import Announce, BatchResult, Row, silent
 from tacit.experiments.studies.curves import OPEN, SCORES, CurveCell, CurveStudy, promise_in_words
 from tacit.privacy.policy import Open
-from tacit.reports.text_tables import align_table, format_rows
+from tacit.reports.text import align_table, format_rows
 
 if TYPE_CHECKING:
     import pandas as pd

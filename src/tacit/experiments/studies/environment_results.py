@@ -13,7 +13,7 @@ from tacit.experiments.batch import Announce, BatchResult, Row, join_words, sile
 from tacit.experiments.studies.environments import WorldCell, WorldStudy
 from tacit.experiments.studies.regimes import ALONE, UNTRAINED
 from tacit.privacy.policy import Open
-from tacit.reports.text_tables import align_table, format_rows
+from tacit.reports.text import align_table, format_rows
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -104,7 +104,7 @@ class TuningResult:
         }
 
     def _repr_html_(self) -> str:
-        from tacit.reports.page.notebook import tuned_html
+        from tacit.reports.page.html import tuned_html
 
         return tuned_html(self.as_dict(), self.run.as_dict(), self.run.privacy.sentences())
 

@@ -21,8 +21,7 @@ from numpy.typing import ArrayLike
 
 from tacit.errors import InvalidValue, require, require_count, require_word
 from tacit.functional import metrics
-from tacit.reports.plots import privacy_utility as scores
-from tacit.reports.plots.primitives import (
+from tacit.reports.plots import (
     band,
     column,
     dots,
@@ -41,6 +40,7 @@ from tacit.reports.plots.primitives import (
     write,
     write_asides,
 )
+from tacit.reports.plots import privacy_utility as scores
 from tacit.reports.plots.style import (
     BODY,
     GREY,

@@ -9,14 +9,30 @@ import base64
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tacit.errors import require
 from tacit.reports.page import svg as drawn
-from tacit.reports.page.blocks import Block, Figure, Page
-from tacit.reports.page.sanitize import CELL, LONG, TONES, cut, legible, numeric, one_line
+from tacit.reports.page.blocks import (
+    CELL,
+    LONG,
+    TONES,
+    Block,
+    Code,
+    Facts,
+    Figure,
+    Grid,
+    Page,
+    Section,
+    Text,
+    cut,
+    legible,
+    numeric,
+    one_line,
+)
+from tacit.reports.text import NAMES, header_of, score_table
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -161,3 +177,96 @@ def _small_figure(block: Figure) -> "Markup":
     """The figure, or nothing if it is too large to be kept in a notebook."""
     found = _figure(block)
     return found if len(found) <= SMALL else _safe("")
+
+
+# Parts for a notebook
+
+
+def tuned_html(tuned: Mapping[str, Any], run: Mapping[str, Any], sentences: Sequence[str]) -> str:
+    """A choice among candidates.
+
+    Args:
+        tuned: What `Tuned.as_dict` says.
+        run: What `Run.as_dict` says of the one that was chosen.
+        sentences: Those of its statement.
+    """
+    by, candidates = tuned["by"], tuned["candidates"]
+    varied = list(dict.fromkeys(key for trial in candidates for key in trial["changes"]))
+    rows = tuple(
+        (
+            trial["candidate"],
+            *(str(trial["changes"].get(key, "-")) for key in varied),
+            "-" if trial["score"] is None else f"{trial['score']:.4f}",
+            trial["failed"] or "",
+        )
+        for trial in candidates
+    )
+    score = str(NAMES.get(by["score"], by["score"]))
+    noisy = "" if by["noise"] is None else f", with noise of standard deviation {by['noise']:.4g}"
+    caption = f"By {score} ({by['direction']}){noisy}: {tuned['chosen']} was chosen"
+    grid = Grid(caption, ("candidate", *varied, score, "failed"), rows, sortable=True)
+    return fragment(_page(f"tuning {run['name']}", [Section("Candidates", (grid,)), *_run(run, sentences)]))
+
+
+def tried_html(tried: Mapping[str, Any]) -> str:
+    """Every attack against every rule.
+
+    Args:
+        tried: What `Tried.as_dict` says.
+    """
+    score = NAMES.get(tried["score"], tried["score"])
+    sections = [
+        Section(
+            f"{score} when {tried['liars']} of {tried['sites']} sites lie, {noise} noise",
+            (_attacks(table, tried["worst"][noise]), *_missing(tried["why"].get(noise, {}))),
+        )
+        for noise, table in tried["tables"].items()
+    ]
+    return fragment(_page(f"attacks on {tried['name']}", sections))
+
+
+def text_html(title: str, text: str) -> str:
+    """A summary whose tables are made already.
+
+    Args:
+        title: What it is of.
+        text: The summary.
+    """
+    return fragment(_page(title, [Section("Summary", (Code(text),))]))
+
+
+def _page(title: str, sections: Sequence[Section]) -> Page:
+    return Page(title=title, lead="", sections=tuple(sections))
+
+
+def _run(run: Mapping[str, Any], sentences: Sequence[str]) -> list[Section]:
+    """The header, the scores and the statement."""
+    header, rows = score_table(run)
+    scores = Grid("Scores on held-out records", tuple(header), tuple(tuple(row) for row in rows))
+    table: list[Block] = [scores] if len(header) > 1 else []
+    told = [Text(words) for words in (run.get("how", ""),) if words]
+    return [
+        Section("Result", (Facts(tuple(header_of(run))), *table, *told)),
+        Section("The promise", tuple(Text(words) for words in sentences)),
+    ]
+
+
+def _attacks(table: Mapping[str, Mapping[str, float | None]], worst: Mapping[str, float | None]) -> Grid:
+    rules = list(worst)
+    rows = tuple(
+        (attack, *(_cell(row, rule) for rule in rules)) for attack, row in {**table, "worst": worst}.items()
+    )
+    return Grid("A line for each attack, a column for each rule", ("attack", *rules), rows)
+
+
+def _cell(row: Mapping[str, float | None], rule: str) -> str:
+    value = row.get(rule)
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _missing(why: Mapping[str, Mapping[str, str]]) -> list[Block]:
+    return [
+        Text(f"{rule}, {attack}: {reason}", "mind")
+        for rule, reasons in why.items()
+        for attack, reason in reasons.items()
+    ]

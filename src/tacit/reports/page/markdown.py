@@ -6,8 +6,24 @@ Every word is escaped, so that what a site calls itself is shown and not obeyed.
 import re
 from html import escape
 
-from tacit.reports.page.blocks import Block, Code, Facts, Figure, Folded, Grid, Items, Page, Text
-from tacit.reports.page.sanitize import CELL, LONG, TONES, cut, legible, numeric, one_line
+from tacit.reports.page.blocks import (
+    CELL,
+    LONG,
+    TONES,
+    Block,
+    Code,
+    Facts,
+    Figure,
+    Folded,
+    Grid,
+    Items,
+    Page,
+    Text,
+    cut,
+    legible,
+    numeric,
+    one_line,
+)
 
 # What is markup wherever it stands; between letters an underscore and, before none that ends in a semicolon,
 # an ampersand are not.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from tacit.errors import require
-from tacit.reports.page.sanitize import legible, one_line
+from tacit.reports.page.blocks import legible, one_line
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

@@ -15,7 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from matplotlib.transforms import Affine2D
 
 from tacit.errors import require
-from tacit.reports.plots.primitives import band, dots, footnote, line, name_rows, write
+from tacit.reports.plots import band, dots, footnote, line, name_rows, write
 from tacit.reports.plots.style import (
     BODY,
     GREY,

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from tacit.errors import require
-from tacit.reports.plots.primitives import (
+from tacit.reports.plots import (
     column,
     dots,
     footnote,

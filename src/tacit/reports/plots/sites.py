@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgba
 from numpy.typing import NDArray
 
 from tacit.learning.record import TROUBLED, Reason, Record, Round, Standing, Status
-from tacit.reports.plots.primitives import band, cells, footnote, line, moved, write_asides
+from tacit.reports.plots import band, cells, footnote, line, moved, write_asides
 from tacit.reports.plots.style import (
     GREY,
     INCH,

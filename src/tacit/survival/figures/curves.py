@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 
 from tacit.errors import InvalidValue, is_between, require, require_count, require_word
-from tacit.reports.plots.primitives import ROUND, band, column, dots, head, line, panels, tint_rows, write
+from tacit.reports.plots import ROUND, band, column, dots, head, line, panels, tint_rows, write
 from tacit.reports.plots.style import (
     BODY,
     GREY,

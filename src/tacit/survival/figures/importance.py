@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 from tacit.errors import InvalidValue, require
 from tacit.reports.page.blocks import Figure
-from tacit.reports.plots.primitives import ROUND, dots, footnote, name_rows, reach, write_asides
+from tacit.reports.plots import ROUND, dots, footnote, name_rows, reach, write_asides
 from tacit.reports.plots.style import (
     BODY,
     GREY,
