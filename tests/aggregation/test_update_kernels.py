@@ -23,7 +23,7 @@ def test_a_sum_of_some_rows_is_that_of_numpy_to_the_bit(count, columns, precisio
     expected = np.zeros(columns)
     for row in some:
         expected += given[row]
-    for factor, over in ((1.0, 1.0), (0.3, 1.0), (1.0, 7.0)):
+    for factor, over in ((1.0, 1.0), (0.3, 1.0), (2.0, 1.0), (1.0, 7.0), (1.0, 2.0)):
         kernels.sum_rows(given, some, factor, over, total)
         assert (total == expected * factor / over).all()
 

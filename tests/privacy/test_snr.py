@@ -36,3 +36,10 @@ def test_the_bound_cancels_out_unless_it_is_one_that_follows():
         for clip in (0.01, 10.0)
     ]
     assert lengths[0] == pytest.approx(lengths[1])
+
+
+def test_several_models_share_the_sites_and_one_has_them_all():
+    task, names = PPO(hidden=(16, 16)).with_spaces(8, 4), [f"site-{number}" for number in range(100)]
+    promise = Privacy(unit="site", noise_multiplier=1.0, delta=1e-3, clip=1.0, noise="server")
+    alone, shared = (plan(promise, task, names, Mean(), 10, models=models).signal for models in (1, 2))
+    assert plan(promise, task, names, Mean(), 10).signal == alone != shared

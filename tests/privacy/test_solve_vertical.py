@@ -1,7 +1,7 @@
 """Columns of the same records: clip, noise and price, and what no promise can be kept for."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -197,3 +197,17 @@ def test_a_plan_needs_no_columns():
         names = [f"party-{n}" for n in range(parties)]
         made = plan(promise(noise=noise), work, names, Mean(), 1, questions=[])
         assert 1.98 < made.statement.epsilon <= 2.0
+
+
+def test_columns_and_records_that_are_not_known_yet_count_once():
+    @dataclass(frozen=True)
+    class Unread(Work):
+        widths = None
+
+    unread = Unread(records=None, holdings={"a": ("x1", "y"), "b": ("x2",), "c": ("x3",)})
+    assert solve(promise(), unread, ["a", "b", "c"], 1, []).widths == {"x1": 1, "x2": 1, "y": 1}
+    secret = solve(
+        promise(noise="secure"), replace(unread, holdings={}, release_moments=True), ["a", "b", "c"], 1, []
+    )
+    assert secret.widths == ((1,), (1,), (1,))
+    assert secret.records == 1

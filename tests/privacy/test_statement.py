@@ -6,7 +6,7 @@ import math
 import pytest
 
 from tacit import Open, Privacy, Release
-from tacit.privacy.statement import price_in_words, released_in_words, state
+from tacit.privacy.statement import at_most, price_in_words, released_in_words, state
 
 RECORDS = Privacy(unit="record", epsilon=3, delta=1e-5, clip=1)
 
@@ -103,3 +103,10 @@ def test_the_price_is_of_what_the_promise_is_about(unit, relation, what):
 
 def test_an_unbounded_price_is_not_dressed_up():
     assert price_in_words(math.inf, 1e-5, "record", "add-remove") == "not bounded; nothing can be proven."
+
+
+def test_whoever_is_sure_or_knows_it_is_not_so_stays_that_way():
+    assert at_most(0.0, 1000.0) == 0.0
+    assert at_most(1.0, 3.0) == 1.0
+    assert at_most(0.5, 0.0) == 0.5
+    assert at_most(0.5, math.log(3)) == pytest.approx(0.75)

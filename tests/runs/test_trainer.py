@@ -1,5 +1,6 @@
 """The loop refuses before it pays, and tells what it did."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import tacit
 from tacit.errors import InvalidFile, InvalidValue, Refused
 from tacit.experiments import experiment
+from tacit.runs.directory import Directory
 from tacit.sites.sampling import Fixed
 from tacit.sites.splits import ByColumn, Iid
 from tacit.survival import LogisticHazard
@@ -193,3 +195,26 @@ def _file(folder: Path) -> Path:
         '[task]\nkind = "logistic-hazard"\nhidden = [3]\n'
     )
     return path
+
+
+def test_the_seed_is_0_if_none_is_said():
+    told = [tacit.fit(TASK, simulated(), rounds=1, **seed).scores for seed in ({}, {"seed": 0}, {"seed": 1})]
+    assert told[0] == told[1] != told[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched(LogisticHazard):
+    """A task that keeps its weights."""
+
+    snapshots: int = 1
+
+
+def test_weights_are_kept_under_the_name_of_their_model_and_of_every_site(monkeypatch, tmp_path):
+    kept = {}
+    monkeypatch.setattr(
+        Directory, "write_weights", lambda self, number, known: kept.update({number: set(known)})
+    )
+    task = Watched(hidden=[3], steps=1, sample=0.5, lr=0.5, horizon=4.0)
+    federation = simulated()
+    tacit.fit(task, federation, rounds=2, out=tmp_path / "run")
+    assert kept == {number: {"global", *federation} for number in (1, 2)}

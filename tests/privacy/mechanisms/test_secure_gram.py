@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -216,6 +217,18 @@ def test_rounding_has_no_bias_inside_the_bound():
 
 
 # --- the price -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("records", [10, 5000, 1_000_000])
+def test_the_sensitivity_is_at_least_the_exact_bound(records):
+    for columns in range(1, 40):
+        mechanism = blind(records=records, widths=((columns,), (1,), (1,), (1,)))
+        with localcontext() as context:
+            context.prec = 60
+            rounding = Decimal(mechanism.order - 1).sqrt() * (1 + Decimal(2) ** -20)
+            exact = mechanism.blocks * Decimal(4) ** mechanism.bits + rounding
+            (release,) = mechanism.release(1, NAMES)
+            assert Decimal(release.sensitivity) >= exact
 
 
 @pytest.mark.parametrize("records", [10, 5000, 1_000_000])

@@ -126,6 +126,15 @@ def test_scores_of_any_size_are_safe_and_the_best_is_chosen(rule, scores):
 
 
 @pytest.mark.parametrize("rule", RULES)
+def test_scores_that_are_equal_and_large_are_chosen_alike(rule):
+    chosen = [
+        Selection(rehearsal=True, epsilon=1.0, rule=rule).choose([1e17, 1e17], Key(number))
+        for number in range(60)
+    ]
+    assert 10 < sum(chosen) < 50
+
+
+@pytest.mark.parametrize("rule", RULES)
 def test_a_single_candidate_is_chosen(rule):
     assert Selection(rehearsal=True, epsilon=1.0, rule=rule).choose([-3.0], Key(0)) == 0
 
