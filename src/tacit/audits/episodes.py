@@ -9,7 +9,7 @@ is promised to whole sites covers each episode of theirs. The promise is spent o
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,7 @@ class Pool:
     def part(self, marks: Marks) -> Rollout:
         """The episodes that are marked, and no others."""
         kept = marks[self.owner]
-        return replace(self.rollout, **{name: getattr(self.rollout, name)[kept] for name in TAPE})
+        return self.rollout._replace(**{name: getattr(self.rollout, name)[kept] for name in TAPE})
 
     def means(self, values: NDArray[np.floating]) -> Array:
         """The mean over the steps of each episode, of one number for each step."""
@@ -99,7 +99,7 @@ class AttackedSite:
 
 @dataclass(frozen=True, eq=False)
 class ReplayVectorEnv:
-    """A stage on which what was played is played again (`tacit.control.envs.vector.VectorEnv`)."""
+    """A rollout that is played again (`tacit.control.ppo.RolloutSource`)."""
 
     rollout: Rollout
     envs: int = 1
@@ -109,15 +109,6 @@ class ReplayVectorEnv:
     ) -> Rollout:
         """The same as ever, whoever plays."""
         return self.rollout
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
 
 def episodes(
@@ -216,7 +207,7 @@ def _split_episodes(tape: Mapping[str, NDArray[np.generic]]) -> Pool:
     steps = {name: values[kept][:, None] for name, values in turned.items()}
     blank = Rollout.blank(0, 1, steps["observations"].shape[-1])
     # Nothing is expected after the last step: all episodes are over.
-    return Pool(replace(blank, **steps, last_values=np.zeros(1, dtype=np.float32)), owner[kept])
+    return Pool(blank._replace(**steps, last_values=np.zeros(1, dtype=np.float32)), owner[kept])
 
 
 def _train_shadows(task: PPO, start: "Tensor", name: str, pool: Pool, models: int, key: Key) -> AttackedSite:

@@ -15,6 +15,7 @@ Names below are loaded on first use.
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,22 +27,7 @@ __all__ = ["PPO"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __dir__() -> list[str]:
-    return [
-        *__all__,
-        "agents",
-        "config",
-        "envs",
-        "figures",
-        "history",
-        "kernels",
-        "lander",
-        "networks",
-        "observation_stats",
-        "ppo",
-        "rollout",
-        "sources",
-        "tasks",
-    ]
+    return [*__all__, *(found.name for found in iter_modules(__path__))]
 
 
 def __getattr__(name: str) -> object:

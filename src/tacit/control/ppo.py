@@ -9,14 +9,12 @@ every step a surprise: `warm_up_critic` learns it anew from what the site has ju
 """
 
 import math
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from tacit.control import kernels
 from tacit.control.config import PPOConfig as PPOConfig
-from tacit.control.envs.vector import VectorEnv
 from tacit.control.networks import NetworkShape
 from tacit.control.rollout import SERIES, Episodes, Floats, Rollout
 from tacit.errors import require
@@ -26,10 +24,25 @@ if TYPE_CHECKING:
     from tacit.control.kernels import LossCoefficients
 
 
+class RolloutSource(Protocol):
+    """The part of a vectorised environment that learning asks for."""
+
+    @property
+    def envs(self) -> int:
+        """The number of environments."""
+        ...
+
+    def play(
+        self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
+    ) -> Rollout:
+        """Play so many steps in each (`tacit.control.envs.vector.VectorEnv.play`)."""
+        ...
+
+
 def learn(
     weights: Array,
     shape: NetworkShape,
-    stage: VectorEnv,
+    stage: RolloutSource,
     recipe: PPOConfig,
     *,
     steps: int,
@@ -156,6 +169,6 @@ def warm_up_critic(
     )
     seen = values.reshape(steps, envs)
     if steps == 1:
-        return replace(played, values=seen)
+        return played._replace(values=seen)
     kept = {name: getattr(played, name)[:-1] for name in SERIES}
-    return replace(played, **kept, values=seen[:-1], last_values=seen[-1])
+    return played._replace(**kept, values=seen[:-1], last_values=seen[-1])

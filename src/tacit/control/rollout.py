@@ -1,7 +1,8 @@
 """What an agent has lived through: plain arrays, which stay where they were made."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +41,7 @@ class Episodes:
         return cls(returns, lengths, steps)
 
 
-@dataclass(frozen=True, eq=False)
-class Rollout:
+class Rollout(NamedTuple):
     """Some steps in each environment of a stage (T, E), and the episodes that ended in them.
 
     Args:
@@ -89,8 +89,7 @@ class Rollout:
     def with_episodes(self, ends: Sequence[tuple[float, int, int]]) -> "Rollout":
         """The same with these episodes: the return and length of each, and the step that it ended with."""
         returns, lengths, steps = zip(*ends, strict=True) if ends else ((), (), ())
-        return replace(
-            self,
+        return self._replace(
             returns=np.array(returns, dtype=np.float64),
             lengths=np.array(lengths, dtype=np.int64),
             steps=np.array(steps, dtype=np.int64),

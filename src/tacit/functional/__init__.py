@@ -4,6 +4,7 @@ Names below are loaded on first use.
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,19 +20,7 @@ __all__ = ["Boosting", "FunctionalRegressor"]  # pyright: ignore[reportUnsupport
 
 
 def __dir__() -> list[str]:
-    return [
-        *__all__,
-        "boosting",
-        "clip_radius",
-        "config",
-        "curves",
-        "data",
-        "figures",
-        "metrics",
-        "model",
-        "solver",
-        "tasks",
-    ]
+    return [*__all__, *(found.name for found in iter_modules(__path__))]
 
 
 def __getattr__(name: str) -> object:

@@ -63,8 +63,10 @@ def scores(
         active: The predictors that matter in truth, where that is known.
         predictors: All of them.
     """
-    pair = _pair(true, predicted, times)
-    found = {name: _score_or_nan(score, pair) for name, score in _SCORES.items()}
+    _ = _pair(true, predicted, times)
+    found = {score.__name__: _score_or_nan(score, true, predicted, times) for score in (r2, ril2, il2)}
+    for score in (rmse, nrmse, mae, smape, wmape, mape):
+        found[score.__name__] = _score_or_nan(score, true, predicted)
     if selected is not None and active is not None:
         found["sensitivity"] = sensitivity(selected, active)
         if predictors is not None:
@@ -82,7 +84,8 @@ def il2(true: ArrayLike, predicted: ArrayLike, times: ArrayLike | None = None) -
         times: The grid, ascending; None if coordinates are given. Frames are orthonormal in the mean over
             the domain: with their coordinates this is the integral divided by the domain's length.
     """
-    return _il2(_pair(true, predicted, times))
+    pair = _pair(true, predicted, times)
+    return _square(pair, pair.true - pair.predicted) / len(pair.true)
 
 
 def ril2(true: ArrayLike, predicted: ArrayLike, times: ArrayLike | None = None) -> float:
@@ -93,7 +96,10 @@ def ril2(true: ArrayLike, predicted: ArrayLike, times: ArrayLike | None = None) 
         predicted: As for `il2`.
         times: As for `il2`.
     """
-    return _ril2(_pair(true, predicted, times))
+    pair = _pair(true, predicted, times)
+    whole = _square(pair, pair.true)
+    require(whole > 0, "true", "0 everywhere", "different from 0 somewhere, to be relative to")
+    return _square(pair, pair.true - pair.predicted) / whole
 
 
 def r2(true: ArrayLike, predicted: ArrayLike, times: ArrayLike | None = None) -> float:
@@ -104,32 +110,45 @@ def r2(true: ArrayLike, predicted: ArrayLike, times: ArrayLike | None = None) ->
         predicted: As for `il2`.
         times: As for `il2`.
     """
-    return _r2(_pair(true, predicted, times))
+    pair = _pair(true, predicted, times)
+    mean = pair.true.sum(axis=0) / np.maximum(pair.known.sum(axis=0), 1)
+    spread = _square(pair, np.where(pair.known, pair.true - mean, 0.0))
+    require(spread > 0, "true", "the same curve for everybody", "curves that differ, to be explained")
+    return 1 - _square(pair, pair.true - pair.predicted) / spread
 
 
 def rmse(true: ArrayLike, predicted: ArrayLike) -> float:
     """The root of the mean of (y - yhat)^2 over all points of all subjects."""
-    return _rmse(_pair(true, predicted, holes=True))
+    return float(np.sqrt((_gaps(_pair(true, predicted, holes=True)) ** 2).mean()))
 
 
 def nrmse(true: ArrayLike, predicted: ArrayLike) -> float:
     """`rmse` divided by the standard deviation, with n - 1, of all values of y."""
-    return _nrmse(_pair(true, predicted, holes=True))
+    pair = _pair(true, predicted, holes=True)
+    values = pair.true[pair.known]
+    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+    require(spread > 0, "true", "one value everywhere", "values that differ, to be relative to")
+    return rmse(true, predicted) / spread
 
 
 def mae(true: ArrayLike, predicted: ArrayLike) -> float:
     """The mean of |y - yhat| over all points."""
-    return _mae(_pair(true, predicted, holes=True))
+    return float(_gaps(_pair(true, predicted, holes=True)).mean())
 
 
 def smape(true: ArrayLike, predicted: ArrayLike) -> float:
     """The mean of 2 |y - yhat| / (|y| + |yhat|) over all points, in percent; 0 where both are 0."""
-    return _smape(_pair(true, predicted, holes=True))
+    pair = _pair(true, predicted, holes=True)
+    sizes = (np.abs(pair.true) + np.abs(pair.predicted))[pair.known]
+    return 200 * float(np.divide(_gaps(pair), sizes, out=np.zeros_like(sizes), where=sizes > 0).mean())
 
 
 def wmape(true: ArrayLike, predicted: ArrayLike) -> float:
     """The sum of |y - yhat| divided by the sum of |y|, in percent."""
-    return _wmape(_pair(true, predicted, holes=True))
+    pair = _pair(true, predicted, holes=True)
+    whole = float(np.abs(pair.true).sum())
+    require(whole > 0, "true", "0 everywhere", "different from 0 somewhere, to be relative to")
+    return 100 * float(_gaps(pair).sum()) / whole
 
 
 def mape(true: ArrayLike, predicted: ArrayLike) -> float:
@@ -137,7 +156,11 @@ def mape(true: ArrayLike, predicted: ArrayLike) -> float:
 
     It is ruled by the points where y is nearly 0: for curves that cross 0, read `wmape` instead.
     """
-    return _mape(_pair(true, predicted, holes=True))
+    pair = _pair(true, predicted, holes=True)
+    sizes = np.abs(pair.true)[pair.known]
+    some = sizes > 0
+    require(bool(some.any()), "true", "0 everywhere", "different from 0 somewhere, to be relative to")
+    return 100 * float((_gaps(pair)[some] / sizes[some]).mean())
 
 
 def sensitivity(selected: Collection[str], active: Collection[str]) -> float:
@@ -249,64 +272,14 @@ def _square(pair: _Pair, difference: Array) -> float:
     return float((pair.weights * difference**2).sum())
 
 
-def _il2(pair: _Pair) -> float:
-    return _square(pair, pair.true - pair.predicted) / len(pair.true)
-
-
-def _ril2(pair: _Pair) -> float:
-    whole = _square(pair, pair.true)
-    require(whole > 0, "true", "0 everywhere", "different from 0 somewhere, to be relative to")
-    return _square(pair, pair.true - pair.predicted) / whole
-
-
-def _r2(pair: _Pair) -> float:
-    mean = pair.true.sum(axis=0) / np.maximum(pair.known.sum(axis=0), 1)
-    spread = _square(pair, np.where(pair.known, pair.true - mean, 0.0))
-    require(spread > 0, "true", "the same curve for everybody", "curves that differ, to be explained")
-    return 1 - _square(pair, pair.true - pair.predicted) / spread
-
-
 def _gaps(pair: _Pair) -> Array:
     return np.abs(pair.true - pair.predicted)[pair.known]
 
 
-def _rmse(pair: _Pair) -> float:
-    return float(np.sqrt((_gaps(pair) ** 2).mean()))
-
-
-def _nrmse(pair: _Pair) -> float:
-    values = pair.true[pair.known]
-    spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
-    require(spread > 0, "true", "one value everywhere", "values that differ, to be relative to")
-    return _rmse(pair) / spread
-
-
-def _mae(pair: _Pair) -> float:
-    return float(_gaps(pair).mean())
-
-
-def _smape(pair: _Pair) -> float:
-    sizes = (np.abs(pair.true) + np.abs(pair.predicted))[pair.known]
-    return 200 * float(np.divide(_gaps(pair), sizes, out=np.zeros_like(sizes), where=sizes > 0).mean())
-
-
-def _wmape(pair: _Pair) -> float:
-    whole = float(np.abs(pair.true).sum())
-    require(whole > 0, "true", "0 everywhere", "different from 0 somewhere, to be relative to")
-    return 100 * float(_gaps(pair).sum()) / whole
-
-
-def _mape(pair: _Pair) -> float:
-    sizes = np.abs(pair.true)[pair.known]
-    some = sizes > 0
-    require(bool(some.any()), "true", "0 everywhere", "different from 0 somewhere, to be relative to")
-    return 100 * float((_gaps(pair)[some] / sizes[some]).mean())
-
-
-def _score_or_nan(score: Callable[[_Pair], float], pair: _Pair) -> float:
+def _score_or_nan(score: Callable[..., float], *given: ArrayLike) -> float:
     """The score, or NaN where there is nothing to be relative to."""
     try:
-        return score(pair)
+        return score(*given)
     except InvalidValue:
         return math.nan
 
@@ -316,9 +289,3 @@ def _total(widths: Sequence[int], field: str = "widths") -> int:
     for width in widths:
         require_count(field, width)
     return sum(widths)
-
-
-_SCORES: dict[str, Callable[[_Pair], float]] = {
-    "r2": _r2, "ril2": _ril2, "il2": _il2, "rmse": _rmse, "nrmse": _nrmse, "mae": _mae, "smape": _smape,
-    "wmape": _wmape, "mape": _mape,
-}  # fmt: skip

@@ -22,8 +22,8 @@ from tacit.control.envs.spaces import (
     open_env,
     refuse_undrawable,
     require_spaces,
-    strip_wrappers,
 )
+from tacit.control.envs.vector import FAILURES, Player
 from tacit.errors import InvalidFile, InvalidValue, require, require_count
 from tacit.runtime.arrays import Array
 
@@ -43,8 +43,6 @@ Choice = Callable[[NDArray[np.float32]], NDArray[np.int64]]
 
 # How many episodes are played side by side: asking the agent then costs little, and so do the worlds.
 LANES = 8
-# What the code of a world may do wrong.
-FAILURES = (Exception, SystemExit)
 # An episode that is longer than this has no end.
 LONGEST = 200_000
 # Of a film.
@@ -77,7 +75,7 @@ def play_episodes(choose: Choice, world: "World", shape: "NetworkShape", seeds: 
             for place in busy.copy():
                 lane = lanes[place]
                 if lane.step(actions[place], seen[place]):
-                    returns[lane.episode] = lane.total
+                    returns[lane.episode] = lane.player.total
                     if not lane.start_next(waiting, seeds, seen[place]):
                         busy.remove(place)
     return returns
@@ -87,28 +85,28 @@ class _Lane:
     """A world in which one episode is played after another."""
 
     def __init__(self, world: "World", shape: "NetworkShape") -> None:
-        self.world, self.whole = world, open_env(world)
+        self.world, self.episode = world, -1
+        self.player = Player(world, open_env(world))
         try:
-            self.flat, self.first = match_spaces(self.whole, world, shape)
+            match_spaces(self.player.whole, world, shape)
+            self.player.ready()
         except Exception:
-            self.whole.close()
+            self.player.whole.close()
             raise
-        self.env, self.limit = strip_wrappers(self.whole)
-        self.episode, self.total, self.steps = -1, 0.0, 0
 
     def __enter__(self) -> "_Lane":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.whole.close()
+        self.player.whole.close()
 
     def start_next(self, waiting: Iterator[int], seeds: Sequence[int], seen: NDArray[np.float32]) -> bool:
         """Whether another episode has begun; what is seen first is put in place."""
-        self.episode, self.total, self.steps = next(waiting, -1), 0.0, 0
+        self.episode = next(waiting, -1)
         if self.episode < 0:
             return False
         try:
-            seen[:] = self.flat(self.env.reset(seed=int(seeds[self.episode]))[0])
+            seen[:] = self.player.reset(int(seeds[self.episode]))
         except FAILURES as error:
             raise env_failure(self.world, error) from error
         return True
@@ -116,24 +114,22 @@ class _Lane:
     def step(self, action: int, seen: NDArray[np.float32]) -> bool:
         """Whether the episode is over after this action; what is seen next is put in place."""
         try:
-            observation, reward, terminated, truncated, _ = self.env.step(self.first + action)
-            seen[:] = self.flat(observation)
-            self.total += float(reward)
+            seen[:], _, over, cut = self.player.step(action)
         except FAILURES as error:
             raise env_failure(self.world, error) from error
-        self.steps += 1
+        steps = self.player.length
         # One sum for both: it is finite if all of them are.
-        if not math.isfinite(self.total + float(seen.sum())):
+        if not math.isfinite(self.player.total + float(seen.sum())):
             raise InvalidValue(
-                f"{self.world.name} showed something, or gave a reward, that is not finite at step "
-                f"{self.steps} of an episode: both must be finite numbers"
+                f"{self.world.name} showed something, or gave a reward, that is not finite at step {steps} "
+                "of an episode: both must be finite numbers"
             )
-        if self.steps > LONGEST:
+        if steps > LONGEST:
             raise InvalidValue(
                 f"an episode of {self.world.name} went on for {LONGEST} steps: it must end; give it a time "
                 "limit"
             )
-        return bool(terminated or truncated) or self.steps == self.limit
+        return bool(over or cut)
 
 
 def match_spaces(env: "Env", world: "World", shape: "NetworkShape") -> tuple[Callable[[Any], Any], int]:

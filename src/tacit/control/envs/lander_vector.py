@@ -8,12 +8,12 @@ nearly what Gymnasium would say. What an agent is finally judged by is played in
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.control.envs.vector import deal
+from tacit.control.envs.vector import VectorEnv
 from tacit.control.kernels import act, activation_buffer, normalise, predict_values
 from tacit.control.lander.bodies import POINTS, ROW, ZERO
 from tacit.control.lander.options import limit_of, physics_of
@@ -55,23 +55,8 @@ class Landers(NamedTuple):
     lengths: Whole
 
 
-class Tape(NamedTuple):
-    """What is filled in: see `Rollout`; and the episodes that end, as many as there is room for."""
-
-    observations: Floats
-    actions: Whole
-    log_probs: Floats
-    values: Floats
-    rewards: Floats
-    ended: NDArray[np.bool_]
-    last_values: Floats
-    returns: Array
-    lengths: Whole
-    steps: Whole
-
-
-class LanderVectorEnv:
-    """Fast landers, side by side; arguments are those of `stages.make_vector_env`."""
+class LanderVectorEnv(VectorEnv):
+    """Fast landers, side by side."""
 
     def __init__(
         self,
@@ -83,61 +68,29 @@ class LanderVectorEnv:
         scale: ArrayLike,
         place: str,
     ) -> None:
-        dealt = deal(worlds, envs, generator)
-        self.envs, self.place, self._generator = envs, place, generator
-        self._center, self._scale = (np.ascontiguousarray(one, dtype=np.float64) for one in (center, scale))
-        require(bool((self._scale > 0).all()), "scale", self._scale.tolist(), "above 0 everywhere")
+        super().__init__(worlds, envs, generator=generator, center=center, scale=scale, place=place)
         self._landers = Landers(
             np.zeros((envs, ROW)),
             np.zeros((envs, POINTS)),
             generator.integers(2**64, size=envs, dtype=np.uint64),
-            np.array([physics_of(world.options, place) for world in dealt]),
-            np.array([limit_of(world.options) for world in dealt], dtype=np.int64),
+            np.array([physics_of(world.options, place) for world in self._worlds]),
+            np.array([limit_of(world.options) for world in self._worlds], dtype=np.int64),
             np.zeros(envs),
             np.zeros(envs, dtype=np.int64),
         )
-        self._made, self._closed = 0, False
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Nothing is open; but nobody plays here any more."""
-        self._closed = True
-
-    def play(
+    def _play(
         self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
     ) -> Rollout:
-        """Play so many steps in each environment, from where it stopped before.
-
-        Args:
-            weights: Both networks.
-            shape: How large they are.
-            steps: How many steps in each environment.
-            gamma: What the expectation after an episode that a time limit cut is worth.
-            reward_scale: What rewards are multiplied by.
-        """
-        if self._closed:
-            raise ValueError("this stage is closed: open another one")
         spaces, expected = (OBSERVED, ACTIONS), (shape.inputs, shape.actions)
         fits = spaces == expected and len(self._center) == OBSERVED
         require(fits, f"{self.place}: inputs and actions", spaces, f"{expected}, as those of the agent")
-        rollout = Rollout.blank(steps, self.envs, shape.inputs)
         most = steps * self.envs
-        whole = [np.empty(most, dtype=np.int64) for _ in range(2)]
-        tape = Tape(
-            rollout.observations,
-            rollout.actions,
-            rollout.log_probs,
-            rollout.values,
-            rollout.rewards,
-            rollout.ended,
-            rollout.last_values,
-            np.empty(most),
-            *whole,
+        # With room for as many episodes as there are steps.
+        tape = Rollout.blank(steps, self.envs, shape.inputs)._replace(
+            returns=np.empty(most),
+            lengths=np.empty(most, dtype=np.int64),
+            steps=np.empty(most, dtype=np.int64),
         )
         if self._made == 0:
             for i in range(self.envs):
@@ -148,8 +101,11 @@ class LanderVectorEnv:
             weights, shape.sizes, self._landers, scaling, draws, gamma, reward_scale, self._made, tape
         )
         self._made += most
-        found = zip(tape.returns[:ends], tape.lengths[:ends], tape.steps[:ends], strict=True)
-        return rollout.with_episodes([(float(total), int(length), int(at)) for total, length, at in found])
+        return tape._replace(
+            returns=tape.returns[:ends].copy(),
+            lengths=tape.lengths[:ends].copy(),
+            steps=tape.steps[:ends].copy(),
+        )
 
 
 @compiled
@@ -162,7 +118,7 @@ def _play(
     gamma: float,
     reward_scale: float,
     made: int,
-    tape: Tape,
+    tape: Rollout,
 ) -> int:
     # A whole rollout; how many episodes ended in it.
     steps, envs = draws.shape
@@ -210,7 +166,7 @@ def _count(landers: Landers, i: int, reward: float) -> bool:
 
 
 @compiled
-def _note(landers: Landers, i: int, tape: Tape, row: int, made: int) -> None:
+def _note(landers: Landers, i: int, tape: Rollout, row: int, made: int) -> None:
     # An episode has ended.
     tape.returns[row], tape.lengths[row], tape.steps[row] = landers.totals[i], landers.lengths[i], made
     landers.totals[i], landers.lengths[i] = 0.0, 0

@@ -3,9 +3,10 @@
 All randomness comes from one generator: with the same one, the same happens, to the last bit.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,27 +29,55 @@ FAILURES = (Exception, SystemExit)
 NO_LIMIT = 2**62
 
 
-class VectorEnv(Protocol):
-    """Environments that an agent plays in, side by side."""
+class VectorEnv(ABC):
+    """Environments that an agent plays in, side by side, as `make_vector_env` opens them."""
 
-    @property
-    def envs(self) -> int:
-        """How many there are."""
-        ...
+    def __init__(
+        self,
+        worlds: Sequence[World],
+        envs: int,
+        *,
+        generator: np.random.Generator,
+        center: ArrayLike,
+        scale: ArrayLike,
+        place: str,
+    ) -> None:
+        self.envs, self.place = envs, place
+        self._worlds, self._generator = deal(worlds, envs, generator), generator
+        self._center, self._scale = (np.ascontiguousarray(one, dtype=np.float64) for one in (center, scale))
+        require(bool((self._scale > 0).all()), "scale", self._scale.tolist(), "above 0 everywhere")
+        self._made, self._closed = 0, False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close everything that is open; nobody plays here any more."""
+        self._closed = True
 
     def play(
         self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
     ) -> Rollout:
-        """Play so many steps in each, actions drawn as the agent weighs them, on from where it stopped."""
-        ...
+        """Play so many steps in each environment, from where it stopped before.
 
-    def close(self) -> None:
-        """Close everything that is open."""
-        ...
+        Args:
+            weights: Both networks.
+            shape: How large they are.
+            steps: How many steps in each environment.
+            gamma: What the expectation after an episode that a time limit cut is worth.
+            reward_scale: What rewards are multiplied by.
+        """
+        if self._closed:
+            raise ValueError("this stage is closed: open another one")
+        return self._play(weights, shape, steps, gamma, reward_scale)
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
+    @abstractmethod
+    def _play(
+        self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
+    ) -> Rollout: ...
 
 
 def make_vector_env(
@@ -87,10 +116,10 @@ def deal(worlds: Sequence[World], envs: int, generator: np.random.Generator) -> 
     return [worlds[index % len(worlds)] for index in range(envs)]
 
 
-class GymnasiumVectorEnv:
+class GymnasiumVectorEnv(VectorEnv):
     """Environments as Gymnasium makes them, without the wrappers that only cost time.
 
-    They are opened when they are first played in. Arguments are those of `make_vector_env`.
+    They are opened when they are first played in.
     """
 
     def __init__(
@@ -103,24 +132,15 @@ class GymnasiumVectorEnv:
         scale: ArrayLike,
         place: str,
     ) -> None:
-        self.envs, self.place = envs, place
-        self._worlds, self._generator = deal(worlds, envs, generator), generator
+        super().__init__(worlds, envs, generator=generator, center=center, scale=scale, place=place)
         self._seeds: list[int] = generator.integers(2**31, size=envs).tolist()
-        self._center, self._scale = (np.ascontiguousarray(one, dtype=np.float64) for one in (center, scale))
-        require(bool((self._scale > 0).all()), "scale", self._scale.tolist(), "above 0 everywhere")
-        self._players: list[_Player] = []
+        self._players: list[Player] = []
         self._seen: Array = np.zeros((envs, len(self._center)))
-        self._made, self._closed = 0, False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close every environment, whatever one of them says to that."""
-        players, self._players, self._closed = self._players, [], True
+        super().close()
+        players, self._players = self._players, []
         try:
             with ExitStack() as closing:
                 for player in players:
@@ -128,18 +148,9 @@ class GymnasiumVectorEnv:
         except FAILURES as error:
             raise env_failure(self._worlds[0], error, self.place) from error
 
-    def play(
+    def _play(
         self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
     ) -> Rollout:
-        """Play so many steps in each environment, from where it stopped before.
-
-        Args:
-            weights: Both networks.
-            shape: How large they are.
-            steps: How many steps in each environment.
-            gamma: What the expectation after an episode that a time limit cut is worth.
-            reward_scale: What rewards are multiplied by.
-        """
         try:
             if not self._players:
                 self._begin(shape)
@@ -149,12 +160,10 @@ class GymnasiumVectorEnv:
             raise
 
     def _begin(self, shape: NetworkShape) -> None:
-        if self._closed:
-            raise ValueError("this stage is closed: open another one")
         expected = (shape.inputs, shape.actions)
         for at, (world, seed) in enumerate(zip(self._worlds, self._seeds, strict=True)):
             env = open_env(world, self.place)
-            self._players.append(_Player(world, env))
+            self._players.append(Player(world, env))
             spaces = require_spaces(world, env, self.place)
             fits = spaces == expected and spaces[0] == len(self._center)
             what = f"{self.place}: inputs and actions of {world.name}"
@@ -243,7 +252,7 @@ class GymnasiumVectorEnv:
         )
         return values
 
-    def _require_finite(self, observation: Array, player: "_Player") -> None:
+    def _require_finite(self, observation: Array, player: "Player") -> None:
         if not np.isfinite(observation).all():
             raise InvalidValue(
                 f"{self.place}: {player.world.name} showed something that is not finite at step "
@@ -260,7 +269,7 @@ class GymnasiumVectorEnv:
             )
 
 
-class _Player:
+class Player:
     """One environment, and how its episode has gone so far."""
 
     def __init__(self, world: World, env: "gymnasium.Env[Any, Any]") -> None:

@@ -35,14 +35,16 @@ from tacit.control.lander.bodies import (
     Array,
     update_rotation,
 )
-from tacit.control.lander.broad_phase import touches, update_aabb, update_proxies
 from tacit.control.lander.contacts import (
     FAR,
     Line,
     init_contacts,
     solve_contact_positions,
     solve_contacts,
+    touches,
     transform_shape,
+    update_aabb,
+    update_proxies,
 )
 from tacit.runtime.jit import compiled
 

@@ -56,8 +56,13 @@ from tacit.control.lander.bodies import (
     Array,
     update_rotation,
 )
-from tacit.control.lander.broad_phase import update_aabb, update_pairs, update_proxies
-from tacit.control.lander.contacts import init_contacts, solve_contact_positions
+from tacit.control.lander.contacts import (
+    init_contacts,
+    solve_contact_positions,
+    update_aabb,
+    update_pairs,
+    update_proxies,
+)
 from tacit.control.lander.continuous import solve_toi
 from tacit.control.lander.solver import JOINTS, ORDER, init_joint, solve_joint_position, solve_velocities
 from tacit.runtime.jit import compiled
