@@ -197,7 +197,7 @@ def _mechanisms(found: Mapping[str, Any]) -> Iterator[Block]:
                 each["name"],
                 f"{each['claim']:.3g}",
                 *(f"{each[name]:.3g}" for name in METHODS),
-                _yes(each["kept"]),
+                "yes" if each["kept"] else "no",
             )
             for each in rows
         ),
@@ -213,10 +213,6 @@ def _membership(found: Mapping[str, Any]) -> Iterator[Block]:
         "What these attacks found was computed from the records themselves, without noise: no promise covers "
         "it. Only public records, rehearsals, and open runs, which promise nothing, are attacked in this way."
     )
-
-
-def _yes(kept: bool) -> str:
-    return "yes" if kept else "no"
 
 
 def page(found: Mapping[str, Any]) -> Page:

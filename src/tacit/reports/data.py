@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tacit.learning.record import Record, Round
+from tacit.learning.record import Record
 from tacit.privacy.provenance import is_all_public
 from tacit.privacy.statement import Statement
 from tacit.reports.audit import verdict
@@ -26,6 +26,7 @@ CLOSE = 1e-3
 LABELS = {"federated": "together", "alone": "each site alone", "pooled": "pooled"}
 PARTIES = {**LABELS, "alone": "active party alone"}
 LOW, HIGH = "_low", "_high"
+OF_ROUND = ("number", "sites", "scores", "epsilon", "seconds", "skipped")
 AGAIN = (
     "The noise was secret: another run gives other numbers, and costs its epsilon again, on top of this one."
 )
@@ -95,7 +96,10 @@ def document(run: ReportData) -> dict[str, Any]:
         "promise": {**promise, "budget": budget, "planned": planned, "intuition": statement.price()},
         "left": left,
         "result": _result(run),
-        "rounds": [_round(entry) for entry in run.record.rounds],
+        "rounds": [
+            {**{name: getattr(entry, name) for name in OF_ROUND}, "faults": len(entry.faults)}
+            for entry in run.record.rounds
+        ],
         "sites": _sites(run),
         "robustness": _robustness(run),
         "audit": audit(run),
@@ -243,15 +247,11 @@ def _scores_with_intervals(
     return {"scores": plain, "intervals": ends | {name: list(pair) for name, pair in known.items()}}
 
 
-def _round(entry: Round) -> dict[str, Any]:
-    names = ("number", "sites", "scores", "epsilon", "seconds", "skipped")
-    return {**{name: getattr(entry, name) for name in names}, "faults": len(entry.faults)}
-
-
 def _sites(run: ReportData) -> list[dict[str, Any]]:
     """What is known of each site: nothing that its promise would hide."""
     rounds, subjects = run.record.rounds, run.statement.as_dict()["subjects"]
-    last, model = (rounds[-1].standings, _models(run.record)) if rounds else ({}, {})
+    last = rounds[-1].standings if rounds else {}
+    model = rounds[run.record.chosen - 1].clusters if rounds and run.record.chosen else {}
     left_out = Counter(fault.site for entry in rounds for fault in entry.faults)
     shares: dict[str, list[float]] = {}
     for entry in rounds:
@@ -270,10 +270,6 @@ def _sites(run: ReportData) -> list[dict[str, Any]]:
         }
         for name in run.record.sites
     ]
-
-
-def _models(record: Record) -> dict[str, int]:
-    return dict(record.rounds[record.chosen - 1].clusters) if record.chosen else {}
 
 
 def _robustness(run: ReportData) -> dict[str, Any]:

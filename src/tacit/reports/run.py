@@ -108,6 +108,7 @@ def _promise(promise: Mapping[str, Any]) -> Iterator[Block]:
         yield Text("No promise: this run is open, and what leaves the sites is not protected.")
     else:
         but = "".join(f", but for {part}" for part in promise["but"])
+        against = f"{', '.join(promise['against'])}, and anyone they tell"
         if promise["rehearsal"]:
             yield Text("This is what it would promise, if it were not a rehearsal:")
         yield Text(
@@ -124,7 +125,7 @@ def _promise(promise: Mapping[str, Any]) -> Iterator[Block]:
                 *([] if budget is None else [("Budget", f"{budget:g}")]),
                 ("Delta", f"{promise['delta']:g}"),
                 ("Unit", f"any one {promise['unit']}; neighbours: {promise['relation']}"),
-                ("Holds against", "nobody: it is a rehearsal" if promise["rehearsal"] else _against(promise)),
+                ("Holds against", "nobody: it is a rehearsal" if promise["rehearsal"] else against),
                 ("Trusted", "; ".join(promise["trusted"]) or "nobody"),
             )
         )
@@ -136,10 +137,6 @@ def _promise(promise: Mapping[str, Any]) -> Iterator[Block]:
 def tone(total: Mapping[str, Any]) -> Tone | None:
     """Choose a tone for the total over all runs: plain, where it is that of this run alone."""
     return "mind" if total["runs"] > 1 or total["notes"] else None
-
-
-def _against(promise: Mapping[str, Any]) -> str:
-    return f"{', '.join(promise['against'])}, and anyone they tell"
 
 
 def _disclosures(left: Mapping[str, Sequence[str]], *, under_way: bool) -> Iterator[Block]:

@@ -144,9 +144,10 @@ def scores(rows: Sequence[tuple[str, Mapping[str, float]]], intervals: Sequence[
     metrics = list(dict.fromkeys(name for model in models for name in model.scores))
     if not metrics:
         return "No score: there are no held-out records that may be looked at."
-    layouts = [_beside, _below] if len(metrics) <= WIDEST else [_below]
-    for layout in layouts:
-        table = layout(models, metrics)
+    tables = [_below(models, metrics)]
+    if len(metrics) <= WIDEST:
+        tables.insert(0, align_table(*_score_rows(models, metrics)))
+    for table in tables:
         if widest_line(table) <= WIDTH:
             return table
     return _list_scores(models, metrics)
@@ -214,10 +215,6 @@ class _Lines:
         if self._waiting is not None:
             self._waiting.cancel()
         self._words, self._waiting = "", None
-
-
-def _beside(models: Sequence[_Model], metrics: Sequence[str]) -> str:
-    return align_table(*_score_rows(models, metrics))
 
 
 def _score_rows(models: Sequence[_Model], metrics: Sequence[str]) -> tuple[list[str], list[list[str]]]:

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.reports.plots.style import shorten_label
+from tacit.runtime.arrays import Array
 from tacit.survival.models.losses import PoissonLoss
 from tacit.survival.models.prediction import GridModel, HazardModel, RelativeModel
 
 if TYPE_CHECKING:
     from tacit.sites.encoding import Encoding
-
-Array = NDArray[np.float64]
 
 # So many features are tried, and so many people at once: a report has no time for more.
 TRIED, AT_ONCE = 400, 256
@@ -125,7 +123,7 @@ def describe_typical(columns: Sequence[str], encoding: "Encoding") -> str:
     }
     zero = len(plain) - sum(counts.values())
     counts["at 0, since nothing public says what is usual"] = zero
-    parts = [f"{_many(count)} {where}" for where, count in counts.items() if count]
+    parts = [f"{count} feature{'s' * (count != 1)} {where}" for where, count in counts.items() if count]
     return f"Typical person: {'; '.join([*parts, *spelled[:SPELLED], *more])}"
 
 
@@ -144,7 +142,7 @@ def effects(model: GridModel, usual: Array, changed: Sequence[Change], when: flo
     if ratios is not None:
         values, when = np.exp(np.clip(ratios, -FAR, FAR)), None
     else:
-        when = _moment(model, usual) if when is None else when
+        when = float(min(model.median(usual)[0], model.ends[-1])) if when is None else when
         chances = 1 - np.concatenate([model.survival(part, [when])[:, 0] for part in _parts(people)])
         chance, values = float(chances[0]), chances - chances[0]
     ends = np.cumsum([len(change.people) for change in changed])[:-1]
@@ -163,11 +161,6 @@ def _log_ratios(model: GridModel, people: Array) -> Array | None:
         found = np.concatenate([model.outputs(part)[:, 0] for part in _parts(people)])
         return found - found[0]
     return None
-
-
-def _moment(model: GridModel, usual: Array) -> float:
-    """When half of typical people have had the event; the end of what is known if that is later."""
-    return float(min(model.median(usual)[0], model.ends[-1]))
 
 
 def _parts(people: Array) -> list[Array]:
@@ -221,7 +214,3 @@ def _switch_level(
             inputs[place] = float(levels[name][1] == level)
     shown = shorten_label(f"{column}={level}", LETTERS)
     return Change(shown, None, (Person(shown, inputs),))
-
-
-def _many(count: int) -> str:
-    return "1 feature" if count == 1 else f"{count} features"

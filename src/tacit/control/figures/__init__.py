@@ -199,7 +199,8 @@ def learning_curves(
     curves = {name: _curves(rows[rows[by] == name], within, lines, band, window) for name in names}
     words = {name: world_title(name, unseen) if name in worlds else name for name in [*names, *lines]}
     title = title or (_highest(curves, words) if by == "world" else _steadiest(curves, words))
-    across = _panels_per_row(len(names), max(len(words[name]) for name in lines))
+    longest = max(len(words[name]) for name in lines)
+    across = 1 if len(names) == 1 or (longest > SHORT and len(names) <= DOWN) else 2
     down = -(-len(names) // across)
     note = _note(rows, provenance, band, window, lowest)
     figure = picture(0.4 + PANEL * down + 0.9 * (down == 1), title, note)
@@ -320,11 +321,6 @@ def _ends(seeds: Array, band: Band) -> tuple[Array, Array]:
     half = float(student.ppf(0.5 + LEVEL / 2, len(seeds) - 1)) * seeds.std(axis=0, ddof=1)
     mean, half = seeds.mean(axis=0), half / np.sqrt(len(seeds))
     return mean - half, mean + half
-
-
-def _panels_per_row(panels: int, longest: int) -> int:
-    """How many panels stand side by side, that there is room for names beside lines."""
-    return 1 if panels == 1 or (longest > SHORT and panels <= DOWN) else 2
 
 
 def draw_curves(

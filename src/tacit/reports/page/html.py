@@ -62,10 +62,12 @@ def html(page: Page, *, refresh: float | None = None) -> str:
     allowed = "a finite number of seconds above 0, or None"
     require(refresh is None or (math.isfinite(refresh) and refresh > 0), "refresh", refresh, allowed)
     script = _text("page.js")
+    # Colours of figures on a dark page; paper is always light.
+    night = f"@media screen and (prefers-color-scheme:dark){{.tacit-page{{{drawn.night()}}}}}\n"
     return _template("page.html.jinja").render(
         page=page,
         sections=list(zip(_anchors(section.title for section in page.sections), page.sections, strict=True)),
-        styles=_safe(_text("blocks.css") + _text("page.css") + _night()),
+        styles=_safe(_text("blocks.css") + _text("page.css") + night),
         script=_safe(script),
         policy=_policy(script) + (ITSELF if refresh else ""),
         refresh=refresh,
@@ -87,11 +89,6 @@ def _policy(script: str) -> str:
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-
-
-def _night() -> str:
-    """The colours of figures on a dark page; paper is always light."""
-    return f"@media screen and (prefers-color-scheme:dark){{.tacit-page{{{drawn.night()}}}}}\n"
 
 
 def _anchors(titles: Iterable[str]) -> list[str]:
@@ -122,7 +119,14 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update({"kind": _kind, "words": _words, "legible": legible})
+
+    def words_of(words: str) -> str:
+        """Words for a paragraph: legible, and not without end."""
+        return cut(one_line(words), LONG)
+
+    made.filters.update(
+        {"kind": lambda block: type(block).__name__.lower(), "words": words_of, "legible": legible}
+    )
     words = {"tones": TONES, "narrow": NARROW, "unbroken": UNBROKEN_HEADER}
     makers = {"numeric": numeric, "row": _row, "figure": _figure, "small_figure": _small_figure}
     cast("dict[str, object]", made.globals).update({**words, **makers})
@@ -139,15 +143,6 @@ def _safe(text: str) -> "Markup":
     from markupsafe import Markup
 
     return Markup(text)
-
-
-def _kind(block: Block) -> str:
-    return type(block).__name__.lower()
-
-
-def _words(words: str) -> str:
-    """Words for a paragraph: legible, and not without end."""
-    return cut(one_line(words), LONG)
 
 
 def _row(cells: Sequence[str], numbers: Sequence[bool]) -> "Markup":
@@ -254,14 +249,10 @@ def _run(run: Mapping[str, Any], sentences: Sequence[str]) -> list[Section]:
 def _attacks(table: Mapping[str, Mapping[str, float | None]], worst: Mapping[str, float | None]) -> Grid:
     rules = list(worst)
     rows = tuple(
-        (attack, *(_cell(row, rule) for rule in rules)) for attack, row in {**table, "worst": worst}.items()
+        (attack, *("-" if row.get(rule) is None else f"{row[rule]:.3f}" for rule in rules))
+        for attack, row in {**table, "worst": worst}.items()
     )
     return Grid("A line for each attack, a column for each rule", ("attack", *rules), rows)
-
-
-def _cell(row: Mapping[str, float | None], rule: str) -> str:
-    value = row.get(rule)
-    return "-" if value is None else f"{value:.3f}"
 
 
 def _missing(why: Mapping[str, Mapping[str, str]]) -> list[Block]:

@@ -137,7 +137,7 @@ def _place(element: "Element") -> None:
     """Shorten where an element is and how it runs."""
     for key in ("x", "y", "width", "height"):
         if key in element.attrib:
-            element.set(key, NUMBER.sub(_round_match, element.attrib[key]))
+            element.set(key, NUMBER.sub(lambda found: _short(float(found[0])), element.attrib[key]))
     if "d" in element.attrib:
         element.set("d", _path(element.attrib["d"]))
     turned = element.get("transform", "")
@@ -184,10 +184,6 @@ def _path(given: str) -> str:
         parts.append((" " if said == last else said) + " ".join(_short(one / scale) for one in told))
         last, here = "" if said in "MZz" else said, ends[-2:] or here
     return "".join(parts).replace(" -", "-")
-
-
-def _round_match(found: re.Match[str]) -> str:
-    return _short(float(found[0]))
 
 
 def _short(number: float) -> str:

@@ -271,7 +271,8 @@ def to_drawable(words: str) -> str:
     """
     if words.isascii() and words.replace("\n", "").isprintable():
         return words
-    known = _letters()
+    # In bold, too.
+    known = _common(_fonts("normal"), _fonts("bold"))
     lacking = next(sign for sign in LACKING if ord(sign) in known)
     seen = (
         letter
@@ -279,11 +280,6 @@ def to_drawable(words: str) -> str:
         if letter in (APART, "\n") or not (category(letter) == "Cf" or 0xFE00 <= ord(letter) <= 0xFE0F)
     )
     return "".join(letter if letter == "\n" or ord(letter) in known else lacking for letter in seen)
-
-
-def _letters() -> frozenset[int]:
-    """The letters that can be drawn, in bold too."""
-    return _common(_fonts("normal"), _fonts("bold"))
 
 
 def _fonts(weight: str) -> tuple[str, ...]:

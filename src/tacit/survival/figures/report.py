@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from tacit.errors import InvalidValue
 from tacit.reports.page.blocks import Figure
 from tacit.reports.plots.style import label_lines, picture, shorten_label
+from tacit.runtime.arrays import Array
 from tacit.survival.figures.curves import (
     HEIGHT,
     MODELLED,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from tacit.learning.record import Round
 
-Array = NDArray[np.float64]
 Read = Callable[[str], bytes | None]
 
 # How many people differ from the typical one in a figure of curves, and how many of them to the same side.
