@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from tacit import Open
 from tacit.aggregation.base import CustomAggregator, as_aggregator, user_choice
@@ -18,7 +17,7 @@ class Halved:
     """The mean of the rows, halved, with a bound of its own."""
 
     def __call__(self, updates, sites=None):
-        return torch.as_tensor(np.asarray(updates)).mean(dim=0) / 2
+        return np.asarray(np.asarray(updates)).mean(axis=0) / 2
 
     def sensitivity(self, clip, sites):
         return clip / (2 * sites)
@@ -28,7 +27,7 @@ def test_what_it_returns_is_one_vector_as_long_as_an_update():
     own = as_aggregator(Halved())
     assert isinstance(own, CustomAggregator)
     assert own(ROWS).tolist() == (ROWS.mean(axis=0) / 2).tolist()
-    for wrong in (lambda updates: torch.zeros(4), lambda updates: torch.zeros(1, 3), lambda updates: 0.0):
+    for wrong in (lambda updates: np.zeros(4), lambda updates: np.zeros((1, 3)), lambda updates: 0.0):
         with pytest.raises(InvalidValue, match="one vector of 3"):
             as_aggregator(wrong)(ROWS)
 
@@ -42,7 +41,7 @@ def test_its_bound_is_believed_in_the_norm_that_it_is_of():
     own = as_aggregator(Halved())
     assert own.sensitivity(3.0, 2) == own.sensitivity(3.0, 2, "l2") == 0.75
     assert own.sensitivity(3.0, 2, "l1") is None
-    assert as_aggregator(lambda updates: updates.mean(dim=0)).sensitivity(3.0, 2) is None
+    assert as_aggregator(lambda updates: updates.mean(axis=0)).sensitivity(3.0, 2) is None
 
 
 def test_nothing_is_claimed_for_it():
@@ -62,7 +61,7 @@ def test_the_user_is_given_back_what_the_user_gave():
 
 
 def test_a_mean_stands_no_liar_and_shares_by_its_weights():
-    named = Updates(("a", "b", "c", "d"), torch.from_numpy(ROWS))
+    named = Updates(("a", "b", "c", "d"), ROWS)
     assert Mean().tolerates(9) == 0
     assert Mean().shares(named).tolist() == [0.25] * 4
     weighted = Mean(weights={"a": 1.0, "b": 2.0, "c": 1.0, "d": 4.0})

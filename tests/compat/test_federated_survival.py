@@ -176,7 +176,7 @@ def test_a_configuration_is_chosen_by_the_exponential_mechanism():
         use_differential_privacy=True, dp_mechanism="exponential", dp_epsilon=1.0, dp_sensitivity=1.0
     )
     private = DifferentialPrivacy(config)
-    candidates, scores = torch.randn(5, 100), torch.tensor([0.75, 0.80, 0.85, 0.78, 0.82])
+    candidates, scores = torch.randn(5, 100), np.array([0.75, 0.80, 0.85, 0.78, 0.82])
     index = private.exponential_mechanism(candidates=candidates, quality_scores=scores, epsilon=1.0)
     assert f"{scores[index]:.4f}" in ("0.7500", "0.8000", "0.8500", "0.7800", "0.8200")
     assert private.exponential_mechanism_tensor(candidates=candidates, quality_scores=scores).shape == (100,)
@@ -216,7 +216,7 @@ def test_a_local_training_step_is_made_private():
     config = FSAConfig(use_differential_privacy=True, global_epochs=2)
     private, model = DifferentialPrivacy(config), torch.nn.Linear(3, 1)
     optimizer = torch.optim.Adam(model.parameters())
-    model(torch.ones(4, 3)).sum().backward()
+    model(np.ones((4, 3))).sum().backward()
     length = private.apply_dp_to_gradients(model=model, optimizer=optimizer, mechanism=config.dp_mechanism)
     optimizer.step()
     assert length > 0

@@ -9,7 +9,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 
 from tacit import Federation, Key, Open, Privacy
 from tacit.aggregation.mean import Mean
@@ -19,6 +18,7 @@ from tacit.learning.perceptron import Perceptron
 from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.sites.table import Table, from_arrays
 from tacit.survival.models.time_grid import TimeGridQuery
 from tacit.survival.tasks import LEARNERS
@@ -87,7 +87,7 @@ class Ways:
             run_at_site(part, state, self.data.cohort([name]), self.mechanism, self.key).matrix
             for name in self.data
         ]
-        return Updates(tuple(self.data), torch.cat(rows))
+        return Updates(tuple(self.data), np.concatenate(rows))
 
     def apart(self, part, state) -> Updates:
         rows = []
@@ -95,26 +95,26 @@ class Ways:
             own = Federation({name: self.data[name].table}).cohort([name])
             cohort = replace(own, mean_site_size=self.data.mean_site_size)
             rows.append(run_at_site(part, state, cohort, self.mechanism, self.key).matrix)
-        return Updates(tuple(self.data), torch.cat(rows))
+        return Updates(tuple(self.data), np.concatenate(rows))
 
 
-def agree(ways: Ways, part, state: torch.Tensor) -> torch.Tensor:
+def agree(ways: Ways, part, state: Array) -> Array:
     whole = ways.together(part, state)
     for other in (ways.one_by_one, ways.apart):
         found = other(part, state)
         assert found.names == whole.names
-        torch.testing.assert_close(found.matrix, whole.matrix, rtol=0, atol=AGREEMENT)
+        np.testing.assert_allclose(found.matrix, whole.matrix, rtol=0, atol=AGREEMENT)
     return whole.matrix
 
 
-def trained(kind, work_on, targets, promise, causes=1) -> torch.Tensor:
+def trained(kind, work_on, targets, promise, causes=1) -> Array:
     data = federation(targets, causes)
     task = made(kind, work_on, data, causes)
     mechanism = PROMISES[promise].solve(task, list(data), Mean(), 2, records=data.records)
     state = task.start(data, Key(3) / "start")
     for number in (1, 2):
         moved = agree(Ways(data, mechanism, Key(3, rehearsal=True) / number), task, state)
-        state = state + moved.mean(dim=0)
+        state = state + moved.mean(axis=0)
     return moved
 
 
@@ -135,7 +135,7 @@ def cases() -> list:
 def test_a_cohort_gives_what_its_sites_give_one_by_one(kind, work_on, targets, promise):
     moved = trained(kind, work_on, targets, promise)
     large = [size > 2 for size in SIZES.values()]
-    assert bool((moved.abs().amax(dim=1)[large] > 1e-6).all()), "a site has learnt nothing"
+    assert bool((np.abs(moved).amax(axis=1)[large] > 1e-6).all()), "a site has learnt nothing"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_the_order_of_the_sites_does_not_matter(kind):
         order: task.train(state, data.cohort(list(order)), NoPrivacy(), Key(3, rehearsal=True)).matrix
         for order in (tuple(names), tuple(other))
     }
-    torch.testing.assert_close(found[tuple(other)].flip(0), found[tuple(names)], rtol=0, atol=AGREEMENT)
+    np.testing.assert_allclose(found[tuple(other)][::-1], found[tuple(names)], rtol=0, atol=AGREEMENT)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +169,10 @@ def test_batches_that_are_taken_in_pieces_and_buckets_give_the_same(kind, work_o
     whole = Ways(data, mechanism, key).together(task, state).matrix
     monkeypatch.setattr(optimizers, "LARGEST_STEP", 400)
     pieces = Ways(data, mechanism, key).together(task, state).matrix
-    torch.testing.assert_close(pieces, whole, rtol=0, atol=AGREEMENT)
+    np.testing.assert_allclose(pieces, whole, rtol=0, atol=AGREEMENT)
     monkeypatch.setattr(Perceptron, "working_numbers", 1)
     buckets = Ways(data, mechanism, key).together(task, state).matrix
-    torch.testing.assert_close(buckets, whole, rtol=0, atol=AGREEMENT)
+    np.testing.assert_allclose(buckets, whole, rtol=0, atol=AGREEMENT)
 
 
 # Questions
@@ -200,8 +200,8 @@ def test_the_opening_question_is_answered_alike(promise):
     told = agree(
         Ways(data, mechanism, Key(3, rehearsal=True) / "time grid"),
         question,
-        torch.zeros(0, dtype=torch.float64),
+        np.zeros(0),
     )
     if promise == "open":
         events = [int((data[name].table.targets["event"] > 0).sum()) for name in data]
-        assert told.sum(dim=1).tolist() == events
+        assert told.sum(axis=1).tolist() == events

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from in_process import handed
 
@@ -201,18 +202,16 @@ def asked(town, what: dict, numbers: bytes, guard=None) -> SignedMessage:
 
 def work(town, **changes):
     """A question that an honest coordinator might ask for round 1, and what to change in it."""
-    import torch
 
     run = next((town.sites["site-1"] / "state" / "experiments").glob("*.toml")).stem
     setting = town.neighbours.guards["site-1"]._working[run].agreement.setting
     width = setting.task.start(setting.federation, Key(0)).shape[0]
-    state = changes.pop("state", torch.zeros(width, dtype=torch.float64))
+    state = changes.pop("state", np.zeros(width))
     content = {"asking": "round", "path": [1, "x"], "found": {}, "typical": 80.0, "run": run, **changes}
     return content, encode_arrays({"state": state})
 
 
 def test_a_round_is_answered_once_and_the_same_question_gets_the_same_answer(tmp_path: Path):
-    import torch
 
     town = strict_town(tmp_path, changes=["rounds=3"])
     town.run(tmp_path / "run")
@@ -226,8 +225,8 @@ def test_a_round_is_answered_once_and_the_same_question_gets_the_same_answer(tmp
     first = asked(town, dict(content), numbers)
     town.restart("site-1")
     second = asked(town, dict(content), numbers)
-    assert torch.equal(first.arrays["row"], second.arrays["row"])
-    other = encode_arrays({"state": torch.ones_like(first.arrays["row"])})
+    assert np.array_equal(first.arrays["row"], second.arrays["row"])
+    other = encode_arrays({"state": np.ones_like(first.arrays["row"])})
     assert "was answered before" in asked(town, dict(content), other).content["why"]
 
 
@@ -275,11 +274,10 @@ def test_an_experiment_that_was_not_agreed_to_is_not_worked_on(tmp_path: Path):
 
 
 def test_two_runs_of_one_file_draw_other_noise_and_are_paid_for_twice(tmp_path: Path):
-    import torch
 
     town = strict_town(tmp_path)
     first, second = town.run(tmp_path / "first"), town.run(tmp_path / "second")
-    assert not torch.equal(first.state, second.state)
+    assert not np.array_equal(first.state, second.state)
     assert spent(town) > first.privacy.epsilon * 1.1
 
 
@@ -357,7 +355,6 @@ def test_after_records_that_cannot_be_used_nothing_is_tried_until_somebody_has_l
 
 def test_the_answer_that_was_given_is_given_again_whatever_has_become_of_the_records(tmp_path: Path):
     import pandas as pd
-    import torch
 
     town = strict_town(tmp_path)
     assert agreeing(town).about == "agree"
@@ -366,7 +363,7 @@ def test_the_answer_that_was_given_is_given_again_whatever_has_become_of_the_rec
     (file,) = (town.sites["site-1"] / "data").glob("*.parquet")
     pd.read_parquet(file).iloc[1:].to_parquet(file)
     town.restart("site-1")
-    assert torch.equal(asked(town, dict(content), numbers).arrays["row"], first.arrays["row"])
+    assert np.array_equal(asked(town, dict(content), numbers).arrays["row"], first.arrays["row"])
     # Only the last answer is kept: an older one is not worked out anew.
     second = asked(town, {**content, "path": [2, "x"]}, numbers)
     assert second.about == "work"

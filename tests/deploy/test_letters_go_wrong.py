@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 from in_process import handed
 
 from tacit.deploy.site.config import identity
@@ -52,7 +52,7 @@ def signed(town, site: str, numbers: bytes, asked: bytes, content=None) -> bytes
 
 
 def spoils(town):
-    wide = encode_arrays({"row": torch.zeros(3, dtype=torch.float64)})
+    wide = encode_arrays({"row": np.zeros(3)})
     return {
         "replay": lambda asked, answer, seen: seen[0],
         "late": lambda asked, answer, seen: NoReply("late", "no answer within 600 seconds"),
@@ -61,7 +61,7 @@ def spoils(town):
         "not-finite": lambda asked, answer, seen: signed(
             town,
             "site-2",
-            encode_arrays({"row": torch.full(width(town), torch.nan, dtype=torch.float64)}),
+            encode_arrays({"row": np.full(width(town), np.nan)}),
             asked,
         ),
     }
@@ -114,7 +114,7 @@ def test_a_coordinator_that_was_killed_goes_on_and_ends_as_if_it_had_not_been(tm
         town.restart(name)
     run = town.run(tmp_path / "run", resume=True)
     alone = chosen.run_on(federation, tmp_path / "alone")
-    assert torch.equal(run.state, alone.state)
+    assert np.array_equal(run.state, alone.state)
     # Everybody has paid once.
     for name in town.sites:
         rows = [
@@ -137,7 +137,7 @@ def test_a_round_whose_answers_were_lost_is_asked_again_and_gives_the_same(tmp_p
     with pytest.raises(Stopped):
         town.run(tmp_path / "run")
     run = town.run(tmp_path / "run", resume=True)
-    assert torch.equal(run.state, chosen.run_on(federation, tmp_path / "alone").state)
+    assert np.array_equal(run.state, chosen.run_on(federation, tmp_path / "alone").state)
 
 
 def test_when_nobody_answers_the_run_stops_and_can_be_resumed(tmp_path: Path):
@@ -147,7 +147,7 @@ def test_when_nobody_answers_the_run_stops_and_can_be_resumed(tmp_path: Path):
         town.run(tmp_path / "run", shown=lambda entry: town.neighbours.guards.clear())
     town.neighbours.guards.update(kept)
     run = town.run(tmp_path / "run", resume=True)
-    assert torch.equal(run.state, chosen.run_on(federation, tmp_path / "alone").state)
+    assert np.array_equal(run.state, chosen.run_on(federation, tmp_path / "alone").state)
 
 
 def test_a_resumed_run_goes_on_without_a_site_that_does_not_come_back(tmp_path: Path):
@@ -179,7 +179,7 @@ def test_a_vertical_run_refuses_to_go_on_without_a_party(noise: str, tmp_path: P
     # Nobody's columns have left masked: once the party is back, the same run goes on at no new price.
     town.neighbours.spoil = None
     run = town.run(tmp_path / "b", resume=True)
-    assert torch.equal(run.state, chosen.run_on(federation, tmp_path / "alone").state)
+    assert np.array_equal(run.state, chosen.run_on(federation, tmp_path / "alone").state)
 
 
 def secret_town(tmp_path: Path, sites: int = 4):

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
 from tacit.aggregation.secure import Identity, Roster
 from tacit.engines.messages import (
@@ -21,12 +21,13 @@ from tacit.engines.record_count import RecordCountQuery
 from tacit.engines.remote import Remote, width_of
 from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
 from tacit.privacy.mechanisms.base import NoPrivacy
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 
 OURS = Identity.fresh()
 THEIRS = {name: Identity.fresh() for name in ("oslo", "bergen", "tromso")}
 NAMES = tuple(THEIRS)
-STATE = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+STATE = np.array([1.0, 2.0, 3.0], dtype=np.float64)
 Answer = Callable[[str, bytes], "bytes | NoReply | None"]
 
 
@@ -43,8 +44,8 @@ def says(about: str = "work", *, writer: str | None = None, **said: Any) -> Answ
     return answer
 
 
-def row(*values: float, dtype: torch.dtype = torch.float64) -> bytes:
-    return encode_arrays({"row": torch.tensor(values, dtype=dtype)})
+def row(*values: float, dtype: type = np.float64) -> bytes:
+    return encode_arrays({"row": np.array(values, dtype=dtype)})
 
 
 class Line:
@@ -72,7 +73,7 @@ def coordinator(**answers: Answer) -> tuple[Remote, Line, list[str]]:
     return remote, line, told
 
 
-def train(remote: Remote, state: torch.Tensor = STATE, names=NAMES, task: object = SimpleNamespace()):
+def train(remote: Remote, state: Array = STATE, names=NAMES, task: object = SimpleNamespace()):
     return remote.train(task, SimpleNamespace(mean_site_size=5.0), state, names, NoPrivacy(), Key(1) / 4)
 
 
@@ -86,14 +87,14 @@ def test_the_rows_of_those_who_answer_come_back_in_the_order_asked_for():
     assert updates.faults == ()
     assert [(name, letter.about) for name, letter in line.sent] == [(name, "work") for name in NAMES]
     for _, letter in line.sent:
-        assert torch.equal(letter.arrays["state"], STATE)
+        assert np.array_equal(letter.arrays["state"], STATE)
         assert letter.content["path"] == [4]
         assert letter.content["run"] == "07070707"
 
 
 def test_where_models_differ_each_site_is_handed_its_own():
     remote, line, _ = coordinator(**{name: says(numbers=row(0, 0, 0)) for name in NAMES})
-    states = torch.arange(9, dtype=torch.float64).reshape(3, 3)
+    states = np.arange(9).reshape(3, 3)
     train(remote, states)
     assert [letter.arrays["state"].tolist() for _, letter in line.sent] == [[row] for row in states.tolist()]
 
@@ -103,7 +104,7 @@ def test_where_models_differ_each_site_is_handed_its_own():
     [
         (says(numbers=row(1, 2)), "schema"),
         (says(numbers=row(1, 2, 3, 4)), "schema"),
-        (says(numbers=row(1, 2, 3, dtype=torch.float32)), "schema"),
+        (says(numbers=row(1, 2, 3, dtype=np.float32)), "schema"),
         (says(), "schema"),
         (says(writer="oslo", numbers=row(1, 2, 3)), "unknown"),
         (lambda name, sent: says(numbers=row(1, 2, 3))(name, b"something else"), "replay"),
@@ -154,7 +155,7 @@ def test_a_site_sends_as_many_numbers_as_the_work_says():
     assert width_of(RecordCountQuery(), STATE) == 1
     assert width_of(SimpleNamespace(decode=None, width=5), STATE) == 5
     assert width_of(SimpleNamespace(apply=None, width=6), STATE) == 6
-    assert width_of(SimpleNamespace(), torch.zeros(4, 3)) == 3
+    assert width_of(SimpleNamespace(), np.zeros((4, 3))) == 3
 
 
 def test_everybody_is_asked_before_anybody_pays():

@@ -163,7 +163,7 @@ def fuzzed(folder, times):
     """Random bytes, and honest ones with bits flipped, as messages and as a checkpoint."""
     play, draws, directory = Play(), np.random.default_rng(32), Directory(folder)
     play.until("reveal")
-    state = torch.arange(5.0, dtype=torch.float64)
+    state = np.arange(5.0)
     directory.write_checkpoint(Checkpoint(2, state, state[:0], state, 1, "ab" * 32, "cd" * 32))
     honest = [(play.said[stage]["oslo"], kind) for stage, kind in zip(STAGES, SENT, strict=False)]
     kept = (folder / STATE).read_bytes()
@@ -175,7 +175,7 @@ def fuzzed(folder, times):
                 assert isinstance(decode_message(given, kind, SESSION), kind)
         (folder / STATE).write_bytes(flipped(kept, draws) if number % 2 else spoilt[1])
         with suppress(RunUnusable):
-            assert torch.equal(directory.checkpoint().state, state)
+            assert np.array_equal(directory.checkpoint().state, state)
 
 
 SENT = (Offer, Shares, Masked, Confirmation)
@@ -303,9 +303,9 @@ def test_row_45_no_sum_leaves_the_ring(sites, multiplier, width):
 def test_row_46_noise_suffices_without_those_who_dropped_out_or_collude():
     mechanism = SecureSum(clip=1.0, multiplier=1.5, colluders=2, sites=10, rehearsal=True)
     width, key = 4000, Key(46, rehearsal=True)
-    silent = torch.zeros(width, dtype=torch.float64)
+    silent = np.zeros(width)
     # As many as must stay, without the two that tell the server their shares.
-    steps = sum(mechanism.at_site(silent, key / name).numpy() for name in range(mechanism.shares))
+    steps = sum(mechanism.at_site(silent, key / name) for name in range(mechanism.shares))
     promised = mechanism.multiplier * mechanism.lattice(width).sensitivity
     chance = stats.chi2.cdf(float((steps**2).sum()) / promised**2, width)
     assert 1e-5 < chance < 1 - 1e-5

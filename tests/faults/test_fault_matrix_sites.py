@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
-import torch
 
 from tacit import Federation, Privacy, fit
 from tacit.aggregation import AGGREGATORS
@@ -71,7 +70,7 @@ class Losing(Local):
         updates, number = super().train(*given), given[-1].path[0]
         if not isinstance(given[0], CoxPH):
             return updates
-        matrix = updates.matrix.clone()
+        matrix = updates.matrix.copy()
         for name, value in self.spoilt.get(number, {}).items():
             matrix[updates.names.index(name)] = value
         kept = [place for place, name in enumerate(updates.names) if name not in self.lost.get(number, ())]
@@ -159,7 +158,7 @@ def test_row_26_numbers_that_are_not_finite_are_rejected_and_small_ones_are_not(
     run = learnt(engine=spoiling(_2={SITES[0]: bad}))
     assert [fault.site for fault in run.record.rounds[1].faults] == [SITES[0]]
     assert all(entry.skipped is None for entry in run.record.rounds)
-    assert bool(run.state.isfinite().all())
+    assert bool(np.isfinite(run.state).all())
 
 
 @pytest.mark.parametrize("huge", [1e38, 1e300])
@@ -170,12 +169,14 @@ def test_row_27_huge_numbers_are_screened_and_no_rule_hangs_on_them(kind, huge):
     )
     (fault,) = run.record.rounds[1].faults
     assert (fault.site, fault.reason) == (SITES[0], "too-long")
-    assert bool(run.state.isfinite().all())
+    assert bool(np.isfinite(run.state).all())
     # A rule that is given one all the same stands it, or says who it was.
     rows = np.random.default_rng(1).normal(size=(12, 3))
     rows[4] = huge
-    found = combined(RULES[kind], Updates(SITES[:12], torch.from_numpy(rows)))
-    assert SITES[4] in found if isinstance(found, str) else kind == "mean" or float(found.norm()) < 10
+    found = combined(RULES[kind], Updates(SITES[:12], rows))
+    assert (
+        SITES[4] in found if isinstance(found, str) else kind == "mean" or float(np.linalg.norm(found)) < 10
+    )
 
 
 def combined(rule, updates):
@@ -223,7 +224,7 @@ def c_index(kind=None, aggregation=None, *, liars=6, seed=1):
     attack = None if kind is None else ATTACKS[kind](liars=liars)
     rule = Robust(f=6) if aggregation is None else aggregation
     run = learnt(HOSPITALS, aggregation=rule, attack=attack, rounds=8, seed=seed)
-    assert bool(run.state.isfinite().all())
+    assert bool(np.isfinite(run.state).all())
     return run.scores["c_index"]
 
 
@@ -283,7 +284,7 @@ def judged(quarantine, rounds, *, extreme, seed=0):
     for number in range(1, rounds + 1):
         rows = np.ones((10, 30)) + draws.normal(scale=0.5, size=(10, 30))
         rows[0] = extreme(number, rows[0], draws)
-        past, decisions = quarantine.judge(Updates(SITES[:10], torch.from_numpy(rows)), past, 3)
+        past, decisions = quarantine.judge(Updates(SITES[:10], rows), past, 3)
         told += decisions
     return past, told
 
@@ -297,7 +298,7 @@ def test_row_37_an_honest_but_extreme_site_is_not_left_out_for_good():
     # Nobody else ever was, and by default nobody is left out at all.
     assert {decision.site for decision in told if decision.now == "quarantined"} == {SITES[0]}
     assert Quarantine().mode == "observe"
-    updates = Updates(SITES[:1], torch.ones(1, 2))
+    updates = Updates(SITES[:1], np.ones((1, 2)))
     left_out = {SITES[0]: Standing(status="quarantined", suspicion=12.0)}
     assert Quarantine().admit(updates, left_out) is updates
 
@@ -310,7 +311,7 @@ ALL_RULES = pytest.mark.parametrize("kind", sorted(RULES))
 @ALL_RULES
 @pytest.mark.parametrize("value", [0.0, 0.1, -7.25])
 def test_row_38_identical_updates_are_their_own_aggregate(kind, value):
-    updates = Updates(SITES[:11], torch.full((11, 5), value, dtype=torch.float64))
+    updates = Updates(SITES[:11], np.full((11, 5), value))
     assert RULES[kind](updates).tolist() == pytest.approx([value] * 5, rel=1e-12, abs=0)
     one = replace(RULES[kind], then=Median()) if kind in ("mixing", "bucketing") else AGGREGATORS[kind]()
     alone = Updates(SITES[:1], updates.matrix[:1])
@@ -326,17 +327,17 @@ def test_row_39_the_order_of_answers_changes_no_bit(kind):
         screen([reply(names[place], rows[place], 4, "fourth") for place in places])[0]
         for places in (range(13), order)
     )
-    assert torch.equal(RULES[kind](straight), RULES[kind](shuffled))
+    assert np.array_equal(RULES[kind](straight), RULES[kind](shuffled))
 
 
 @ALL_RULES
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_row_40_what_is_given_is_left_as_it_was(kind, dtype):
-    rows = torch.from_numpy(np.random.default_rng(3).normal(size=(11, 40))).to(dtype)
-    kept, updates = rows.clone(), Updates(SITES[:11], rows)
+    rows = np.random.default_rng(3).normal(size=(11, 40)).to(dtype)
+    kept, updates = rows.copy(), Updates(SITES[:11], rows)
     found = RULES[kind](updates)
     RULES[kind].shares(updates)
-    assert torch.equal(rows, kept)
-    assert found.dtype == torch.float64
+    assert np.array_equal(rows, kept)
+    assert found.dtype == np.float64
     found += 1
-    assert torch.equal(rows, kept)
+    assert np.array_equal(rows, kept)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from processes import forked
 from test_run_kill import KEPT_SECRET, dying
 
@@ -106,7 +105,7 @@ def test_a_fit_killed_before_steps_that_change_the_disk_is_resumed_to_the_same_b
         stages.add(tuple((trial.out / name).exists() for name in (LEDGER, STATE, SUMMARY)))
         assert trial.paid() <= Counter(PAID[way])
         run = trial.go()
-        assert torch.equal(run.state, whole.state)
+        assert np.array_equal(run.state, whole.state)
         assert run.privacy == whole.privacy
         assert trial.paid() == PAID[way]
     # Before the ledger, before the first checkpoint, and around the one round at least.
@@ -124,7 +123,7 @@ def test_a_fit_killed_after_it_paid_goes_on_with_the_noise_that_it_paid_for(tmp_
     assert paid <= trial.paid()
     assert verify(trial.out / LEDGER).valid
     assert verify(trial.out / LEDGER).epsilon == run.privacy.epsilon <= 8
-    assert torch.equal(run.state, Fit(tmp_path / "whole", way).go().state)
+    assert np.array_equal(run.state, Fit(tmp_path / "whole", way).go().state)
 
 
 def test_products_in_secret_are_not_taken_twice_for_one_price(tmp_path):

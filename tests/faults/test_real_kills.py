@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
-import torch
 from real_town import (
     LONG,
     SOON,
@@ -38,6 +38,7 @@ from tacit.engines.flower.socket import serve
 from tacit.engines.messages import COORDINATOR, Envelope, SignedMessage, digest, encode_arrays, sign_message
 from tacit.experiments.experiment import load
 from tacit.runs.directory import Directory
+from tacit.runtime.arrays import Array
 
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.slow
@@ -235,11 +236,11 @@ class Liar:
         return {
             2: lambda: b"\x00nonsense\xff" * 100,
             3: lambda: self.old,
-            4: lambda: self.signed(content, torch.zeros(3, dtype=torch.float64)),
-            5: lambda: self.signed(content, torch.full((width,), torch.nan, dtype=torch.float64)),
+            4: lambda: self.signed(content, np.zeros(3)),
+            5: lambda: self.signed(content, np.full((width,), np.nan)),
         }.get(number, lambda: answer)()
 
-    def signed(self, asked: bytes, row: torch.Tensor) -> bytes:
+    def signed(self, asked: bytes, row: Array) -> bytes:
         letter = SignedMessage(
             writer=self.guard.file.name, reader=COORDINATOR, about="work",
             numbers=encode_arrays({"row": row}), answers=digest(asked),
@@ -262,7 +263,7 @@ def test_malformed_and_replayed_replies_are_refused_with_the_reason_and_the_run_
     }
     refused = {2: {SITE: "schema"}, 3: {SITE: "replay"}, 4: {SITE: "schema"}, 5: {SITE: "not-finite"}}
     assert found == {1: {}, **refused, 6: {}}
-    assert torch.isfinite(run.state).all()
+    assert np.isfinite(run.state).all()
     said = [line for line in watched.log().splitlines() if f"{SITE}: " in line]
     for reason in (
         "it cannot be read",

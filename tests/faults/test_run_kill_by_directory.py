@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from processes import forked
 from test_run_kill import KEPT_SECRET, SOLVED, dying
 
@@ -166,7 +165,7 @@ def assert_same(trial, run, complete, whole):
     """Every charge was made once, and the run ended as the one that was not killed."""
     assert trial.charges() == complete.charges()
     assert set(trial.charges().values()) == {1}
-    assert torch.equal(run.state, whole.state)
+    assert np.array_equal(run.state, whole.state)
     told = [replace(entry, seconds=None) for entry in run.record.rounds]
     assert told == [replace(entry, seconds=None) for entry in whole.record.rounds]
     assert replace(run.record, rounds=()) == replace(whole.record, rounds=())

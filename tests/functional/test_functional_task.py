@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 import tacit
 from tacit.errors import InvalidValue, Refused, TacitError
@@ -61,7 +60,7 @@ def test_moments_without_noise_are_as_good_as_rows():
         fit(Boosting(release=release, **QUICK), federation(), seed=1) for release in ("local", "moments")
     )
     assert moments.scores["ril2"] == pytest.approx(rows.scores["ril2"], abs=0.01)
-    assert moments.state.numel() < rows.state.numel()
+    assert moments.state.size < rows.state.size
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ def test_a_run_that_is_cut_off_pays_once_and_ends_the_same(tmp_path, monkeypatch
         with pytest.raises(Cut):
             fit(task, federation(3), privacy=privacy, seed=1, out=tmp_path / "cut")
     resumed = fit(task, federation(3), privacy=privacy, seed=1, out=tmp_path / "cut", resume=True)
-    assert torch.equal(resumed.state, whole.state)
+    assert np.array_equal(resumed.state, whole.state)
     assert resumed.privacy.epsilon == whole.privacy.epsilon
     assert resumed.model.path == whole.model.path
 
@@ -189,7 +188,7 @@ def test_a_secret_run_has_other_noise_each_time():
     runs = [
         fit(Boosting(**QUICK), secret, privacy=promise(rehearsal=False, noise="server")) for _ in range(2)
     ]
-    assert not torch.equal(runs[0].state, runs[1].state)
+    assert not np.array_equal(runs[0].state, runs[1].state)
     assert runs[0].scores == {}
     assert not runs[0].privacy.rehearsal
 
@@ -303,7 +302,7 @@ def test_a_task_for_columns_and_a_federation_of_rows_do_not_go_together():
 
 def test_a_party_that_sends_nothing_ends_the_round_and_says_who():
     task = Boosting(**QUICK).with_privacy(Open()).bind(federation(), Provenance(Open(), public=True))
-    sent = task.train(torch.zeros(1), federation().cohort(["party-1"]), NoPrivacy(), Key(1))
+    sent = task.train(np.zeros(1), federation().cohort(["party-1"]), NoPrivacy(), Key(1))
     with pytest.raises(TacitError, match="party-2 sent nothing that can be used"):
         task.join_columns(sent)
 

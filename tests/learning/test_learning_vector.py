@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tacit.errors import InvalidValue
-from tacit.learning.vector import ParameterLayout
+from tacit.learning.torch_modules import ParameterLayout
 
 
 def network() -> nn.Sequential:

@@ -11,7 +11,8 @@ from hypothesis.extra import numpy as arrays
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.learning.losses import NAMED, torch_loss
+from tacit.learning.losses import NAMED
+from tacit.learning.torch_modules import TorchLoss
 
 CLASSES = 3
 # How the named losses are called in torch.
@@ -86,7 +87,7 @@ def test_only_the_first_output_counts(name):
 def test_torch_finds_the_same_slopes(name):
     draw = np.random.default_rng(0)
     outputs, y = draw.normal(size=(2, 4, 1, CLASSES)), draw.integers(0, 2, (2, 4, 1)).astype(np.float64)
-    found = torch_loss(name, coupled=False).slopes(outputs, {"y": y}, present(y.shape))
+    found = TorchLoss.of(name, coupled=False).slopes(outputs, {"y": y}, present(y.shape))
     np.testing.assert_allclose(found, NAMED[name].slopes(outputs, {"y": y}, present(y.shape)), atol=1e-12)
 
 
@@ -101,7 +102,9 @@ def test_a_loss_of_ones_own_sees_one_record_and_its_targets_by_name():
     draw = np.random.default_rng(1)
     outputs, weight = draw.normal(size=(2, 3, 1, CLASSES)), draw.uniform(size=(2, 3, 1))
     y = draw.normal(size=(2, 3, 1, CLASSES))
-    found = torch_loss(weighed, coupled=False).slopes(outputs, {"y": y, "weight": weight}, present((2, 3, 1)))
+    found = TorchLoss.of(weighed, coupled=False).slopes(
+        outputs, {"y": y, "weight": weight}, present((2, 3, 1))
+    )
     np.testing.assert_allclose(found, 2 * weight[..., None] * (outputs - y), atol=1e-12)
 
 
@@ -110,11 +113,11 @@ def test_a_loss_that_tries_to_mix_records_sees_one_alone():
         return ((output - output.mean(dim=0)) ** 2).sum() * y
 
     outputs = np.random.default_rng(2).normal(size=(1, 4, 1, CLASSES))
-    together = torch_loss(centred, coupled=False).slopes(
+    together = TorchLoss.of(centred, coupled=False).slopes(
         outputs, {"y": np.ones((1, 4, 1))}, present((1, 4, 1))
     )
     for unit in range(4):
-        alone = torch_loss(centred, coupled=False).slopes(
+        alone = TorchLoss.of(centred, coupled=False).slopes(
             outputs[:, unit : unit + 1], {"y": np.ones((1, 1, 1))}, present((1, 1, 1))
         )
         np.testing.assert_allclose(together[:, unit], alone[:, 0], atol=1e-14)
@@ -130,7 +133,7 @@ def test_a_coupled_loss_sees_its_group_and_nobody_elses():
     draw = np.random.default_rng(3)
     outputs, y = draw.normal(size=(2, 2, 3, CLASSES)), draw.normal(size=(2, 2, 3))
     there = np.array([[[1, 1, 0], [1, 0, 0]], [[0, 0, 0], [1, 1, 1]]], dtype=bool)
-    found = torch_loss(spread, coupled=True).slopes(outputs, {"y": y}, there)
+    found = TorchLoss.of(spread, coupled=True).slopes(outputs, {"y": y}, there)
     sums = np.where(there, outputs[..., 0] - y, 0.0).sum(axis=2, keepdims=True)
     np.testing.assert_allclose(found[..., 0], np.where(there, sums, 0.0), atol=1e-12)
     assert not found[..., 1:].any()

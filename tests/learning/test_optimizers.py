@@ -13,7 +13,7 @@ from tacit.learning import optimizers
 from tacit.learning.batches import poisson
 from tacit.learning.optimizers import descend
 from tacit.learning.supervised import Supervised
-from tacit.learning.vector import ParameterLayout
+from tacit.learning.torch_modules import ParameterLayout
 from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from tacit.learning.batches import Batch
-from tacit.learning.losses import NAMED, torch_loss
+from tacit.learning.losses import NAMED
 from tacit.learning.perceptron import (
     ACTIVATIONS,
     KNOWN,
@@ -28,9 +28,8 @@ from tacit.learning.perceptron import (
     OuterProducts,
     Perceptron,
     build_perceptron,
-    from_module,
 )
-from tacit.learning.vector import ParameterLayout
+from tacit.learning.torch_modules import ParameterLayout, TorchLoss, perceptron_of
 from tacit.sites.table import Table, from_arrays
 
 with warnings.catch_warnings():
@@ -96,7 +95,7 @@ def weights_of_two_sites(module: nn.Module) -> np.ndarray:
 
 
 def closed(module: nn.Module, loss: str) -> Perceptron:
-    found = from_module(module, NAMED[loss] if loss in NAMED else torch_loss(own, coupled=False))
+    found = perceptron_of(module, NAMED[loss] if loss in NAMED else TorchLoss.of(own, coupled=False))
     assert found is not None
     return found
 
@@ -355,7 +354,7 @@ GROUP_NETWORKS = [("tanh", 0, True), ("tanh", 1, True), ("silu", 2, False), ("so
 def test_the_gradient_of_a_group_is_that_of_its_members_alone(activation, hidden, bias):
     module = network(activation, hidden, bias)
     weights = weights_of_two_sites(module)
-    program = from_module(module, torch_loss(coupled, coupled=True))
+    program = perceptron_of(module, TorchLoss.of(coupled, coupled=True))
     assert program is not None
     found = written(program.contributions(weights, GROUPS, table()), 3)
     torch.testing.assert_close(found, of_groups(module, weights), **TOLERANCE)
@@ -366,7 +365,7 @@ def test_the_gradient_of_a_group_is_that_of_its_members_alone(activation, hidden
 def test_the_length_of_a_group_is_that_of_its_sum(activation, hidden, bias, norm):
     module = network(activation, hidden, bias)
     weights = weights_of_two_sites(module)
-    program = from_module(module, torch_loss(coupled, coupled=True))
+    program = perceptron_of(module, TorchLoss.of(coupled, coupled=True))
     assert program is not None
     found = program.contributions(weights, GROUPS, table()).lengths(norm)
     expected = of_groups(module, weights).norm(p=2 if norm == "l2" else 1, dim=-1)
@@ -522,7 +521,7 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_a_plain_stack_is_not_taken_for_one(name):
-    assert from_module(OTHERS[name](), NAMED["squared"]) is None
+    assert perceptron_of(OTHERS[name](), NAMED["squared"]) is None
 
 
 PLAIN: dict[str, tuple[nn.Module, list[str]]] = {
@@ -542,7 +541,7 @@ PLAIN: dict[str, tuple[nn.Module, list[str]]] = {
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_plain_stack_has_a_closed_form_of_as_many_numbers(name):
     module, activations = PLAIN[name]
-    found = from_module(module, NAMED["squared"])
+    found = perceptron_of(module, NAMED["squared"])
     assert found is not None
     assert [layer.activation for layer in found.layers] == activations
     assert found.size == sum(values.numel() for values in module.parameters())

@@ -13,8 +13,7 @@ from tacit import Federation, Key, Open, Privacy, Supervised
 from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue, NotSeparable, Refused
 from tacit.learning.perceptron import Perceptron
-from tacit.learning.torch_modules import TorchProgram
-from tacit.learning.vector import ParameterLayout
+from tacit.learning.torch_modules import ParameterLayout, TorchProgram
 from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
 from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.privacy.provenance import Provenance

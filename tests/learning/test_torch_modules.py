@@ -15,11 +15,14 @@ from torch import Tensor, nn
 
 from tacit.errors import InvalidValue, Refused
 from tacit.learning.batches import Batch
-from tacit.learning.losses import torch_loss
-from tacit.learning.perceptron import from_module
 from tacit.learning.supervised import Supervised
-from tacit.learning.torch_modules import TorchProgram, refuse_running_state
-from tacit.learning.vector import ParameterLayout
+from tacit.learning.torch_modules import (
+    ParameterLayout,
+    TorchLoss,
+    TorchProgram,
+    perceptron_of,
+    refuse_running_state,
+)
 from tacit.sites.table import Table, from_arrays
 
 with warnings.catch_warnings():
@@ -133,8 +136,8 @@ def weights_of_two_sites(module: nn.Module) -> np.ndarray:
 
 
 def program(module: nn.Module) -> TorchProgram:
-    assert from_module(module, torch_loss(own, coupled=False)) is None
-    return TorchProgram(module, torch_loss(own, coupled=False))
+    assert perceptron_of(module, TorchLoss.of(own, coupled=False)) is None
+    return TorchProgram(module, TorchLoss.of(own, coupled=False))
 
 
 def filled(module: nn.Module, weights: np.ndarray) -> nn.Module:
@@ -237,11 +240,11 @@ def test_factors_multiply_gradients():
 def test_a_plain_stack_gets_the_same_numbers_both_ways():
     module = nn.Sequential(linear(), nn.SiLU(), linear(3)).double()
     weights = weights_of_two_sites(module)
-    closed = from_module(module, torch_loss(own, coupled=False))
+    closed = perceptron_of(module, TorchLoss.of(own, coupled=False))
     assert closed is not None
     one, other = (
         each.contributions(weights, BATCH, table())
-        for each in (closed, TorchProgram(module, torch_loss(own, coupled=False)))
+        for each in (closed, TorchProgram(module, TorchLoss.of(own, coupled=False)))
     )
     torch.testing.assert_close(written(one, 2, 4), written(other, 2, 4), **TOLERANCE)
     for norm in ("l2", "l1"):
@@ -271,7 +274,7 @@ def test_the_gradient_of_a_group_is_that_of_its_members_alone():
     module, data = made("residual"), table()
     weights = weights_of_two_sites(module)
     found = written(
-        TorchProgram(module, torch_loss(coupled, coupled=True)).contributions(weights, GROUPS, data), 2, 3
+        TorchProgram(module, TorchLoss.of(coupled, coupled=True)).contributions(weights, GROUPS, data), 2, 3
     )
     for site, unit in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]:
         rows = GROUPS.rows[site, unit][GROUPS.present[site, unit]]
@@ -290,7 +293,7 @@ def test_the_gradient_of_a_group_is_that_of_its_members_alone():
 
 def test_both_ways_to_add_up_groups_agree():
     module = made("residual")
-    contributions = TorchProgram(module, torch_loss(coupled, coupled=True)).contributions(
+    contributions = TorchProgram(module, TorchLoss.of(coupled, coupled=True)).contributions(
         weights_of_two_sites(module), GROUPS, table()
     )
     np.testing.assert_allclose(
@@ -313,10 +316,10 @@ def test_a_record_without_a_finite_gradient_vanishes_and_leaves_the_others_alone
     wild.targets["y"][9] = value
     weights = weights_of_two_sites(module)
     if value == 0:
-        broken = TorchProgram(module, torch_loss(singular, coupled=False))
+        broken = TorchProgram(module, TorchLoss.of(singular, coupled=False))
     else:
         broken = TorchProgram(
-            module, torch_loss(lambda output, y: (y * output).square().sum(), coupled=False)
+            module, TorchLoss.of(lambda output, y: (y * output).square().sum(), coupled=False)
         )
     contributions = broken.contributions(weights, BATCH, wild)
     lengths = contributions.lengths(norm)
@@ -332,7 +335,7 @@ def test_nobody_has_no_length_even_where_a_place_is_filled_with_a_broken_record(
     module, wild = made("residual"), table()
     wild.targets["y"][0] = 0.0
     weights = weights_of_two_sites(module)
-    contributions = TorchProgram(module, torch_loss(singular, coupled=False)).contributions(
+    contributions = TorchProgram(module, TorchLoss.of(singular, coupled=False)).contributions(
         weights, BATCH, wild
     )
     lengths = contributions.lengths("l2")
@@ -379,7 +382,7 @@ def test_running_state_is_refused_with_what_to_use_instead(name):
     with pytest.raises(Refused, match=said):
         refuse_running_state(module)
     with pytest.raises(Refused, match=said):
-        TorchProgram(module, torch_loss(own, coupled=False))
+        TorchProgram(module, TorchLoss.of(own, coupled=False))
     with pytest.raises(Refused, match=said):
         Supervised(module=module, loss="squared")
 
@@ -400,7 +403,7 @@ def test_a_module_without_anything_to_train_is_refused():
     module = nn.Sequential(linear(), nn.Tanh(), nn.Tanh())
     module.requires_grad_(False)
     with pytest.raises(InvalidValue, match="no parameters to train"):
-        TorchProgram(module, torch_loss(own, coupled=False))
+        TorchProgram(module, TorchLoss.of(own, coupled=False))
 
 
 # The user's module

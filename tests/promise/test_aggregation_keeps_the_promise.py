@@ -148,7 +148,7 @@ class Signed:
         self.sign = sign
 
     def __call__(self, updates, sites):
-        return self.sign * updates.matrix.double().sum(dim=0) / sites
+        return self.sign * updates.matrix.sum(axis=0) / sites
 
     def sensitivity(self, clip, sites):
         return clip / sites
@@ -172,7 +172,7 @@ def test_an_aggregator_that_cannot_be_written_down_is_paid_again_after_a_cut(tmp
 
     before, after = paid(1, resume=False), paid(-1, resume=True)
     # Minus the mean under noise of its own is a second look at the mean.
-    assert not torch.equal(heard[0], heard[1])
+    assert not np.array_equal(heard[0], heard[1])
     assert after > before
 
 
@@ -214,7 +214,7 @@ class Said:
     kind = "said"
 
     def train(self, task, federation, state, names, mechanism, key):
-        return Updates(tuple(names), torch.from_numpy(self.rows.copy()))
+        return Updates(tuple(names), self.rows.copy())
 
 
 def test_a_liar_cannot_make_an_honest_site_move_a_mix_further_under_laplace_noise(monkeypatch):
@@ -239,7 +239,7 @@ def test_a_liar_cannot_make_an_honest_site_move_a_mix_further_under_laplace_nois
             engine=engine)  # fmt: skip
     claimed = rule.sensitivity(1.0, 5, "l1")
     assert claimed is not None
-    assert float((combined[0] - combined[1]).abs().sum()) <= claimed * (1 + 1e-9)
+    assert float(np.abs(combined[0] - combined[1]).sum()) <= claimed * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("radius", [1e-3, 1e-120, 1e-170])
@@ -250,7 +250,7 @@ def test_a_radius_holds_however_short_it_is(radius):
     except InvalidValue:
         return
     moved = rule(np.array([[1e5 * radius]]), sites=1)
-    assert float(moved.abs().max()) <= rule.sensitivity(1.0, 1) * (1 + 1e-9)
+    assert float(np.abs(moved).max()) <= rule.sensitivity(1.0, 1) * (1 + 1e-9)
 
 
 @dataclass(frozen=True)
@@ -261,8 +261,8 @@ class Spoilt:
 
     def train(self, task, federation, state, names, mechanism, key):
         sent = Local().train(task, federation, state, names, mechanism, key)
-        bad = torch.tensor([name == "site-3" for name in sent.names])
-        return replace(sent, matrix=torch.where(bad[:, None], torch.nan, sent.matrix))
+        bad = np.array([name == "site-3" for name in sent.names])
+        return replace(sent, matrix=np.where(bad[:, None], np.nan, sent.matrix))
 
 
 def test_a_site_that_is_alone_in_a_round_does_not_end_the_run_of_all():

@@ -10,7 +10,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from tacit.learning.batches import Batch, SiteStreams
 from tacit.learning.optimizers import descend
 from tacit.privacy.mechanisms.base import NORMS, RecordLevel
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.sites.table import Table, concatenate, from_arrays
 from tacit.survival.models.time_grid import EDGES, TimeGridQuery
 from tacit.survival.tasks import TASKS
@@ -93,7 +93,7 @@ def made(kind: str, grouped: bool, causes: int = 1):
 
 
 def start(task, size: float = 1.0, seed: int = 1) -> np.ndarray:
-    state = task.start(None, Key(seed)).numpy()
+    state = task.start(None, Key(seed))
     return state + size * np.random.default_rng(seed).normal(size=len(state))
 
 
@@ -289,7 +289,7 @@ def test_the_step_that_a_site_takes_is_bounded_by_its_release(kind, grouped, law
 # Questions
 
 
-def asked(question, state: torch.Tensor, table: Table, law: str) -> tuple[np.ndarray, float]:
+def asked(question, state: Array, table: Table, law: str) -> tuple[np.ndarray, float]:
     """The clipped sums of one site, and how far one record may move them."""
     promise = Privacy(unit="record", epsilon=3.0, delta=1e-5, clip=7.0, mechanism=law)
     mechanism = promise.solve_query(question, promise.solve(made("cox-ph", True), ["oslo"], Mean(), 3))
@@ -308,7 +308,7 @@ def asked(question, state: torch.Tensor, table: Table, law: str) -> tuple[np.nda
 @given(neighbours)
 def test_a_record_more_moves_the_sums_of_the_shared_hazard_by_their_reach_at_most(kind, case):
     task = made(kind, True).bind(Federation({"oslo": plain(9)}), Provenance(Open(), public=False))
-    state, store = torch.from_numpy(start(task, case.size)), case.store
+    state, store = start(task, case.size), case.store
     sums, bounds = zip(
         *(
             asked(task.final_query, state, table, case.law)
@@ -326,7 +326,7 @@ def test_a_record_more_moves_the_counts_of_the_time_grid_by_one_at_most(case):
     assert question.record_bound("l2") == question.record_bound("l1") == 1
     sums, bounds = zip(
         *(
-            asked(question, torch.zeros(0, dtype=torch.float64), table, case.law)
+            asked(question, np.zeros(0), table, case.law)
             for table in (store, store.take(slice(0, len(store) - 1)))
         ),
         strict=True,

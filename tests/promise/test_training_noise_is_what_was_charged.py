@@ -31,6 +31,7 @@ from tacit.privacy.accounting.release import Release
 from tacit.privacy.mechanisms.base import RecordLevel
 from tacit.privacy.mechanisms.clip import clip_rows
 from tacit.privacy.mechanisms.noise import GRID_BITS
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.table import Table, from_arrays
 
@@ -115,7 +116,7 @@ def noise_of_a_run(
     federation = Federation({"oslo": table(drawn(30, 100))}, records=50)
     tacit.fit(task, federation, privacy=private(mechanism=law), engine=engine, seed=seed, out=folder)
     (release,) = charged(folder)
-    return engine.seen[0].matrix.numpy(), release
+    return engine.seen[0].matrix, release
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_what_privacy_adds_to_an_open_run_is_noise_of_the_charged_law_and_scale(
                 seed=seed,
                 out=folder,
             )
-            updates.append(engine.seen[0].matrix.numpy())
+            updates.append(engine.seen[0].matrix)
         draws.append((updates[0] - updates[1]) * 10 / 2.0)
         moved.append(float(np.abs(updates[1]).max()))
     (release,) = charged(tmp_path / "0 Privacy")
@@ -183,7 +184,7 @@ def test_the_noise_of_sites_rounds_and_seeds_has_nothing_in_common(unit):
     for seed in (0, 1):
         engine, whole = Watched(), Federation(tables, records=60)
         tacit.fit(task, whole, privacy=private(unit=unit), engine=engine, rounds=2, seed=seed)
-        seen += [row for updates in engine.seen for row in updates.matrix.numpy()]
+        seen += [row for updates in engine.seen for row in updates.matrix]
     correlations = np.corrcoef(np.stack(seen))[np.triu_indices(12, 1)]
     # 66 pairs of 3,050 independent draws each.
     limit = stats.norm.isf(FALSE_ALARM / 2 / 66) / math.sqrt(3050)
@@ -204,7 +205,7 @@ def test_records_take_part_at_the_charged_rate(tmp_path):
         task, federation, privacy=private(noise_multiplier=0.005, clip=1.0), engine=engine, out=tmp_path
     )
     (release,) = charged(tmp_path)
-    joined = -engine.seen[0].matrix.numpy()[0]
+    joined = -engine.seen[0].matrix[0]
     hits = np.round(joined)
     assert float(np.abs(joined - hits).max()) < 0.3
     assert stats.binomtest(int(hits.sum()), records * release["count"], release["rate"]).pvalue > FALSE_ALARM
@@ -271,9 +272,9 @@ def test_there_are_as_many_noisy_sums_as_were_charged_and_no_key_is_used_twice(t
 # How far one record moves a sum
 
 
-def in_groups(outputs: Tensor, present: Tensor, y: Tensor) -> Tensor:
+def in_groups(outputs: Array, present: Array, y: Array) -> Array:
     """Everybody present is compared with everybody, as in Cox's likelihood."""
-    among = torch.where(present, outputs[:, 0], -1e9)
+    among = np.where(present, outputs[:, 0], -1e9)
     everybody = torch.logsumexp(among, 0)
     return (torch.where(present, 1.0 + y, 0.0) * (everybody - outputs[:, 0])).sum()
 
@@ -305,7 +306,7 @@ features_of_a_site = arrays.arrays(
 wild_record = arrays.arrays(np.float64, (1, 3), elements=st.floats(-1e6, 1e6))
 
 
-def step_of(features: np.ndarray, task: Supervised, mechanism, seed: int, divisor: float) -> Tensor:
+def step_of(features: np.ndarray, task: Supervised, mechanism, seed: int, divisor: float) -> Array:
     """The noisy sum behind the only step of a site's round."""
     federation = Federation({"oslo": from_arrays(features, y=features[:, 0])})
     state, key = task.start(federation, Key(0)), Key(seed, rehearsal=True)
@@ -334,7 +335,7 @@ def test_one_record_moves_a_training_step_by_at_most_the_charged_sensitivity(
     without = step_of(features, task, mechanism, seed, BATCH)
     moved = step_of(np.concatenate([features, record]), task, mechanism, seed, BATCH) - without
     assert (release.relation, release.sensitivity) == ("add-remove", clip)
-    assert float(moved.norm(p=ORDER[law])) <= release.sensitivity * (1 + 1e-9) + room(
+    assert float(np.linalg.norm(moved, ord=ORDER[law])) <= release.sensitivity * (1 + 1e-9) + room(
         release.scale, len(moved)
     )
 
@@ -348,7 +349,7 @@ def test_the_sensitivity_of_a_training_step_is_reached(network, law):
     features, record = drawn(4, 3), np.array([[1e5, -1e5, 1e5]])
     without = step_of(features, task, mechanism, 0, BATCH)
     moved = step_of(np.concatenate([features, record]), task, mechanism, 0, BATCH) - without
-    assert float(moved.norm(p=ORDER[law])) == pytest.approx(release.sensitivity, rel=1e-6)
+    assert float(np.linalg.norm(moved, ord=ORDER[law])) == pytest.approx(release.sensitivity, rel=1e-6)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -371,7 +372,7 @@ def test_one_record_moves_a_step_over_risk_groups_by_at_most_the_charged_sensiti
     without = step_of(features, task, mechanism, seed, 3)
     moved = step_of(np.concatenate([features, record]), task, mechanism, seed, 3) - without
     assert (release.sampled, release.sensitivity, release.bound) == ("group", 2 * clip, clip)
-    assert float(moved.norm(p=ORDER[law])) <= release.sensitivity * (1 + 1e-6) + room(
+    assert float(np.linalg.norm(moved, ord=ORDER[law])) <= release.sensitivity * (1 + 1e-6) + room(
         release.scale, len(moved)
     )
 
@@ -387,15 +388,13 @@ def test_a_whole_group_turned_around_reaches_twice_the_bound():
     features = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     without = step_of(features, task, mechanism, 0, 1)
     moved = step_of(np.concatenate([features, [[-5.0, 0.0, 0.0]]]), task, mechanism, 0, 1) - without
-    assert float(moved.norm()) == pytest.approx(release.sensitivity, rel=1e-6)
+    assert float(np.linalg.norm(moved)) == pytest.approx(release.sensitivity, rel=1e-6)
 
 
 # How far one site moves a round
 
 
-def round_of(
-    tables: dict[str, Table], mechanism, *, aggregation: Mean = Mean(), left_out: str = ""
-) -> Tensor:
+def round_of(tables: dict[str, Table], mechanism, *, aggregation: Mean = Mean(), left_out: str = "") -> Array:
     """What leaves the server after a round of three sites, one of which may not have come."""
     task = Supervised(module=NETWORKS["perceptron"], loss="squared", steps=3, sample=0.7, lr=LR)
     federation, key = Federation(tables), Key(4, rehearsal=True) / 1
@@ -424,7 +423,7 @@ def test_one_site_moves_what_leaves_the_server_by_at_most_the_charged_sensitivit
         tables, mechanism, aggregation=aggregation, left_out=gone
     )
     assert (release.relation, release.rate) == ("add-remove", 0.8)
-    assert float(moved.norm(p=ORDER[law])) <= release.sensitivity * (1 + 1e-9) + room(
+    assert float(np.linalg.norm(moved, ord=ORDER[law])) <= release.sensitivity * (1 + 1e-9) + room(
         release.scale, len(moved)
     )
 
@@ -441,7 +440,7 @@ def test_the_heaviest_site_reaches_it(weights):
     moved = round_of(tables, mechanism, aggregation=aggregation) - round_of(
         tables, mechanism, aggregation=aggregation, left_out="oslo"
     )
-    assert float(moved.norm()) == pytest.approx(release.sensitivity, rel=1e-6)
+    assert float(np.linalg.norm(moved)) == pytest.approx(release.sensitivity, rel=1e-6)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -461,7 +460,9 @@ def test_an_exchanged_site_moves_its_own_noisy_update_by_at_most_the_charged_sen
         )
     moved = sent[0] - sent[1]
     assert (release.relation, release.sensitivity) == ("replace", 2 * promise.clip)
-    assert float(moved[0].norm(p=ORDER[law])) <= release.sensitivity * (1 + 1e-9) + room(release.scale, 21)
+    assert float(np.linalg.norm(moved[0], ord=ORDER[law])) <= release.sensitivity * (1 + 1e-9) + room(
+        release.scale, 21
+    )
     # Nobody else's update is touched.
     assert float(moved[1].abs().max()) == 0
 
@@ -476,16 +477,16 @@ def test_the_noise_of_site_level_training_has_the_charged_law_and_scale(tmp_path
     promise = private(unit="site", noise=noise, mechanism=law)
     run = tacit.fit(task, Federation(tables), privacy=promise, engine=engine, out=tmp_path)
     (release,) = charged(tmp_path)
-    sent = engine.seen[0].matrix.numpy()
+    sent = engine.seen[0].matrix
     if noise == "site":
         assert not accused(sent, law, release["scale"])
         assert accused(sent, law, 1.06 * release["scale"])
-        np.testing.assert_allclose(run.state.numpy(), sent.mean(axis=0), atol=1e-12)
+        np.testing.assert_allclose(run.state, sent.mean(axis=0), atol=1e-12)
     else:
         assert float(np.abs(sent).max()) == 0
         assert release["scale"] == pytest.approx(0.8 * 0.5 / 2)
-        assert not accused(run.state.numpy(), law, release["scale"])
-        assert accused(run.state.numpy(), law, 1.06 * release["scale"])
+        assert not accused(run.state, law, release["scale"])
+        assert accused(run.state, law, 1.06 * release["scale"])
 
 
 # The loop
@@ -571,15 +572,13 @@ def test_under_noise_at_the_server_the_denominator_is_the_expected_number_of_sit
     run = tacit.fit(task, federation, privacy=promise, engine=engine, seed=seed, out=tmp_path)
     (release,) = charged(tmp_path)
     came = engine.seen[0].names
-    clipped = [
-        clip_rows(torch.from_numpy(-federation[name].table.features.mean(axis=0)), 0.2) for name in came
-    ]
-    expected = torch.stack(clipped).sum(dim=0) / (0.4 * 8)
+    clipped = [clip_rows(-federation[name].table.features.mean(axis=0), 0.2) for name in came]
+    expected = np.stack(clipped).sum(axis=0) / (0.4 * 8)
     assert release["sensitivity"] == pytest.approx(0.2 / (0.4 * 8))
-    assert float((run.state - expected).abs().max()) < 6 * release["scale"]
+    assert float(np.abs(run.state - expected).max()) < 6 * release["scale"]
     # All of them pull the same way, so that the number of those who came would show.
     assert len(came) > 0
-    assert float((run.state - torch.stack(clipped).mean(dim=0)).abs().max()) > 6 * release["scale"]
+    assert float(np.abs(run.state - np.stack(clipped).mean(axis=0)).max()) > 6 * release["scale"]
 
 
 def test_how_many_sites_came_is_told_only_where_no_price_counts_on_it(tmp_path):
@@ -608,8 +607,8 @@ def test_a_round_to_which_nobody_came_is_noise_and_is_paid_for(tmp_path):
     run = tacit.fit(task, federation, privacy=promise, engine=engine, out=tmp_path)
     (release,) = charged(tmp_path)
     assert engine.seen[0].names == ()
-    assert not accused(run.state.numpy(), "gaussian", release["scale"])
-    assert accused(run.state.numpy(), "gaussian", 1.2 * release["scale"])
+    assert not accused(run.state, "gaussian", release["scale"])
+    assert accused(run.state, "gaussian", 1.2 * release["scale"])
 
 
 # The number of records
@@ -668,8 +667,7 @@ def test_a_private_run_cannot_be_repeated_from_its_seed(promise):
     task = Supervised(module=zeros(nn.Linear(40, 40)), loss=nothing, steps=1, sample=0.5)
     tables = {"oslo": table(drawn(5, 40)), "bergen": table(drawn(6, 40))}
     states = [
-        tacit.fit(task, Federation(tables, records=11), privacy=promise, seed=7).state.numpy()
-        for _ in range(2)
+        tacit.fit(task, Federation(tables, records=11), privacy=promise, seed=7).state for _ in range(2)
     ]
     correlation = float(np.corrcoef(states[0], states[1])[0, 1])
     assert abs(correlation) < stats.norm.isf(FALSE_ALARM / 2) / math.sqrt(1640)
@@ -682,7 +680,7 @@ def test_a_private_run_never_uses_the_same_noise_twice(promise):
     tables = {name: table(drawn(5, 40)) for name in ("oslo", "bergen", "tromso")}
     engine = Watched()
     tacit.fit(task, Federation(tables, records=15), privacy=promise, engine=engine, rounds=3)
-    rows = np.concatenate([updates.matrix.numpy() for updates in engine.seen])
+    rows = np.concatenate([updates.matrix for updates in engine.seen])
     correlations = np.corrcoef(rows)[np.triu_indices(9, 1)]
     assert float(np.abs(correlations).max()) < stats.norm.isf(FALSE_ALARM / 2 / 36) / math.sqrt(1640)
 
@@ -696,7 +694,7 @@ def test_a_private_run_draws_other_records_every_time():
         engine = Watched()
         promise = secret(noise_multiplier=0.005, clip=1.0)
         tacit.fit(task, Federation({"oslo": table(np.eye(100))}), privacy=promise, engine=engine, seed=7)
-        joined.append(np.round(-engine.seen[0].matrix.numpy()[0]))
+        joined.append(np.round(-engine.seen[0].matrix[0]))
     # Two independent draws of a hundred agree in about fifty places.
     agree = int((joined[0] == joined[1]).sum())
     assert stats.binomtest(agree, 100, 0.5).pvalue > FALSE_ALARM
@@ -706,7 +704,7 @@ def test_what_comes_from_the_seed_is_public_and_repeats():
     task = Supervised(module=zeros(nn.Linear(3, 1)), loss="squared", steps=1, sample=0.5)
     tables = {"oslo": table(drawn(5, 3)), "bergen": table(drawn(6, 3))}
     runs = [tacit.fit(task, Federation(tables, records=11), privacy=private(), seed=7) for _ in range(2)]
-    assert torch.equal(runs[0].state, runs[1].state)
+    assert np.array_equal(runs[0].state, runs[1].state)
     assert runs[0].privacy.rehearsal
     other = tacit.fit(task, Federation(tables, records=11), privacy=secret(), seed=7)
     assert not other.privacy.rehearsal

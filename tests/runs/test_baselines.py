@@ -32,7 +32,7 @@ def federation(*, held_out: bool = True, **fields) -> Federation:
 def network() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        return nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
+        return nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
 
 
 def task(**work) -> Supervised:
@@ -50,8 +50,8 @@ def compared(
 def by_torch(parts: list[Table], steps: int) -> nn.Module:
     """As many plain steps on the mean loss of these records."""
     module = network()
-    x = torch.from_numpy(np.concatenate([part.features for part in parts]))
-    y = torch.from_numpy(np.concatenate([part.targets["y"] for part in parts]))
+    x = np.concatenate([part.features for part in parts])
+    y = np.concatenate([part.targets["y"] for part in parts])
     taken = torch.optim.SGD(module.parameters(), lr=LR)
     for _ in range(steps):
         taken.zero_grad()
@@ -63,7 +63,7 @@ def by_torch(parts: list[Table], steps: int) -> nn.Module:
 def loss_of(module: nn.Module) -> float:
     test = table(40, 2)
     with torch.no_grad():
-        outputs = module(torch.from_numpy(test.features))[:, 0].numpy()
+        outputs = module(test.features)[:, 0]
     return float(((outputs - test.targets["y"]) ** 2 / 2).mean())
 
 
@@ -180,7 +180,7 @@ def test_they_cost_the_ledger_nothing_and_change_nothing_of_the_run(tmp_path):
         )
         for given in (True, False)
     ]
-    assert torch.equal(runs[0].state, runs[1].state)
+    assert np.array_equal(runs[0].state, runs[1].state)
     assert runs[0].privacy.epsilon == runs[1].privacy.epsilon
     assert runs[0].scores == runs[1].scores
     assert runs[1].baselines == {}

@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from tacit import Federation, Key, Open, Privacy, Run, Stopping, fit
 from tacit.errors import InvalidValue, Refused, TacitError
 from tacit.learning.task import Updates
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.sites.federation import Cohort
 from tacit.sites.table import Table, from_arrays
 
@@ -47,21 +47,21 @@ class Scripted:
     def bind(self, federation: Federation, provenance: Provenance) -> "Scripted":
         return self
 
-    def start(self, federation: Federation, key: Key) -> torch.Tensor:
-        return torch.zeros(1, dtype=torch.float64)
+    def start(self, federation: Federation, key: Key) -> Array:
+        return np.zeros(1)
 
-    def train(self, state: torch.Tensor, cohort: Cohort, mechanism: object, key: Key) -> Updates:
-        return Updates(cohort.names, torch.ones((len(cohort), 1), dtype=torch.float64))
+    def train(self, state: Array, cohort: Cohort, mechanism: object, key: Key) -> Updates:
+        return Updates(cohort.names, np.ones((len(cohort), 1)))
 
-    def advance(self, state: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+    def advance(self, state: Array, step: Array) -> Array:
         return state + step
 
-    def score(self, state: torch.Tensor, held_out: Table) -> dict[str, float]:
+    def score(self, state: Array, held_out: Table) -> dict[str, float]:
         number = round(float(state[0]))
         self.seen.append((number, held_out.features[:, 0].tolist()))
         return {"other": 0.5, "quality": self.script[number]}
 
-    def model(self, state: torch.Tensor) -> float:
+    def model(self, state: Array) -> float:
         return float(state[0])
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
-import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -172,7 +171,7 @@ def prepared(asked: Experiment) -> tuple[RunContext, dict[str, Any]]:
 
 def tickets(setting: RunContext) -> dict[str, str]:
     """The tickets of a round and of everything that is asked once."""
-    state = torch.arange(5, dtype=torch.float64)
+    state = np.arange(5)
     point = Checkpoint(1, state, state[:0], state, 1, "head", "data", kept={"bounds": state[:2]})
     key = Key(setting.rounds, rehearsal=False, entropy=SECRET)
     asked = [

@@ -16,12 +16,11 @@ from tacit.errors import InvalidValue, TacitError, TooFewSites, require
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import AggregatorSpec, Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
+from tacit.runtime.arrays import Array, as_array, as_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from torch import Tensor
 
-Array = NDArray[np.float64]
 # Real numbers of either precision, one row for each site.
 Rows = NDArray[np.floating]
 
@@ -47,15 +46,15 @@ class Aggregator(AggregatorSpec, Protocol):
         """
         ...
 
-    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Combine the updates (sites, coordinates); see `Mean` for the public denominator `sites`."""
         ...
 
-    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+    def shares(self, updates: "Updates | ArrayLike") -> Array | None:
         """How much of each update is in the result, which explains it; None where coordinates differ."""
         ...
 
-    def combine_groups(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> Array:
         """Combine the means of its `parties`, where nobody sees more than their sums."""
         ...
 
@@ -119,15 +118,15 @@ class Rule:
         """It looks at every single update."""
         return None
 
-    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+    def shares(self, updates: "Updates | ArrayLike") -> Array | None:
         """Every coordinate has its own."""
         return None
 
     @abstractmethod
-    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Combine the updates (sites, coordinates)."""
 
-    def combine_groups(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> Array:
         """The means of groups are combined like updates."""
         return self(means)
 
@@ -141,7 +140,7 @@ class CustomAggregator:
             vector; it may have a `sensitivity(clip, sites)` in the L2 norm.
     """
 
-    combine: Callable[..., "Tensor"]
+    combine: Callable[..., Array]
     kind: ClassVar[str] = "own"
 
     @property
@@ -167,7 +166,7 @@ class CustomAggregator:
         """Nothing is known, so nothing is claimed."""
         return 0
 
-    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """As it combines.
 
         Raises:
@@ -183,7 +182,7 @@ class CustomAggregator:
         width = rows_of(updates)[0].shape[1]
         found = tuple(getattr(combined, "shape", ()))
         require(found == (width,), f"aggregation {self.name}", f"shape {found}", f"one vector of {width}")
-        return combined
+        return as_array(combined)
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
         """As it says; nothing is known in other norms."""
@@ -194,11 +193,11 @@ class CustomAggregator:
         """It may look at every single update."""
         return None
 
-    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+    def shares(self, updates: "Updates | ArrayLike") -> Array | None:
         """It does not say."""
         return None
 
-    def combine_groups(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> Array:
         """As it combines."""
         return self(means)
 
@@ -208,7 +207,7 @@ def as_aggregator(aggregation: object) -> Aggregator:
     if hasattr(aggregation, "resolve"):
         return cast(Aggregator, aggregation)
     require(callable(aggregation), "aggregation", aggregation, "callable with the updates of a round")
-    return CustomAggregator(cast("Callable[..., Tensor]", aggregation))
+    return CustomAggregator(cast("Callable[..., Array]", aggregation))
 
 
 def user_choice(aggregation: Aggregator) -> object | None:
@@ -218,7 +217,7 @@ def user_choice(aggregation: Aggregator) -> object | None:
     return aggregation.combine if isinstance(aggregation, CustomAggregator) else aggregation
 
 
-def rows_of(updates: "Updates | Tensor | ArrayLike") -> tuple[Rows, NDArray[np.intp]]:
+def rows_of(updates: "Updates | ArrayLike") -> tuple[Rows, NDArray[np.intp]]:
     """The updates as an array of reals, one row per site, and which of the given rows each is.
 
     Rows are sorted by the names of the sites, so that sums do not depend on who answered first. Nothing is
@@ -245,16 +244,8 @@ def pad_rows(rows: Rows, sites: float | None) -> Rows:
     return np.concatenate([rows, np.zeros((missing, rows.shape[1]), dtype=rows.dtype)])
 
 
-def tensor_of(values: Array) -> "Tensor":
-    """A result in double precision."""
-    import torch
-
-    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64))
-
-
-def _real(matrix: "Tensor | ArrayLike") -> Rows:
-    detached = matrix.detach().numpy() if hasattr(matrix, "detach") else matrix  # pyright: ignore
-    values = np.asarray(detached)
+def _real(matrix: "ArrayLike") -> Rows:
+    values = as_numpy(matrix)
     kept: Rows = values if values.dtype.name in ("float32", "float64") else values.astype(np.float64)
     require(kept.ndim == 2, "updates", f"shape {kept.shape}", "one row for each site (sites, coordinates)")
     return kept

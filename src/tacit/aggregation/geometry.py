@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of, tensor_of
+from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of
 from tacit.aggregation.kernels import sum_rows
 from tacit.aggregation.screening import LONGEST
 from tacit.errors import InvalidValue
 from tacit.learning.task import Updates
+from tacit.runtime.arrays import as_array
 from tacit.runtime.jit import contiguous
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from torch import Tensor
 
 # Where inner products are measured from.
 Centre = Literal["mean", "zero"]
@@ -50,7 +50,7 @@ class WeightedRule(Rule, ABC):
         """How much of each update is in the result (sites), from inner products (sites, sites)."""
         ...
 
-    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Combine the updates (sites, coordinates).
 
         Args:
@@ -62,9 +62,9 @@ class WeightedRule(Rule, ABC):
             TooFewSites: Too few came for the liars that were to be stood.
         """
         rows, order = rows_of(updates)
-        return tensor_of(weighted_sum(rows, self._weights(rows, order, updates, sites)))
+        return as_array(weighted_sum(rows, self._weights(rows, order, updates, sites)))
 
-    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+    def shares(self, updates: "Updates | ArrayLike") -> Array | None:
         """The weight of each update, in the order in which they were given."""
         rows, order = rows_of(updates)
         given = np.empty(len(rows))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
+from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from torch import Tensor
 
     from tacit.aggregation.base import Array
 
@@ -24,8 +24,8 @@ class Join:
         together: The same, from what they worked out together in secret.
     """
 
-    combine: Callable[[Updates], "Tensor"]
-    together: Callable[[Updates], "Tensor"]
+    combine: Callable[[Updates], Array]
+    together: Callable[[Updates], Array]
     kind: ClassVar[str] = "join"
 
     @property
@@ -46,12 +46,12 @@ class Join:
         """A party that lies spoils its own columns, and nobody can tell."""
         return 0
 
-    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Everything side by side; nobody may be missing."""
         assert isinstance(updates, Updates), "columns have names"
         return self.combine(updates)
 
-    def shares(self, updates: "Updates | Tensor | ArrayLike") -> "Array | None":
+    def shares(self, updates: "Updates | ArrayLike") -> "Array | None":
         """Everybody is in it with something else."""
         return None
 
@@ -63,6 +63,6 @@ class Join:
         """It looks at what each party sent."""
         return None
 
-    def combine_groups(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> Array:
         """What all parties worked out together, in secret."""
         return self.together(means)

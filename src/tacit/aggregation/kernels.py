@@ -6,9 +6,9 @@ Updates may be in single or in double precision, and in order (`np.ascontiguousa
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import compiled, compiled_sums
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.float32] | NDArray[np.float64]
 Places = NDArray[np.intp]
 

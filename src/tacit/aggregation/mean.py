@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from tacit.aggregation.base import rows_of, tensor_of
+from tacit.aggregation.base import rows_of
 from tacit.aggregation.geometry import weighted_sum
 from tacit.errors import InvalidValue, require, require_positive
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
+from tacit.runtime.arrays import Array, as_array
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Mean:
         """Noise averages out as it does in no other rule."""
         return "stands"
 
-    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Combine the updates (sites, coordinates).
 
         Args:
@@ -60,7 +60,7 @@ class Mean:
         weights = np.array(self._of(updates, len(rows)))[order]
         whole = float(weights.sum()) if sites is None else self._expected_weight(sites)
         # Of nobody, and over nothing, it is zero.
-        return tensor_of(weighted_sum(rows, weights, whole or 1.0))
+        return as_array(weighted_sum(rows, weights, whole or 1.0))
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
         """How far one update of length `clip` moves the mean over an expected number of sites."""
@@ -75,7 +75,7 @@ class Mean:
         """Everybody together: of a mean one needs to know the sum alone."""
         return (tuple(names),)
 
-    def combine_groups(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> Array:
         """The mean of the one group there is."""
         return Mean()(means)
 
@@ -83,7 +83,7 @@ class Mean:
         """No liar at all: one can move the mean wherever it likes."""
         return 0
 
-    def shares(self, updates: "Updates | Tensor | ArrayLike") -> "NDArray[np.float64] | None":
+    def shares(self, updates: "Updates | ArrayLike") -> "NDArray[np.float64] | None":
         """The weights, as parts of their sum."""
         rows = updates.matrix if isinstance(updates, Updates) else np.asarray(updates)
         weights = np.array(self._of(updates, len(rows)))

@@ -6,7 +6,7 @@ reason, and left out of this round; the site is asked again in the next.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,7 @@ from tacit.errors import require, require_count, require_positive
 from tacit.learning.record import Fault, Reason
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Norm
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from tacit.runtime.arrays import as_numpy
 
 # Honest sites differ in length, but not by this factor from the one in the middle.
 ABSURD = 1e3
@@ -85,7 +83,7 @@ class Screen:
 
     def rows(self, updates: Updates) -> tuple[Updates, tuple[Fault, ...]]:
         """The same for updates that are a matrix already."""
-        matrix = updates.matrix.detach().numpy()
+        matrix = updates.matrix
         if updates.names == self.names and self._sound(matrix):
             return self._updates(dict(zip(self.names, matrix, strict=True))), ()
         pairs = zip(updates.names, matrix, strict=True)
@@ -144,12 +142,10 @@ class Screen:
         }
 
     def _updates(self, kept: Mapping[str, NDArray[np.float64]]) -> Updates:
-        import torch
-
         names = tuple(name for name in self.names if name in kept)
         rows = [kept[name] for name in names]
         matrix = np.stack(rows, dtype=np.float64) if rows else np.zeros((0, self.width))
-        return Updates(names, torch.from_numpy(matrix), round=self.round)
+        return Updates(names, matrix, round=self.round)
 
 
 TWO_FACES: tuple[Reason, str] = ("equivocation", "two different updates came; the first one counts")
@@ -168,9 +164,9 @@ def _plain(vector: object) -> NDArray[np.floating] | str:
     """A vector of reals as an array, without copying; or, in a word, what it is instead."""
     if hasattr(vector, "detach"):
         try:
-            vector = cast("Tensor", vector).detach().numpy()
+            vector = as_numpy(cast(Any, vector))
         except (TypeError, RuntimeError):
-            # Tensors that are sparse, on another device, or of numbers that numpy does not know.
+            # Tensors that are sparse, or of numbers that numpy does not know.
             return "a tensor that is no array"
     if not isinstance(vector, np.ndarray):
         return type(vector).__name__

@@ -4,22 +4,22 @@ Post-processing: it sees what has left the sites already, and costs nothing.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
+
+import numpy as np
 
 from tacit.errors import require, require_positive
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from tacit.runtime.arrays import Array
 
 
 class ServerStep(Protocol):
     """From the combined update and a memory of earlier ones to the step that is taken."""
 
-    def remember(self, state: "Tensor") -> "Tensor":
+    def remember(self, state: Array) -> Array:
         """The memory before the first round (rows, *shape of the state)."""
         ...
 
-    def __call__(self, combined: "Tensor", memory: "Tensor") -> tuple["Tensor", "Tensor"]:
+    def __call__(self, combined: Array, memory: Array) -> tuple[Array, Array]:
         """The step, and the memory after it."""
         ...
 
@@ -38,11 +38,11 @@ class Plain:
     def __post_init__(self) -> None:
         require_positive("lr", self.lr)
 
-    def remember(self, state: "Tensor") -> "Tensor":
+    def remember(self, state: Array) -> Array:
         """Nothing."""
-        return state.new_zeros((0, *state.shape))
+        return np.zeros((0, *state.shape))
 
-    def __call__(self, combined: "Tensor", memory: "Tensor") -> tuple["Tensor", "Tensor"]:
+    def __call__(self, combined: Array, memory: Array) -> tuple[Array, Array]:
         """The combined update, scaled."""
         return self.lr * combined, memory
 
@@ -64,14 +64,14 @@ class Momentum:
         require_positive("lr", self.lr)
         require(0 <= self.momentum < 1, "momentum", self.momentum, "at least 0 and below 1")
 
-    def remember(self, state: "Tensor") -> "Tensor":
+    def remember(self, state: Array) -> Array:
         """The running sum."""
-        return state.new_zeros((1, *state.shape))
+        return np.zeros((1, *state.shape))
 
-    def __call__(self, combined: "Tensor", memory: "Tensor") -> tuple["Tensor", "Tensor"]:
+    def __call__(self, combined: Array, memory: Array) -> tuple[Array, Array]:
         """The running sum, scaled."""
         velocity = self.momentum * memory[0] + combined
-        return self.lr * velocity, velocity.unsqueeze(0)
+        return self.lr * velocity, velocity[None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,17 +97,15 @@ class Adam:
         for name, kept in (("first", self.first), ("second", self.second)):
             require(0 <= kept < 1, name, kept, "at least 0 and below 1")
 
-    def remember(self, state: "Tensor") -> "Tensor":
+    def remember(self, state: Array) -> Array:
         """Both moments, and how many rounds they have seen."""
-        return state.new_zeros((3, *state.shape))
+        return np.zeros((3, *state.shape))
 
-    def __call__(self, combined: "Tensor", memory: "Tensor") -> tuple["Tensor", "Tensor"]:
+    def __call__(self, combined: Array, memory: Array) -> tuple[Array, Array]:
         """The first moment over the root of the second, scaled."""
-        import torch
-
         mean = self.first * memory[0] + (1 - self.first) * combined
         square = self.second * memory[1] + (1 - self.second) * combined**2
         rounds = memory[2] + 1
         corrected = mean / (1 - self.first**rounds)
-        pace = (square / (1 - self.second**rounds)).sqrt() + self.floor
-        return self.lr * corrected / pace, torch.stack([mean, square, rounds])
+        pace = np.sqrt(square / (1 - self.second**rounds)) + self.floor
+        return self.lr * corrected / pace, np.stack([mean, square, rounds])

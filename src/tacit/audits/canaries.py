@@ -7,8 +7,6 @@ the logarithm of a likelihood ratio, added up over everything that leaves.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +19,12 @@ from tacit.privacy.accounting.release import Release
 from tacit.privacy.mechanisms.base import Contributions, NoPrivacy, Norm, RecordLevel
 from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.privacy.mechanisms.site_level import SiteLevel
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
 from tacit.sites.sampling import Poisson
 from tacit.sites.table import Table
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Array = NDArray[np.float64]
 # How much longer than its bound a canary is before it is clipped: clipping is put to the test as well.
 LONG = 3.0
 
@@ -179,45 +174,39 @@ class CanariedSiteLevel(SiteLevel):
     aggregation: Aggregator
     sites: int
 
-    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
+    def at_site(self, update: Array, key: Key) -> Array:
         """The update as it leaves; so do those of the canaries that are with this site."""
-        import torch
-
         if self.where == "site":
             places, (price,) = self.canaries.places([key]), self.release(0, ())
-            rows = torch.from_numpy(self.canaries.values(price, places)).reshape(-1, 1)
-            answers = super().at_site(rows, key / "canaries").numpy()
-            self.canaries.observe(price, answers, rows.numpy() / LONG, {None: key.path[:-2]}, places)
+            rows = self.canaries.values(price, places).reshape(-1, 1)
+            answers = super().at_site(rows, key / "canaries")
+            self.canaries.observe(price, answers, rows / LONG, {None: key.path[:-2]}, places)
         return super().at_site(update, key)
 
     # Canaries leave with one site after the other.
     at_sites = NoPrivacy.at_sites
 
-    def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
+    def at_server(self, combined: Array, key: Key) -> Array:
         """The aggregate as it leaves; so do those of the canaries' federations."""
-        import torch
-
         if self.where == "server":
             (price,) = self.release(0, ())
             with_it, without = self._aggregates(key / "canaries")
             names = [str(number) for number in range(self.canaries.present.size)]
             come = set(Poisson()(names, self.rate, key / "canaries" / "who"))
             joined = np.array([name in come for name in names]) & self.canaries.present.ravel()
-            exact = torch.from_numpy(np.where(joined, with_it - without, 0.0))
-            answers = super().at_server(exact, key / "canaries").numpy()
-            self.canaries.observe(price, answers, exact.numpy(), {None: key.path})
+            exact = np.where(joined, with_it - without, 0.0)
+            answers = super().at_server(exact, key / "canaries")
+            self.canaries.observe(price, answers, exact, {None: key.path})
         return super().at_server(combined, key)
 
     def _aggregates(self, key: Key) -> tuple[float, float]:
         """What a federation of single numbers makes of one update more, and of one that is not there."""
-        import torch
-
         others = np.linspace(-LONG * self.clip, LONG * self.clip, max(self.sites - 1, 0) | 1)[
             : self.sites - 1
         ]
         found: list[float] = []
         for own in (LONG * self.clip, 0.0):
-            rows = torch.from_numpy(np.append(others, own)[:, None])
+            rows = np.append(others, own)[:, None]
             sent = super().at_site(rows, key)
             names = tuple(str(number) for number in range(len(rows)))
             found.append(float(self.aggregation(Updates(names, sent), sites=self.denominator(self.sites))))
@@ -234,7 +223,7 @@ class CanariedSecureSum(SecureSum):
 
     canaries: Canaries
 
-    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
+    def at_site(self, update: Array, key: Key) -> Array:
         """The update with its share of noise; the canaries with this site are added up in their own sums."""
         (place,), (price,) = self.canaries.places([key]), self.release(0, ())
         values = self.canaries.values(price, [place])[0] * (self.clip / price.sensitivity)
@@ -249,12 +238,10 @@ class CanariedSecureSum(SecureSum):
         return super().at_site(update, key)
 
     def _sum(self, values: Array, key: Key) -> Array:
-        import torch
-
-        updates = torch.from_numpy(np.diag(values))
-        silent = torch.zeros(self.shares - len(values), len(values), dtype=torch.float64)
+        updates = np.diag(values)
+        silent = np.zeros((self.shares - len(values), len(values)))
         rows = [
             self.on_ring(super(CanariedSecureSum, self).at_site(row, key / site))
-            for site, row in enumerate(torch.cat([updates, silent]))
+            for site, row in enumerate(np.concatenate([updates, silent]))
         ]
-        return self.mean_of(reduce(np.add, rows), 1)
+        return self.mean_of(np.sum(rows, axis=0, dtype=np.uint32), 1)

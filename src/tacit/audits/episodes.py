@@ -33,8 +33,6 @@ from tacit.sites.environments import World, Worlds
 from tacit.sites.federation import Federation
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.control.agents.policy import Policy
 
 Marks = NDArray[np.bool_]
@@ -94,7 +92,7 @@ class AttackedSite:
     name: str
     pool: Pool
     present: Marks
-    updates: "Tensor"
+    updates: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,10 +208,8 @@ def _split_episodes(tape: Mapping[str, NDArray[np.generic]]) -> Pool:
     return Pool(blank._replace(**steps, last_values=np.zeros(1, dtype=np.float32)), owner[kept])
 
 
-def _train_shadows(task: PPO, start: "Tensor", name: str, pool: Pool, models: int, key: Key) -> AttackedSite:
+def _train_shadows(task: PPO, start: Array, name: str, pool: Pool, models: int, key: Key) -> AttackedSite:
     """Models that have learnt from random halves of a pool, by the task's own algorithm."""
-    import torch
-
     from tacit.control.ppo import learn
 
     policy, many = task.model(start), len(pool)
@@ -228,7 +224,7 @@ def _train_shadows(task: PPO, start: "Tensor", name: str, pool: Pool, models: in
             generator=(key / "batches" / number).generator(), judge_first=task.share == "actor",
         )  # fmt: skip
         updates.append((after - policy.weights)[: task.width])
-    return AttackedSite(name, pool, present, torch.from_numpy(np.stack(updates)))
+    return AttackedSite(name, pool, present, np.stack(updates))
 
 
 def _with_overfitting(task: PPO, steps: int) -> PPO:
@@ -241,7 +237,7 @@ def _with_overfitting(task: PPO, steps: int) -> PPO:
 
 def _settings(
     task: PPO,
-    start: "Tensor",
+    start: Array,
     sites: Sequence[AttackedSite],
     present: Marks,
     privacy: Privacy | Open,
@@ -275,9 +271,7 @@ def _single_site(privacy: Privacy) -> Privacy:
     return replace(privacy, noise=where, participation=1.0, clip_quantile=None)
 
 
-def _score(
-    task: PPO, start: "Tensor", site: AttackedSite, mechanism: Mechanism, key: Key
-) -> dict[str, Array]:
+def _score(task: PPO, start: Array, site: AttackedSite, mechanism: Mechanism, key: Key) -> dict[str, Array]:
     """How each model does on each episode of its site, high for members (models, episodes), by each score."""
     from tacit.control.ppo import build_buffer
 

@@ -151,9 +151,7 @@ def demonstrate(
     for epsilon in (None, *epsilons):
         mechanism = _mechanism(experiment.privacy, epsilon, task, cohort.names)
         with one_thread():
-            updates = run_at_site(
-                task, state, cohort, mechanism, key / "update" / str(epsilon)
-            ).matrix.numpy()
+            updates = run_at_site(task, state, cohort, mechanism, key / "update" / str(epsilon)).matrix
         read = np.stack([invert(update, layers) for update in updates])
         found[epsilon] = (read - middle) / spread
     truth = (cohort.store.features - middle) / spread

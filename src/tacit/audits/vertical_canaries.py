@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.audits.canaries import LONG, Canaries
 from tacit.audits.lower_bounds import sides
@@ -18,12 +16,8 @@ from tacit.privacy.mechanisms.vertical import (
     LocalColumns,
     NoisyHistograms,
 )
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +49,8 @@ class CanariedGramMatrix(GramMatrix):
 
     canaries: Canaries
 
-    def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
+    def at_server(self, combined: Array, key: Key) -> Array:
         """The noisy products; those of the canaries are kept."""
-        import torch
-
         (price,) = self.release(0, ())
         rows = LONG * _directions(len(self.radii))
         pair = _join(
@@ -67,11 +59,9 @@ class CanariedGramMatrix(GramMatrix):
                 for name in self.radii
             ]
         )
-        exact = [torch.from_numpy(_triangle(row)) for row in pair]
+        exact = [_triangle(row) for row in pair]
         noisy = [
-            super(CanariedGramMatrix, self)
-            .at_server(exact[0 if there else 1], key / "canaries" / number)
-            .numpy()
+            super(CanariedGramMatrix, self).at_server(exact[0 if there else 1], key / "canaries" / number)
             for number, there in enumerate(self.canaries.present.ravel())
         ]
         exact = np.where(self.canaries.present, price.sensitivity, 0.0)
@@ -89,7 +79,7 @@ class CanariedSecureGram(ClippedSecureGram):
 
     canaries: Canaries
 
-    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
+    def at_site(self, update: Array, key: Key) -> Array:
         """The rows and the noise of a party; the canaries with it are multiplied by themselves."""
         (here,), (price,) = self.canaries.places([key]), self.release(0, ())
         columns = self.blocks - 1
@@ -110,8 +100,6 @@ class CanariedSecureGram(ClippedSecureGram):
 
 def _multiply(small: SecureGram, row: Array, key: Key) -> Array:
     """The products of one record's columns, as a server would decode them, with the noise that counts."""
-    import torch
-
     ends = np.cumsum(small.columns)
     counted = shares_of(len(small.widths), small.colluders)
     rows, total = list[Array](), np.zeros(small.entries, dtype=np.uint32)
@@ -121,7 +109,7 @@ def _multiply(small: SecureGram, row: Array, key: Key) -> Array:
         # A block may be too long as a whole; a number by itself would be cut, which turns a record round.
         blocks = padded[:columns].reshape(-1, 2)
         blocks /= np.abs(blocks).max(axis=1, keepdims=True)
-        sent = small.at_site(torch.from_numpy(padded), key / party).numpy()
+        sent = small.at_site(padded, key / party)
         # Those beyond work with the adversary, who takes their noise away.
         sent[len(padded) :] *= party < counted
         steps, own = small.secure_input(party, sent)
@@ -169,12 +157,10 @@ class CanariedCounts(NoisyHistograms):
 
     canaries: Canaries
 
-    def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
+    def noisy_sum(self, rows: Array, key: Key) -> Array:
         """The noisy counts; those of the canaries are kept."""
-        import torch
-
         price = self.release(0, set(self.holders.values()))[0]
-        marks = torch.eye(2, dtype=torch.float64) * LONG
+        marks = np.eye(2) * LONG
         answers: list[float] = []
         for number, there in enumerate(self.canaries.present.ravel()):
             counts = super().noisy_sum(marks[[0 if there else 1]], key / "canaries" / number)

@@ -30,7 +30,7 @@ _UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 # Packages that are not installed with us, and what to install for them.
 EXTRAS = {
     "gymnasium": "control", "Box2D": "control", "flwr": "flower", "onnx": "onnx", "sklearn": "maps",
-    "umap": "maps", "mlflow": "mlflow", "tensorboard": "tensorboard",
+    "umap": "maps", "mlflow": "mlflow", "tensorboard": "tensorboard", "torch": "torch", "pyarrow": "parquet",
 }  # fmt: skip
 
 

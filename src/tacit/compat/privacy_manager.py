@@ -224,11 +224,9 @@ class PrivacyManager:
         }
 
     def _clip(self, gradients: object) -> NDArray[np.float64]:
-        import torch
-
         from tacit.privacy.mechanisms.clip import clip_rows
 
-        return clip_rows(torch.from_numpy(_flat(gradients)), self.clip_norm).numpy()
+        return clip_rows(_flat(gradients), self.clip_norm)
 
 
 class DPSGDTrainer:

@@ -22,7 +22,6 @@ from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import Tensor
 
 Whole = NDArray[np.int64]
 Words = NDArray[np.str_]
@@ -173,7 +172,7 @@ def _npz(path: str | os.PathLike[str]) -> Path:
 
 
 def history_file(
-    rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Tensor]]", steps: int
+    rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Array]]", steps: int
 ) -> dict[str, bytes]:
     """The file, by its name; none where nothing was told and no weights were kept.
 
@@ -190,12 +189,12 @@ def history_file(
     return {HISTORY: stream.getvalue()}
 
 
-def history(rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Tensor]]", steps: int) -> History:
+def history(rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Array]]", steps: int) -> History:
     """What happened, in the order of the rounds; steps are counted for each site from its first one on."""
     taken: dict[str, int] = {}
     episodes: list[tuple[float, float, str, float, int]] = []
     kept: list[tuple[str, int, int]] = []
-    rows: list[np.ndarray[tuple[int], np.dtype[np.float32]]] = []
+    rows: list[NDArray[np.float32]] = []
     for entry in rounds:
         for name, told in entry.diary.items():
             before = taken.get(name, 0)
@@ -205,7 +204,7 @@ def history(rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Tensor]
         for name, values in sorted(weights.get(entry.number, {}).items()):
             # What is nobody's own was there before the round.
             kept.append((name, taken.get(name, (entry.number - 1) * steps), entry.number))
-            rows.append(values.numpy())
+            rows.append(values.astype(np.float32, copy=False))
     rewards, lengths, labels, at, numbers = zip(*episodes, strict=True) if episodes else ((),) * 5
     whose, after, when = zip(*kept, strict=True) if kept else ((),) * 3
     return History(

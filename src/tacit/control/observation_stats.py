@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.environments import World
 from tacit.sites.federation import Cohort
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # How many steps a site plays at random to see what there is, and in how many copies of its world.
 LOOKED, COPIES = 512, 4
@@ -53,15 +50,13 @@ class ObservationStatsQuery:
         """As if observations were scaled already."""
         return {"center": (0.0,) * self.inputs, "scale": (1.0,) * self.inputs}
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """What each site has seen; in units of the limit, so that the answer is short."""
-        import torch
-
         rows = [
             self._moments(held, f"site {name}", key / name)
             for held, name in zip(cohort.holdings, cohort.names, strict=True)
         ]
-        return Updates(cohort.names, torch.from_numpy(np.stack(rows)))
+        return Updates(cohort.names, np.stack(rows))
 
     def _moments(self, worlds: Sequence[World], place: str, key: Key) -> Array:
         from tacit.control.envs.spaces import random_observations
@@ -69,9 +64,9 @@ class ObservationStatsQuery:
         shown = np.clip(random_observations(worlds, LOOKED, COPIES, place, key) / self.limit, -1.0, 1.0)
         return np.concatenate([shown.mean(axis=0), (shown**2).mean(axis=0), [1.0]]) / np.sqrt(self.width)
 
-    def decode(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
+    def decode(self, combined: Array, noise: float = 0.0) -> dict[str, Any]:
         """Center and scale for every number; noise may make a variance anything, a scale stays sensible."""
-        found = combined.numpy().astype(np.float64)
+        found = combined.astype(np.float64)
         # However few came, or however much noise there is, the last number is what ones have become.
         ones = max(float(found[-1]), 4 * noise, 1e-12)
         means = np.clip(found[: self.inputs] / ones, -1.0, 1.0)

@@ -40,8 +40,6 @@ from tacit.sites.environments import Scenes, World, Worlds
 from tacit.sites.federation import Cohort, Federation
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.control.agents.policy import Policy
     from tacit.control.rollout import Episodes
     from tacit.reports.page.blocks import Figure
@@ -235,17 +233,13 @@ class PPO(PPOConfig):
         """This with the pace of a round."""
         return replace(self, lr=self.lr * (1 - (number - 1) / rounds)) if self.anneal else self
 
-    def start(self, federation: Federation, key: Key) -> "Tensor":
+    def start(self, federation: Federation, key: Key) -> Array:
         """Weights that make any action about as likely as another."""
-        import torch
+        return self.shape.start(key.generator())[: self.width]
 
-        return torch.from_numpy(self.shape.start(key.generator())[: self.width])
-
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """How far each site moves the weights by playing in its worlds (`tacit.learning.task.Task.train`)."""
-        import torch
-
-        starts = np.broadcast_to(state.numpy(), (len(cohort), self.width))
+        starts = np.broadcast_to(state, (len(cohort), self.width))
         keys = [key / name for name in cohort.names]
         # Compiled worlds hold no lock: each core takes the next site. None depends on another.
         compiled = all(world.physics != "gymnasium" for held in cohort.holdings for world in held)
@@ -259,7 +253,7 @@ class PPO(PPOConfig):
             for name, (_, episodes) in zip(cohort.names, done, strict=True)
             if self.tells
         }
-        return Updates(cohort.names, torch.from_numpy(np.stack(moved)), metrics=diary)
+        return Updates(cohort.names, np.stack(moved), metrics=diary)
 
     def _train_site(
         self, start: Array, worlds: Sequence[World], name: str, key: Key
@@ -299,15 +293,15 @@ class PPO(PPOConfig):
         center = np.array(self.center) if self.center else np.zeros(shown)
         return center, np.array(self.scale) if self.scale else np.ones(shown)
 
-    def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
+    def advance(self, state: Array, step: Array) -> Array:
         """The state moved by the step."""
         return state + step
 
-    def score(self, state: "Tensor", held_out: Scenes) -> dict[str, float]:
+    def score(self, state: Array, held_out: Scenes) -> dict[str, float]:
         """What greedy episodes bring in, in every world that agents are judged in."""
         return self._evaluate([self.model(state)] * len(held_out), held_out)
 
-    def score_each(self, states: "Tensor", clusters: Mapping[str, int], held_out: Scenes) -> dict[str, float]:
+    def score_each(self, states: Array, clusters: Mapping[str, int], held_out: Scenes) -> dict[str, float]:
         """The same where sites have different models: each plays in its own worlds, all in nobody's."""
         models = [self.model(state) for state in states]
         everybody = sorted(set(clusters.values())) or list(range(len(models)))
@@ -327,7 +321,7 @@ class PPO(PPOConfig):
         shown = (name for name in found if scenes.final or name.startswith("return"))
         return {name: found[name] for name in shown if scenes.final or not name.endswith(("_low", "_high"))}
 
-    def losses(self, state: "Tensor", table: Any) -> Array:  # noqa: ANN401
+    def losses(self, state: Array, table: Any) -> Array:  # noqa: ANN401
         """What episodes in the worlds of one site cost; for sites that pick the model that suits them."""
         from tacit.control.agents.evaluation import evaluate
 
@@ -335,16 +329,16 @@ class PPO(PPOConfig):
         scenes = Scenes(worlds, np.array([""] * len(worlds)), episodes=TRIED, final=False)
         return -np.concatenate(evaluate([self.model(state)] * len(worlds), scenes, physics="own"))
 
-    def model(self, state: "Tensor") -> "Policy":
+    def model(self, state: Array) -> "Policy":
         """The agent."""
         from tacit.control.agents.policy import Policy
 
         center, scale = self._normalisation
         env = None if self.env is None else World(self.env)
-        return Policy(self.shape, self._all_weights(state.numpy()), center, scale, env)
+        return Policy(self.shape, self._all_weights(state), center, scale, env)
 
     def pictures(
-        self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
+        self, state: Array, rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
     ) -> "list[Figure]":
         """The figures of a report: how agents learnt, and what they come to in each world."""
         from tacit.control.figures.report import pictures
@@ -352,7 +346,7 @@ class PPO(PPOConfig):
         return pictures(self, state, rounds, read)
 
     def archive(
-        self, rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Tensor]]"
+        self, rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Array]]"
     ) -> dict[str, bytes]:
         """The history of a run as a file of plain arrays, where there is one that may be kept."""
         from tacit.control.history import history_file

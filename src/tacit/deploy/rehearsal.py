@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tacit.deploy import folders
 from tacit.deploy.coordinator.run import default_place, launch
 from tacit.deploy.deployable import split_data
@@ -53,7 +55,7 @@ class RehearsalResult:
     def difference(self) -> float:
         """How far the weights of the two are apart; not a number where they are not even alike."""
         mine, other = self.run.state, self.alone.state
-        return float((mine - other).abs().max()) if mine.shape == other.shape else math.nan
+        return float(np.abs(mine - other).max()) if mine.shape == other.shape else math.nan
 
     @property
     def same_ledger(self) -> bool:

@@ -1,16 +1,13 @@
 """Updates in units of bounds that follow them, as a site sends them."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tacit.learning.task import Trainable, Updates
 from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,14 +22,14 @@ class ClippedWork:
 
     task: Trainable
     packing: AdaptiveClipping
-    bounds: "Tensor"
+    bounds: Array
 
     @property
     def sent(self) -> int:
         """How many numbers a site sends, and how wide the noise is where nobody comes."""
         return self.packing.width
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """What each site sends: no row is longer than 1."""
         updates = self.task.train(state, cohort, mechanism, key)
         return replace(updates, matrix=self.packing.encode(updates.matrix, self.bounds))

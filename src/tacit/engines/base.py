@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from tacit.learning.task import Trainable, Updates
 from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import Cohort, Federation
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.privacy.mechanisms.secure_sum import SecureSum
 
 
@@ -23,7 +22,7 @@ class Engine(Protocol):
         self,
         task: Trainable,
         federation: Federation,
-        state: "Tensor",
+        state: Array,
         names: Sequence[str],
         mechanism: Mechanism,
         key: Key,
@@ -33,7 +32,7 @@ class Engine(Protocol):
 
 
 @suppress_warnings()
-def run_at_site(task: Trainable, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+def run_at_site(task: Trainable, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
     """Train a cohort and let each update out only through the mechanism: the site's whole side of a round."""
     trained = task.train(state, cohort, mechanism, key)
     keys = [key / name / "update" for name in trained.names]

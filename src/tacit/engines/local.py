@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy as np
 
 from tacit.engines.base import run_at_site, server_view
 from tacit.learning.task import Trainable, Updates
 from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread
 from tacit.sites.federation import Federation
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Local:
         self,
         task: Trainable,
         federation: Federation,
-        state: "Tensor",
+        state: Array,
         names: Sequence[str],
         mechanism: Mechanism,
         key: Key,
@@ -34,6 +34,6 @@ class Local:
         if not names:
             # Noise alone, as wide as ever: nobody learns that nobody came.
             width: int = getattr(task, "sent", state.shape[-1])
-            return Updates((), state.new_zeros((0, width)))
+            return Updates((), np.zeros((0, width)))
         with one_thread():
             return server_view(run_at_site(task, state, federation.cohort(names), mechanism, key), mechanism)

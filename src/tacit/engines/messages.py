@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+import numpy as np
 
 from tacit.errors import TacitError
 from tacit.learning.record import Reason
 from tacit.runtime import files
+from tacit.runtime.arrays import Array
 from tacit.sites.splits import COORDINATOR as COORDINATOR
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.aggregation.secure import Identity, Roster
 
 # Changes whenever the meaning of a letter does: sites and coordinators of two formats do not talk.
@@ -74,10 +74,10 @@ class SignedMessage(msgspec.Struct, frozen=True, kw_only=True):
     nonce: bytes = msgspec.field(default_factory=lambda: secrets.token_bytes(16))
 
     @property
-    def arrays(self) -> "dict[str, Tensor]":
+    def arrays(self) -> "dict[str, Array]":
         """The arrays in it."""
         from safetensors import SafetensorError
-        from safetensors.torch import load
+        from safetensors.numpy import load
 
         try:
             return load(self.numbers) if self.numbers else {}
@@ -98,12 +98,11 @@ class Envelope(msgspec.Struct, frozen=True):
     signature: bytes
 
 
-def encode_arrays(numbers: "Mapping[str, Tensor]") -> bytes:
+def encode_arrays(numbers: "Mapping[str, Array]") -> bytes:
     """Arrays as bytes."""
-    from safetensors.torch import save
+    from safetensors.numpy import save
 
-    # Tensors that share memory are refused by the format.
-    return save({name: values.detach().contiguous().clone() for name, values in numbers.items()})
+    return save({name: np.ascontiguousarray(values) for name, values in numbers.items()})
 
 
 def sign_message(letter: SignedMessage, identity: "Identity") -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import msgspec
+import numpy as np
 
 from tacit.engines.adaptive_clipping import ClippedWork
 from tacit.engines.flower.nodes import Flower
@@ -29,12 +30,11 @@ from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
 from tacit.learning.record import Fault
 from tacit.learning.task import Trainable, Updates
 from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.aggregation.secure import Identity, Roster
 
 # What sites can be asked to do.
@@ -138,7 +138,7 @@ class Remote(Flower):
         self,
         task: Trainable,
         federation: Federation,
-        state: "Tensor",
+        state: Array,
         names: Sequence[str],
         mechanism: Mechanism,
         key: Key,
@@ -147,7 +147,7 @@ class Remote(Flower):
         width = width_of(task, state)
         if not names:
             # Noise alone, as wide as ever: nobody learns that nobody came.
-            return Updates((), state.new_zeros((0, width)))
+            return Updates((), np.zeros((0, width)))
         asked = {
             name: self._site_request(task, federation, state, place, key) for place, name in enumerate(names)
         }
@@ -187,7 +187,7 @@ class Remote(Flower):
         return found
 
     def _site_request(
-        self, task: Trainable, federation: Federation, state: "Tensor", place: int, key: Key
+        self, task: Trainable, federation: Federation, state: Array, place: int, key: Key
     ) -> tuple[dict[str, Any], bytes]:
         """What one site has to know to do its part."""
         work = task.task if isinstance(task, ClippedWork) else task
@@ -228,9 +228,7 @@ class Remote(Flower):
         self, answers: Mapping[str, SignedMessage | NoReply], names: Sequence[str], width: int
     ) -> Updates:
         """The rows of those whose answers can be used, and what is wrong with the others."""
-        import torch
-
-        rows, diary, faults = dict[str, torch.Tensor](), dict[str, Metrics](), list[Fault]()
+        rows, diary, faults = dict[str, Array](), dict[str, Metrics](), list[Fault]()
         for name in names:
             answer = answers[name]
             if isinstance(answer, SignedMessage):
@@ -244,14 +242,14 @@ class Remote(Flower):
             faults.append(Fault(site=name, reason=answer.reason, detail=answer.detail))
         if not rows:
             # Everybody has answered nonsense: the loop says what it says to that.
-            return Updates((), torch.zeros((0, width), dtype=torch.float64), faults=tuple(faults))
-        matrix = torch.stack(list(rows.values()))
+            return Updates((), np.zeros((0, width)), faults=tuple(faults))
+        matrix = np.stack(list(rows.values()))
         return Updates(
             tuple(rows), matrix, metrics={n: d for n, d in diary.items() if d}, faults=tuple(faults)
         )
 
 
-def width_of(work: object, state: "Tensor") -> int:
+def width_of(work: object, state: Array) -> int:
     """How many numbers a site sends."""
     what = work_kind(work.task if isinstance(work, ClippedWork) else work)
     if what in ("opening", "closing"):
@@ -259,16 +257,14 @@ def width_of(work: object, state: "Tensor") -> int:
     return state.shape[-1] + 1 if what == "choosing" else getattr(work, "sent", state.shape[-1])
 
 
-def row_of(answer: SignedMessage, width: int) -> "Tensor":
+def row_of(answer: SignedMessage, width: int) -> Array:
     """The update in an answer; whether its numbers are finite is for the loop to see.
 
     Raises:
         Unreadable: It is none, or not as long as it has to be.
     """
-    import torch
-
     row = answer.arrays.get("row")
-    if row is None or row.dtype != torch.float64 or row.shape != (width,):
+    if row is None or row.dtype != np.float64 or row.shape != (width,):
         came = "nothing" if row is None else f"{row.dtype} of shape {tuple(row.shape)}"
         raise Unreadable("schema", f"{came} came, doubles of shape ({width},) were expected")
     return row

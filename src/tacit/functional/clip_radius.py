@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,9 +23,6 @@ from tacit.privacy.mechanisms.vertical import EVERYBODY
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 LEAST, MOST, PER_DECADE = 1e-3, 1e6, 16
 # The first and the last bin also hold what is shorter and longer. Each bin ends 15 % beyond its beginning.
@@ -223,25 +220,23 @@ class ClipRadiusQuery:
         """Each curve is in one bin."""
         return 1.0
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """The counts of each party; zeros for curves that others hold."""
-        import torch
-
         bins = len(EDGES) - 1
-        rows = torch.zeros((len(cohort), self.width), dtype=torch.float64)
+        rows = np.zeros((len(cohort), self.width), dtype=np.float64)
         for place, (party, held) in enumerate(zip(cohort.names, cohort.holdings, strict=True)):
             for slot, name in enumerate(self.columns):
                 if name not in held:
                     continue
                 lengths = np.linalg.norm(self.coordinates(name, held[name]), axis=1)
-                counted = mechanism.noisy_sum(torch.from_numpy(bin_indicators(lengths)), key / party / name)
+                counted = mechanism.noisy_sum(bin_indicators(lengths), key / party / name)
                 rows[place, slot * bins : (slot + 1) * bins] = counted
         return Updates(cohort.names, rows)
 
-    def decode(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
+    def decode(self, combined: Array, noise: float = 0.0) -> dict[str, Any]:
         """A radius for each curve, and by how much it shortens those that are longer."""
         # Each curve was counted by one party, and answers are means over all.
-        counts = combined.numpy().reshape(len(self.columns), -1) * self.parties
+        counts = combined.reshape(len(self.columns), -1) * self.parties
         deviation, count = noise * self.parties, self.records
         radii: dict[str, float] = {}
         stretches: dict[str, float] = {}

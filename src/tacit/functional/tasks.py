@@ -39,8 +39,6 @@ from tacit.sites.federation import Cohort, Federation
 from tacit.sites.vertical import Columns, Subjects
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.functional.curves import Curves
     from tacit.functional.model import Model
     from tacit.learning.record import Round
@@ -195,61 +193,53 @@ class Boosting(FunctionalConfig):
         shifted = found.standardise(self.center.get(name, 0.0), self.scale.get(name, 1.0))
         return shifted.coordinates(self.frame_of(name), self.smooth)
 
-    def start(self, federation: Federation, key: Key) -> "Tensor":
+    def start(self, federation: Federation, key: Key) -> Array:
         """Nothing is known yet."""
-        import torch
-
         columns = self.blocks.columns
         numbers = (
             (columns + 1) * (columns + 2) // 2
             if self.release_moments
             else encoded_length(columns, self.folds)
         )
-        return torch.zeros(numbers, dtype=torch.float64)
+        return np.zeros(numbers, dtype=np.float64)
 
     @property
     def sent(self) -> int:
         """How many numbers each party sends, padded to the longest."""
         return max(self.blocks.column_count(party) for party in self.parties) * self.blocks.records
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """The coordinates of each party's curves as they leave it, padded to the longest."""
-        import torch
-
-        rows = torch.zeros((len(cohort), self.sent), dtype=torch.float64)
+        rows = np.zeros((len(cohort), self.sent), dtype=np.float64)
         for place, (party, held) in enumerate(zip(cohort.names, cohort.holdings, strict=True)):
             own = [
                 mechanism.noisy_rows(self.coordinates_of(name, held[name]), name, key / party / name)
                 for name in self.parties[party]
             ]
             flat = np.hstack(own).ravel()
-            rows[place, : flat.size] = torch.from_numpy(flat)
+            rows[place, : flat.size] = flat
         return Updates(cohort.names, rows)
 
-    def join_columns(self, updates: Updates) -> "Tensor":
+    def join_columns(self, updates: Updates) -> Array:
         """Sums over parts of the subjects, or over all of them; no subject is in the state."""
-        import torch
-
-        rows = {name: row.numpy() for name, row in zip(updates.names, updates.matrix, strict=True)}
+        rows = dict(zip(updates.names, updates.matrix, strict=True))
         whole = self.blocks.assemble(rows)
         if self.release_moments:
-            return torch.from_numpy(products(whole))
-        return torch.from_numpy(encode_sums(whole, self.blocks.columns - self.width_y, self.folds))
+            return products(whole)
+        return encode_sums(whole, self.blocks.columns - self.width_y, self.folds)
 
-    def join_products(self, updates: Updates) -> "Tensor":
+    def join_products(self, updates: Updates) -> Array:
         """Products that were taken in secret, in the order of the model instead of that of the parties."""
-        import torch
-
         side = self.blocks.columns + 1
         order = np.concatenate([[0], 1 + self.blocks.by_party()])
-        whole = from_upper_triangle(updates.matrix[0].numpy())[np.ix_(order, order)]
-        return torch.from_numpy(whole[np.triu_indices(side)])
+        whole = from_upper_triangle(updates.matrix[0])[np.ix_(order, order)]
+        return whole[np.triu_indices(side)]
 
-    def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
+    def advance(self, state: Array, step: Array) -> Array:
         """What was released, whatever was there before."""
         return step
 
-    def score(self, state: "Tensor", held_out: Subjects) -> dict[str, float]:
+    def score(self, state: Array, held_out: Subjects) -> dict[str, float]:
         """R2 and the relative integrated square error on subjects that nobody trained on."""
         found = _run_scores(self.model(state).score(held_out.columns, held_out[self.response]))
         if any(math.isnan(value) for value in found.values()):
@@ -258,13 +248,13 @@ class Boosting(FunctionalConfig):
             )
         return found
 
-    def losses(self, state: "Tensor", table: object) -> NDArray[np.float64]:
+    def losses(self, state: Array, table: object) -> NDArray[np.float64]:
         """Nobody watches a fit of one round."""
         raise AssertionError("a fit of one round is not watched")
 
-    def model(self, state: "Tensor") -> "Model":
+    def model(self, state: Array) -> "Model":
         """What to predict with; worked out once for each state."""
-        known = hashlib.sha256(state.numpy().tobytes()).digest()
+        known = hashlib.sha256(state.tobytes()).digest()
         last: tuple[bytes, Model] | None = vars(self).get("_last")
         if last is None or last[0] != known:
             with one_thread():
@@ -272,16 +262,16 @@ class Boosting(FunctionalConfig):
             object.__setattr__(self, "_last", last)
         return last[1]
 
-    def _fit(self, state: "Tensor") -> "Model":
+    def _fit(self, state: Array) -> "Model":
         from tacit.functional.model import empty_model, from_moments, from_sums
 
         if not bool(state.any()):
             return empty_model(self)
         if self.release_moments:
-            return from_moments(self, from_upper_triangle(state.numpy()))
-        return from_sums(self, *decode_sums(state.numpy(), self.blocks.columns, self.folds))
+            return from_moments(self, from_upper_triangle(state))
+        return from_sums(self, *decode_sums(state, self.blocks.columns, self.folds))
 
-    def findings(self, state: "Tensor") -> list[str]:
+    def findings(self, state: Array) -> list[str]:
         """Which predictors count, and what was sent."""
         model = self.model(state)
         known, many = ", ".join(model.selected) or "none", "s" * (model.steps != 1)
@@ -290,7 +280,7 @@ class Boosting(FunctionalConfig):
         return [counted, f"parties sent {model.bytes_sent / 2**20:.2f} MB, once"]
 
     def pictures(
-        self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
+        self, state: Array, rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
     ) -> "list[Figure]":
         """The figures of a report: surfaces, the path of boosting, and where it stopped."""
         from tacit.functional.figures.report import pictures

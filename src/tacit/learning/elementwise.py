@@ -12,11 +12,10 @@ from functools import lru_cache
 from typing import Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import compiled, contiguous
 
-Array = NDArray[np.float64]
 Name = Literal["exp", "log", "log1p", "expm1", "tanh"]
 # Arrays up to this length are looked at, from every place up to the next on: two vectors of any processor.
 LONGEST, PLACES = 67, 17

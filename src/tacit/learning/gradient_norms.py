@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tacit.learning.gradient_sums import group_squares, group_sums, squares
 from tacit.privacy.mechanisms.base import Norm
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import contiguous
 
-Array = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 # A layer: what went in (..., members, inputs), what came back (..., members, outputs), whether it has biases.
 Part = tuple[Array, Array, bool]

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.privacy.mechanisms.row_sums import add_exactly
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import compiled, compiled_sums
 
-Array = NDArray[np.float64]
 Marks = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 

@@ -11,11 +11,9 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import compiled, contiguous
-
-Array = NDArray[np.float64]
 
 # What rounding may leave of a sum that is 0, as a part of the largest one.
 ROUNDING = 1e-13

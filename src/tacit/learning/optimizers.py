@@ -5,17 +5,16 @@ from functools import partial, reduce
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.learning import batches, kernels
 from tacit.learning.batches import Batch
 from tacit.privacy.mechanisms.base import Contributions, Mechanism, Norm
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread
 from tacit.sites.federation import Cohort
 from tacit.sites.table import Table
 
-Array = NDArray[np.float64]
 Optimizer = Literal["sgd", "momentum", "adam"]
 
 # How many numbers, and how many units, of one step are in memory at a time; larger batches come in pieces.

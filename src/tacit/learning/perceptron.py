@@ -7,7 +7,7 @@ group has the same bits in batches of any shape, beside any other site.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Protocol
@@ -15,17 +15,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr
-from torch import nn
 
 from tacit.errors import require_weights
 from tacit.learning import elementwise, gradient_sums, kernels
 from tacit.learning.batches import Batch, Marks
 from tacit.learning.gradient_norms import lengths
 from tacit.privacy.mechanisms.base import Norm
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import contiguous
 from tacit.sites.table import Table
 
-Array = NDArray[np.float64]
 # What an activation makes of its input, and its slope, from the input and from what was made of it.
 Activation = tuple[Callable[[Array], Array], Callable[[Array, Array], Array | Marks]]
 
@@ -55,18 +54,6 @@ ACTIVATIONS: Mapping[str, Activation] = {
         lambda z: np.where(z > 0, z, elementwise.expm1(np.minimum(z, 0.0))),
         lambda z, a: np.where(z > 0, 1, a + 1),
     ),
-}
-
-# The modules of torch that are these activations, if they are made as torch makes them by default.
-KNOWN: Mapping[type[nn.Module], str] = {
-    nn.Identity: "identity",
-    nn.ReLU: "relu",
-    nn.Tanh: "tanh",
-    nn.Sigmoid: "sigmoid",
-    nn.SiLU: "silu",
-    nn.GELU: "gelu",
-    nn.Softplus: "softplus",
-    nn.ELU: "elu",
 }
 
 
@@ -368,33 +355,3 @@ def build_layers(
     if spread is not None:
         layers.append(Layer(0, spread, True, "identity", layers[-1].end))
     return tuple(layers)
-
-
-def from_module(module: nn.Module, loss: Loss) -> Perceptron | None:
-    """The closed form of a module, if it is a plain stack of linear layers and known activations."""
-    parts = list(module) if type(module) is nn.Sequential else [module]
-    if any(_has_hooks(part) for part in (module, *parts)):
-        return None
-    layers: list[Layer] = []
-    for part in parts:
-        if type(part) is nn.Linear:
-            start = layers[-1].end if layers else 0
-            bias = "bias" in dict(part.named_parameters())
-            layers.append(Layer(part.in_features, part.out_features, bias, "identity", start))
-        elif layers and layers[-1].activation == "identity" and _is_default(part):
-            layers.append(replace(layers.pop(), activation=KNOWN[type(part)]))
-        else:
-            return None
-    # A layer used twice, or a frozen one, has no place of its own in the flat vector.
-    trained = sum(values.numel() for values in module.parameters() if values.requires_grad)
-    return Perceptron(layers, loss) if layers and trained == layers[-1].end else None
-
-
-def _has_hooks(part: nn.Module) -> bool:
-    """Whether something happens in a module that its layers do not tell."""
-    return any(getattr(part, name) for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
-
-
-def _is_default(part: nn.Module) -> bool:
-    """Whether it is a known activation with torch's default options."""
-    return type(part) in KNOWN and part.extra_repr() in ("inplace=True", type(part)().extra_repr())

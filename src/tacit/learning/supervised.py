@@ -27,6 +27,7 @@ from tacit.learning.task import FinalQuery, Goal, InitialQuery, Updates
 from tacit.privacy.contracts import Groups
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.runtime.canonical import canonical
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import LEAST_RATE, MOST_RECORDS, MOST_STEPS
@@ -34,11 +35,9 @@ from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from tacit.learning.losses import LossName
     from tacit.learning.optimizers import Program
-    from tacit.learning.torch_modules import LossFunction
+    from tacit.learning.torch_modules import LossFunction, Module
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,26 +128,24 @@ class Learner(LocalTraining, ABC):
         """The network and its loss for features of so many columns."""
 
     @abstractmethod
-    def start(self, federation: Federation, key: Key) -> "Tensor":
+    def start(self, federation: Federation, key: Key) -> Array:
         """The state before the first round."""
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """Nothing depends on the federation."""
         return self
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """How far each site moves the state by its local work (`tacit.learning.task.Task.train`)."""
-        import torch
-
         from tacit.learning.optimizers import descend
 
         program = self.program(cohort.store.features.shape[1])
-        starts = np.broadcast_to(state.numpy(), (len(cohort), program.size))
+        starts = np.broadcast_to(state, (len(cohort), program.size))
         keys = [key / name for name in cohort.names]
         moved = descend(self, program, starts, cohort, mechanism, keys)
-        return Updates(cohort.names, torch.from_numpy(moved))
+        return Updates(cohort.names, moved)
 
-    def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
+    def advance(self, state: Array, step: Array) -> Array:
         """The state moved by the step."""
         return state + step
 
@@ -169,7 +166,7 @@ class Supervised(Learner):
         maximize: The metric that counts; if not said, it is the loss, the smaller the better.
     """
 
-    module: "nn.Module"
+    module: "Module"
     loss: "LossFunction | LossName"
     coupled: bool = False
     groups_per_site: int | None = None
@@ -219,13 +216,9 @@ class Supervised(Learner):
 
     @cached_property
     def _program(self) -> "Program":
-        from tacit.learning import losses, perceptron, torch_modules
+        from tacit.learning.torch_modules import program_of
 
-        by_torch = losses.torch_loss(self.loss, coupled=self.coupled)
-        closed = by_torch if callable(self.loss) else losses.NAMED[self.loss]
-        return perceptron.from_module(self.module, closed) or torch_modules.TorchProgram(
-            self.module, by_torch
-        )
+        return program_of(self.module, self.loss, coupled=self.coupled)
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This task, once network and loss have been tried on a record of zeros."""
@@ -236,7 +229,7 @@ class Supervised(Learner):
         blank = Table(np.zeros((1, len(store.columns))), zeros, store.columns)
         batch = Batch(np.zeros((1, 1, 1), dtype=np.int64), np.ones((1, 1, 1), dtype=np.bool_))
         try:
-            weights = self.start(federation, Key(0)).numpy()[None]
+            weights = self.start(federation, Key(0))[None]
             _ = self._program.contributions(weights, batch, blank).lengths("l2")
         except Refused:
             raise
@@ -248,48 +241,30 @@ class Supervised(Learner):
             ) from error
         return self
 
-    def start(self, federation: Federation, key: Key) -> "Tensor":
+    def start(self, federation: Federation, key: Key) -> Array:
         """The weights that the module came with."""
-        from tacit.learning.vector import ParameterLayout
+        from tacit.learning.torch_modules import weights_of
 
-        return ParameterLayout.of(self.module).flatten(dict(self.module.named_parameters()))
+        return weights_of(self.module)
 
-    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
+    def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """The given metrics and the mean loss."""
-        outputs = self._program.outputs(state.numpy()[None], held_out.features[None])[0]
+        outputs = self._program.outputs(state[None], held_out.features[None])[0]
         found = cast("dict[str, Any]", self.metrics(outputs, **held_out.targets)) if self.metrics else {}
         scores = {str(name): float(value) for name, value in found.items()}
         return {**scores, "loss": float(self.losses(state, held_out).mean())}
 
-    def model(self, state: "Tensor") -> "nn.Module":
+    def model(self, state: Array) -> "Module":
         """A copy of the module with the weights of this state."""
-        import copy
+        from tacit.learning.torch_modules import with_weights
 
-        import torch
+        return with_weights(self.module, state)
 
-        from tacit.learning.vector import ParameterLayout
-
-        layout, made = ParameterLayout.of(self.module), copy.deepcopy(self.module)
-        with torch.no_grad():
-            for name, values in layout.unflatten(state).items():
-                made.get_parameter(name).copy_(values)
-        return made
-
-    def losses(self, state: "Tensor", table: Table) -> NDArray[np.float64]:
+    def losses(self, state: Array, table: Table) -> NDArray[np.float64]:
         """The loss of each record; of all together, as a single one, where the loss couples them."""
-        import torch
-
-        from tacit.learning.losses import torch_loss
-        from tacit.learning.torch_chunks import Chunks
+        from tacit.learning.torch_modules import record_losses
 
         if len(table) == 0:
             return np.empty(0)
-        outputs = self._program.outputs(state.numpy()[None], table.features[None])[0]
-        rows, unit = torch.from_numpy(outputs), torch_loss(self.loss, coupled=self.coupled).unit
-        targets = {name: torch.from_numpy(values) for name, values in table.targets.items()}
-        everybody = torch.ones(len(rows), dtype=torch.bool)
-        if self.coupled:
-            return unit(rows, targets, everybody).reshape(1).numpy()
-        alone = {name: values.unsqueeze(1) for name, values in targets.items()}
-        each = Chunks(torch.func.vmap(unit), members=False)
-        return each((rows.unsqueeze(1), alone, everybody.unsqueeze(1))).numpy()
+        outputs = self._program.outputs(state[None], table.features[None])[0]
+        return record_losses(self.loss, outputs, table.targets, coupled=self.coupled)

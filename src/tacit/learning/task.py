@@ -4,20 +4,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
+import numpy as np
+
 from tacit.learning.record import Fault
 from tacit.privacy.contracts import QuerySpec, TaskSpec
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array, as_numpy
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     # A task says what it costs without loading torch; only training needs it.
-    from torch import Tensor
 
 
 Made = TypeVar("Made")
@@ -39,18 +40,22 @@ class Updates:
     """
 
     names: tuple[str, ...]
-    matrix: "Tensor"
+    matrix: Array
     round: int = 0
     metrics: Mapping[str, Mapping[str, list[float]]] = field(
         default_factory=dict[str, Mapping[str, list[float]]]
     )
     faults: tuple[Fault, ...] = ()
 
+    def __post_init__(self) -> None:
+        # A user's own task may send tensors.
+        object.__setattr__(self, "matrix", as_numpy(self.matrix))
+
 
 class Trainable(Protocol):
     """Whatever sends sites to work on their records."""
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """What each site makes of the state, by its own records."""
         ...
 
@@ -74,7 +79,7 @@ class InitialQuery(Query, Protocol):
         """An answer like any other, to try out what comes later before anything is paid."""
         ...
 
-    def decode(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
+    def decode(self, combined: Array, noise: float = 0.0) -> dict[str, Any]:
         """What the combined answers say: values of fields of the task, plain data; `noise` as for closing."""
         ...
 
@@ -82,7 +87,7 @@ class InitialQuery(Query, Protocol):
 class FinalQuery(Query, Protocol):
     """What a model needs to know of the sites once it is trained."""
 
-    def apply(self, state: "Tensor", combined: "Tensor", noise: float = 0.0) -> "Tensor":
+    def apply(self, state: Array, combined: Array, noise: float = 0.0) -> Array:
         """The state with the combined answers in it; `noise` is the deviation of each of their numbers."""
         ...
 
@@ -119,11 +124,11 @@ class Task(TaskSpec, Protocol):
         """What has to be asked after the last round, if anything has."""
         ...
 
-    def start(self, federation: Federation, key: Key) -> "Tensor":
+    def start(self, federation: Federation, key: Key) -> Array:
         """The state before the first round; public."""
         ...
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """How far each site moves the state by its local work.
 
         Args:
@@ -134,19 +139,19 @@ class Task(TaskSpec, Protocol):
         """
         ...
 
-    def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
+    def advance(self, state: Array, step: Array) -> Array:
         """The next state, after the server's step."""
         ...
 
-    def score(self, state: "Tensor", held_out: Any) -> dict[str, float]:  # noqa: ANN401
+    def score(self, state: Array, held_out: Any) -> dict[str, float]:  # noqa: ANN401
         """How good the state is on records, of the kind that it learns from, that nobody trained on."""
         ...
 
-    def losses(self, state: "Tensor", table: Table) -> "NDArray[np.float64]":
+    def losses(self, state: Array, table: Table) -> "NDArray[np.float64]":
         """The loss of each record; stays at the site unless noise is added to its sum."""
         ...
 
-    def model(self, state: "Tensor") -> Any:  # noqa: ANN401
+    def model(self, state: Array) -> Any:  # noqa: ANN401
         """What the user predicts with."""
         ...
 
@@ -157,7 +162,7 @@ def at_round(task: Made, number: int, rounds: int) -> Made:
     return task if wanted is None else wanted(number, rounds)
 
 
-def stop_reason(task: object, state: "Tensor") -> str | None:
+def stop_reason(task: object, state: Array) -> str | None:
     """Why there is nothing left to learn, in words, if a task knows when it is done."""
     wanted = getattr(task, "stop_reason", None)
     return None if wanted is None or state.ndim != 1 or not len(state) else wanted(state)

@@ -1,12 +1,18 @@
-"""Any other module: gradients by `torch.func`, one program over sites and units.
+"""Own modules and losses, written with torch: the one door of torch into training.
 
-Gradients of every unit are written out only when their lengths are asked for, that is, when a promise clips
-them; otherwise the sum is differentiated directly. Written out, they come in chunks of one shape
-(`tacit.learning.torch_chunks`), so that the bits of a unit are its own.
+Multilayer perceptrons take the closed form (`perceptron_of`); any other module takes gradients by
+`torch.func`, one program over sites and units. Gradients of every unit are written out only when their
+lengths are asked for, that is, when a promise clips them; otherwise the sum is differentiated directly.
+
+Torch chooses its kernels by the shape of all its arguments, and takes another formula for the elements that
+do not fill a vector. So units are evaluated in chunks of one shape (`Chunks`), the last one filled up with
+zeros, once a trial on public numbers has shown that a unit gets the same bits at every place of a chunk; one
+by one where it has not. A group of records is as wide as its own size makes it, not as the largest group.
 """
 
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -15,22 +21,79 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn import functional
 
-from tacit.errors import Refused
+from tacit.errors import InvalidValue, Refused, require
 from tacit.learning.batches import Batch, Marks
-from tacit.learning.torch_chunks import Chunks
-from tacit.learning.vector import ParameterLayout
+from tacit.learning.losses import NAMED, LossName
+from tacit.learning.perceptron import Layer, Loss, Perceptron
 from tacit.privacy.mechanisms.base import Norm, Rows
+from tacit.runtime.arrays import Array, as_array
 from tacit.runtime.jit import contiguous
 from tacit.sites.table import Table
 
-Array = NDArray[np.float64]
+Module = nn.Module
 # `loss(output, **targets)` of one record, or `loss(outputs, present, **targets)` of a group.
 LossFunction = Callable[..., Tensor]
 # Weights, features, targets, and who is present: all with the sites as first axis.
 Evidence = tuple[Tensor, Tensor, dict[str, Tensor], Tensor]
 
 RUNNING = "use nn.GroupNorm or nn.LayerNorm, which look at one record alone"
+# Units in a chunk: enough to share what a call of a transformed function costs, few to be filled up.
+UNITS = 32
+# What a function is called with: each argument has the units as its first axis; targets come by name.
+Arguments = tuple[Tensor | Mapping[str, Tensor], ...]
+# Arguments without names, in one order.
+Flat = list[Tensor]
+# The modules of torch that are these activations, if they are made as torch makes them by default.
+KNOWN: Mapping[type[nn.Module], str] = {
+    nn.Identity: "identity",
+    nn.ReLU: "relu",
+    nn.Tanh: "tanh",
+    nn.Sigmoid: "sigmoid",
+    nn.SiLU: "silu",
+    nn.GELU: "gelu",
+    nn.Softplus: "softplus",
+    nn.ELU: "elu",
+}
+
+
+def program_of(
+    module: nn.Module, loss: LossFunction | LossName, *, coupled: bool
+) -> "Perceptron | TorchProgram":
+    """Return the closed form of a module and its loss where there is one, and `torch.func` otherwise."""
+    by_torch = TorchLoss.of(loss, coupled=coupled)
+    return perceptron_of(module, by_torch if callable(loss) else NAMED[loss]) or TorchProgram(
+        module, by_torch
+    )
+
+
+def weights_of(module: nn.Module) -> Array:
+    """Return the trained parameters of a module as one vector of doubles."""
+    return as_array(ParameterLayout.of(module).flatten(dict(module.named_parameters())))
+
+
+def with_weights(module: nn.Module, state: Array) -> nn.Module:
+    """Return a copy of a module that has the weights of a state."""
+    layout, made = ParameterLayout.of(module), copy.deepcopy(module)
+    with torch.no_grad():
+        for name, values in layout.unflatten(torch.from_numpy(contiguous(state))).items():
+            made.get_parameter(name).copy_(values)
+    return made
+
+
+def record_losses(
+    loss: LossFunction | LossName, outputs: Array, targets: Mapping[str, Array], *, coupled: bool
+) -> Array:
+    """Return the loss of each record; of all together, as a single one, where the loss couples them."""
+    rows, unit = torch.from_numpy(outputs), TorchLoss.of(loss, coupled=coupled).unit
+    given = {name: torch.from_numpy(contiguous(values)) for name, values in targets.items()}
+    present = torch.ones(len(rows), dtype=torch.bool)
+    if coupled:
+        return unit(rows, given, present).reshape(1).numpy()
+    alone = {name: values.unsqueeze(1) for name, values in given.items()}
+    each = Chunks(vmap(unit), members=False)
+    return each((rows.unsqueeze(1), alone, present.unsqueeze(1))).numpy()
 
 
 def refuse_running_state(module: nn.Module) -> None:
@@ -49,6 +112,27 @@ def refuse_running_state(module: nn.Module) -> None:
         raise Refused(f"{name} is a buffer, which no site's update carries: make it a parameter or constant")
 
 
+def _squared(output: Tensor, y: Tensor) -> Tensor:
+    return (output[0] - y) ** 2 / 2
+
+
+def _logistic(output: Tensor, y: Tensor) -> Tensor:
+    return functional.softplus(output[0]) - y * output[0]
+
+
+def _cross_entropy(output: Tensor, y: Tensor) -> Tensor:
+    chosen = (torch.arange(output.shape[-1]) == y).to(output.dtype)
+    return -(chosen * torch.log_softmax(output, dim=-1)).sum()
+
+
+# The losses of one record that have a name, as torch differentiates them.
+FUNCTIONS: Mapping[LossName, LossFunction] = {
+    "squared": _squared,
+    "logistic": _logistic,
+    "cross-entropy": _cross_entropy,
+}
+
+
 class TorchLoss:
     """A loss function of torch, seen as its slope in the outputs; differentiated unit by unit.
 
@@ -59,6 +143,11 @@ class TorchLoss:
         self.function, self.coupled = function, coupled
         slopes = vmap(grad(self.unit), in_dims=(0, 0, 0))
         self._chunks = Chunks(lambda *units: cast(Tensor, slopes(*units)), members=coupled, like=0)
+
+    @classmethod
+    def of(cls, loss: LossFunction | LossName, *, coupled: bool) -> "TorchLoss":
+        """Return any loss, named or own, as torch differentiates it."""
+        return cls(loss if callable(loss) else FUNCTIONS[loss], coupled=coupled)
 
     def unit(self, outputs: Tensor, targets: Mapping[str, Tensor], present: Tensor) -> Tensor:
         """The loss of one unit: its outputs (members, outputs) and targets."""
@@ -159,7 +248,7 @@ class WrittenGradients:
     @cached_property
     def _rows(self) -> Rows:
         present = self._evidence[3].any(dim=2).unsqueeze(-1)
-        return Rows(torch.where(present, self._program.rows(self._evidence), 0.0))
+        return Rows(as_array(torch.where(present, self._program.rows(self._evidence), 0.0)))
 
     def lengths(self, norm: Norm) -> Array:
         """The length of each unit's gradient."""
@@ -182,3 +271,205 @@ def _units(values: NDArray[np.float64] | Marks) -> Tensor:
 def _places(sites: int, units: int) -> Tensor:
     """The site of each unit, as `flatten` puts them one after the other."""
     return torch.arange(sites).repeat_interleave(units)
+
+
+class Chunks:
+    """A function of many units, each of which gets an answer of its own.
+
+    Args:
+        function: It takes units along the first axis of all arguments and answers along its first.
+        members: Whether units have members along the second axis, marked in the last argument, the first of
+            which are there.
+        like: The argument whose shape the answers have, members included; if not said, answers have none.
+    """
+
+    def __init__(self, function: Callable[..., Tensor], *, members: bool, like: int | None = None) -> None:
+        self._function, self._members, self._like = function, members, like
+        self._sizes: dict[tuple[object, ...], int] = {}
+
+    def __call__(
+        self, arguments: Arguments, *, weights: Tensor | None = None, places: Tensor | None = None
+    ) -> Tensor:
+        """Answer for each unit.
+
+        Args:
+            arguments: What the function is called with.
+            weights: What it is called with before that: a row for each site.
+            places: The site of each unit.
+
+        Guarantee:
+            The bits of an answer depend on the arguments of its own unit and the weights of its site alone.
+
+        Raises:
+            Refused: The function answers the same question in two ways.
+        """
+        names = [list(part) if isinstance(part, Mapping) else None for part in arguments]
+        flat = [one for part in arguments for one in (part.values() if isinstance(part, Mapping) else [part])]
+
+        def call(units: Flat, own: Tensor | None) -> Tensor:
+            left = iter(units)
+            given = [next(left) if keys is None else {key: next(left) for key in keys} for keys in names]
+            return self._function(*given) if own is None else self._function(own, *given)
+
+        found: Tensor | None = None
+        for chosen, width in self._widths(flat):
+            part = [one[chosen] if width is None else _pad_members(one[chosen], width) for one in flat]
+            own = None if places is None else places[chosen]
+            answers = self._evaluate(call, part, weights, own)
+            if found is None:
+                found = torch.zeros(self._shape(flat, answers), dtype=answers.dtype)
+            if width is None or self._like is None:
+                found[chosen] = answers
+            else:
+                padded = torch.zeros((len(chosen), *found.shape[1:]), dtype=answers.dtype)
+                padded[:, :width] = answers[:, : padded.shape[1]]
+                found[chosen] = padded
+        assert found is not None, "there are units"
+        return found
+
+    def _shape(self, flat: Flat, answers: Tensor) -> tuple[int, ...]:
+        if self._like is None:
+            return (len(flat[0]), *answers.shape[1:])
+        return tuple(flat[self._like].shape)
+
+    def _widths(self, flat: Flat) -> list[tuple[Tensor, int | None]]:
+        """Which units are evaluated together, and how wide they are: the next power of two."""
+        if not self._members:
+            return [(torch.arange(len(flat[0])), None)]
+        sizes = flat[-1].sum(dim=1).clamp(min=1)
+        widths = 2 ** torch.ceil(torch.log2(sizes.double())).long()
+        own = cast("list[int]", widths.tolist())
+        return [(torch.nonzero(widths == width)[:, 0], width) for width in sorted(set(own))]
+
+    def _evaluate(
+        self,
+        call: Callable[[Flat, Tensor | None], Tensor],
+        part: Flat,
+        weights: Tensor | None,
+        places: Tensor | None,
+    ) -> Tensor:
+        shapes = tuple((tuple(one.shape[1:]), one.dtype) for one in part)
+        shape = (shapes, None if weights is None else weights.shape[1])
+        if shape not in self._sizes:
+            self._sizes[shape] = _size(call, part, weights)
+        size, pieces = self._sizes[shape], list[Tensor]()
+        for start in range(0, len(part[0]), size):
+            piece = [_pad_units(one[start : start + size], size) for one in part]
+            own = None
+            if weights is not None:
+                own = weights[_pad_units(cast(Tensor, places)[start : start + size], size)]
+            pieces.append(call(piece, own)[: len(part[0]) - start])
+        return torch.cat(pieces)
+
+
+def _pad_members(values: Tensor, width: int) -> Tensor:
+    """Units as wide as `width` members: what is behind is nobody, what is missing is filled up with zeros."""
+    short = values[:, :width]
+    if short.shape[1] == width:
+        return short
+    return torch.cat(
+        [short, torch.zeros((len(short), width - short.shape[1], *short.shape[2:])).to(short)], 1
+    )
+
+
+def _pad_units(values: Tensor, size: int) -> Tensor:
+    """A chunk of so many units; what is missing are zeros, which are public."""
+    if len(values) == size:
+        return values
+    return torch.cat([values, torch.zeros((size - len(values), *values.shape[1:])).to(values)])
+
+
+def _size(call: Callable[[Flat, Tensor | None], Tensor], part: Flat, weights: Tensor | None) -> int:
+    """`UNITS` if a unit gets the same bits at every place of a chunk, 1 otherwise.
+
+    Tried on numbers that are public and always the same, of the shape of these arguments.
+    """
+    draws = torch.Generator().manual_seed(7)
+
+    def draw(shape: tuple[int, ...], like: Tensor) -> Tensor:
+        if like.dtype == torch.bool:
+            return torch.ones(shape, dtype=torch.bool)
+        return torch.rand(shape, generator=draws, dtype=torch.float64).to(like.dtype)
+
+    units = [draw((UNITS, *one.shape[1:]), one) for one in part]
+    own = None if weights is None else torch.randn((UNITS, weights.shape[1]), generator=draws).to(weights)
+    known, again = call(units, own), call(units, own)
+    if not _alike(known, again):
+        raise Refused(
+            "the module answers the same records in two ways, as one that draws at random does: single "
+            'records cannot be protected with it. Take out what draws, or protect whole sites (unit="site")'
+        )
+    for shift in (1, 2, 3, 5, 8, 13, 21):
+        rolled = [one.roll(shift, 0) for one in units]
+        answers = call(rolled, None if own is None else own.roll(shift, 0))
+        if not _alike(answers, known.roll(shift, 0)):
+            return 1
+    return UNITS
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same bits; all that is no number counts as one."""
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+@dataclass(frozen=True)
+class ParameterLayout:
+    """Where each trained parameter of a module lies in the flat vector, in the order torch has them."""
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> "ParameterLayout":
+        """The layout of a module; parameters that are not trained have no place."""
+        trained = [(name, values) for name, values in module.named_parameters() if values.requires_grad]
+        if not trained:
+            raise InvalidValue("module has no parameters to train: give it at least one layer")
+        return cls(tuple(name for name, _ in trained), tuple(values.shape for _, values in trained))
+
+    @property
+    def size(self) -> int:
+        """How many numbers the vector has."""
+        return sum(shape.numel() for shape in self.shapes)
+
+    def flatten(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """The parameters as one vector in double precision."""
+        return torch.cat([parameters[name].detach().double().reshape(-1) for name in self.names])
+
+    def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
+        """The parameters as views of a vector."""
+        require(vector.shape == (self.size,), "vector", f"shape {tuple(vector.shape)}", f"({self.size},)")
+        parts = torch.split(vector, [shape.numel() for shape in self.shapes])
+        return {
+            name: part.view(shape) for name, part, shape in zip(self.names, parts, self.shapes, strict=True)
+        }
+
+
+def perceptron_of(module: nn.Module, loss: Loss) -> Perceptron | None:
+    """Return the closed form of a module that is a plain stack of linear layers and known activations."""
+    parts = list(module) if type(module) is nn.Sequential else [module]
+    if any(_has_hooks(part) for part in (module, *parts)):
+        return None
+    layers: list[Layer] = []
+    for part in parts:
+        if type(part) is nn.Linear:
+            start = layers[-1].end if layers else 0
+            bias = "bias" in dict(part.named_parameters())
+            layers.append(Layer(part.in_features, part.out_features, bias, "identity", start))
+        elif layers and layers[-1].activation == "identity" and _is_default(part):
+            layers.append(replace(layers.pop(), activation=KNOWN[type(part)]))
+        else:
+            return None
+    # A layer used twice, or a frozen one, has no place of its own in the flat vector.
+    trained = sum(values.numel() for values in module.parameters() if values.requires_grad)
+    return Perceptron(layers, loss) if layers and trained == layers[-1].end else None
+
+
+def _has_hooks(part: nn.Module) -> bool:
+    """Whether hooks do something in a module that its layers do not tell."""
+    return any(getattr(part, name) for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
+
+
+def _is_default(part: nn.Module) -> bool:
+    """Whether it is a known activation with torch's default options."""
+    return type(part) in KNOWN and part.extra_repr() in ("inplace=True", type(part)().extra_repr())

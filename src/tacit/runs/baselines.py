@@ -6,7 +6,7 @@ Both look at records without protection. They are for simulations, open runs and
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -16,12 +16,10 @@ from tacit.privacy.contracts import layout_of
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
 from tacit.runs.queries import final_query_of
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Records
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 EACH, TOGETHER = "training each site alone, to compare", "training on pooled records, to compare"
 # How good something is on these records.
@@ -69,7 +67,7 @@ def train_baselines(
             "pooled": lambda records: task.score(together[0], records),
         }
 
-    def scoring(states: Callable[[Sequence[str]], "Tensor"]) -> Scoring:
+    def scoring(states: Callable[[Sequence[str]], Array]) -> Scoring:
         def score(records: Any) -> dict[str, float]:  # noqa: ANN401
             parts = [(names, own, _scores(task, states(names), own)) for names, own in parted(records)]
             if not parts:
@@ -86,18 +84,16 @@ def train_baselines(
 
 def _train(
     task: Task,
-    start: "Tensor",
+    start: Array,
     cohort: Cohort,
     rounds: int,
     key: Key,
     tell: Callable[[float | None], None] = lambda share: None,
-) -> "Tensor":
+) -> Array:
     """The states (sites, coordinates) after as many rounds of work without any exchange."""
-    import torch
-
     # Sums are divided by a site's own expected batch: nothing is averaged that would need a common scale.
     apart = replace(cohort, mean_site_size=None)
-    states = start.expand(len(cohort), -1)
+    states = np.broadcast_to(start, (len(cohort), start.size))
     tell(None)
     for number in range(1, rounds + 1):
         work = at_round(task, number, rounds)
@@ -107,10 +103,10 @@ def _train(
     if closing is None:
         return states
     answers = closing.train(states, apart, NoPrivacy(), key / "closing").matrix
-    return torch.stack([closing.apply(*pair) for pair in zip(states, answers, strict=True)])
+    return np.stack([closing.apply(*pair) for pair in zip(states, answers, strict=True)])
 
 
-def _scores(task: Task, states: "Tensor", test: Records) -> dict[str, float]:
+def _scores(task: Task, states: Array, test: Records) -> dict[str, float]:
     scores = [task.score(state, test) for state in states]
     return {name: float(np.mean([entry[name] for entry in scores])) for name in scores[0]}
 

@@ -1,7 +1,7 @@
 """What is refused, set aside or changed before a run charges anything."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tacit.aggregation.attacks.base import Attack
 from tacit.aggregation.base import Aggregator, as_aggregator
@@ -16,13 +16,11 @@ from tacit.privacy.mechanisms.base import NORMS, Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runs.queries import Augmenter, initial_query_of, with_answers
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.sampling import Poisson
 from tacit.sites.table import Records
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 LAYOUTS = {
     "rows": "sites that hold records of their own",
@@ -155,7 +153,7 @@ def require_plain(privacy: Privacy | Open, **beside: object) -> None:
             )
 
 
-def _trial_state(task: Task, federation: Federation) -> "Tensor":
+def _trial_state(task: Task, federation: Federation) -> Array:
     """A state like any other, to try things out on before anything is paid."""
     opening = initial_query_of(task)
     return (task if opening is None else with_answers(task, opening.placeholder)).start(federation, Key(0))

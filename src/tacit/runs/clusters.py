@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,12 +20,10 @@ from tacit.runs.baselines import weighted_mean
 from tacit.runs.directory import Checkpoint
 from tacit.runs.round import Groups
 from tacit.runs.stopping import HeldOutWatch, Watch, finite
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Records
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # What is kept of where sites went while there was one model for all.
 TRAILS = "trails"
@@ -46,7 +44,7 @@ class ClusterRound:
     """
 
     clusters: Clusters
-    models: "Tensor"
+    models: Array
     before: Mapping[str, int]
     key: Key
     f: int
@@ -106,12 +104,12 @@ def trails_of(clusters: Clusters, point: Checkpoint, federation: Federation) -> 
     if not clusters.warm:
         return None
     kept, sites = point.kept.get(TRAILS), tuple(federation)
-    rows = np.full((len(sites), point.state.shape[-1]), np.nan) if kept is None else kept.numpy()
+    rows = np.full((len(sites), point.state.shape[-1]), np.nan) if kept is None else kept
     return UpdateHistory(clusters.by, sites, rows)
 
 
 def watch_scores(
-    watch: Watch, task: Task, state: "Tensor", clusters: Mapping[str, int], key: Key
+    watch: Watch, task: Task, state: Array, clusters: Mapping[str, int], key: Key
 ) -> dict[str, float]:
     """What a watch sees of a state after a round."""
     if state.ndim == 1 or not isinstance(watch, HeldOutWatch):
@@ -120,7 +118,7 @@ def watch_scores(
 
 
 def score_clusters(
-    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Records | None
+    task: Task, state: Array, clusters: Mapping[str, int], records: Records | None
 ) -> dict[str, float]:
     """The scores of a state on held-out records; of several models, a mean in which each site has its own.
 
@@ -143,7 +141,7 @@ def score_clusters(
 
 
 def own_records(
-    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Records | None
+    task: Task, state: Array, clusters: Mapping[str, int], records: Records | None
 ) -> list[tuple[tuple[str, ...], Records]]:
     """The sites of each model, and their held-out records; nothing where nobody knows whose those are.
 
@@ -156,7 +154,7 @@ def own_records(
 
 
 def _own(
-    task: Task, state: "Tensor", clusters: Mapping[str, int], records: Records
+    task: Task, state: Array, clusters: Mapping[str, int], records: Records
 ) -> list[tuple[tuple[str, ...], Records, dict[str, float]]]:
     """The sites of each model, their held-out records, and what the model scores on them."""
     found: list[tuple[tuple[str, ...], Records, dict[str, float]]] = []

@@ -8,7 +8,9 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+import numpy as np
 
 from tacit.aggregation.attacks.base import Attack
 from tacit.aggregation.base import Aggregator, CustomAggregator, user_choice
@@ -42,14 +44,12 @@ from tacit.runs.queries import Augmenter, final_query_of, initial_query_of, quer
 from tacit.runs.round import RoundResult
 from tacit.runs.stopping import Stopping, Watch
 from tacit.runs.tickets import choices_of, digest, ticket_of
+from tacit.runtime.arrays import Array
 from tacit.runtime.canonical import canonical
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread
 from tacit.sites.federation import Federation
 from tacit.sites.sampling import Sampling
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # What is kept of bounds that follow the updates.
 BOUNDS = "bounds"
@@ -76,7 +76,7 @@ class RunContext:
     attack: Attack | None = None
     clusters: Clusters | None = None
     packing: AdaptiveClipping | None = None
-    keep: Callable[[int, "Mapping[str, Tensor]"], None] | None = field(default=None, repr=False)
+    keep: Callable[[int, "Mapping[str, Array]"], None] | None = field(default=None, repr=False)
     plan: str | None = None
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
 
@@ -85,12 +85,10 @@ class RunContext:
 
         The budget is set, and made sure to bear the whole run, before the first of it is paid.
         """
-        import torch
-
         point = directory.resumable(ledger, data)
         plan = self._plan(directory, ledger, key, data, resumed=point is not None)
         if point is None:
-            nothing = torch.zeros(0, dtype=torch.float64)
+            nothing = np.zeros(0, dtype=np.float64)
             kept = {} if self.packing is None else {BOUNDS: self.packing.initial()}
             point = Checkpoint(0, nothing, nothing, nothing, 0, ledger.head, data, kept=kept)
             # From now on, what was paid for is known to be of this run.
@@ -173,12 +171,8 @@ class RunContext:
         directory.write_checkpoint(closed)
         return closed
 
-    def apply_final(
-        self, question: FinalQuery, state: "Tensor", clusters: Mapping[str, int], key: Key
-    ) -> "Tensor":
+    def apply_final(self, question: FinalQuery, state: Array, clusters: Mapping[str, int], key: Key) -> Array:
         """The state with the answers to its last question in it; each site is asked about its own model."""
-        import torch
-
         if state.ndim == 1:
             return question.apply(state, self.ask(question, state, key), self.noise(question))
         members = [[name for name in self.federation if clusters.get(name) == at] for at in range(len(state))]
@@ -187,8 +181,8 @@ class RunContext:
             for at, (model, names) in enumerate(zip(state, members, strict=True))
         ]
         # A model that nobody belongs to is closed by what everybody else said.
-        usual = torch.stack([answer for answer in asked if answer is not None]).mean(dim=0)
-        return torch.stack([
+        usual = np.stack([answer for answer in asked if answer is not None]).mean(axis=0)
+        return np.stack([
             question.apply(model, usual if answer is None else answer, self.noise(question, len(names)))
             for model, answer, names in zip(state, asked, members, strict=True)
         ])  # fmt: skip
@@ -199,10 +193,8 @@ class RunContext:
         names = list(self.federation)
         return [replace(release, purpose=question.kind) for release in mechanism.release(0, names)]
 
-    def ask(self, question: Query, state: "Tensor", key: Key, among: Sequence[str] | None = None) -> "Tensor":
+    def ask(self, question: Query, state: Array, key: Key, among: Sequence[str] | None = None) -> Array:
         """What the sites answer, combined; everybody is asked, unless the price counts on a draw."""
-        import torch
-
         mechanism = self.training.solve_query(question, self.mechanism).with_one_group()
         names = list(self.federation if among is None else among)
         expected = mechanism.denominator(len(names))
@@ -210,7 +202,7 @@ class RunContext:
             names = self.sampling(names, self.privacy.participation, key / "who")
         if not names:
             # Noise alone answers, so that nobody learns that nobody came.
-            nobody = Updates((), torch.zeros((0, question.width), dtype=torch.float64))
+            nobody = Updates((), np.zeros((0, question.width), dtype=np.float64))
             return mechanism.at_server(Mean()(nobody, sites=expected), key / "server")
         answers = self.engine.train(question, self.federation, state, names, mechanism, key)
         answers = self.tamper(answers, key)
@@ -237,12 +229,10 @@ class RunContext:
 
     def remember(self, point: Checkpoint, parted: object) -> Checkpoint:
         """Where the run stands, with what is remembered of how the sites of a round were parted."""
-        import torch
-
         trails = parted.trails if isinstance(parted, ClusterRound) else None
         if trails is None:
             return point
-        return replace(point, kept={**point.kept, TRAILS: torch.from_numpy(trails.rows)})
+        return replace(point, kept={**point.kept, TRAILS: trails.rows})
 
     def assign_clusters(self, found: RoundResult, point: Checkpoint, number: int, key: Key) -> RoundResult:
         """What came of a round; after the last one with one model for all, sites are told apart for good.
@@ -259,7 +249,7 @@ class RunContext:
     def snapshot(
         self,
         number: int,
-        state: "Tensor",
+        state: Array,
         updates: Updates,
         clusters: Mapping[str, int],
         mechanism: Mechanism,

@@ -19,18 +19,17 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count, takewhile, zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
+import numpy as np
 import tomli_w
 
 from tacit.errors import RunUnusable, TacitError
 from tacit.learning.record import Round
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime import files
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from tacit.runtime.arrays import Array
 
 EXPERIMENT, ROUNDS, LEDGER, STATE = "experiment.toml", "rounds.jsonl", "ledger.db", "state.safetensors"
 OPENED, WEIGHTS, REPORT = "opened.json", "weights", "report.html"
@@ -62,14 +61,14 @@ class Checkpoint:
     """
 
     finished: int
-    state: "Tensor"
-    memory: "Tensor"
-    best: "Tensor"
+    state: Array
+    memory: Array
+    best: Array
     best_round: int
     ledger_head: str
     data: str
     closed: bool = False
-    kept: Mapping[str, "Tensor"] = field(default_factory=dict[str, "Tensor"])
+    kept: Mapping[str, Array] = field(default_factory=dict[str, Array])
     statement: str = ""
 
 
@@ -209,7 +208,7 @@ class Directory:
         """Keep where the run stands."""
         if self.path is None:
             return
-        from safetensors.torch import save
+        from safetensors.numpy import save
 
         tensors = {"state": point.state, "memory": point.memory, "best": point.best}
         tensors |= {f"kept.{name}": values for name, values in point.kept.items()}
@@ -221,9 +220,8 @@ class Directory:
             "closed": str(point.closed),
             **({"statement": point.statement} if point.statement else {}),
         }
-        # Tensors that share memory are refused by the format.
-        apart = {name: values.clone().contiguous() for name, values in tensors.items()}
-        self.write(STATE, save(apart, metadata={**notes, "sha256": _fingerprint(apart, notes)}))
+        own = {name: np.ascontiguousarray(values) for name, values in tensors.items()}
+        self.write(STATE, save(own, metadata={**notes, "sha256": _fingerprint(own, notes)}))
 
     def checkpoint(self) -> Checkpoint | None:
         """Where the run stood when it was last kept."""
@@ -233,9 +231,9 @@ class Directory:
         from safetensors import SafetensorError, safe_open
 
         try:
-            with cast(Any, safe_open(str(place), framework="pt")) as file:
+            with cast(Any, safe_open(str(place), framework="np")) as file:
                 notes = cast("dict[str, str]", file.metadata() or {})
-                tensors = {name: cast("Tensor", file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+                tensors = {name: cast(Array, file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
             if notes.pop("sha256") != _fingerprint(tensors, notes):
                 raise ValueError("its fingerprint does not fit")
             state, memory, best = (tensors.pop(name) for name in ("state", "memory", "best"))
@@ -297,16 +295,15 @@ class Directory:
                 stream.flush()
                 os.fsync(stream.fileno())
 
-    def write_weights(self, number: int, weights: "Mapping[str, Tensor]") -> None:
+    def write_weights(self, number: int, weights: "Mapping[str, Array]") -> None:
         """Keep what sites and server have come to in a round, rounded: for pictures, not to go on from."""
         if self.path is None:
             return
-        import torch
-        from safetensors.torch import save
+        from safetensors.numpy import save
 
         with self._explain("made", WEIGHTS):
             (self.path / WEIGHTS).mkdir(exist_ok=True)
-        small = {name: values.to(torch.float32).contiguous().clone() for name, values in weights.items()}
+        small = {name: np.ascontiguousarray(values, dtype=np.float32) for name, values in weights.items()}
         name = f"{WEIGHTS}/{number:06d}.safetensors"
         self.write(name, save(small))
         # Who took part may be a secret, and the time between two rounds would tell: all have that of the run.
@@ -314,12 +311,12 @@ class Directory:
             began = (self.path / EXPERIMENT).stat().st_mtime_ns
             os.utime(self.path / name, ns=(began, began))
 
-    def weights(self) -> "dict[int, dict[str, Tensor]]":
+    def weights(self) -> "dict[int, dict[str, Array]]":
         """What was kept of such weights, by the round and by whose they are."""
         if self.path is None:
             return {}
         from safetensors import SafetensorError
-        from safetensors.torch import load
+        from safetensors.numpy import load
 
         kept = sorted((self.path / WEIGHTS).glob("*.safetensors"))
         try:
@@ -371,11 +368,11 @@ def machine() -> str:
     return repr((environment(), platform.machine(), model, os.cpu_count(), cores, sorted(told.items())))
 
 
-def _fingerprint(tensors: "Mapping[str, Tensor]", notes: Mapping[str, str]) -> str:
+def _fingerprint(tensors: "Mapping[str, Array]", notes: Mapping[str, str]) -> str:
     """What tells a checkpoint from a damaged one."""
     found = hashlib.sha256(repr(sorted(notes.items())).encode())
     for name in sorted(tensors):
-        found.update(repr((name, tuple(tensors[name].shape))).encode() + tensors[name].numpy().tobytes())
+        found.update(repr((name, tuple(tensors[name].shape))).encode() + tensors[name].tobytes())
     return found.hexdigest()
 
 

@@ -7,7 +7,6 @@ nothing is trained again, so how far a model depends on its own records and draw
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,11 +17,9 @@ from tacit.privacy.contracts import layout_of
 from tacit.runs.baselines import Scoring, train_baselines
 from tacit.runs.clusters import own_records, score_clusters
 from tacit.runs.context import RunContext
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.table import Records
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Ends = tuple[float, float]
 # Enough for a deviation, and few enough to score a model so often.
@@ -36,7 +33,7 @@ FEWEST = 3
 def compare(
     setting: RunContext,
     record: Record,
-    state: "Tensor",
+    state: Array,
     chosen: Mapping[str, int],
     test: Records | None,
     key: Key,

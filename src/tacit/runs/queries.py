@@ -11,11 +11,10 @@ from tacit.privacy.accounting.release import Release
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runs.directory import OPENED, Directory
+from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-    from torch import Tensor
 
     from tacit.runtime.keys import Key
     from tacit.sites.federation import Federation
@@ -72,12 +71,12 @@ def skip_if_unaffordable(question: Query | None, left: list[str], *, resumed: bo
         left.append(f"the question for the {question.kind}")
 
 
-def findings(task: Task, state: "Tensor") -> list[str]:
+def findings(task: Task, state: Array) -> list[str]:
     """What a task has to say of its result, in words; most say nothing."""
     return cast(Any, task).findings(state) if hasattr(task, "findings") else []
 
 
-def shortcomings(task: Task, state: "Tensor") -> list[str]:
+def shortcomings(task: Task, state: Array) -> list[str]:
     """Why the result of a task should not be taken as it stands, in words; most have nothing to say."""
     return cast(Any, task).shortcomings(state) if hasattr(task, "shortcomings") else []
 

@@ -5,7 +5,9 @@ It sees what has left the sites, noise included, and nothing else.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from tacit.aggregation.base import Aggregator
 from tacit.aggregation.defence.quarantine import Quarantine
@@ -13,9 +15,7 @@ from tacit.aggregation.screening import Screen, anonymize
 from tacit.errors import InvalidValue, TooFewSites
 from tacit.learning.record import Decision, Fault, Standing
 from tacit.learning.task import Updates
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from tacit.runtime.arrays import Array
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,7 +33,7 @@ class RoundResult:
         diary: What each site tells of its work.
     """
 
-    step: "Tensor | None" = None
+    step: "Array | None" = None
     skipped: str | None = None
     faults: tuple[Fault, ...] = ()
     shares: dict[str, float] = field(default_factory=dict[str, float])
@@ -111,9 +111,7 @@ class RoundAggregator:
 
     def _steps(self, groups: Sequence[Updates], expected: float | None) -> dict[str, Any]:
         """The step of each model, or why there is none; a model that too few moved stays where it is."""
-        import torch
-
-        steps: list[Tensor | None] = []
+        steps: list[Array | None] = []
         shares: dict[str, float] = {}
         why = "no site sent an update that can be used"
         for group in groups:
@@ -131,12 +129,10 @@ class RoundAggregator:
             return {"skipped": why}
         if len(groups) == 1:
             return {"step": known, "shares": shares}
-        filled = [torch.zeros_like(known) if step is None else step for step in steps]
-        return {"step": torch.stack(filled), "shares": shares}
+        filled = [np.zeros_like(known) if step is None else step for step in steps]
+        return {"step": np.stack(filled), "shares": shares}
 
-    def _step(self, kept: Updates, expected: float | None) -> "tuple[Tensor, dict[str, float]]":
-        import torch
-
+    def _step(self, kept: Updates, expected: float | None) -> "tuple[Array, dict[str, float]]":
         if expected is not None:
             # Absent sites count as zeros: there are never too few, and nobody may know how many came.
             return self.aggregation(kept, sites=expected), {}
@@ -150,7 +146,7 @@ class RoundAggregator:
         if shares is None or float(shares.max()) == float(shares.min()):
             return self.aggregation(kept), {}
         # A rule that says how much of each update is in its result has found it already.
-        return torch.from_numpy(shares) @ kept.matrix, dict(zip(kept.names, shares.tolist(), strict=True))
+        return shares @ kept.matrix, dict(zip(kept.names, shares.tolist(), strict=True))
 
     def _most(self, sites: int) -> int:
         """How many sites may be left out, so that the rule can still serve the others."""

@@ -31,10 +31,10 @@ from tacit.runs.directory import (
     environment,
 )
 from tacit.runs.verification import digest_statement, verify_run
+from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import Tensor
 
     from tacit.reports.data import ReportData
     from tacit.reports.page.blocks import Figure, Page
@@ -57,7 +57,7 @@ class Run:
     task: Task
     record: Record
     privacy: Statement
-    state: "Tensor"
+    state: Array
     path: Path | None
     name: str
     charged: tuple[Release, ...] = ()

@@ -8,7 +8,7 @@ records, what is watched and what the result is scored on are therefore differen
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -21,13 +21,11 @@ from tacit.privacy.mechanisms import noise
 from tacit.privacy.mechanisms.base import ROUNDED
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.splits import hold_out
 from tacit.sites.table import Records
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +107,7 @@ class Watch(Protocol):
         """The price of looking in round `number`."""
         ...
 
-    def scores(self, task: Task, state: "Tensor", key: Key) -> dict[str, float]:
+    def scores(self, task: Task, state: Array, key: Key) -> dict[str, float]:
         """What is seen."""
         ...
 
@@ -126,7 +124,7 @@ class HeldOutWatch:
         """Nothing is charged."""
         return ()
 
-    def scores(self, task: Task, state: "Tensor", key: Key) -> dict[str, float]:
+    def scores(self, task: Task, state: Array, key: Key) -> dict[str, float]:
         """The scores of the task."""
         return finite(task.score(state, self.records)) if self.records is not None else {}
 
@@ -163,7 +161,7 @@ class NoisyLoss:
             self.stopping.release(self.privacy, self.multiplier, name, number) for name in self.apart
         )
 
-    def scores(self, task: Task, state: "Tensor", key: Key) -> dict[str, float]:
+    def scores(self, task: Task, state: Array, key: Key) -> dict[str, float]:
         """The noisy losses of all sites, added up."""
         noise.require_rehearsal(key, self.privacy.rehearsal)
         add = noise.gaussian if self.privacy.mechanism == "gaussian" else noise.laplace

@@ -8,15 +8,14 @@ import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tacit.runtime.arrays import Array
 from tacit.runtime.canonical import Unwritable, canonical
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.runtime.keys import Key
 
 
-def ticket_of(key: "Key", data: str, work: Sequence[str], tensors: "Iterable[Tensor]") -> str:
+def ticket_of(key: "Key", data: str, work: Sequence[str], tensors: "Iterable[Array]") -> str:
     """Name the charge of one release.
 
     Args:
@@ -26,7 +25,7 @@ def ticket_of(key: "Key", data: str, work: Sequence[str], tensors: "Iterable[Ten
         tensors: The state that the work begins with, and whatever else is remembered.
     """
     inputs = canonical([key.path, data, work])
-    return digest(key, inputs, b"".join(part.numpy().tobytes() for part in tensors))
+    return digest(key, inputs, b"".join(part.tobytes() for part in tensors))
 
 
 def choices_of(tables: Mapping[str, Any], augment: object) -> str | None:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tacit.aggregation.attacks.base import Attack
 from tacit.aggregation.base import Aggregator
@@ -58,15 +59,13 @@ from tacit.runs.setup import PreparedRun, prepare
 from tacit.runs.stopping import HeldOutWatch, Stopping, best, early_stop_reason, pay_to_watch, plan_watch
 from tacit.runs.tickets import digest
 from tacit.runs.verification import require_sound
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.refusals import withholding
 from tacit.runtime.silence import suppress_warnings
 from tacit.runtime.threads import one_thread
 from tacit.sites.federation import Federation
 from tacit.sites.sampling import Poisson, Sampling
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # What is written down of how the updates of a round were combined.
 TOLD = ("skipped", "faults", "shares", "standings", "decisions", "clusters", "diary")
@@ -403,15 +402,15 @@ class Trainer(RunContext):
             combined, kept[BOUNDS] = self.packing.decode(combined, point.kept[BOUNDS])
         step, memory = self.server(combined, point.memory)
         advanced = self.task.advance(point.state, step)
-        if not bool(advanced.isfinite().all()):
+        if not bool(np.isfinite(advanced).all()):
             raise InvalidValue(f"training diverged in round {number}: the state is not finite; lower the lr")
         return replace(point, state=advanced, memory=memory, kept=kept)
 
-    def _scores(self, state: "Tensor", clusters: Mapping[str, int], key: Key) -> dict[str, float]:
+    def _scores(self, state: Array, clusters: Mapping[str, int], key: Key) -> dict[str, float]:
         """How good the state is after a round."""
         return watch_scores(self.watch, self.task, self._scored_state(state, clusters, key), clusters, key)
 
-    def _scored_state(self, state: "Tensor", clusters: Mapping[str, int], key: Key) -> "Tensor":
+    def _scored_state(self, state: Array, clusters: Mapping[str, int], key: Key) -> Array:
         """The state that is scored after a round: closed, where that costs nothing."""
         question = final_query_of(self.task)
         blind = isinstance(self.watch, HeldOutWatch) and self.watch.records is None

@@ -1,6 +1,26 @@
-"""The array type of the house: states, updates, noise and messages are numpy arrays of doubles."""
+"""Arrays of doubles: the one form of states, updates, noise and messages.
+
+Users may hand over lists, arrays of single precision or torch tensors; they are converted here, at the door.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 Array = NDArray[np.float64]
+
+
+def as_numpy(values: "ArrayLike") -> NDArray[Any]:
+    """Return values as a numpy array of their own precision, without copying where that is possible."""
+    # A torch tensor that requires gradients, or lies on a GPU, refuses to become an array by itself.
+    tensor: Any = values if hasattr(values, "detach") else None
+    return np.asarray(values if tensor is None else tensor.detach().cpu().numpy())
+
+
+def as_array(values: "ArrayLike") -> Array:
+    """Return values as a contiguous array of doubles, without copying where they are one already."""
+    return np.ascontiguousarray(as_numpy(values), dtype=np.float64)

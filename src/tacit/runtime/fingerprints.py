@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.runtime.arrays import Array
 from tacit.runtime.sketches import Digests, Sketch, choose_columns, mix, sketch, sketch_column
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[np.float64]
 
 # Numbers are compared by so many significant digits: single precision and `%.6g` keep them.
 DIGITS = 6

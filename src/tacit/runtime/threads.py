@@ -20,20 +20,22 @@ def one_thread() -> Generator[None]:
 
     What is computed again after a crash must be the same to the last bit, or it would be another release.
     """
-    import torch
-
     _keep_memory()
-    before = torch.get_num_threads()
+    # A guest: its threads count once somebody has loaded it.
+    torch: Any = sys.modules.get("torch")
+    before = 1 if torch is None else torch.get_num_threads()
     threads = _threads(len(sys.modules))
     libraries = cast("list[Any]", threads.lib_controllers)
     alone = before == 1 and all(library.num_threads == 1 for library in libraries)
     # To set what is so already costs more than a small round's sums.
     with nullcontext() if alone else threads.limit(limits=1):
-        torch.set_num_threads(1)
+        if torch is not None:
+            torch.set_num_threads(1)
         try:
             yield
         finally:
-            torch.set_num_threads(before)
+            if torch is not None:
+                torch.set_num_threads(before)
 
 
 @lru_cache(maxsize=1)

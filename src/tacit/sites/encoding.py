@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue, choices, hint, is_between, require, require_positive, require_word
+from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[np.float64]
 Value = str | float | bool
 
 # What a missing value is written as, unless it is one of the levels.

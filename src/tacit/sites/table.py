@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidFile, InvalidValue, choices, require
+from tacit.runtime.arrays import Array
 from tacit.runtime.limits import MOST_SITES
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.encoding import Encoding, named_columns, numbers, require_column
@@ -21,8 +22,6 @@ from tacit.sites.table_files import read_plain
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Array = NDArray[np.float64]
 
 
 class Records(Protocol):

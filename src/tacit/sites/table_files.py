@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tacit.errors import InvalidFile, TacitError, quote
+from tacit.errors import InvalidFile, TacitError, quote, require_extra
 from tacit.runtime import files
 from tacit.runtime.limits import LONGEST_LINE, LONGEST_TABLE, MOST_COLUMNS, MOST_NUMBERS, MOST_RECORDS
 
@@ -68,6 +68,7 @@ def _csv(stream: BinaryIO, words: Sequence[str]) -> "pd.DataFrame":
 def _parquet(stream: BinaryIO) -> "pd.DataFrame":
     import pandas as pd
 
+    require_extra("pyarrow", "parquet", "a Parquet file")
     found: Any = import_module("pyarrow.parquet").ParquetFile(stream)
     _require_size(int(found.metadata.num_rows), int(found.metadata.num_columns))
     _require_different(str(name) for name in found.schema_arrow.names)

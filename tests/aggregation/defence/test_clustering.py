@@ -5,7 +5,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
@@ -22,6 +21,7 @@ from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.table import from_arrays
 from tacit.survival import CoxPH, LogisticHazard
@@ -63,7 +63,7 @@ def noisy(multiplier):
 class Learnt:
     """What came of some rounds: the models, and who belonged to which after each round."""
 
-    models: torch.Tensor
+    models: Array
     rounds: list[dict[str, int]]
 
 
@@ -92,7 +92,7 @@ def learnt(clusters, task, federation, *, mechanism=OPEN, rounds=4, who=None, se
 
 
 def advanced(models, updates, standing):
-    moved = models.clone()
+    moved = models.copy()
     for number in range(len(models)):
         mine = [place for place, name in enumerate(updates.names) if standing[name] == number]
         if mine:
@@ -185,7 +185,9 @@ def test_a_site_in_the_wrong_group_is_noticed_by_its_direction_even_if_models_ar
     handed = clusters.models_for(found.models, wrong, NAMES)
     task = HAZARD.bind(federation, Provenance(Open(), public=True))
     updates = Local().train(task, federation, handed, NAMES, OPEN, KEY)
-    assert float(updates.matrix.norm(dim=1).max()) < 0.5 * float((found.models[0] - found.models[1]).norm())
+    assert float(np.linalg.norm(updates.matrix, axis=1).max()) < 0.5 * float(
+        np.linalg.norm(found.models[0] - found.models[1])
+    )
     assert clusters.reassign(updates, handed, found.models, wrong, Key(6)) == found.rounds[-1]
 
 
@@ -194,10 +196,10 @@ def test_a_site_in_the_wrong_group_is_noticed_by_its_direction_even_if_models_ar
 
 @pytest.mark.parametrize("by", WAYS)
 def test_all_models_are_the_same_before_the_first_round(by):
-    state = torch.arange(4.0, dtype=torch.float64)
+    state = np.arange(4.0)
     models = Clusters(count=3, by=by).initial_models(state)
     assert models.shape == (3, 4)
-    assert all(torch.equal(model, state) for model in models)
+    assert all(np.array_equal(model, state) for model in models)
     models[0] += 1
     assert state.tolist() == [0.0, 1.0, 2.0, 3.0]
 
@@ -210,7 +212,7 @@ def test_models_that_are_drawn_apart_would_leave_one_without_a_site():
     for seed in range(6):
         key = Key(seed, rehearsal=True)
         models = clusters.initial_models(task.start(federation, key / "start"))
-        models += 0.1 * torch.from_numpy((key / "apart").generator().normal(size=tuple(models.shape)))
+        models += 0.1 * (key / "apart").generator().normal(size=tuple(models.shape))
         for number in range(3):
             sent = Local().train(
                 ClusterChoice(task, 3), federation, models, list(federation), NoPrivacy(), key / number
@@ -222,7 +224,7 @@ def test_models_that_are_drawn_apart_would_leave_one_without_a_site():
 
 
 def test_a_site_that_is_new_starts_between_all_models():
-    models = torch.tensor([[0.0, 0.0], [2.0, 4.0]], dtype=torch.float64)
+    models = np.array([[0.0, 0.0], [2.0, 4.0]], dtype=np.float64)
     handed = Clusters(count=2, by="weights").models_for(models, {"a": 1, "b": 0}, ["b", "new", "a"])
     assert handed.tolist() == [[0.0, 0.0], [1.0, 2.0], [2.0, 4.0]]
     assert Clusters(count=2).models_for(models, {}, []).shape == (0, 2)
@@ -236,7 +238,7 @@ def test_a_site_picks_the_model_with_the_smallest_loss_and_of_equal_ones_the_fir
     task = HAZARD.bind(federation, Provenance(Open(), public=True))
     start = task.start(federation, Key(1))
     better = learnt(Clusters(count=2, by="weights"), HAZARD, federation).models
-    models = torch.stack([start, better[0], better[1], better[0], torch.full_like(start, torch.nan)])
+    models = np.stack([start, better[0], better[1], better[0], np.full_like(start, np.nan)])
     sent = ClusterChoice(task, 5).train(models, federation.cohort(NAMES), OPEN, KEY)
     updates, chosen, faults = Clusters(count=5).decode_choices(sent)
     losses = {
@@ -247,7 +249,7 @@ def test_a_site_picks_the_model_with_the_smallest_loss_and_of_equal_ones_the_fir
     assert faults == ()
     handed = Clusters(count=5).models_for(models, chosen, NAMES)
     trained = task.train(handed, federation.cohort(NAMES), OPEN, KEY)
-    assert torch.equal(updates.matrix, trained.matrix)
+    assert np.array_equal(updates.matrix, trained.matrix)
     assert updates.names == NAMES
 
 
@@ -259,11 +261,11 @@ def test_models_may_come_as_one_vector():
         ClusterChoice(task, 2).train(state, federation.cohort(NAMES), OPEN, KEY).matrix
         for state in (models, models.reshape(-1))
     )
-    assert torch.equal(one, other)
+    assert np.array_equal(one, other)
 
 
 def test_a_choice_that_names_no_model_is_told_and_left_out():
-    matrix = torch.tensor([[1.0, 5.0], [2.0, 6.0], [-1.0, 7.0], [0.5, 8.0], [torch.nan, 9.0], [0.0, 10.0]])
+    matrix = np.array([[1.0, 5.0], [2.0, 6.0], [-1.0, 7.0], [0.5, 8.0], [np.nan, 9.0], [0.0, 10.0]])
     updates, chosen, faults = Clusters(count=2).decode_choices(Updates(tuple("abcdef"), matrix, round=3))
     assert (updates.names, updates.matrix.tolist(), updates.round) == (("a", "f"), [[5.0], [10.0]], 3)
     assert chosen == {"a": 1, "f": 0}
@@ -272,13 +274,13 @@ def test_a_choice_that_names_no_model_is_told_and_left_out():
 
 
 def test_nobody_who_came_is_no_fault():
-    updates, chosen, faults = Clusters(count=2).decode_choices(Updates((), torch.zeros(0, 3)))
+    updates, chosen, faults = Clusters(count=2).decode_choices(Updates((), np.zeros((0, 3))))
     assert (updates.names, chosen, faults) == ((), {}, ())
 
 
 def test_choices_by_loss_stand_once_the_models_differ():
-    updates = Updates(("a", "b"), torch.tensor([[9.0], [-9.0]], dtype=torch.float64))
-    models = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    updates = Updates(("a", "b"), np.array([[9.0], [-9.0]], dtype=np.float64))
+    models = np.array([[0.0], [1.0]], dtype=np.float64)
     chosen = {"a": 1, "b": 1}
     assert Clusters(count=2).reassign(updates, models[[1, 1]], models, chosen, Key(0)) == chosen
     alike = models[[0, 0]]
@@ -290,10 +292,10 @@ def test_choices_by_loss_stand_once_the_models_differ():
 
 def regrouped(clusters, rows, names=None, *, models=None, before=(), key=0):
     """The groups of sites that start from a common point, or from their models."""
-    moved = torch.tensor(rows, dtype=torch.float64)
+    moved = np.array(rows, dtype=np.float64)
     names = tuple(names or NAMES[: len(moved)])
-    models = torch.zeros(clusters.count, moved.shape[1]) if models is None else torch.tensor(models)
-    models, before = models.double(), dict(before)
+    models = np.zeros((clusters.count, moved.shape[1])) if models is None else np.array(models)
+    models, before = models, dict(before)
     handed = clusters.models_for(models, before, names)
     return clusters.reassign(Updates(names, moved), handed, models, before, Key(key))
 
@@ -338,8 +340,8 @@ def test_more_models_than_sites_that_came_leave_some_without_a_site(by):
 
 @pytest.mark.parametrize("by", WAYS)
 def test_a_round_to_which_nobody_came_changes_nothing(by):
-    models, before = torch.zeros(2, 3), {"a": 1}
-    nobody = Updates((), torch.zeros(0, 3))
+    models, before = np.zeros((2, 3)), {"a": 1}
+    nobody = Updates((), np.zeros((0, 3)))
     assert Clusters(count=2, by=by).reassign(nobody, models[:0], models, before, Key(0)) == before
 
 
@@ -381,21 +383,21 @@ def test_direction_forgives_length_where_weights_do_not():
 
 def test_nothing_that_is_given_is_changed():
     chance = np.random.default_rng(5)
-    moved, models = torch.from_numpy(chance.normal(size=(4, 3))), torch.from_numpy(chance.normal(size=(2, 3)))
+    moved, models = chance.normal(size=(4, 3)), chance.normal(size=(2, 3))
     before = {NAMES[0]: 0, NAMES[8]: 1}
     for by in ("direction", "weights"):
         clusters = Clusters(count=2, by=by)
         handed = clusters.models_for(models, before, NAMES[:4])
-        kept = [part.clone() for part in (moved, models, handed)]
+        kept = [part.copy() for part in (moved, models, handed)]
         clusters.reassign(Updates(NAMES[:4], moved), handed, models, before, Key(1))
-        assert all(torch.equal(*pair) for pair in zip(kept, (moved, models, handed), strict=True))
+        assert all(np.array_equal(*pair) for pair in zip(kept, (moved, models, handed), strict=True))
         assert before == {NAMES[0]: 0, NAMES[8]: 1}
 
 
-@pytest.mark.parametrize("broken", [torch.nan, torch.inf])
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_updates_that_are_not_finite_are_refused(broken):
-    models = torch.zeros(2, 2)
-    updates = Updates(("a", "b"), torch.tensor([[broken, 1.0], [0.0, 1.0]]))
+    models = np.zeros((2, 2))
+    updates = Updates(("a", "b"), np.array([[broken, 1.0], [0.0, 1.0]]))
     with pytest.raises(InvalidValue, match="updates"):
         Clusters(count=2, by="weights").reassign(updates, models, models, {}, Key(0))
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,12 +20,12 @@ def blank(by="direction", names=NAMES, width=3):
 
 
 def sent(rows, names):
-    return Updates(tuple(names), torch.tensor(np.asarray(rows), dtype=torch.float64))
+    return Updates(tuple(names), np.array(np.asarray(rows), dtype=np.float64))
 
 
 def followed(trails, rows, names=NAMES, handed=None, f=0):
     rows = np.asarray(rows, dtype=np.float64)
-    handed = torch.zeros(rows.shape, dtype=torch.float64) if handed is None else handed
+    handed = np.zeros(rows.shape) if handed is None else handed
     return trails.with_round(sent(rows, names), handed, f)
 
 
@@ -56,7 +55,7 @@ def test_a_trail_is_the_sum_of_directions_seen_from_the_middle_of_those_who_came
 
 
 def test_by_weights_a_trail_is_where_a_site_came_to_when_it_last_came():
-    handed = torch.tensor([[1.0, 1.0, 1.0]] * 2, dtype=torch.float64)
+    handed = np.array([[1.0, 1.0, 1.0]] * 2, dtype=np.float64)
     trails = followed(blank("weights"), [[1.0, 0, 0], [0, 1.0, 0]], NAMES[:2], handed)
     assert trails.rows[:2].tolist() == [[2.0, 1.0, 1.0], [1.0, 2.0, 1.0]]
     later = followed(trails, [[0, 0, 5.0]], NAMES[:1], handed[:1])
@@ -65,7 +64,7 @@ def test_by_weights_a_trail_is_where_a_site_came_to_when_it_last_came():
 
 def test_a_round_to_which_nobody_came_leaves_no_trail():
     trails = blank()
-    assert trails.with_round(Updates((), torch.zeros(0, 3)), torch.zeros(0, 3)) is trails
+    assert trails.with_round(Updates((), np.zeros((0, 3))), np.zeros((0, 3))) is trails
     assert trails.groups(2, KEY) == {}
 
 
@@ -183,7 +182,7 @@ def test_those_who_have_a_model_stay_with_it_whatever_they_send():
 
 def test_clusters_ask_the_trails_where_there_are_some():
     trails, going, truth = trodden()
-    clusters, models = Clusters(count=3, by="direction", warm=5), torch.zeros(3, 60, dtype=torch.float64)
+    clusters, models = Clusters(count=3, by="direction", warm=5), np.zeros((3, 60))
     updates, handed = sent([going["site a"]], ["site a"]), models[:1]
     before = trails.groups(3, KEY)
     found = clusters.reassign(updates, handed, models, before, KEY, 0, trails)
@@ -260,7 +259,7 @@ def test_a_federation_that_does_not_fit_is_refused(clusters, sites, sentence):
 
 def test_where_nobody_says_how_many_lie_nobody_is_taken_to():
     rows = np.random.default_rng(1).normal(size=(9, 3)) * [[1], [1], [1], [1], [1], [1], [1], [1], [50]]
-    handed = torch.zeros((9, 3), dtype=torch.float64)
+    handed = np.zeros((9, 3))
     usual = blank().with_round(sent(rows, NAMES), handed).rows
     assert np.array_equal(usual, followed(blank(), rows, f=0).rows)
     assert not np.allclose(usual, followed(blank(), rows, f=1).rows)

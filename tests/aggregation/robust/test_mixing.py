@@ -4,7 +4,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -58,7 +57,7 @@ def test_mixing_is_the_rule_on_mixes(then, seed):
     rows = updates_of(11 + seed, 3 + 4 * seed, seed=seed)
     rows[:seed] *= 10
     mixed = then(plain_mixes(rows, 2))
-    torch.testing.assert_close(Mixing(then=then)(rows), mixed, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(Mixing(then=then)(rows), mixed, rtol=0, atol=1e-6)
 
 
 # Which of two values is the nearer to a median can hang on the last digit; these rules have no such edge.
@@ -66,7 +65,7 @@ def test_mixing_is_the_rule_on_mixes(then, seed):
 def test_in_single_precision_it_is_the_same_to_single_precision(then):
     rows = updates_of(12, 5000, dtype=np.float32)
     mixed = then(plain_mixes(rows.astype(np.float64), 2))
-    torch.testing.assert_close(Mixing(then=then)(rows), mixed, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(Mixing(then=then)(rows), mixed, rtol=0, atol=2e-6)
 
 
 @settings(max_examples=40)
@@ -87,10 +86,10 @@ def test_with_names_the_order_of_the_rows_does_not_change_a_bit(step, then):
     rows = np.round(updates_of())
     names = tuple(f"site{place:02}" for place in range(12))
     order = np.random.default_rng(2).permutation(12)
-    given = Updates(names=names, matrix=torch.from_numpy(rows), round=4)
-    mixed = Updates(names=tuple(names[at] for at in order), matrix=torch.from_numpy(rows[order]), round=4)
+    given = Updates(names=names, matrix=rows, round=4)
+    mixed = Updates(names=tuple(names[at] for at in order), matrix=rows[order], round=4)
     rule = step(then=then)
-    assert torch.equal(rule(given), rule(mixed))
+    assert np.array_equal(rule(given), rule(mixed))
     if (shares := rule.shares(given)) is not None:
         np.testing.assert_array_equal(rule.shares(mixed), shares[order])
 
@@ -102,7 +101,7 @@ def test_the_shares_explain_the_result_and_are_parts_of_a_whole(step, then):
     shares = rule.shares(rows)
     assert (shares >= 0).all()
     np.testing.assert_allclose(shares.sum(), 1)
-    np.testing.assert_allclose(shares @ rows, rule(rows).numpy(), atol=1e-10)
+    np.testing.assert_allclose(shares @ rows, rule(rows), atol=1e-10)
     assert step(then=TrimmedMean(f=1)).shares(rows) is None
 
 
@@ -110,10 +109,10 @@ def test_the_shares_explain_the_result_and_are_parts_of_a_whole(step, then):
 def test_alike_updates_and_no_updates_are_themselves(then):
     rule, value = Mixing(then=then), np.array([0.3, -0.2])
     if getattr(then, "steps", 1) == 1:
-        np.testing.assert_allclose(rule(np.tile(value, (12, 1))).numpy(), value, rtol=1e-14)
+        np.testing.assert_allclose(rule(np.tile(value, (12, 1))), value, rtol=1e-14)
     assert rule(np.zeros((12, 2))).tolist() == [0, 0]
     lone = Mixing(then=type(then)())
-    np.testing.assert_allclose(lone(value[None]).numpy(), value, rtol=1e-14)
+    np.testing.assert_allclose(lone(value[None]), value, rtol=1e-14)
 
 
 @every
@@ -130,7 +129,7 @@ def test_an_update_that_is_no_vector_is_named_and_refused(step, then):
 def test_liars_far_away_are_in_no_mix_of_others(then, far):
     rows = updates_of(12, 30, dtype=np.float32)
     rows[:3] = far
-    found = Mixing(then=then)(rows).numpy()
+    found = Mixing(then=then)(rows)
     np.testing.assert_allclose(found, rows[3:].astype(np.float64).mean(axis=0), atol=1e-4)
 
 
@@ -177,10 +176,10 @@ def drawn(rule, rows, number=0):
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_bucketing_is_the_rule_on_the_means_of_buckets(then, size):
     rows, rule = updates_of(38), Bucketing(then=then, size=size, seed=7)
-    torch.testing.assert_close(rule(rows), then(drawn(rule, rows)), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(rule(rows), then(drawn(rule, rows)), rtol=0, atol=1e-8)
     names = tuple(f"site{place:02}" for place in range(len(rows)))
-    updates = Updates(names=names, matrix=torch.from_numpy(rows), round=3)
-    torch.testing.assert_close(rule(updates), then(drawn(rule, rows, 3)), rtol=0, atol=1e-8)
+    updates = Updates(names=names, matrix=rows, round=3)
+    np.testing.assert_allclose(rule(updates), then(drawn(rule, rows, 3)), rtol=0, atol=1e-8)
 
 
 @given(st.integers(1, 40), st.integers(1, 6), st.integers(0, 5))
@@ -203,10 +202,10 @@ def test_buckets_are_drawn_anew_in_every_round_and_repeat_with_the_seed():
 def test_the_means_of_buckets_can_be_had_in_secret():
     rule = Bucketing(then=TrimmedMean(f=1), size=3)
     means = updates_of(4, 5)
-    named = Updates(names=("a", "b", "c", "d"), matrix=torch.from_numpy(means), round=2)
-    torch.testing.assert_close(rule.combine_groups(named), TrimmedMean(f=1)(means))
+    named = Updates(names=("a", "b", "c", "d"), matrix=means, round=2)
+    np.testing.assert_allclose(rule.combine_groups(named), TrimmedMean(f=1)(means))
     with pytest.raises(TooFewSites, match="f = 1 is not allowed with 2 sites"):
-        rule.combine_groups(Updates(names=("a", "b"), matrix=torch.from_numpy(means[:2])))
+        rule.combine_groups(Updates(names=("a", "b"), matrix=means[:2]))
 
 
 def test_liars_that_spoil_half_the_buckets_are_refused_with_the_numbers():
@@ -216,7 +215,7 @@ def test_liars_that_spoil_half_the_buckets_are_refused_with_the_numbers():
     with pytest.raises(TooFewSites, match="f = 6 is not allowed with 20 sites in buckets of 2"):
         rule(updates_of(20))
     assert rule.tolerates(26) == 6
-    assert rule(updates_of(26)).isfinite().all()
+    assert np.isfinite(rule(updates_of(26))).all()
 
 
 def test_without_f_as_many_are_stood_as_a_third_of_the_buckets():
@@ -273,5 +272,5 @@ def test_no_exchange_of_a_row_for_zeros_moves_the_mixed_trimmed_mean_further_tha
         without = rows.copy()
         without[draws.integers(6)] = 0.0
         moved = rule(rows, sites=6) - rule(without, sites=6)
-        furthest = max(furthest, float(torch.linalg.vector_norm(moved, ord=order)))
+        furthest = max(furthest, float(np.linalg.norm(moved, ord=order)))
     assert 0.1 * claimed < furthest <= claimed

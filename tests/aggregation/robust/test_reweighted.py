@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -127,25 +126,25 @@ def test_it_equals_a_plain_version_of_its_paper(kind, plain, most, seed):
     for f in range(most + 1):
         rows = updates_of(11 + seed, 2 + 5 * seed, seed=seed)
         rows[: min(f, seed)] *= 10
-        np.testing.assert_allclose(kind(f=f)(rows).numpy(), plain(rows, f), atol=1e-9)
+        np.testing.assert_allclose(kind(f=f)(rows), plain(rows, f), atol=1e-9)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_centred_clipping_equals_a_plain_version_from_zero_and_from_the_geometric_median(steps):
     rows = updates_of(10, 7) + 0.3
     public = plain_clip(rows, np.zeros(7), 1.5, steps)
-    np.testing.assert_allclose(CenteredClip(radius=1.5, steps=steps)(rows).numpy(), public, atol=1e-12)
-    start = GeometricMedian()(rows).numpy()
+    np.testing.assert_allclose(CenteredClip(radius=1.5, steps=steps)(rows), public, atol=1e-12)
+    start = GeometricMedian()(rows)
     radius = np.median(np.linalg.norm(rows - start, axis=1)) / 2
     np.testing.assert_allclose(
-        CenteredClip(steps=steps)(rows).numpy(), plain_clip(rows, start, radius, steps), atol=1e-8
+        CenteredClip(steps=steps)(rows), plain_clip(rows, start, radius, steps), atol=1e-8
     )
 
 
 @settings(max_examples=60)
 @given(matrices)
 def test_the_geometric_median_cannot_be_improved(rows):
-    found = GeometricMedian()(rows).numpy()
+    found = GeometricMedian()(rows)
 
     def total(point):
         return np.linalg.norm(rows - point, axis=1).sum()
@@ -163,7 +162,7 @@ def test_the_geometric_median_cannot_be_improved(rows):
 def test_the_geometric_median_converges_where_plain_steps_do_not():
     # Nearly at an update, which plain steps approach for ever.
     rows = np.array([[0.0, 0.0], [1.0, 0.0], [-0.5, 0.8661], [-0.5, -0.8662], [1e-3, 0.0]])
-    found = GeometricMedian()(rows).numpy()
+    found = GeometricMedian()(rows)
     lengths = np.linalg.norm(rows - found, axis=1)
     assert np.linalg.norm(((rows - found) / lengths[:, None]).sum(axis=0)) < 1e-6
 
@@ -183,9 +182,9 @@ def test_between_two_as_good_medians_it_is_half_way():
 def test_with_names_the_order_of_the_rows_does_not_change_a_bit(rule, rows, seed):
     names = tuple(f"site{place}" for place in range(len(rows)))
     order = np.random.default_rng(seed).permutation(len(rows))
-    given = Updates(names=names, matrix=torch.from_numpy(rows))
-    mixed = Updates(names=tuple(names[place] for place in order), matrix=torch.from_numpy(rows[order]))
-    assert torch.equal(rule(given), rule(mixed))
+    given = Updates(names=names, matrix=rows)
+    mixed = Updates(names=tuple(names[place] for place in order), matrix=rows[order])
+    assert np.array_equal(rule(given), rule(mixed))
     if (shares := rule.shares(given)) is not None:
         np.testing.assert_array_equal(rule.shares(mixed), shares[order])
 
@@ -195,7 +194,7 @@ def test_without_names_the_order_changes_rounding_at_most(rule):
     for seed in range(5):
         rows = updates_of(10, 6, seed=seed)
         order = np.random.default_rng(seed).permutation(len(rows))
-        np.testing.assert_allclose(rule(rows[order]).numpy(), rule(rows).numpy(), atol=1e-9)
+        np.testing.assert_allclose(rule(rows[order]), rule(rows), atol=1e-9)
 
 
 @every(WEIGHING)
@@ -205,14 +204,14 @@ def test_the_shares_explain_the_result_and_are_parts_of_a_whole(rule, rows):
     shares = rule.shares(rows)
     assert (shares >= 0).all()
     np.testing.assert_allclose(shares.sum(), 1)
-    np.testing.assert_allclose(shares @ rows, rule(rows).numpy(), atol=1e-10)
+    np.testing.assert_allclose(shares @ rows, rule(rows), atol=1e-10)
 
 
 @every((*WEIGHING, Bulyan(f=1)))
 @settings(max_examples=20)
 @given(rows=matrices)
 def test_no_coordinate_leaves_the_range_of_the_updates(rule, rows):
-    found = rule(rows).numpy()
+    found = rule(rows)
     slack = 1e-9 * (1 + np.abs(rows).max())
     assert (found >= rows.min(axis=0) - slack).all()
     assert (found <= rows.max(axis=0) + slack).all()
@@ -222,7 +221,7 @@ def test_no_coordinate_leaves_the_range_of_the_updates(rule, rows):
 def test_moving_all_updates_moves_the_result_and_stretching_them_stretches_it(rule):
     for seed in range(5):
         rows, shift = updates_of(10, 6, seed=seed), 10.0 ** (seed - 1)
-        np.testing.assert_allclose(rule(3 * rows + shift).numpy(), 3 * rule(rows).numpy() + shift, rtol=1e-7)
+        np.testing.assert_allclose(rule(3 * rows + shift), 3 * rule(rows) + shift, rtol=1e-7)
 
 
 @every(ALL)
@@ -230,7 +229,7 @@ def test_moving_all_updates_moves_the_result_and_stretching_them_stretches_it(ru
 def test_the_updates_are_left_as_they_were_and_the_result_is_double(rule, dtype):
     rows = updates_of(dtype=dtype)
     before = rows.copy()
-    assert rule(rows).dtype == torch.float64
+    assert rule(rows).dtype == np.float64
     rule.shares(rows)
     np.testing.assert_array_equal(rows, before)
 
@@ -239,8 +238,8 @@ def test_the_updates_are_left_as_they_were_and_the_result_is_double(rule, dtype)
 def test_tensors_lists_and_whole_numbers_are_updates_too(rule):
     rows = np.arange(27).reshape(9, 3) % 7
     expected = rule(rows.astype(np.float64))
-    assert torch.equal(rule(torch.from_numpy(rows)), expected)
-    assert torch.equal(rule(rows.tolist()), expected)
+    assert np.array_equal(rule(rows), expected)
+    assert np.array_equal(rule(rows.tolist()), expected)
 
 
 @every(ALL)
@@ -250,8 +249,8 @@ def test_one_update_alike_updates_and_no_updates_at_all_are_themselves(rule):
     value = np.array([0.3, -0.2, 0.1])
     if not long or rule.steps == 1:
         for count in (1, 2, 3):
-            np.testing.assert_allclose(lone(np.tile(value, (count, 1))).numpy(), value, rtol=1e-14)
-        np.testing.assert_allclose(rule(np.tile(value, (9, 1))).numpy(), value, rtol=1e-14)
+            np.testing.assert_allclose(lone(np.tile(value, (count, 1))), value, rtol=1e-14)
+        np.testing.assert_allclose(rule(np.tile(value, (9, 1))), value, rtol=1e-14)
     assert rule(np.zeros((9, 3))).tolist() == [0, 0, 0]
     assert rule(np.full((9, 3), 1e-300)).isfinite().all()
     assert rule(np.zeros((9, 0))).tolist() == []
@@ -263,7 +262,7 @@ def test_one_update_alike_updates_and_no_updates_at_all_are_themselves(rule):
 def test_sites_that_did_not_come_are_rows_of_zeros(rule):
     rows = updates_of(7, 4)
     everybody = np.concatenate([rows, np.zeros((3, 4))])
-    np.testing.assert_allclose(rule(rows, sites=10).numpy(), rule(everybody).numpy(), atol=1e-12)
+    np.testing.assert_allclose(rule(rows, sites=10), rule(everybody), atol=1e-12)
     assert rule(np.zeros((0, 4)), sites=10).tolist() == [0, 0, 0, 0]
 
 
@@ -279,7 +278,7 @@ def test_an_update_that_is_no_vector_is_named_and_refused(rule, bad):
         rule(rows)
     names = tuple("ihgfedcba")
     with pytest.raises(InvalidValue, match=r"updates\[4\] of e"):
-        rule(Updates(names=names, matrix=torch.from_numpy(rows)))
+        rule(Updates(names=names, matrix=rows))
 
 
 @pytest.mark.parametrize("far", [1e4, 1e8, 1e38, -1e38])
@@ -288,7 +287,7 @@ def test_a_liar_far_away_takes_nobody_elses_digits(rule, far):
     rows = updates_of(15, 20, dtype=np.float32)
     near = rows.copy()
     rows[:3], near[:3] = far, np.sign(far) * 1e3
-    found, expected = rule(rows).numpy(), rule(near).numpy()
+    found, expected = rule(rows), rule(near)
     assert np.abs(found).max() < 3
     # What is left of the liars is their direction alone.
     np.testing.assert_allclose(found, expected, atol=2e-3)
@@ -301,7 +300,7 @@ def test_f_liars_far_away_have_no_part_in_the_result(rule):
     others = rows.copy()
     others[:3] = -1e7
     # The filter weighs the others in the first step by how near they are, compared with the liars.
-    torch.testing.assert_close(rule(rows), rule(others), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(rule(rows), rule(others), rtol=0, atol=1e-5)
     if (shares := rule.shares(rows)) is not None:
         assert shares[:3].sum() == 0
 
@@ -310,12 +309,12 @@ def test_f_liars_far_away_have_no_part_in_the_result(rule):
 def test_liars_just_below_half_the_sites_do_not_take_the_result_with_them(rule):
     rows = updates_of(9, 20)
     rows[:4] = 1e9
-    assert np.abs(rule(rows).numpy()).max() < 20
+    assert np.abs(rule(rows)).max() < 20
 
 
 def test_without_liars_the_filter_is_the_mean():
     rows = updates_of()
-    torch.testing.assert_close(CovarianceFilter(f=0)(rows), Mean()(rows))
+    np.testing.assert_allclose(CovarianceFilter(f=0)(rows), Mean()(rows))
 
 
 def test_directions_that_vary_alike_are_all_measured():
@@ -328,7 +327,7 @@ def test_directions_that_vary_alike_are_all_measured():
 def test_many_sites_are_filtered_like_few(count):
     rows = updates_of(count, 9)
     rows[:20] += 4
-    np.testing.assert_allclose(CovarianceFilter(f=25)(rows).numpy(), plain_filter(rows, 25), atol=1e-7)
+    np.testing.assert_allclose(CovarianceFilter(f=25)(rows), plain_filter(rows, 25), atol=1e-7)
 
 
 def cosines(rule, width, noise, lie, *, repeats):
@@ -342,7 +341,7 @@ def cosines(rule, width, noise, lie, *, repeats):
         honest = rows[6:]
         if lie is not None:
             rows[:6] = lie(honest)
-        result = rule(rows).numpy()
+        result = rule(rows)
         found.append(result @ truth / np.linalg.norm(result))
     return float(np.mean(found))
 
@@ -392,7 +391,7 @@ def test_under_noise_krum_follows_the_liar():
 def test_a_rule_refuses_more_liars_than_it_can_outvote(rule, fewest):
     rows = updates_of(fewest, 3)
     assert rule.tolerates(fewest) == 2
-    assert rule(rows).isfinite().all()
+    assert np.isfinite(rule(rows)).all()
     with pytest.raises(TooFewSites, match=f"f = 2 is not allowed with {fewest - 1} sites"):
         rule(rows[1:])
     with pytest.raises(TooFewSites, match=f"needs at least {fewest}"):
@@ -433,8 +432,8 @@ def test_the_default_is_the_filter_if_f_is_known_and_the_geometric_median_if_not
         assert Robust(f=2).resolve(9, privacy) == CovarianceFilter(f=2)
         assert Robust().resolve(9, privacy) == GeometricMedian(f=2)
     rows = updates_of()
-    assert torch.equal(Robust(f=2)(rows), CovarianceFilter(f=2)(rows))
-    assert torch.equal(Robust()(rows), GeometricMedian()(rows))
+    assert np.array_equal(Robust(f=2)(rows), CovarianceFilter(f=2)(rows))
+    assert np.array_equal(Robust()(rows), GeometricMedian()(rows))
 
 
 def test_where_the_server_adds_noise_the_default_has_a_bound():
@@ -454,7 +453,7 @@ def test_one_public_step_is_a_sum_that_can_be_had_in_secret():
     assert CenteredClip(radius=1.0).parties(names, 3) == (names,)
     assert CenteredClip(radius=1.0, steps=2).parties(names, 3) is None
     assert CenteredClip().parties(names, 3) is None
-    mean = Updates(names=("all",), matrix=torch.tensor([[3.0, 4.0]]))
+    mean = Updates(names=("all",), matrix=np.array([[3.0, 4.0]]))
     assert CenteredClip(radius=1.0).combine_groups(mean).tolist() == [3.0, 4.0]
 
 

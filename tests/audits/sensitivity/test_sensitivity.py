@@ -240,7 +240,7 @@ class Understated(Supervised):
 
     def train(self, state, cohort, mechanism, key):
         _ = mechanism.noisy_sums(self, [key], 0)
-        return Updates(cohort.names, torch.zeros(1, 3))
+        return Updates(cohort.names, np.zeros((1, 3)))
 
     def lengths(self, norm):
         return np.zeros((1, 1))
@@ -270,7 +270,7 @@ def test_the_error_names_numbers_and_its_pair_shows_them_again():
     assert len(pair.other) == shared + 1
     assert np.array_equal(pair.other.features[:shared], pair.one.features)
     # By hand, from nothing but the data: each contribution clipped, then their sums.
-    sums = [by_hand(table, pair.state.numpy(), 0.5) for table in (pair.one, pair.other)]
+    sums = [by_hand(table, pair.state, 0.5) for table in (pair.one, pair.other)]
     assert np.linalg.norm(sums[0] - sums[1]) == pytest.approx(found.moved, rel=1e-6)
 
 

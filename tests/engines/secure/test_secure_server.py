@@ -9,7 +9,6 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +35,7 @@ from tacit.errors import InvalidValue, Refused, SecureAggregationFailed, TacitEr
 from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.secure_gram import SecureGram
 from tacit.privacy.mechanisms.secure_sum import SecureSum
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 
 CITIES = ("bergen", "oslo", "stavanger", "tromso", "trondheim", "alta", "bodo", "hamar", "molde", "narvik")
@@ -783,10 +783,10 @@ def test_a_server_sees_the_means_that_it_sees_in_one_process(parties):
     mechanism = SecureSum(clip=1.0, multiplier=2.0, colluders=1, sites=8, parties=parties, rehearsal=True)
     now, key = mechanism.at_round(number), Key(7)
     rows = {
-        name: now.at_site(torch.randn(width, generator=torch.Generator().manual_seed(place)), key / name)
+        name: now.at_site(np.random.default_rng(place).normal(size=width), key / name)
         for place, name in enumerate(names)
     }
-    expected = server_view(Updates(names, torch.stack([rows[name] for name in names])), now)
+    expected = server_view(Updates(names, np.stack([rows[name] for name in names])), now)
     expects = sums_of(mechanism, names, run="trial", number=number, width=width)
     talk = Sites(
         {
@@ -797,32 +797,32 @@ def test_a_server_sees_the_means_that_it_sees_in_one_process(parties):
     )
     found = sum_groups(now.groups(names), width, 1, number, "trial", Roster.of(IDENTITIES), talk)
     means = [now.mean_of(one.total, len(one.survivors)) for one in found]
-    assert (np.stack(means) == expected.matrix.numpy()).all()
+    assert (np.stack(means) == expected.matrix).all()
 
 
 def test_a_server_sees_the_products_that_it_sees_in_one_process():
     names = ("oslo", "alta", "bergen")
     mechanism = SecureGram(multiplier=1.0, widths=((2,), (3, 1), (2,)), records=15, rehearsal=True)
     length, key = mechanism.records * max(mechanism.columns), Key(7)
-    rows = dict[str, torch.Tensor]()
+    rows = dict[str, Array]()
     for place, name in enumerate(names):
-        update = torch.zeros(length, dtype=torch.float64)
+        update = np.zeros(length)
         own = mechanism.records * mechanism.columns[place]
-        draws = torch.Generator().manual_seed(place)
-        update[:own] = torch.rand(own, dtype=torch.float64, generator=draws) / 2
+        draws = np.random.default_rng(place)
+        update[:own] = draws.random(own) / 2
         rows[name] = mechanism.at_site(update, key / name)
-    expected = server_view(Updates(names, torch.stack([rows[name] for name in names]), round=1), mechanism)
+    expected = server_view(Updates(names, np.stack([rows[name] for name in names]), round=1), mechanism)
     expects = expected_products(mechanism, names, run="trial", number=1)
 
     def brought(name):
-        steps, own = mechanism.secure_input(names.index(name), rows[name].numpy())
+        steps, own = mechanism.secure_input(names.index(name), rows[name])
         return steps.astype(np.uint32), own
 
     talk = Sites(
         {name: SecureClient(expects, seat_of(name), lambda name=name: brought(name)) for name in names}
     )
     found = mechanism.decode(multiply_columns(expects, Roster.of(IDENTITIES), talk))
-    assert (found == expected.matrix[0].numpy()).all()
+    assert (found == expected.matrix[0]).all()
 
 
 def test_a_site_expects_the_group_that_its_own_mechanism_puts_it_in():

@@ -6,7 +6,6 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,16 +43,16 @@ def sent(mechanism: SecureGram, rows: list[np.ndarray], key=None, noise: bool = 
     for name, own in zip(NAMES, rows, strict=False):
         padded = np.zeros(length)
         padded[: own.size] = own.ravel()
-        steps = mechanism.at_site(torch.from_numpy(padded), key / name)
+        steps = mechanism.at_site(padded, key / name)
         if not noise:
             steps[length:] = 0
         matrix.append(steps)
-    return Updates(NAMES[: len(rows)], torch.stack(matrix), round=3)
+    return Updates(NAMES[: len(rows)], np.stack(matrix), round=3)
 
 
 def steps_of(mechanism: SecureGram, updates: Updates) -> np.ndarray:
     """The rows that products are taken of, side by side, with the constant first."""
-    brought = [mechanism.secure_input(party, row.numpy())[0] for party, row in enumerate(updates.matrix)]
+    brought = [mechanism.secure_input(party, row)[0] for party, row in enumerate(updates.matrix)]
     return np.hstack([np.full((mechanism.records, 1), 2**mechanism.bits), *brought])
 
 
@@ -75,7 +74,7 @@ def test_without_noise_the_total_is_the_plain_product_exactly(seed, parties):
     seen = multiply_locally(updates, mechanism)
     assert (seen.names, seen.round) == (("all parties",), 3)
     assert seen.matrix.shape == (1, mechanism.order * (mechanism.order + 1) // 2)
-    found, steps = from_upper_triangle(seen.matrix[0].numpy()), steps_of(mechanism, updates)
+    found, steps = from_upper_triangle(seen.matrix[0]), steps_of(mechanism, updates)
     plain = steps.T @ steps / mechanism.unit
     beside = ~np.eye(mechanism.order, dtype=bool)
     assert (found[beside] == plain[beside]).all()
@@ -87,9 +86,7 @@ def test_without_noise_the_total_is_the_plain_product_exactly(seed, parties):
 def test_what_is_decoded_is_about_the_products_of_the_rows_as_they_were():
     mechanism = blind(records=400)
     rows = rows_for(mechanism)
-    found = from_upper_triangle(
-        multiply_locally(sent(mechanism, rows, noise=False), mechanism).matrix[0].numpy()
-    )
+    found = from_upper_triangle(multiply_locally(sent(mechanism, rows, noise=False), mechanism).matrix[0])
     whole = np.hstack([np.ones((400, 1)), *rows])
     assert np.abs(found - whole.T @ whole).max() < 400 * 2.0**-mechanism.bits
 
@@ -97,7 +94,7 @@ def test_what_is_decoded_is_about_the_products_of_the_rows_as_they_were():
 def test_the_server_gets_the_noise_of_all_shares_and_knows_how_much_that_is():
     mechanism = blind(widths=((30,), (30, 10), (30,), (20,)), multiplier=0.5, records=5)
     nothing = [np.zeros((5, columns)) for columns in mechanism.columns]
-    errors = from_upper_triangle(multiply_locally(sent(mechanism, nothing), mechanism).matrix[0].numpy())
+    errors = from_upper_triangle(multiply_locally(sent(mechanism, nothing), mechanism).matrix[0])
     errors[0, 0] -= 5
     diagonal, beside = np.diag(errors)[1:], errors[np.triu_indices(mechanism.order, 1)]
     assert beside.std() == pytest.approx(mechanism.sigma / math.sqrt(2), rel=0.04)
@@ -111,7 +108,7 @@ def test_the_server_gets_the_noise_of_all_shares_and_knows_how_much_that_is():
 def test_a_share_has_the_variance_that_is_charged():
     mechanism = blind(widths=((40,), (40,), (40,)), records=3)
     updates = sent(mechanism, [np.zeros((3, 40))] * 3)
-    shares = updates.matrix[:, 3 * 40 :].numpy()
+    shares = updates.matrix[:, 3 * 40 :]
     assert shares.shape == (3, mechanism.entries)
     spread = shares.std(axis=1)
     assert np.allclose(spread, mechanism.share, rtol=0.04)
@@ -123,7 +120,7 @@ def test_the_same_rows_get_the_same_noise_and_others_get_others():
     mechanism, key = blind(rehearsal=False), Key(3)
     rows = rows_for(mechanism)
     one, again = (multiply_locally(sent(mechanism, rows, key), mechanism).matrix for _ in range(2))
-    assert torch.equal(one, again)
+    assert np.array_equal(one, again)
     moved = [part.copy() for part in rows]
     moved[0][0, 0] *= 0.999
     apart = sent(mechanism, rows, key).matrix[0] - sent(mechanism, moved, key).matrix[0]
@@ -210,7 +207,7 @@ def test_steps_of_any_size_are_brought_back_to_the_bound():
 def test_rounding_has_no_bias_inside_the_bound():
     mechanism = blind(widths=((2,), (2,), (2,)), records=20_000)
     inside = np.full((20_000, 2), 0.3 + 0.3 * 2.0**-mechanism.bits)
-    steps = mechanism.at_site(torch.from_numpy(inside.ravel()), Key(5, rehearsal=True)).numpy()[:40_000]
+    steps = mechanism.at_site(inside.ravel(), Key(5, rehearsal=True))[:40_000]
     exact = inside[0, 0] * 2**mechanism.bits
     assert set(steps) == {math.floor(exact), math.ceil(exact)}
     assert steps.mean() == pytest.approx(exact, abs=5 * 0.5 / 200)
@@ -282,9 +279,7 @@ def test_the_largest_sums_do_not_wrap():
     mechanism = blind(widths=((1,), (1,), (1,)), records=3000)
     for sign in (1.0, -1.0):
         rows = [np.ones((3000, 1)), np.full((3000, 1), sign), np.ones((3000, 1))]
-        found = from_upper_triangle(
-            multiply_locally(sent(mechanism, rows, noise=False), mechanism).matrix[0].numpy()
-        )
+        found = from_upper_triangle(multiply_locally(sent(mechanism, rows, noise=False), mechanism).matrix[0])
         assert found[1, 2] == sign * 3000
         assert found[2, 2] == pytest.approx(3000, abs=1e-4)
         assert found[0, 2] == sign * 3000
@@ -332,7 +327,7 @@ def test_rows_of_another_width_are_refused():
     with pytest.raises(
         InvalidValue, match=r"update = 'shape \(7,\)' .*160 numbers: 40 rows of the 4 columns"
     ):
-        mechanism.at_site(torch.zeros(7, dtype=torch.float64), Key(1, rehearsal=True))
+        mechanism.at_site(np.zeros(7), Key(1, rehearsal=True))
     updates = sent(mechanism, rows_for(mechanism))
     with pytest.raises(InvalidValue, match="zeros behind them"):
         multiply_locally(replace(updates, matrix=updates.matrix[[1, 0, 2, 3]]), mechanism)

@@ -5,7 +5,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from tacit import Federation, Key, Open, fit
 from tacit.errors import InvalidValue, Refused
@@ -62,7 +61,7 @@ def test_trained_to_the_end_coefficients_are_those_of_lifelines():
         frame = simulated()
         fitted = CoxPHFitter().fit(frame, "time", "event")
     run = fit(CoxPH(cuts=10, **FULL), Federation({"all": table(frame)}), rounds=8)
-    found = run.state[:3].numpy()
+    found = run.state[:3]
     assert found == pytest.approx(fitted.params_.to_numpy(), abs=1e-3)
     assert np.abs(found).max() > 0.2
 
@@ -77,7 +76,7 @@ def test_with_ties_they_are_those_of_breslow():
     features = frame.filter(regex=r"^x\d").to_numpy()
     theirs = CoxPHSurvivalAnalysis(ties="breslow").fit(features, outcome).coef_
     run = fit(CoxPH(cuts=10, **FULL), Federation({"all": table(frame)}), rounds=8)
-    assert run.state[:3].numpy() == pytest.approx(theirs, abs=1e-3)
+    assert run.state[:3] == pytest.approx(theirs, abs=1e-3)
 
 
 def test_late_and_weighed_records_count_as_in_lifelines():
@@ -91,7 +90,7 @@ def test_late_and_weighed_records_count_as_in_lifelines():
         fitted = CoxPHFitter().fit(frame, "time", "event", entry_col="entry", weights_col="weight")
     data = Federation({"all": from_frame(frame, targets=["time", "event", "entry", "weight"])})
     run = fit(CoxPH(cuts=10, **FULL | {"lr": 0.2}), data, rounds=12)
-    assert run.state[:3].numpy() == pytest.approx(fitted.params_.to_numpy(), abs=1e-3)
+    assert run.state[:3] == pytest.approx(fitted.params_.to_numpy(), abs=1e-3)
 
 
 def test_decay_pulls_coefficients_towards_zero_as_a_penalty_does():
@@ -108,12 +107,8 @@ def test_decay_pulls_coefficients_towards_zero_as_a_penalty_does():
         columns = frame.filter(regex=r"^x\d")
         scaled = frame.assign(**columns / columns.std(ddof=1))
         penalised = CoxPHFitter(penalizer=half).fit(scaled, "time", "event")
-    assert float(pulled.norm()) < float(plain.norm())
-    theirs = (
-        fit(CoxPH(cuts=10, decay=half, **FULL), Federation({"all": table(scaled)}), rounds=8)
-        .state[:3]
-        .numpy()
-    )
+    assert float(np.linalg.norm(pulled)) < float(np.linalg.norm(plain))
+    theirs = fit(CoxPH(cuts=10, decay=half, **FULL), Federation({"all": table(scaled)}), rounds=8).state[:3]
     assert theirs == pytest.approx(penalised.params_.to_numpy(), abs=2e-3)
 
 
@@ -144,7 +139,7 @@ def settled(kind, data: Federation, **options):
     choices = {"cuts": ENDS, "hidden": (4,), **options}
     task = kind(**choices).bind(data, Provenance(Open(), public=False))
     state = task.start(data, Key(1))
-    state = state + torch.from_numpy(np.random.default_rng(2).normal(size=len(state)) * 0.5)
+    state = state + np.random.default_rng(2).normal(size=len(state)) * 0.5
     if task.final_query is not None:
         answer = task.final_query.train(
             state, data.cohort(["oslo"]), Open().solve(task, ["oslo"], None, 1), Key(1)

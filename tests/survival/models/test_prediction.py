@@ -10,6 +10,7 @@ from torch import nn
 
 from tacit import Key
 from tacit.errors import InvalidValue
+from tacit.runtime.arrays import Array
 from tacit.sites.table import Table, from_arrays
 from tacit.survival import LogisticHazard
 from tacit.survival.models.prediction import HazardModel, score
@@ -20,10 +21,10 @@ FEATURES = np.random.default_rng(1).standard_normal((30, 3))
 TIMES = np.linspace(0, 9, 200)
 
 
-def weights(hidden: tuple[int, ...] = (5,), size: float = 1.0) -> torch.Tensor:
+def weights(hidden: tuple[int, ...] = (5,), size: float = 1.0) -> Array:
     task = LogisticHazard(hidden=hidden, cuts=ENDS, columns=COLUMNS)
     start = task.start(None, Key(4))
-    return start + size * torch.from_numpy(np.random.default_rng(2).standard_normal(len(start)))
+    return start + size * np.random.default_rng(2).standard_normal(len(start))
 
 
 def fitted(hidden: tuple[int, ...] = (5,), size: float = 1.0) -> HazardModel:
@@ -32,10 +33,10 @@ def fitted(hidden: tuple[int, ...] = (5,), size: float = 1.0) -> HazardModel:
 
 def hazards() -> np.ndarray:
     """The hazards of `fitted()` by a network of torch."""
-    network = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 4)).double()
+    network = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 4))
     nn.utils.vector_to_parameters(weights(), network.parameters())
     with torch.no_grad():
-        return torch.sigmoid(network(torch.from_numpy(FEATURES))).numpy()
+        return torch.sigmoid(network(FEATURES))
 
 
 def test_curves_start_at_one_and_fall_to_no_less_than_zero():
@@ -110,7 +111,7 @@ def test_a_wrong_number_of_columns_is_refused(columns: int):
 
 def test_whoever_has_higher_hazards_everywhere_has_the_higher_risk():
     task = LogisticHazard(hidden=(), cuts=ENDS, columns=("x",))
-    rising = torch.tensor([1.0, 0.5, 2.0, 0.1, -2, -2, -2, -2], dtype=torch.float64)
+    rising = np.array([1.0, 0.5, 2.0, 0.1, -2, -2, -2, -2], dtype=np.float64)
     model, features = task.model(rising), np.linspace(-2, 2, 9)[:, None]
     assert (np.diff(model.risk(features)) > 0).all()
     assert (np.diff(model.survival(features, [0.3, 2.0]), axis=0) < 0).all()
@@ -118,7 +119,7 @@ def test_whoever_has_higher_hazards_everywhere_has_the_higher_risk():
 
 def test_a_model_without_hidden_layers_is_linear_in_the_log_odds():
     task = LogisticHazard(hidden=(), cuts=(1.0,), columns=("x",))
-    model = task.model(torch.tensor([0.7, -0.2], dtype=torch.float64))
+    model = task.model(np.array([0.7, -0.2], dtype=np.float64))
     survival = model.survival([[0.0], [1.0], [3.0]], 1.0)[:, 0]
     np.testing.assert_allclose(np.log(1 / survival - 1), [-0.2, 0.5, 1.9], rtol=1e-12)
 

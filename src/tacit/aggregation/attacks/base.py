@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.aggregation.base import Aggregator, rows_of
 from tacit.errors import require, require_count
 from tacit.learning.task import Updates
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 
-Array = NDArray[np.float64]
 # What becomes of the aggregate when all liars send a vector, or one each.
 Outcome = Callable[[Array], Array]
 
@@ -67,15 +66,15 @@ class Attack:
             return updates
 
         def substitute(lie: Array) -> Updates:
-            matrix = updates.matrix.detach().clone()
-            matrix[order[lying]] = matrix.new_tensor(np.broadcast_to(lie, (int(lying.sum()), rows.shape[1])))
+            matrix = updates.matrix.copy()
+            matrix[order[lying]] = np.broadcast_to(lie, (int(lying.sum()), rows.shape[1]))
             return Updates(updates.names, matrix, updates.round)
 
         def outcome(lie: Array) -> Array:
             kept = order[lying | honest]
             names = tuple(updates.names[int(place)] for place in kept)
             seen = Updates(names, substitute(lie).matrix[kept], updates.round)
-            return aggregation(seen).detach().numpy().astype(np.float64)
+            return aggregation(seen)
 
         return substitute(self.craft(values[lying], values[honest], outcome, key / "lies" / updates.round))
 

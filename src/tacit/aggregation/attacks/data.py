@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.runtime.arrays import Array
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 
 # What tells how a record was observed, not what came of it.
 OBSERVED = ("event", "entry", "weight")
-Array = NDArray[np.float64]
 
 
 def change_records(

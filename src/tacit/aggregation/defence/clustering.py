@@ -7,13 +7,12 @@ added, groups cannot be told apart.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from tacit.aggregation.base import rows_of
 from tacit.aggregation.defence.kmeans import (
-    Array,
     Labels,
     centre_distances,
     clip_to_unit,
@@ -27,12 +26,10 @@ from tacit.errors import require, require_count, require_word
 from tacit.learning.record import Fault
 from tacit.learning.task import Task, Updates
 from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_ROUNDS, MOST_SITES
 from tacit.sites.federation import Cohort
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 By = Literal["loss", "direction", "weights", "site"]
 
@@ -97,9 +94,9 @@ class Clusters:
         self.check(names)
         return replace(self, count=len(names)) if self.count is None else self
 
-    def initial_models(self, state: "Tensor") -> "Tensor":
+    def initial_models(self, state: Array) -> Array:
         """The models before the first round (count, coordinates), all the same."""
-        return state.expand(self.models, -1).clone()
+        return np.tile(state, (self.models, 1))
 
     def initial_assignment(self, names: Sequence[str]) -> dict[str, int]:
         """Which model each site of a federation belongs to before the first round, if it does to any."""
@@ -107,7 +104,7 @@ class Clusters:
             return {name: place for place, name in enumerate(names)}
         return dict.fromkeys(names, 0) if self.warm else {}
 
-    def models_for(self, models: "Tensor", standing: Mapping[str, int], names: Sequence[str]) -> "Tensor":
+    def models_for(self, models: Array, standing: Mapping[str, int], names: Sequence[str]) -> Array:
         """What each of these sites starts a round from (sites, coordinates): its model.
 
         Args:
@@ -116,11 +113,9 @@ class Clusters:
                 models, so that its first update says where it belongs.
             names: The sites.
         """
-        import torch
-
-        middle = models.mean(dim=0)
+        middle = models.mean(axis=0)
         rows = [models[standing[name]] if name in standing else middle for name in names]
-        return torch.stack(rows) if rows else models[:0]
+        return np.stack(rows) if rows else models[:0]
 
     def decode_choices(self, updates: Updates) -> tuple[Updates, dict[str, int], tuple[Fault, ...]]:
         """Decode what `ClusterChoice` sent: updates, the choice of each site, and choices that are none.
@@ -142,8 +137,8 @@ class Clusters:
     def reassign(
         self,
         updates: Updates,
-        handed: "Tensor",
-        models: "Tensor",
+        handed: Array,
+        models: Array,
         before: Mapping[str, int],
         key: Key,
         f: int = 0,
@@ -168,7 +163,7 @@ class Clusters:
             return dict(before)
         if trails is not None:
             return trails.assign_new(updates, before) if before else trails.groups(self.models, key, f)
-        if self.by == "loss" and len(np.unique(models.numpy(), axis=0)) == self.models:
+        if self.by == "loss" and len(np.unique(models, axis=0)) == self.models:
             return dict(before)
         places = _Places.of(updates, handed, models, before)
         found = robust_kmeans(places.features(self.by), self.models, key, f)
@@ -191,7 +186,7 @@ class ClusterChoice:
     task: Task
     count: int
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """What each site makes of the model it picks, and before that the number of the model.
 
         Args:
@@ -203,16 +198,14 @@ class ClusterChoice:
         Returns:
             One row for each site (sites, 1 + coordinates); `Clusters.decode_choices` takes them apart.
         """
-        import torch
-
         models = state.reshape(self.count, -1)
         held = cohort.holdings or [cohort.records_of(position) for position in range(len(cohort))]
         picked = [self._pick(models, own) for own in held]
         updates = self.task.train(models[picked], cohort, mechanism, key)
-        column = updates.matrix.new_tensor(picked).unsqueeze(1)
-        return replace(updates, matrix=torch.cat([column, updates.matrix], dim=1))
+        column = np.array(picked, dtype=np.float64)[:, None]
+        return replace(updates, matrix=np.concatenate([column, updates.matrix], axis=1))
 
-    def _pick(self, models: "Tensor", own: Any) -> int:  # noqa: ANN401
+    def _pick(self, models: Array, own: Any) -> int:  # noqa: ANN401
         """The model with the smallest mean loss; of several, the first."""
         # A model that has come to nothing is nobody's best.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -239,7 +232,7 @@ class UpdateHistory:
     names: tuple[str, ...]
     rows: Array
 
-    def with_round(self, updates: Updates, handed: "Tensor", f: int = 0) -> "UpdateHistory":
+    def with_round(self, updates: Updates, handed: Array, f: int = 0) -> "UpdateHistory":
         """The trails after a round.
 
         Args:
@@ -253,7 +246,7 @@ class UpdateHistory:
         came = [self.names.index(name) for name in names]
         rows = self.rows.copy()
         if self.by == "weights":
-            rows[came] = handed.numpy()[order] + moved
+            rows[came] = handed[order] + moved
         else:
             # Every round counts alike: those of long updates would drown all others.
             rows[came] = np.where(np.isnan(rows[came]), 0.0, rows[came]) + _unit(moved - _middle(moved, f))
@@ -344,12 +337,10 @@ class _Places:
     models: Array
 
     @staticmethod
-    def of(updates: Updates, handed: "Tensor", models: "Tensor", before: Mapping[str, int]) -> "_Places":
+    def of(updates: Updates, handed: Array, models: Array, before: Mapping[str, int]) -> "_Places":
         rows = {name: place for place, name in enumerate(updates.names)}
-        here, moved = (
-            np.asarray(part.detach().numpy(), dtype=np.float64) for part in (handed, updates.matrix)
-        )
-        own = np.asarray(models.detach().numpy(), dtype=np.float64)
+        here, moved = handed, updates.matrix
+        own = models
         allowed = f"{own.shape[1]} finite numbers for each of {len(rows)} sites, as for the models"
         for name, part in (("updates", moved), ("handed", here)):
             fits = part.shape == (len(rows), own.shape[1]) and bool(np.isfinite(part).all())

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import require
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 
-Array = NDArray[np.float64]
 Labels = NDArray[np.intp]
 
 # How often k-means starts anew; the best of all is kept.

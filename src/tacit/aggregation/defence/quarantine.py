@@ -133,7 +133,7 @@ class Quarantine:
         halves = [0.5 if status[place] == "probation" else 1.0 for place in kept]
         matrix = updates.matrix[kept]
         names = tuple(updates.names[place] for place in kept)
-        return Updates(names, matrix * matrix.new_tensor(halves).unsqueeze(-1), updates.round)
+        return Updates(names, matrix * np.array(halves)[:, None], updates.round)
 
     def _next_standing(self, was: Standing, score: float) -> Standing:
         """The standing after one more round, as if everybody could be left out."""

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of, tensor_of
+from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of
 from tacit.errors import InvalidValue, TooFewSites, is_between, require
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Fragility, Norm
 from tacit.privacy.policy import Open, Privacy
+from tacit.runtime.arrays import as_array
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from torch import Tensor
 
 # So many numbers are worked on at a time: a few megabytes, and less where columns are sorted one by one.
 BLOCK = 1 << 20
@@ -59,7 +59,7 @@ class CoordinatewiseRule(Rule, ABC):
         """
         ...
 
-    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Combine the updates (sites, coordinates).
 
         Args:
@@ -82,7 +82,7 @@ class CoordinatewiseRule(Rule, ABC):
             block = rows[:, part]
             _require_finite(block, order, updates)
             combined[part] = self._in_range(pad_rows(block, sites), f)
-        return tensor_of(combined)
+        return as_array(combined)
 
     def _in_range(self, block: Rows, f: int) -> Array:
         """The reduced block, even if sums on the way to it are no doubles any more."""

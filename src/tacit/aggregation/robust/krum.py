@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of, tensor_of
+from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of
 from tacit.aggregation.geometry import WeightedRule, blocks, gram_of, squared_distances
 from tacit.aggregation.robust.krum_scores import lowest, scores
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Fragility
+from tacit.runtime.arrays import as_array
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ class Bulyan(Rule):
         """The fewest sites among which f liars can be stood."""
         return 4 * f + 3 if f else 1
 
-    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Combine the updates (sites, coordinates); see `WeightedRule`."""
         rows, order = rows_of(updates)
         everybody = pad_rows(rows, sites)
@@ -121,7 +121,7 @@ class Bulyan(Rule):
         combined = np.empty(rows.shape[1])
         for part in blocks(rows):
             combined[part] = self.reduce(everybody[chosen, part], f)
-        return tensor_of(combined)
+        return as_array(combined)
 
     def select(self, gram: Array, f: int) -> "NDArray[np.intp]":
         """The positions of the n - 2 f chosen updates, in order."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of, tensor_of
+from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of
 from tacit.aggregation.geometry import (
     Centre,
     WeightedRule,
@@ -29,11 +29,11 @@ from tacit.errors import TooFewSites, require, require_count
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
+from tacit.runtime.arrays import as_array
 from tacit.runtime.keys import Key
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,7 @@ class Mixing:
         """With f decided for a federation of so many sites."""
         return replace(self, then=self.then.resolve(sites, privacy))
 
-    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Combine the updates (sites, coordinates).
 
         Args:
@@ -98,13 +98,13 @@ class Mixing:
         if sites is None or not isinstance(self.then, TrimmedMean):
             gram = gram_of(everybody, order, updates, _centre(self.then))
             mix = mixing_matrix(squared_distances(gram), f)
-            return tensor_of(_apply_rule(self.then, everybody, mix, gram, f))
+            return as_array(_apply_rule(self.then, everybody, mix, gram, f))
         require_usable(everybody, order, updates)
         mix = mixing_matrix(paired_distances(everybody), f)
         # In double precision, so that rounding does not add to the sensitivity.
-        return tensor_of(_by_column(self.then, everybody, mix, f))
+        return as_array(_by_column(self.then, everybody, mix, f))
 
-    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+    def shares(self, updates: "Updates | ArrayLike") -> Array | None:
         """How much of each update is in the result, if the rule weighs mixes."""
         if not isinstance(self.then, WeightedRule):
             return None
@@ -145,7 +145,7 @@ class Mixing:
         """It looks at every single update."""
         return None
 
-    def combine_groups(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> Array:
         """The means of groups are combined like updates."""
         return self(means)
 
@@ -207,7 +207,7 @@ class Bucketing:
         self.tolerates(sites)
         return replace(self, then=self.then.resolve(self._count(sites), privacy))
 
-    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Combine the updates (sites, coordinates).
 
         Args:
@@ -224,11 +224,11 @@ class Bucketing:
         mix = self._mix(len(everybody), updates)
         if isinstance(self.then, CoordinatewiseRule):
             require_usable(everybody, order, updates)
-            return tensor_of(_by_column(self.then, everybody, mix, f))
+            return as_array(_by_column(self.then, everybody, mix, f))
         gram = gram_of(everybody, order, updates, _centre(self.then))
-        return tensor_of(_apply_rule(self.then, everybody, mix, gram, f))
+        return as_array(_apply_rule(self.then, everybody, mix, gram, f))
 
-    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+    def shares(self, updates: "Updates | ArrayLike") -> Array | None:
         """How much of each update is in the result, if the rule weighs buckets."""
         if not isinstance(self.then, WeightedRule):
             return None
@@ -249,7 +249,7 @@ class Bucketing:
         known = sorted(names)
         return tuple(tuple(known[place] for place in bucket) for bucket in self._buckets(len(known), number))
 
-    def combine_groups(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> Array:
         """The rule, across the means of buckets."""
         return self.then(means)
 

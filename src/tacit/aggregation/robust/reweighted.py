@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from tacit.aggregation.base import Aggregator, Array, Rule, noise_of, rows_of, tensor_of
+from tacit.aggregation.base import Aggregator, Array, Rule, noise_of, rows_of
 from tacit.aggregation.geometry import (
     ROUNDING,
     Centre,
@@ -27,12 +27,12 @@ from tacit.errors import Refused, TooFewSites, is_between, require, require_coun
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
+from tacit.runtime.arrays import as_array
 from tacit.runtime.jit import contiguous
 from tacit.runtime.limits import MOST_STEPS
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from torch import Tensor
 
 # The mean of the directions to all rows is shorter than this at the geometric median; twice as much is the
 # part of the sum of distances that a better point could save.
@@ -90,7 +90,7 @@ class CenteredClip(WeightedRule):
         """Zero, where the start is public."""
         return "mean" if self.radius is None else "zero"
 
-    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Combine the updates (sites, coordinates).
 
         Args:
@@ -110,7 +110,7 @@ class CenteredClip(WeightedRule):
                 add_multiple(row, float(_shrink_factors(squares[place], self.radius)), total)
         if not squares.max(initial=0.0) <= LONGEST**2:
             require_usable(rows, order, updates)
-        return tensor_of(total / (len(rows) if sites is None else sites))
+        return as_array(total / (len(rows) if sites is None else sites))
 
     def weigh(self, gram: Array, f: int) -> Array:
         """What is left of each update after shortening; less than all of it, where the start is zero."""
@@ -137,7 +137,7 @@ class CenteredClip(WeightedRule):
         """Everybody together, where every site can shorten its own update; otherwise it looks at each."""
         return (tuple(names),) if self.radius is not None and self.steps == 1 else None
 
-    def combine_groups(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> Array:
         """The mean of the one group there is, whose sites have shortened their updates."""
         return Mean()(means)
 
@@ -249,11 +249,11 @@ class Robust:
         """How many liars it stands among so many sites."""
         return self._open.tolerates(sites)
 
-    def __call__(self, updates: "Updates | Tensor | ArrayLike", *, sites: float | None = None) -> "Tensor":
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Combine the updates (sites, coordinates), as where nobody adds noise at the server."""
         return self._open(updates, sites=sites)
 
-    def shares(self, updates: "Updates | Tensor | ArrayLike") -> Array | None:
+    def shares(self, updates: "Updates | ArrayLike") -> Array | None:
         """The weight of each update."""
         return self._open.shares(updates)
 
@@ -265,7 +265,7 @@ class Robust:
         """It looks at every single update."""
         return None
 
-    def combine_groups(self, means: Updates) -> "Tensor":
+    def combine_groups(self, means: Updates) -> Array:
         """The means of groups are combined like updates."""
         return self(means)
 

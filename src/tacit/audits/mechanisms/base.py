@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,8 @@ from tacit.audits.insertion import with_canaries
 from tacit.audits.lower_bounds import Bounds, Evidence, bounds
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Marks = NDArray[np.bool_]
 DELTA = 1e-5
@@ -71,8 +69,6 @@ def toss_coins(count: int, key: Key) -> Marks:
     return (key / "coins").generator().random(count) < 0.5
 
 
-def zeros(count: int) -> "Tensor":
+def zeros(count: int) -> Array:
     """So many zeros."""
-    import torch
-
-    return torch.zeros(count, dtype=torch.float64)
+    return np.zeros(count, dtype=np.float64)

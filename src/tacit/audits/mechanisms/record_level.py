@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.audits.canaries import LONG, CanariedContributions, dummy_cohort
 from tacit.audits.lower_bounds import Evidence, ratios
@@ -38,11 +37,10 @@ from tacit.privacy.mechanisms.base import (
 )
 from tacit.privacy.policy import Privacy
 from tacit.runs.stopping import NoisyLoss, Stopping
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
-
-Array = NDArray[np.float64]
 
 
 class EmptyContributions:
@@ -78,14 +76,10 @@ def spread_records(law: NoiseLaw) -> Primitive:
     own = even_split(primitive.price[0], "add-remove")
 
     def attack(attacked: RecordLevel, count: int, key: Key) -> Evidence:
-        import torch
-
         present = toss_coins(count, key)
         rows = np.where(present, LONG * CLIP, 0.0)[:, None, None] * np.ones((1, 1, SPREAD))
         keys = [key / number / SITE / "noise" for number in range(count)]
-        return Evidence(
-            ratios(own, attacked.noisy_sums(Rows(torch.from_numpy(rows)), keys, 0)).sum(axis=1), present
-        )
+        return Evidence(ratios(own, attacked.noisy_sums(Rows(rows), keys, 0)).sum(axis=1), present)
 
     return replace(primitive, attack=attack, most=FEW)
 

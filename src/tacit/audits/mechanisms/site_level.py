@@ -50,12 +50,10 @@ def spread_updates(law: NoiseLaw) -> Primitive:
     own = even_split(primitive.price[0], "replace")
 
     def attack(attacked: SiteLevel, count: int, key: Key) -> Evidence:
-        import torch
-
         present = toss_coins(count, key)
-        long = torch.full((SPREAD,), LONG * CLIP, dtype=torch.float64)
+        long = np.full((SPREAD,), LONG * CLIP, dtype=np.float64)
         answers = [
-            attacked.at_site(long if there else -long, key / number / SITE / "update").numpy()
+            attacked.at_site(long if there else -long, key / number / SITE / "update")
             for number, there in enumerate(present)
         ]
         return Evidence(ratios(own, np.array(answers)).sum(axis=1), present)
@@ -83,10 +81,8 @@ def adaptive_clipping() -> Primitive:
     mechanism = AdaptiveBound(rehearsal=True, expected=1000, noise=0.5)
 
     def attack(attacked: AdaptiveBound, count: int, key: Key) -> Evidence:
-        import torch
-
         present = toss_coins(count, key)
-        lengths = {True: torch.full((1,), 9.0), False: torch.zeros(0)}
+        lengths = {True: np.full((1,), 9.0), False: np.zeros(0)}
         # The noisy count of long contributions is what the move of the bound shows.
         counts = [
             attacked.expected

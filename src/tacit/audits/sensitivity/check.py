@@ -32,8 +32,6 @@ from tacit.sites.federation import FEWEST_RECORDS, Federation
 from tacit.sites.table import Table
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.audits.sensitivity.records import Form
     from tacit.audits.sensitivity.steps import SiteWork
 
@@ -67,7 +65,7 @@ class Pair:
 
     one: Table | Array
     other: Table | Array
-    state: "Tensor | None"
+    state: "Array | None"
     again: Callable[[], Movement] = field(repr=False)
 
 

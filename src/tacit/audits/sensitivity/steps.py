@@ -7,7 +7,7 @@ of the first: whatever it does then that the first did not, it does because of t
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from tacit.runs.setup import prepare
 from tacit.runtime.keys import Key, Secret
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 SITE = "site"
 # How far states are from the start: what is bounded is bounded wherever a coordinator begins.
@@ -101,7 +98,7 @@ class SiteWork:
     what: str
     work: Trainable
     mechanism: RecordLevel
-    start: "Tensor"
+    start: Array
     rate: float
     typical: float
     seed: int
@@ -111,12 +108,10 @@ class SiteWork:
         """What distances are measured in."""
         return NORMS[self.mechanism.law]
 
-    def state(self, draws: int) -> "Tensor":
+    def state(self, draws: int) -> Array:
         """Where to begin, by a number that names the draw: at the start, or some way off."""
-        import torch
-
         away = (Key(self.seed) / "state" / draws).generator().normal(size=tuple(self.start.shape))
-        return self.start + WIDTHS[draws % len(WIDTHS)] * torch.from_numpy(away)
+        return self.start + WIDTHS[draws % len(WIDTHS)] * away
 
     def movement(self, one: Table, other: Table, relation: Relation, draws: int) -> Movement:
         """How far the sum moves that moves furthest between two data sets."""
@@ -155,7 +150,7 @@ class SiteWork:
             return f"the number of sums of the {self.what}, {sums[0]} or {sums[1]},"
         if sums[0] > price.count:
             return f"the number of sums of the {self.what}, {sums[0]} where {price.count} are paid for,"
-        mine, yours = one.matrix.numpy(), other.matrix.numpy()
+        mine, yours = one.matrix, other.matrix
         same = mine.shape == yours.shape and np.allclose(mine, yours, rtol=1e-9, atol=0.0, equal_nan=True)
         if not same or one.metrics != other.metrics:
             return f"the update of the {self.what}, although all sums were answered alike,"
@@ -170,8 +165,6 @@ def list_site_work(
     Raises:
         TacitError: The task does not fit the records, or the promise cannot be kept for it.
     """
-    import torch
-
     require(privacy.unit == "record", "unit", privacy.unit, '"record": what one record moves is looked at')
     given = records if isinstance(records, Federation) else Federation({SITE: records})
     whole = Federation(
@@ -180,10 +173,10 @@ def list_site_work(
     )  # fmt: skip
     setting = prepare(task, whole, privacy=privacy, seed=seed).setting
     settled, opening = setting.task, initial_query_of(setting.task)
-    found: list[tuple[str, Trainable, Mechanism, Tensor]] = []
+    found: list[tuple[str, Trainable, Mechanism, Array]] = []
     if opening is not None:
         guard = privacy.solve_query(opening, setting.mechanism)
-        found.append((opening.kind, opening, guard, torch.zeros(0, dtype=torch.float64)))
+        found.append((opening.kind, opening, guard, np.zeros(0, dtype=np.float64)))
         settled = with_answers(settled, opening.placeholder)
     start, closing = settled.start(whole, Key(seed)), final_query_of(settled)
     found.append(("training", settled, setting.mechanism, start))

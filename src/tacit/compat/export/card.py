@@ -56,7 +56,7 @@ def fingerprint(run: Run) -> str:
     """What tells the model of a run from any other."""
     told = repr((run.name, run.task.kind, sorted(run.privacy.as_dict().items(), key=lambda entry: entry[0])))
     found = hashlib.sha256(told.encode())
-    found.update(repr(tuple(run.state.shape)).encode() + run.state.detach().cpu().numpy().tobytes())
+    found.update(repr(tuple(run.state.shape)).encode() + run.state.tobytes())
     return found.hexdigest()
 
 

@@ -93,7 +93,7 @@ def _hazards(model: HazardModel) -> ModelParts:
 
 def _relative(model: RelativeModel) -> ModelParts:
     program = model.task.program(len(model.columns))
-    tensors, layers = layers_of(program.layers, model.state.numpy()[: program.size])
+    tensors, layers = layers_of(program.layers, model.state[: program.size])
     if model.baseline is not None:
         tensors["baseline_hazard"] = model.baseline
     edges = np.concatenate([[0.0], model.ends])
@@ -102,7 +102,7 @@ def _relative(model: RelativeModel) -> ModelParts:
     if isinstance(program, Pairs) and program.layers[0].inputs > len(model.columns):
         zeros = program.append_time(np.zeros((len(middles), len(model.columns))), middles)
         tensors["clock"] = zeros[:, -1]
-    weights = model.state.numpy()[None, : program.size]
+    weights = model.state[None, : program.size]
     tensors["reference"] = program.outputs(weights, zeros[None])[0, :, 0]
     return _network(model, tensors, {"layers": layers, "link": "relative"})
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tacit.compat.export.onnx import Graph, stack
 from tacit.compat.export.parts import ModelParts
 from tacit.compat.export.survival_models import layers_of
-from tacit.learning.perceptron import from_module
+from tacit.learning.torch_modules import perceptron_of
 
 Array = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ def model_parts(task: object, model: object) -> ModelParts | None:
         return None
     tensors = {name: values.detach().cpu().numpy() for name, values in model.state_dict().items()}
     # The loss plays no part in what a network says.
-    plain = from_module(model, cast(Any, None))
+    plain = perceptron_of(model, cast(Any, None))
     told: dict[str, Any] = {"kind": "module", "module": str(model)}
     if plain is None:
         return _make_parts(tensors, told, {"how": "as your network takes them"}, None)

@@ -40,8 +40,6 @@ from tacit.runtime.keys import Key
 from tacit.runtime.tables import parse
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.control.tasks import PPO
     from tacit.learning.record import Round
 
@@ -83,7 +81,7 @@ class WorldNames:
         return world_title(shorten_label(name, 20), [shorten_label(one, 20) for one in self.unseen])
 
 
-def pictures(task: "PPO", state: "Tensor", rounds: "Sequence[Round]", read: Read) -> list[Figure]:
+def pictures(task: "PPO", state: Array, rounds: "Sequence[Round]", read: Read) -> list[Figure]:
     """The figures of a run of agents.
 
     Args:

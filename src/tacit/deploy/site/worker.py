@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+import numpy as np
 
 from tacit.aggregation.defence.clustering import ClusterChoice
 from tacit.deploy.site.agreement import SiteAgreement
@@ -28,12 +29,11 @@ from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.privacy.policy import Privacy
 from tacit.runs.context import RunContext
 from tacit.runs.queries import final_query_of, initial_query_of
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key, Part
 from tacit.runtime.threads import one_thread
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.aggregation.secure import Identity, Roster
     from tacit.aggregation.secure.dealing import Matrix
     from tacit.aggregation.secure.sealing import Vector
@@ -78,7 +78,7 @@ class ParsedRequest:
     about: str
     task: Trainable
     mechanism: Mechanism
-    state: "Tensor"
+    state: Array
     key: Key
     typical: float | None
 
@@ -87,7 +87,7 @@ class ParsedRequest:
 class WorkResult:
     """What the site lets out."""
 
-    row: "Tensor"
+    row: Array
     diary: dict[str, list[float]]
 
 
@@ -123,7 +123,7 @@ class SiteWorker:
         if told.asking == "round" and setting.packing is not None:
             task = ClippedWork(task, setting.packing, _bounds(numbers, setting.packing.initial()))
         state = numbers.get("state")
-        if state is None or str(state.dtype) != "torch.float64" or state.ndim not in (1, 2):
+        if state is None or state.dtype != np.float64 or state.ndim not in (1, 2):
             raise Unreadable("schema", "the state is missing, or is no array of doubles")
         self._require_size(told)
         return ParsedRequest(about, task, mechanism, state, self._key(told), told.typical)
@@ -135,7 +135,7 @@ class SiteWorker:
             made = run_at_site(asked.task, asked.state, cohort, asked.mechanism, asked.key)
         diary = {what: list(values) for what, values in made.metrics.get(self.name, {}).items()}
         # Nothing is told beside an update unless nothing was promised.
-        return WorkResult(made.matrix[0].double(), {} if self._protected else diary)
+        return WorkResult(made.matrix[0], {} if self._protected else diary)
 
     def secure_stage(
         self, letter: SignedMessage, identity: "Identity", roster: "Roster", memory: AnswerLog
@@ -177,7 +177,7 @@ class SiteWorker:
             products = products_of(guard, names, run=run, number=0)
 
             def rows() -> "tuple[Matrix, Vector]":
-                found, own = guard.secure_input(names.index(self.name), self.perform(asked).row.numpy())
+                found, own = guard.secure_input(names.index(self.name), self.perform(asked).row)
                 return found.astype("uint32"), own
 
             return SecureClient(products, seat, rows, occasion=asked.about)
@@ -257,10 +257,10 @@ class SiteWorker:
         return Key(self.agreement.experiment.seed, rehearsal, self._entropy, path)
 
 
-def _bounds(numbers: "dict[str, Tensor]", like: "Tensor") -> "Tensor":
+def _bounds(numbers: "dict[str, Array]", like: Array) -> Array:
     """The bounds of a round; whatever they are, what is sent is no longer than 1."""
     found = numbers.get("bounds")
     fits = found is not None and found.shape == like.shape and found.dtype == like.dtype
-    if found is None or not fits or not bool((found.isfinite() & (found > 0)).all()):
+    if found is None or not fits or not bool((np.isfinite(found) & (found > 0)).all()):
         raise Unreadable("schema", "the bounds of the round are missing, or are no numbers above 0")
     return found

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from tacit.engines.flower.socket import request
 from tacit.errors import Refused, SitesUnreachable, TacitError, require_positive
+from tacit.runtime.arrays import Array
 
 # Flower starts a relay for each letter: what only a coordinator needs is imported where it is used.
 if TYPE_CHECKING:
     from flwr.app import ConfigRecordValues, Context, Message
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
-    from torch import Tensor
 
     from tacit.engines.messages import NoReply
     from tacit.learning.task import Trainable, Updates
@@ -75,7 +75,7 @@ class Flower:
         self,
         task: "Trainable",
         federation: "Federation",
-        state: "Tensor",
+        state: Array,
         names: Sequence[str],
         mechanism: "Mechanism",
         key: "Key",

@@ -22,8 +22,6 @@ def multiply_locally(updates: Updates, mechanism: SecureGram) -> Updates:
         W'W + E, where W has a column of ones, then everybody's columns. The first entry is the number of
         records, without noise; `secure_gram.from_upper_triangle` makes it a matrix again.
     """
-    import torch
-
     (names,) = mechanism.groups(updates.names)
     products = ProductSession(
         run=secrets.token_hex(8),
@@ -35,7 +33,7 @@ def multiply_locally(updates: Updates, mechanism: SecureGram) -> Updates:
     )
     with one_thread():
         brought = {
-            name: mechanism.secure_input(party, row.double().numpy())
+            name: mechanism.secure_input(party, row)
             for party, (name, row) in enumerate(zip(names, updates.matrix, strict=True))
         }
         total = secure_products(
@@ -43,4 +41,4 @@ def multiply_locally(updates: Updates, mechanism: SecureGram) -> Updates:
             {name: own for name, (_, own) in brought.items()},
             products=products,
         )
-    return Updates(("all parties",), torch.from_numpy(mechanism.decode(total)[None]), round=updates.round)
+    return Updates(("all parties",), mechanism.decode(total)[None], round=updates.round)

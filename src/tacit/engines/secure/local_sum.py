@@ -18,8 +18,6 @@ def sum_locally(updates: Updates, mechanism: SecureSum) -> Updates:
         updates: What each site would send, in whole steps, its share of noise included.
         mechanism: Whose sums are taken, and how steps become numbers again.
     """
-    import torch
-
     steps = dict(zip(updates.names, updates.matrix, strict=True))
     run, rows, faults = secrets.token_hex(8), list[np.ndarray](), list[Fault]()
     groups = mechanism.groups(updates.names)
@@ -40,4 +38,4 @@ def sum_locally(updates: Updates, mechanism: SecureSum) -> Updates:
         rows.append(mechanism.mean_of(found.total, len(group)))
         faults += found.faults
     names = tuple(f"group {place}" for place in range(1, len(groups) + 1))
-    return Updates(names, torch.from_numpy(np.stack(rows)), round=updates.round, faults=tuple(faults))
+    return Updates(names, np.stack(rows), round=updates.round, faults=tuple(faults))

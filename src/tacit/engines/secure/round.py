@@ -37,8 +37,6 @@ def secure_round(
     Raises:
         SecureAggregationFailed: Too few are left; nothing was unmasked.
     """
-    import torch
-
     number, session = getattr(mechanism, "number", 0), secrets.token_hex(8)
     run = f"{session} {remote.run_digest}"
 
@@ -57,7 +55,7 @@ def secure_round(
     if isinstance(mechanism, SecureGram):
         products = products_of(mechanism, names, run=run, number=number)
         total = multiply_columns(products, remote.roster, talk)
-        return Updates(("all parties",), torch.from_numpy(mechanism.decode(total)[None]))
+        return Updates(("all parties",), mechanism.decode(total)[None])
     blind = cast("SecureSum", mechanism)
     sums = sums_of(blind, names, run=run, number=number, width=width)
     groups = blind.groups(names)
@@ -67,7 +65,7 @@ def secure_round(
         rows.append(blind.mean_of(total.total, len(group)))
         faults += total.faults
     places = tuple(f"group {place}" for place in range(1, len(sums) + 1))
-    return Updates(places, torch.from_numpy(np.stack(rows)), faults=tuple(faults))
+    return Updates(places, np.stack(rows), faults=tuple(faults))
 
 
 def _content(answer: SignedMessage | NoReply) -> bytes | NoReply:

@@ -9,10 +9,9 @@ import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, Refused, require, require_positive
 from tacit.learning.task import Goal, Task
@@ -22,14 +21,10 @@ from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import RecordLevel
 from tacit.privacy.policy import Open, Privacy
 from tacit.runs.queries import initial_query_of
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Records, Table
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Array = NDArray[np.float64]
 
 # What part of epsilon the choice costs if nobody says. Prices of noise add like squares, so that a quarter
 # for the choice takes about a thirtieth from the training.
@@ -128,7 +123,7 @@ class TrainedCandidate:
     """A candidate after its training; post-processing of what has been paid for."""
 
     task: Task
-    state: "Tensor"
+    state: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,8 +218,6 @@ class ByReservedRecords:
         self, trained: Mapping[str, TrainedCandidate], ledger: Ledger, key: Key, plan: str | None = None
     ) -> dict[str, float]:
         """By how much the loss of each candidate is above the average one, in all, with noise."""
-        import torch
-
         rows = {name: comparisons(list(trained.values()), self.apart.records_of(name)) for name in self.apart}
         # The noise belongs to these very sums: whoever has others pays, and draws, anew.
         digest = hmac.new(key.entropy, b"choice", "sha256")
@@ -241,7 +234,7 @@ class ByReservedRecords:
         )
         told = np.zeros(len(trained))
         for name, found in rows.items():
-            told += guard.noisy_sum(torch.from_numpy(found), key / name / "choice").numpy()
+            told += guard.noisy_sum(found, key / name / "choice")
         return dict(zip(trained, told.tolist(), strict=True))
 
 

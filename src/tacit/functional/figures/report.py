@@ -14,8 +14,6 @@ from tacit.reports.plots.style import Picture, shorten_label
 from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.functional.model import Model
     from tacit.functional.tasks import Boosting
     from tacit.learning.record import Round
@@ -31,7 +29,7 @@ CRITERIA = {"aic": "AIC", "aicc": "AIC, corrected for few subjects", "mv": "AIC 
 
 
 def pictures(
-    task: "Boosting", state: "Tensor", rounds: "Sequence[Round]", read: Callable[[str], bytes | None]
+    task: "Boosting", state: Array, rounds: "Sequence[Round]", read: Callable[[str], bytes | None]
 ) -> list[Figure]:
     """The figures of a run on curves; none before the parties have released anything.
 
@@ -41,7 +39,7 @@ def pictures(
         rounds: What happened.
         read: A file of the run by its name, if it is there.
     """
-    if state.ndim != 1 or not bool(state.any()) or not bool(state.isfinite().all()):
+    if state.ndim != 1 or not bool(state.any()) or not bool(np.isfinite(state).all()):
         return []
     model = task.model(state)
     figures = _surfaces(model)

@@ -12,18 +12,17 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.privacy.accounting import theorems
 from tacit.privacy.accounting.composition import PrivacyLoss, compose_all
 from tacit.privacy.accounting.events import Counts, Event
 from tacit.privacy.accounting.release import Release
+from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from dp_accounting.pld.pld_pmf import PLDPmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-Array = NDArray[np.float64]
 # In both directions between neighbours, or one where they are alike.
 Sides = tuple[PrivacyLoss, ...]
 # So many releases are composed on one coarse grid: a finer one would only gather more rounding.

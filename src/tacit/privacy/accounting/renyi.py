@@ -8,12 +8,11 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from tacit.privacy.accounting.events import Counts, Event
+from tacit.runtime.arrays import Array
 
-Array = NDArray[np.float64]
 # No order above this one is used: closed forms of drawn releases have as many terms.
 HIGHEST = 2**14
 # Rounding of logarithms of factorials, of at most `HIGHEST`, and of sums of as many positive terms.

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from tacit.errors import require, require_count, require_positive
 from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.mechanisms import noise
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 
 
@@ -41,11 +41,11 @@ class AdaptiveBound:
         require(0 < self.quantile < 1, "quantile", self.quantile, "above 0 and below 1")
         require_positive("speed", self.speed)
 
-    def next(self, bound: float, lengths: Tensor, key: Key) -> float:
+    def next(self, bound: float, lengths: Array, key: Key) -> float:
         """The bound for the next round; charge `release()` first."""
         noise.require_rehearsal(key, self.rehearsal)
         # Counted as plus or minus one half, a contribution moves the sum by one half instead of one.
-        centred = float((lengths <= bound).double().sum()) - 0.5 * lengths.numel()
+        centred = float((lengths <= bound).sum()) - 0.5 * lengths.size
         noisy = float(noise.gaussian(np.array([centred]), self.noise, key)[0])
         share = min(max(noisy / self.expected + 0.5, 0.0), 1.0)
         return bound * math.exp(-self.speed * (share - self.quantile))

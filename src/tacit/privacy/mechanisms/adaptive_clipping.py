@@ -9,14 +9,13 @@ had a draw of its own could claim too little.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from tacit.errors import require, require_count
 from tacit.privacy.contracts import Norm
 from tacit.privacy.policy import require_bound
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from tacit.runtime.arrays import Array
 
 # The share of the whole that each count takes; how far a bound moves in a round at the most, as a power of e,
 # and in all, as a factor.
@@ -73,46 +72,38 @@ class AdaptiveClipping:
         total = sum(weight**power for weight in given)
         return tuple(weight * (left / total) ** (1 / power) for weight in given)
 
-    def initial(self) -> "Tensor":
+    def initial(self) -> Array:
         """The bounds before the first round."""
-        import torch
+        return np.full((len(self.blocks),), self.start, dtype=np.float64)
 
-        return torch.full((len(self.blocks),), self.start, dtype=torch.float64)
-
-    def encode(self, updates: "Tensor", bounds: "Tensor") -> "Tensor":
+    def encode(self, updates: Array, bounds: Array) -> Array:
         """Updates (sites, coordinates) as they are sent (sites, width).
 
         Guarantee:
             Every row is no longer than 1, whatever the update is.
         """
-        import torch
-
         from tacit.privacy.mechanisms.clip import clip_rows, lengths
 
-        # In double precision: what is rounded otherwise may be longer than it was.
-        updates = updates.double()
-        parts, counts = list["Tensor"](), list["Tensor"]()
+        parts, counts = list[Array](), list[Array]()
         for part, bound, share in zip(_split(updates, self.blocks), bounds, self.shares, strict=True):
             limit = float(bound)
             parts.append(clip_rows(part, limit, norm=self.norm) * (share / limit))
-            short = (lengths(part, norm=self.norm) <= limit).to(updates.dtype)
-            counts.append(COUNTED * (2 * short - 1))
-        return torch.cat([*parts, torch.stack(counts, dim=-1)], dim=-1)
+            short = lengths(part, norm=self.norm) <= limit
+            counts.append(np.where(short, COUNTED, -COUNTED))
+        return np.concatenate([*parts, np.stack(counts, axis=-1)], axis=-1)
 
-    def decode(self, sent: "Tensor", bounds: "Tensor") -> "tuple[Tensor, Tensor]":
+    def decode(self, sent: Array, bounds: Array) -> "tuple[Array, Array]":
         """The combined update (coordinates) of what was sent and released (width), and the next bounds."""
-        import torch
-
         *parts, counts = _split(sent, (*self.blocks, len(self.blocks)))
         scaled = [
             part * (float(bound) / share)
             for part, bound, share in zip(parts, bounds, self.shares, strict=True)
         ]
-        short = (counts / COUNTED + 1).clamp(0, 2) / 2
-        moved = bounds * torch.exp(-SPEED * (short.to(bounds.dtype) - self.quantile))
-        return torch.cat(scaled, -1), moved.clamp(self.start / FARTHEST, self.start * FARTHEST)
+        short = np.clip(counts / COUNTED + 1, 0, 2) / 2
+        moved = bounds * np.exp(-SPEED * (short - self.quantile))
+        return np.concatenate(scaled, -1), np.clip(moved, self.start / FARTHEST, self.start * FARTHEST)
 
 
-def _split(rows: "Tensor", blocks: Sequence[int]) -> "list[Tensor]":
+def _split(rows: Array, blocks: Sequence[int]) -> "list[Array]":
     """The parts of rows (..., coordinates), of so many coordinates each."""
-    return list(cast("tuple[Tensor, ...]", cast(Any, rows).split(list(blocks), -1)))
+    return np.split(rows, np.cumsum(blocks)[:-1], axis=-1)

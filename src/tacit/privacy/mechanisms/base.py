@@ -8,24 +8,19 @@ nothing.
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.errors import require, require_count, require_positive, require_rate, require_word
 from tacit.privacy.accounting.release import Release, Sampled
 from tacit.privacy.contracts import Norm, SiteGroups
 from tacit.privacy.mechanisms import noise
 from tacit.privacy.policy import require_bound
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import contiguous
 from tacit.runtime.keys import Key
 
-if TYPE_CHECKING:
-    # A price needs no tensors: plans are made without loading torch.
-    from torch import Tensor
-
-Array = NDArray[np.float64]
 NoiseLaw = Literal["gaussian", "laplace"]
 # The standard deviation of noise of scale 1.
 DEVIATIONS: dict[NoiseLaw, float] = {"gaussian": 1.0, "laplace": math.sqrt(2)}
@@ -63,7 +58,7 @@ class Mechanism(Protocol):
         """The sums (sites, coordinates) as a training step may use them; one key for each site."""
         ...
 
-    def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
+    def noisy_sum(self, rows: Array, key: Key) -> Array:
         """The sum of one contribution per record (records, coordinates) at one site."""
         ...
 
@@ -71,15 +66,15 @@ class Mechanism(Protocol):
         """The records (records, numbers) of one column as they leave the party that holds it."""
         ...
 
-    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
+    def at_site(self, update: Array, key: Key) -> Array:
         """The update of a site (coordinates), as it leaves the site."""
         ...
 
-    def at_sites(self, updates: "Tensor", keys: Sequence[Key]) -> "Tensor":
+    def at_sites(self, updates: Array, keys: Sequence[Key]) -> Array:
         """The updates of several (sites, coordinates), each as it leaves its own; one key for each."""
         ...
 
-    def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
+    def at_server(self, combined: Array, key: Key) -> Array:
         """The aggregate (coordinates), as it leaves the server."""
         ...
 
@@ -135,19 +130,19 @@ class Mechanism(Protocol):
 class Rows:
     """Contributions that are written out: `rows` is (sites, records, coordinates)."""
 
-    rows: "Tensor"
+    rows: Array
 
     def lengths(self, norm: Norm) -> Array:
         """The length of each row."""
         from tacit.privacy.mechanisms.clip import lengths
 
-        return lengths(self.rows.detach(), norm=norm).numpy()
+        return lengths(self.rows, norm=norm)
 
     def total(self, factors: Array | None) -> Array:
         """The sums of the rows, each times its factor."""
         from tacit.privacy.mechanisms.row_sums import add_rows
 
-        rows = contiguous(self.rows.detach().double().numpy())
+        rows = contiguous(self.rows)
         if factors is None:
             return rows.sum(axis=1)
         sums = np.empty((rows.shape[0], rows.shape[2]))
@@ -163,25 +158,23 @@ class NoPrivacy:
         """The plain sums."""
         return contributions.total(None)
 
-    def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
+    def noisy_sum(self, rows: Array, key: Key) -> Array:
         """The plain sum."""
-        return rows.sum(dim=0)
+        return rows.sum(axis=0)
 
     def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
         """The rows as they are."""
         return rows
 
-    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
+    def at_site(self, update: Array, key: Key) -> Array:
         """The update as it is."""
         return update
 
-    def at_sites(self, updates: "Tensor", keys: Sequence[Key]) -> "Tensor":
+    def at_sites(self, updates: Array, keys: Sequence[Key]) -> Array:
         """The updates, one after the other."""
-        import torch
+        return np.stack([self.at_site(update, key) for update, key in zip(updates, keys, strict=True)])
 
-        return torch.stack([self.at_site(update, key) for update, key in zip(updates, keys, strict=True)])
-
-    def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
+    def at_server(self, combined: Array, key: Key) -> Array:
         """The aggregate as it is."""
         return combined
 
@@ -284,9 +277,9 @@ class RecordLevel(NoPrivacy):
         scale = self.multiplier * self.clip * (1 + ROUNDED)
         return add_noise(totals, self.law, scale, [key / step for key in keys], self.rehearsal)
 
-    def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
+    def noisy_sum(self, rows: Array, key: Key) -> Array:
         """The sum of clipped rows plus noise; with no rows at all, noise alone."""
-        return tensor_like(self.noisy_sums(Rows(rows.unsqueeze(0)), [key], 0)[0], rows)
+        return self.noisy_sums(Rows(rows[None]), [key], 0)[0]
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
         """One release per site that takes part: its own records, nobody else's."""
@@ -342,7 +335,7 @@ def require_price(clip: float, multiplier: float, rate: float) -> None:
     require_rate("rate", rate)
 
 
-def clip_by_law(rows: "Tensor", law: NoiseLaw, bound: float) -> "Tensor":
+def clip_by_law(rows: Array, law: NoiseLaw, bound: float) -> Array:
     """Rows no longer than the bound, in the norm of the law."""
     from tacit.privacy.mechanisms.clip import clip_rows
 
@@ -390,19 +383,5 @@ def noisy_answer(values: Array, release: Release, key: Key) -> Array:
     require_word("law", release.law, NORMS)
     law: NoiseLaw = "gaussian" if release.law == "gaussian" else "laplace"
     if release.bound is not None:
-        import torch
-
-        values = clip_by_law(torch.from_numpy(values), law, release.bound).numpy()
+        values = clip_by_law(values, law, release.bound)
     return add_noise(values, law, release.scale, key, release.rehearsal)
-
-
-def array_of(values: "Tensor") -> Array:
-    """A tensor as an array of doubles."""
-    return values.detach().double().contiguous().numpy()
-
-
-def tensor_like(values: Array, like: "Tensor") -> "Tensor":
-    """An array as a tensor of the same precision as another."""
-    import torch
-
-    return torch.from_numpy(values).to(like.dtype)

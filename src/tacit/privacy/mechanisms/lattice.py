@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, is_between, require, require_count, require_positive
 from tacit.privacy.accounting.release import COARSEST, FEWEST_STEPS
+from tacit.privacy.mechanisms.clip import clip_rows
 from tacit.runtime.keys import Secret
 
 # Half the ring; and how many standard deviations of noise must fit into it beside the longest sum.
@@ -116,7 +117,7 @@ class Lattice:
         """
         given = f"shape {values.shape}"
         require(values.shape == (self.width,), "values", given, f"a vector of {self.width} numbers")
-        steps = _clip(values, self.clip) * self.scale
+        steps = clip_rows(values, self.clip) * self.scale
         below = np.floor(steps)
         parts, whole = steps - below, below.astype(np.int64)
         for _ in range(TRIES):
@@ -138,11 +139,3 @@ class Lattice:
     def _within(self, steps: NDArray[np.int64]) -> bool:
         # Exact: squares of what was clipped to the ring stay below 2^63.
         return int(np.dot(steps, steps)) <= Fraction(self.sensitivity) ** 2
-
-
-def _clip(values: NDArray[np.float64], bound: float) -> NDArray[np.float64]:
-    import torch
-
-    from tacit.privacy.mechanisms.clip import clip_rows
-
-    return clip_rows(torch.from_numpy(np.array(values, dtype=np.float64)), bound).numpy()

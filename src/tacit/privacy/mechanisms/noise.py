@@ -9,13 +9,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.errors import Refused, require, require_positive
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import contiguous
 from tacit.runtime.keys import Key, Secret, bind_rows, random_words, signed_uniform
-
-Array = NDArray[np.float64]
 
 # Sums of doubles and noise have low bits that can give the values away (Mironov 2012). Results are therefore
 # rounded to a public grid: a power of two, about 2^-30 of the scale, coarser than those bits.

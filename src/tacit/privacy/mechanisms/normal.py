@@ -18,10 +18,10 @@ from numpy.polynomial import polynomial
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import compiled
 from tacit.runtime.keys import Secret, open_interval
 
-Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
 
 DEGREE, PIECES, STEEP, LEVELS = 4, 2**12, 2**8, 5

@@ -8,11 +8,9 @@ compensation, so that the sum of millions of clipped rows is off by a few roundi
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tacit.runtime.arrays import Array
 from tacit.runtime.jit import compiled, compiled_sums
-
-Array = NDArray[np.float64]
 
 # Between these, sums of squares neither overflow nor vanish; other rows are measured by their largest entry.
 SMALLEST, LARGEST = 1e-100, 1e100

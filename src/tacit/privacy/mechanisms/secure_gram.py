@@ -15,7 +15,6 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +27,9 @@ from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.mechanisms.discrete import discrete_gaussian
 from tacit.privacy.mechanisms.lattice import DEVIATIONS, HALF
 from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, honest
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Array = NDArray[np.float64]
 Steps = NDArray[np.int64]
 Ring = NDArray[np.uint32]
 
@@ -234,7 +230,7 @@ class SecureGram(NoPrivacy):
             ),
         )
 
-    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
+    def at_site(self, update: Array, key: Key) -> Array:
         """A party's rows in whole steps, and behind them its share of noise; neither ever leaves it as it is.
 
         Args:
@@ -244,10 +240,8 @@ class SecureGram(NoPrivacy):
         Guarantee:
             Numbers are rounded at random and without bias; what is not finite becomes 0.
         """
-        import torch
-
         noise.require_rehearsal(key, self.rehearsal)
-        values = np.ascontiguousarray(update.detach().double().numpy())
+        values = np.ascontiguousarray(update)
         length = self.records * max(self.columns)
         allowed = f"{length} numbers: {self.records} rows of the {max(self.columns)} columns of the widest"
         require(values.shape == (length,), "update", f"shape {values.shape}", allowed)
@@ -256,7 +250,7 @@ class SecureGram(NoPrivacy):
         below = np.floor(steps)
         rounded = below + ((key / "rounding").secret(*inputs).uniform(steps.shape) < steps - below)
         shares = discrete_gaussian(self.share, self.entries, (key / "share").secret(*inputs))
-        return torch.from_numpy(np.concatenate([rounded, shares.astype(np.float64)]))
+        return np.concatenate([rounded, shares.astype(np.float64)])
 
     def secure_input(self, party: int, row: Array) -> tuple[Steps, Ring]:
         """What a party brings to the others, of what `at_site` has made of its rows.

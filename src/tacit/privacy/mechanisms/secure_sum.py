@@ -7,7 +7,7 @@ must stay for there to be a sum at all.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,8 @@ from tacit.privacy.mechanisms import noise
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.mechanisms.discrete import discrete_gaussian
 from tacit.privacy.mechanisms.lattice import Lattice
+from tacit.runtime.arrays import Array, as_array
 from tacit.runtime.keys import Key
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Of two sites each knows the other's vector from the sum; beyond a hundred, masks between all pairs cost more
 # than the training.
@@ -142,27 +140,25 @@ class SecureSum(NoPrivacy):
         """Refuse updates of so many numbers where they do not fit the lattice with their noise."""
         _ = self.lattice(width).share(self.multiplier, self.shares)
 
-    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
+    def at_site(self, update: Array, key: Key) -> Array:
         """The update in whole steps, clipped, with the site's share of noise; to be masked before it leaves.
 
         Guarantee:
             One update moves a sum by at most the lattice's `reach`; the shares that count add up to noise of
             `multiplier` times that.
         """
-        import torch
-
         noise.require_rehearsal(key, self.rehearsal)
-        values = update.detach().double().contiguous().numpy()
+        values = as_array(update)
         lattice = self.lattice(values.size)
         inputs = (values.tobytes(), repr(lattice).encode())
         steps = lattice.stochastic_round(values, (key / "rounding").secret(*inputs))
         spread = lattice.share(self.multiplier, self.shares)
         steps = steps + discrete_gaussian(spread, values.size, (key / "share").secret(*inputs))
-        return torch.from_numpy(steps.astype(np.float64))
+        return steps.astype(np.float64)
 
-    def on_ring(self, steps: "Tensor") -> NDArray[np.uint32]:
+    def on_ring(self, steps: Array) -> NDArray[np.uint32]:
         """Noisy steps as they are added up."""
-        return self.lattice(steps.numel()).encode(steps.numpy().astype(np.int64))
+        return self.lattice(steps.size).encode(steps.astype(np.int64))
 
     def mean_of(self, total: NDArray[np.uint32], sites: int) -> NDArray[np.float64]:
         """A sum over a group of so many sites as a mean, whoever dropped out: the denominator is public."""

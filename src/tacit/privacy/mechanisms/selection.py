@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.errors import require, require_positive, require_word
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.mechanisms.noise import GRID_BITS, require_rehearsal
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key, signed_uniform
 
-Array = NDArray[np.float64]
 Rule = Literal["exponential", "permute-and-flip"]
 
 

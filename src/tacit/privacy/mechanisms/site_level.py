@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from tacit.errors import require, require_positive
 from tacit.privacy.accounting.release import Relation, Release, View, clipped_release
@@ -14,15 +14,11 @@ from tacit.privacy.mechanisms.base import (
     NoiseLaw,
     NoPrivacy,
     add_noise,
-    array_of,
     clip_by_law,
     require_price,
-    tensor_like,
 )
+from tacit.runtime.arrays import Array, as_array
 from tacit.runtime.keys import Key
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,27 +50,27 @@ class SiteLevel(NoPrivacy):
         given = f"reach {self.reach} and rate {self.rate}"
         require(self.where == "server" or alike, "noise at the site", given, "reach = clip and rate = 1")
 
-    def at_site(self, update: "Tensor", key: Key) -> "Tensor":
+    def at_site(self, update: Array, key: Key) -> Array:
         """The clipped update; with noise if the site does not trust the server."""
         return self._clip_and_noise(update, key)
 
-    def at_sites(self, updates: "Tensor", keys: Sequence[Key]) -> "Tensor":
+    def at_sites(self, updates: Array, keys: Sequence[Key]) -> Array:
         """The same for all rows in one go."""
         return self._clip_and_noise(updates, keys)
 
-    def _clip_and_noise(self, updates: "Tensor", key: Key | Sequence[Key]) -> "Tensor":
-        short = clip_by_law(updates, self.law, self.clip)
+    def _clip_and_noise(self, updates: Array, key: Key | Sequence[Key]) -> Array:
+        short = clip_by_law(as_array(updates), self.law, self.clip)
         if self.where == "server":
             return short
         scale = self.multiplier * self.clip
-        return tensor_like(add_noise(array_of(short), self.law, scale, key, self.rehearsal), updates)
+        return add_noise(short, self.law, scale, key, self.rehearsal)
 
-    def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
+    def at_server(self, combined: Array, key: Key) -> Array:
         """The aggregate; with noise if the server is trusted to add it."""
         if self.where == "site":
             return combined
         scale = self.multiplier * self.reach
-        return tensor_like(add_noise(array_of(combined), self.law, scale, key, self.rehearsal), combined)
+        return add_noise(combined, self.law, scale, key, self.rehearsal)
 
     def deviation(self, sites: int) -> float:
         """That of the noise in the mean of so many updates, wherever it is added."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from tacit.privacy.mechanisms.secure_gram import SecureGram, matrix_order
 from tacit.privacy.policy import LONGEST as LONGEST
 from tacit.privacy.policy import require_bound
 from tacit.runtime.keys import Key
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Who holds columns that are not known yet.
 EVERYBODY = "every party"
@@ -126,7 +123,7 @@ class GramMatrix(ColumnMechanism):
         """The records of a column, no longer than 1, as they leave its party for the server."""
         return clip_to_radius(rows, self.radii[column])
 
-    def at_server(self, combined: "Tensor", key: Key) -> "Tensor":
+    def at_server(self, combined: Array, key: Key) -> Array:
         """The products (the upper triangle of W'W, row by row) with noise; their number is public.
 
         Guarantee:
@@ -137,9 +134,7 @@ class GramMatrix(ColumnMechanism):
             below `ROUNDED` times the sensitivity for n up to `MOST_ADDED`. Noise of `1 + ROUNDED` times what
             is charged covers it.
         """
-        import torch
-
-        values = combined.detach().double().numpy().copy()
+        values = combined.copy()
         rows, columns = np.triu_indices(matrix_order(values))
         diagonal = (rows == columns) & (rows > 0)
         beside = rows != columns
@@ -149,7 +144,7 @@ class GramMatrix(ColumnMechanism):
         ):
             more = scale * (1 + ROUNDED)
             values[where] = add_noise(values[where], "gaussian", more, key / place, self.rehearsal)
-        return torch.from_numpy(values)
+        return values
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
         """One release about the records of everybody."""
@@ -207,18 +202,16 @@ class NoisyHistograms(NoPrivacy):
     purpose: str
     rehearsal: bool = False
 
-    def noisy_sum(self, rows: "Tensor", key: Key) -> "Tensor":
+    def noisy_sum(self, rows: Array, key: Key) -> Array:
         """The counts of rows that each hold a single 1, with noise.
 
         Guarantee:
             Rows are made non-negative and no longer than 1, so that an exchange moves the sum by at most
             sqrt(2). Counts are whole numbers: they are added up without rounding.
         """
-        import torch
-
-        positive = np.maximum(rows.detach().double().numpy(), 0.0)
+        positive = np.maximum(rows, 0.0)
         total = clip_to_bound(positive, 1.0).sum(axis=0)
-        return torch.from_numpy(add_noise(total, "gaussian", self.deviation(1), key, self.rehearsal))
+        return add_noise(total, "gaussian", self.deviation(1), key, self.rehearsal)
 
     def deviation(self, sites: int) -> float:
         """That of the noise in each count, divided by how many parties answer."""

@@ -39,8 +39,6 @@ from tacit.survival.statistics.curves import Estimate
 from tacit.survival.statistics.kaplan_meier_task import KaplanMeier
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.learning.record import Round
 
 Read = Callable[[str], bytes | None]
@@ -55,7 +53,7 @@ SUMMARY = "summary.json"
 
 
 def pictures(
-    task: SurvivalLearner | Cox | KaplanMeier, state: "Tensor", rounds: "Sequence[Round]", read: Read
+    task: SurvivalLearner | Cox | KaplanMeier, state: Array, rounds: "Sequence[Round]", read: Read
 ) -> list[Figure]:
     """The figures of a survival run; none where nothing is known yet.
 
@@ -66,7 +64,7 @@ def pictures(
         read: A file of the run by its name, if it is there.
     """
     states = state.reshape(-1, state.shape[-1])
-    if not bool(states.isfinite().all()):
+    if not bool(np.isfinite(states).all()):
         return []
     if isinstance(task, SurvivalLearner):
         if isinstance(task.cuts, int) or not task.columns:
@@ -89,7 +87,7 @@ def _members(rounds: "Sequence[Round]", read: Read) -> Mapping[str, int]:
     return kept.get("clusters", rounds[-1].clusters if rounds else {})
 
 
-def _kaplan_meier_figures(task: KaplanMeier, state: "Tensor") -> list[Figure]:
+def _kaplan_meier_figures(task: KaplanMeier, state: Array) -> list[Figure]:
     """The curve of all sites, and the incidence of each of several causes."""
     model = task.model(state)
     found = model.survival
@@ -130,7 +128,7 @@ def _sparse(found: Estimate) -> SparseEstimate:
     return SparseEstimate(**held)
 
 
-def _cox_figures(task: Cox, state: "Tensor") -> list[Figure]:
+def _cox_figures(task: Cox, state: Array) -> list[Figure]:
     """Hazard ratios with their intervals, those that are surest not to be 1 first."""
     fit = task.model(state)
     clearness = np.abs(fit.coefficients / fit.standard_errors)

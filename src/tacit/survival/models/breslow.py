@@ -16,6 +16,7 @@ from tacit.learning.elementwise import exp
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Norm
 from tacit.privacy.mechanisms.base import Mechanism, Rows
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
 from tacit.sites.table import Table
@@ -23,11 +24,8 @@ from tacit.survival.life_table import nearest_counts
 from tacit.survival.models.losses import exposures
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.survival.models.cox import RelativeRiskLearner
 
-Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 # Hazard ratios beyond which a record counts for less: under noise, so that none needs to be clipped; without
@@ -57,18 +55,16 @@ class BreslowQuery:
         """How far one record of usual risk moves the sums: its event, and its risk in every interval."""
         return math.sqrt(2) if norm == "l2" else 1 + math.sqrt(self.width // 2)
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """Events and risk in every interval (sites, 2 x intervals), as the mechanism lets them out."""
-        import torch
-
         most = USUAL_RISK if mechanism.deviation(1) > 0 else LARGEST_RISK
         told = [
             mechanism.noisy_sums(part, [key / name / "noise"], 0)[0]
             for name, part in zip(cohort.names, self._parts(state, cohort, most), strict=True)
         ]
-        return Updates(cohort.names, torch.from_numpy(np.stack(told)))
+        return Updates(cohort.names, np.stack(told))
 
-    def _parts(self, state: "Tensor", cohort: Cohort, most: float) -> "list[AtRisk]":
+    def _parts(self, state: Array, cohort: Cohort, most: float) -> "list[AtRisk]":
         """What the records of each site contribute; looked at in one go where all have the same state."""
         store = cohort.store
         seen, exposed, weight = _follow_up(tuple(self._ends), self._unit, store)
@@ -83,7 +79,7 @@ class BreslowQuery:
             for own, span in zip(risks, spans, strict=True)
         ]
 
-    def contributions(self, state: "Tensor", table: Table, most: float = math.inf) -> Array:
+    def contributions(self, state: Array, table: Table, most: float = math.inf) -> Array:
         """What each record adds: its event, and its risk while it was there (records, 2 x intervals).
 
         A record whose risk is above `most` counts for less in both. That depends on its features alone, so
@@ -92,15 +88,13 @@ class BreslowQuery:
         known = _follow_up(tuple(self._ends), self._unit, table)
         return AtRisk(self._risks(state, table.features), *known, most).rows
 
-    def _risks(self, state: "Tensor", features: Array) -> Array:
+    def _risks(self, state: Array, features: Array) -> Array:
         """Hazard ratios (records, intervals), or one column where they stay the same."""
         return exp(np.minimum(self.task.log_risks(state, features), 50.0))
 
-    def apply(self, state: "Tensor", combined: "Tensor", noise: float = 0.0) -> "Tensor":
+    def apply(self, state: Array, combined: Array, noise: float = 0.0) -> Array:
         """The state, followed by the hazard that each interval adds."""
-        import torch
-
-        ends, sums = self._ends, combined.double().numpy()
+        ends, sums = self._ends, combined
         events, at_risk = nearest_counts(sums[: len(ends)]), sums[len(ends) :] / self._unit
         widths = np.diff(ends, prepend=0.0)
         firm = at_risk > FIRM * noise / self._unit
@@ -108,7 +102,7 @@ class BreslowQuery:
         # From where hardly anybody is left on, the last hazard that is known goes on.
         last = np.maximum.accumulate(np.where(firm, np.arange(len(ends)), -1))
         held = np.where(last >= 0, rates[np.maximum(last, 0)], 0.0)
-        return torch.cat([state[: self._trained], torch.from_numpy(held * widths)])
+        return np.concatenate([state[: self._trained], held * widths])
 
     @property
     def _unit(self) -> float:
@@ -177,6 +171,4 @@ class AtRisk:
 
     @property
     def _written(self) -> Rows:
-        import torch
-
-        return Rows(torch.from_numpy(self.rows)[None])
+        return Rows(self.rows[None])

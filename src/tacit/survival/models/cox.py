@@ -10,22 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.errors import require_count
+from tacit.runtime.arrays import Array
 from tacit.runtime.limits import MOST_RECORDS
 from tacit.sites.table import Table
 from tacit.survival.models.learner import SurvivalLearner
 from tacit.survival.models.losses import exposures
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.learning.perceptron import Layer, Perceptron
     from tacit.survival.models.breslow import BreslowQuery
     from tacit.survival.models.prediction import RelativeModel
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,17 +64,17 @@ class RelativeRiskLearner(SurvivalLearner):
     def program(self, columns: int) -> "Perceptron":
         """The network and its loss."""
 
-    def log_risks(self, state: "Tensor", features: Array) -> Array:
+    def log_risks(self, state: Array, features: Array) -> Array:
         """Log hazard ratios (records, intervals), from those of a record of zeros on; one column where risks
         stay the same over time.
         """  # noqa: D205
         program = self.program(len(self.columns))
-        weights = state.numpy()[None, : program.size]
+        weights = state[None, : program.size]
         both = np.concatenate([features, np.zeros((1, features.shape[1]))])
         told = program.outputs(weights, both[None])[0]
         return told[:-1] - told[-1:]
 
-    def losses(self, state: "Tensor", table: Table) -> Array:
+    def losses(self, state: Array, table: Table) -> Array:
         """The negative log partial likelihood on the grid, as a single loss, over the number of records."""
         if len(table) == 0:
             return np.empty(0)
@@ -91,11 +87,11 @@ class RelativeRiskLearner(SurvivalLearner):
         terms = np.log(at_risk[own[seen]]) - risks[seen, own[seen]]
         return np.array([float(weight[seen] @ terms) / len(table)])
 
-    def model(self, state: "Tensor") -> "RelativeModel":
+    def model(self, state: Array) -> "RelativeModel":
         """What to predict with; curves need the hazard that all share, which closes a run."""
         from tacit.survival.models.prediction import RelativeModel
 
-        known = state.numpy()[self.program(len(self.columns)).size :]
+        known = state[self.program(len(self.columns)).size :]
         return RelativeModel(self, state, known if len(known) else None)
 
 
@@ -159,7 +155,7 @@ class CoxTime(RelativeRiskLearner):
 
         return Pairs(_layers(columns + 1, self.hidden, self.activation), self._ends)
 
-    def log_risks(self, state: "Tensor", features: Array) -> Array:
+    def log_risks(self, state: Array, features: Array) -> Array:
         """Log hazard ratios (records, intervals) in the middle of each interval."""
         from tacit.survival.models.cox_loss import Pairs
 
@@ -172,7 +168,7 @@ class CoxTime(RelativeRiskLearner):
         told = program.append_time(
             np.broadcast_to(both[:, None], (*shape, both.shape[1])), np.broadcast_to(middles, shape)
         )
-        weights = state.numpy()[None, : program.size]
+        weights = state[None, : program.size]
         found = program.outputs(weights, told.reshape(1, -1, told.shape[-1]))[0].reshape(shape)
         return found[:-1] - found[-1:]
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tacit.errors import is_between, require, require_count, require_positive
 from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.base import Mechanism
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_CAUSES, MOST_RECORDS
 from tacit.sites.federation import Cohort
@@ -20,8 +21,6 @@ from tacit.survival.models.learner import SurvivalLearner
 from tacit.survival.models.losses import GridLoss, HazardLoss, PiecewiseLoss, PoissonLoss
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.learning.perceptron import Perceptron
     from tacit.survival.models.prediction import HazardModel, IncidenceModel
 
@@ -41,22 +40,22 @@ class GridLearner(SurvivalLearner):
 
         return build_perceptron([columns, *self.hidden, len(self._ends)], self.activation, self._loss)
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """How far each site moves the state by its local work (`tacit.learning.task.Task.train`)."""
         known = replace(cohort, store=_prepare_store(self.likelihood, self._parts, cohort.store))
         return super().train(state, known, mechanism, key)
 
-    def losses(self, state: "Tensor", table: Table) -> NDArray[np.float64]:
+    def losses(self, state: Array, table: Table) -> NDArray[np.float64]:
         """The negative log-likelihood of each record."""
-        outputs = self.program(len(self.columns)).outputs(state.numpy()[None], table.features[None])[0]
+        outputs = self.program(len(self.columns)).outputs(state[None], table.features[None])[0]
         return self._loss.values(outputs, table.targets)
 
-    def model(self, state: "Tensor") -> "HazardModel":
+    def model(self, state: Array) -> "HazardModel":
         """What to predict with: survival curves and risks."""
         from tacit.survival.models.prediction import HazardModel
 
         program = self.program(len(self.columns))
-        return HazardModel(program, self._loss, state.numpy(), tuple(self.columns), self.encoding)
+        return HazardModel(program, self._loss, state, tuple(self.columns), self.encoding)
 
     @property
     def _initial_bias(self) -> float:
@@ -163,14 +162,14 @@ class DeepHit(GridLearner):
         widths = [columns, *self.hidden, self.causes * len(self._ends)]
         return build_perceptron(widths, self.activation, self._loss)
 
-    def model(self, state: "Tensor") -> "IncidenceModel":
+    def model(self, state: Array) -> "IncidenceModel":
         """What to predict with: survival curves, risks, and the incidence of each cause."""
         from tacit.survival.models.prediction import IncidenceModel
 
         program = self.program(len(self.columns))
-        return IncidenceModel(program, self._loss, state.numpy(), tuple(self.columns), self.encoding)
+        return IncidenceModel(program, self._loss, state, tuple(self.columns), self.encoding)
 
-    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
+    def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """Concordance and Brier score of having any event, and the concordance of each of several causes."""
         from tacit.survival.models.prediction import score_causes
 

@@ -12,6 +12,7 @@ from tacit.errors import require, require_hidden, require_positive, require_word
 from tacit.learning.supervised import Learner
 from tacit.learning.task import Goal
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.encoding import Encoding
 from tacit.sites.federation import Federation
@@ -19,8 +20,6 @@ from tacit.sites.table import Table
 from tacit.survival.targets import require_cuts, require_sites, time_grid
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.learning.perceptron import Perceptron
     from tacit.learning.record import Round
     from tacit.reports.page.blocks import Figure
@@ -90,17 +89,15 @@ class SurvivalLearner(Learner):
         """The network and its loss for features of so many columns."""
 
     @abstractmethod
-    def losses(self, state: "Tensor", table: Table) -> NDArray[np.float64]:
+    def losses(self, state: Array, table: Table) -> NDArray[np.float64]:
         """The loss of each record, or of all together."""
 
     @abstractmethod
-    def model(self, state: "Tensor") -> "GridModel":
+    def model(self, state: Array) -> "GridModel":
         """What to predict with: survival curves and risks."""
 
-    def start(self, federation: Federation, key: Key) -> "Tensor":
+    def start(self, federation: Federation, key: Key) -> Array:
         """Small random weights."""
-        import torch
-
         generator, program = key.generator(), self.program(len(self.columns))
         parts: list[NDArray[np.float64]] = []
         for layer in program.layers:
@@ -108,16 +105,16 @@ class SurvivalLearner(Learner):
             parts.append(generator.uniform(-bound, bound, layer.inputs * layer.outputs))
             parts.append(np.zeros(layer.outputs if layer.bias else 0))
         parts[-1] += self._initial_bias
-        return torch.from_numpy(np.concatenate(parts))
+        return np.concatenate(parts)
 
-    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
+    def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """Harrell's concordance and the integrated Brier score on held-out records."""
         from tacit.survival.models.prediction import score
 
         return score(self.model(state), held_out)
 
     def pictures(
-        self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
+        self, state: Array, rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
     ) -> "list[Figure]":
         """The figures of a report: survival curves, and what features do."""
         from tacit.survival.figures.report import pictures

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import Refused, require
 from tacit.learning.elementwise import exp
+from tacit.runtime.arrays import Array
 from tacit.sites.encoding import Encoding
 from tacit.sites.table import Table, from_arrays
 from tacit.survival.metrics.brier_score import Brier
@@ -22,14 +23,12 @@ from tacit.survival.metrics.concordance import Harrell, harrell
 
 if TYPE_CHECKING:
     import pandas as pd
-    from torch import Tensor
 
     from tacit.learning.perceptron import Perceptron
     from tacit.survival.models.cox import RelativeRiskLearner
     from tacit.survival.models.deephit import IncidenceLoss
     from tacit.survival.models.losses import GridLoss
 
-Array = NDArray[np.float64]
 
 # Brier scores are integrated between these quantiles of the held-out times: beyond, hardly anybody is left.
 SCORED_SPAN = (0.05, 0.9)
@@ -206,7 +205,7 @@ class RelativeModel(GridModel):
     """
 
     task: "RelativeRiskLearner"
-    state: "Tensor"
+    state: Array
     baseline: Array | None
 
     @property

@@ -5,7 +5,7 @@ needs to know a horizon.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,11 @@ from numpy.typing import NDArray
 from tacit.errors import InvalidValue
 from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.base import Mechanism, Norm
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
 from tacit.survival.life_table import nearest_counts
 from tacit.survival.targets import LAST_LEVEL
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Array = NDArray[np.float64]
 
 # Two cells for each doubling of time.
 EDGES = np.exp2(np.arange(-40, 41) / 2)
@@ -49,20 +45,18 @@ class TimeGridQuery:
         """One record adds its event to one cell."""
         return 1.0
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """How many events fall into each cell (sites, cells), as the mechanism lets it out."""
-        import torch
-
         told: list[Array] = []
         for place, name in enumerate(cohort.names):
             targets = cohort.records_of(place).targets
             cells = EventCounts(targets["time"], targets["event"] > 0)
             told.append(mechanism.noisy_sums(cells, [key / name / "noise"], 0)[0])
-        return Updates(cohort.names, torch.from_numpy(np.stack(told)))
+        return Updates(cohort.names, np.stack(told))
 
-    def decode(self, combined: "Tensor", noise: float = 0.0) -> dict[str, Any]:
+    def decode(self, combined: Array, noise: float = 0.0) -> dict[str, Any]:
         """Quantiles of the event times: the ends of the intervals."""
-        counts = _denoise_counts(combined.double().numpy())
+        counts = _denoise_counts(combined)
         if not counts.any():
             raise InvalidValue(
                 "cuts cannot be placed: the noise hides when events happen; give a public `horizon`, or the "

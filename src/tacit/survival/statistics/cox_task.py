@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, Refused, choices, is_between, require, require_word
 from tacit.learning.task import Goal, Updates
@@ -18,6 +17,7 @@ from tacit.privacy.ledger.payment import PUBLIC, from_sites
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
@@ -28,13 +28,10 @@ from tacit.survival.statistics.cox_newton import Slope, Ties, strata_of
 from tacit.survival.statistics.sum_task import SumTask, site_indicators
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.learning.record import Round
     from tacit.reports.page.blocks import Figure
     from tacit.survival.statistics.cox_fit import CoxFit
 
-Array = NDArray[np.float64]
 
 WHAT = (
     "a log-likelihood, a gradient and an information matrix in every round, counts of records, events and "
@@ -125,14 +122,12 @@ class Cox(SumTask):
         ends = None if self.grid is None else tuple(float(end) for end in self.grid)
         return replace(self, columns=names, grid=ends, sites=tuple(federation), public=federation.public)
 
-    def start(self, federation: Federation, key: Key) -> "Tensor":
+    def start(self, federation: Federation, key: Key) -> Array:
         """No effect at all, and nobody asked."""
         return self._shape.encode(cox_newton.initial_state(self.columns), np.zeros(TALLIES), 0)
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """What each site says of the coefficients that are tried (sites, coordinates)."""
-        import torch
-
         if state.ndim > 1:
             raise Refused(f"{self.kind} has one state for all sites: leave baselines and [clusters] out")
         shape = self._shape
@@ -142,7 +137,7 @@ class Cox(SumTask):
             table = self._select_columns(cohort.records_of(place), f"site {name}")
             if not climb.settled:
                 told[place, shape.sums] = self._site_sums(table, climb.trial)
-        return Updates(cohort.names, torch.from_numpy(told))
+        return Updates(cohort.names, told)
 
     def _site_sums(self, table: Table, beta: Array) -> Array:
         """A site's half: tallies, and the slope of its likelihood; what overflows is said, not sent."""
@@ -156,7 +151,7 @@ class Cox(SumTask):
         tallies[PAIRS] = pair_sums(table, beta)
         return np.concatenate([tallies, slope])
 
-    def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
+    def advance(self, state: Array, step: Array) -> Array:
         """The next step, halved if the last one led down; a round that somebody missed changes nothing.
 
         Raises:
@@ -164,14 +159,14 @@ class Cox(SumTask):
         """
         shape = self._shape
         climb, tallies, missed = shape.decode(state), shape.tallies(state), shape.missed_rounds(state)
-        came = self.present_sites(step.numpy()[shape.indicators], tuple(self.sites))
+        came = self.present_sites(step[shape.indicators], tuple(self.sites))
         if not came:
             raise self.not_a_mean()
         if len(came) < len(self.sites):
             return shape.encode(climb, tallies, missed + 1)
         if climb.settled:
             return state
-        told = step.numpy()[shape.sums] * len(came)
+        told = step[shape.sums] * len(came)
         after = self._newton_step(climb, told)
         # Tallies are those of the coefficients that were accepted.
         kept = told[:TALLIES] if after.here is not climb.here else tallies
@@ -187,12 +182,12 @@ class Cox(SumTask):
             raise InvalidValue(cox_newton.EVENTLESS)
         return climb.update(slope, events, self.columns, self.ridge)
 
-    def stop_reason(self, state: "Tensor") -> str | None:
+    def stop_reason(self, state: Array) -> str | None:
         """Whether the next step would change nothing."""
         climb = self._shape.decode(state)
         return f"the estimate has settled, after {climb.asked} rounds" if climb.settled else None
 
-    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
+    def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """Harrell's concordance on held-out records."""
         from tacit.survival.metrics import harrell
 
@@ -201,7 +196,7 @@ class Cox(SumTask):
         risk = table.features @ self._shape.decode(state).beta
         return {"c_index": harrell(time, happened, risk)}
 
-    def losses(self, state: "Tensor", table: Table) -> Array:
+    def losses(self, state: Array, table: Table) -> Array:
         """The negative log partial likelihood, as a single loss, over the number of records."""
         own = self._select_columns(table, "records")
         parts = strata_of({"own": own}, True, self.ties, self._ends)
@@ -209,7 +204,7 @@ class Cox(SumTask):
         found = cox_newton.slope_at(parts, beta).log_likelihood if parts else 0.0
         return np.array([-found / max(len(own), 1)])
 
-    def model(self, state: "Tensor") -> "CoxFit":
+    def model(self, state: Array) -> "CoxFit":
         """The fit: coefficients, standard errors, tests.
 
         Raises:
@@ -244,12 +239,12 @@ class Cox(SumTask):
             provenance=PUBLIC if self.public else f"bare: {WHAT}, {from_sites(len(self.sites))}",
         )
 
-    def findings(self, state: "Tensor") -> list[str]:
+    def findings(self, state: Array) -> list[str]:
         """That the fit is done, once it is."""
         climb = self._shape.decode(state)
         return [f"settled in {climb.asked} rounds"] if climb.settled else []
 
-    def shortcomings(self, state: "Tensor") -> list[str]:
+    def shortcomings(self, state: Array) -> list[str]:
         """That the fit is not done, and how many rounds were in vain."""
         climb, missed = self._shape.decode(state), self._shape.missed_rounds(state)
         moving = f"NOT SETTLED in {climb.asked} rounds: coefficients still move; give it more rounds"
@@ -257,7 +252,7 @@ class Cox(SumTask):
         return [moving] * (not climb.settled) + [in_vain] * bool(missed)
 
     def pictures(
-        self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
+        self, state: Array, rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
     ) -> "list[Figure]":
         """The figure of a report: hazard ratios with their intervals."""
         from tacit.survival.figures.report import pictures
@@ -308,18 +303,16 @@ class StateLayout:
         """How many numbers a state has."""
         return self.sums.stop + 2 * self.columns + self._slope + COUNTERS
 
-    def encode(self, climb: cox_newton.NewtonState, tallies: Array, missed: int) -> "Tensor":
+    def encode(self, climb: cox_newton.NewtonState, tallies: Array, missed: int) -> Array:
         """A climb, the tallies of where it stands, and how many rounds somebody missed, as one vector."""
-        import torch
-
         nothing, counted = np.zeros(self._slope), (climb.asked, climb.taken, climb.halved, climb.settled)
         here, null = (nothing if part is None else flatten(part) for part in (climb.here, climb.null))
         parts = (np.zeros(self.sites), tallies, here, climb.beta, climb.step, null, [*counted, missed])
-        return torch.from_numpy(np.concatenate(parts).astype(np.float64))
+        return np.concatenate(parts).astype(np.float64)
 
-    def decode(self, state: "Tensor") -> cox_newton.NewtonState:
+    def decode(self, state: Array) -> cox_newton.NewtonState:
         """Where the climb stands."""
-        values, width = state.numpy(), self.columns
+        values, width = state, self.columns
         beta, step, null, counted = np.split(values[self.sums.stop :], np.cumsum([width, width, self._slope]))
         asked, taken, halved, settled, _ = (round(float(number)) for number in counted)
         begun = asked > 0
@@ -334,11 +327,11 @@ class StateLayout:
             settled=bool(settled),
         )
 
-    def tallies(self, state: "Tensor") -> Array:
+    def tallies(self, state: Array) -> Array:
         """What sites told beside the slope of the coefficients that were accepted last."""
-        return state.numpy()[self.sums][:TALLIES]
+        return state[self.sums][:TALLIES]
 
-    def missed_rounds(self, state: "Tensor") -> int:
+    def missed_rounds(self, state: Array) -> int:
         """How many rounds somebody missed."""
         return round(float(state[-1]))
 

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.errors import Refused, is_between, require, require_count, require_positive
 from tacit.learning.task import Goal, Updates
@@ -19,6 +18,7 @@ from tacit.privacy.ledger.payment import PUBLIC, from_sites
 from tacit.privacy.mechanisms.base import NORMS, Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_CAUSES, MOST_CUTS
 from tacit.sites.federation import Cohort, Federation
@@ -28,13 +28,10 @@ from tacit.survival.statistics.exit_counts import ExitCounts, coarsen, sensitivi
 from tacit.survival.statistics.sum_task import SumTask, site_indicators
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from tacit.learning.record import Round
     from tacit.reports.page.blocks import Figure
     from tacit.survival.statistics.curves import Estimate, RestrictedMean
 
-Array = NDArray[np.float64]
 
 WHAT = "counts of exits by interval and state"
 # Counts that are no further than this from whole ones are whole: means are rounded.
@@ -209,18 +206,14 @@ class KaplanMeier(SumTask):
         """How many numbers stand before the counts: whether these have noise, and who came."""
         return 1 + len(self.known.sites) if self.known.has_indicators else 0
 
-    def start(self, federation: Federation, key: Key) -> "Tensor":
+    def start(self, federation: Federation, key: Key) -> Array:
         """Nobody has been counted."""
-        import torch
-
         intervals, late = len(self._ends), int(self.known.late)
         numbers = self._prefix_size + (self._states + late) * intervals + 1 + late
-        return torch.zeros(numbers, dtype=torch.float64)
+        return np.zeros(numbers, dtype=np.float64)
 
-    def train(self, state: "Tensor", cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """Who came, and the counts of each site as the mechanism lets them out (sites, marks + cells)."""
-        import torch
-
         told: list[Array] = []
         for place, name in enumerate(cohort.names):
             table = cohort.records_of(place)
@@ -230,16 +223,16 @@ class KaplanMeier(SumTask):
             told.append(mechanism.noisy_sums(counted, [key / name / "noise"], 0)[0])
         noisy = np.full((len(cohort), 1), float(mechanism.deviation(1) > 0))
         marked = np.hstack([noisy, site_indicators(cohort.names, self.known.sites)])[:, : self._prefix_size]
-        return Updates(cohort.names, torch.from_numpy(np.hstack([marked, np.stack(told)])))
+        return Updates(cohort.names, np.hstack([marked, np.stack(told)]))
 
-    def advance(self, state: "Tensor", step: "Tensor") -> "Tensor":
+    def advance(self, state: Array, step: Array) -> Array:
         """The counts, as a mean over the sites that came."""
         after = state + step
         if self.known.has_indicators and not self._present_sites(after) and bool(step.any()):
             raise self.not_a_mean()
         return after
 
-    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
+    def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """The integrated Brier score of the curve on held-out records, which it is the same for."""
         from tacit.survival.metrics import censoring, integrated_brier
         from tacit.survival.models.prediction import scoring_times
@@ -250,7 +243,7 @@ class KaplanMeier(SumTask):
         uncensored = censoring(time, happened)
         return {"ibs": integrated_brier(time, happened, curves, times, censoring=uncensored)}
 
-    def losses(self, state: "Tensor", table: Table) -> Array:
+    def losses(self, state: Array, table: Table) -> Array:
         """The negative log-likelihood of each record, by the interval it left in."""
         from tacit.survival.models.losses import HazardLoss
 
@@ -260,11 +253,11 @@ class KaplanMeier(SumTask):
         outputs = np.broadcast_to(np.log(chances / (1 - chances)), (len(table), len(chances)))
         return HazardLoss(tuple(counted.grid)).values(outputs, table.targets)
 
-    def model(self, state: "Tensor") -> "KaplanMeierFit":
+    def model(self, state: Array) -> "KaplanMeierFit":
         """The curves of all sites together."""
         return KaplanMeierFit(self.life_table(state), self.level)
 
-    def findings(self, state: "Tensor") -> list[str]:
+    def findings(self, state: Array) -> list[str]:
         """The curve in a sentence."""
         found = self.model(state).survival
         last = found.table.iloc[-1]
@@ -273,23 +266,23 @@ class KaplanMeier(SumTask):
             f"{last['survival']:.3f}, between {last['lower']:.3f} and {last['upper']:.3f}"
         ]
 
-    def shortcomings(self, state: "Tensor") -> list[str]:
+    def shortcomings(self, state: Array) -> list[str]:
         """Who is not in the curve."""
         missing = [name for name in self.known.sites if name not in self._present_sites(state)]
         return [f"not counted: {', '.join(missing)}"] if missing else []
 
     def pictures(
-        self, state: "Tensor", rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
+        self, state: Array, rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
     ) -> "list[Figure]":
         """The figures of a report: the curve with its band, and incidences."""
         from tacit.survival.figures.report import pictures
 
         return pictures(self, state, rounds, read)
 
-    def life_table(self, state: "Tensor") -> LifeTable:
+    def life_table(self, state: Array) -> LifeTable:
         """The exits of all sites that came; with noise, in intervals that stand out of it."""
         known, came = self.known, self._present_sites(state)
-        counts = state.numpy()[self._prefix_size :] * len(came) / known.record_unit
+        counts = state[self._prefix_size :] * len(came) / known.record_unit
         # What a site can do alone, or all in one place, is worked out without noise.
         noise = known.noise if bool(state[0] > 0) or not known.has_indicators else 0.0
         variance = noise**2 * len(came) / len(known.sites)
@@ -300,12 +293,12 @@ class KaplanMeier(SumTask):
         found = LifeTable(self._ends, whole, ("all sites",), None, variance, False, told, known.late)
         return coarsen(found) if variance else found
 
-    def _present_sites(self, state: "Tensor") -> tuple[str, ...]:
+    def _present_sites(self, state: Array) -> tuple[str, ...]:
         """Whose counts are in a state."""
         sites = tuple(self.known.sites)
         if not self.known.has_indicators:
             return sites
-        return self.present_sites(state.numpy()[1 : self._prefix_size], sites)
+        return self.present_sites(state[1 : self._prefix_size], sites)
 
     def _provenance(self, came: Sequence[str]) -> str:
         """How the counts left the sites, in words."""

@@ -19,6 +19,7 @@ from tacit.privacy.accounting.release import Release, clipped_release
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import NORMS, NoiseLaw, noisy_answer
 from tacit.privacy.mechanisms.selection import Selection
+from tacit.runtime.arrays import as_array
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
 
@@ -186,7 +187,7 @@ class DifferentialPrivacy:
         key = self._charge(release, plan)
         self.gradients_used += 1
         parts = _gradients(model)
-        flat = np.concatenate([part.detach().double().numpy().ravel() for part in parts])
+        flat = np.concatenate([as_array(part).ravel() for part in parts])
         _restore(parts, noisy_answer(flat, release, key))
         return length
 
@@ -261,16 +262,14 @@ class DifferentialPrivacy:
 
     @suppress_warnings()
     def _clip(self, model: "nn.Module", law: NoiseLaw) -> float:
-        import torch
-
         from tacit.privacy.mechanisms.clip import clip_rows, lengths
 
         parts = _gradients(model)
-        flat = torch.cat([part.detach().double().reshape(-1) for part in parts])
+        flat = np.concatenate([as_array(part).ravel() for part in parts])
         length = float(lengths(flat, norm=NORMS[law]))
         if length > self.clip_norm:
             # A hair shorter: written back in single precision, it may grow by that much.
-            _restore(parts, clip_rows(flat, self.clip_norm * (1 - 1e-6), norm=NORMS[law]).numpy())
+            _restore(parts, clip_rows(flat, self.clip_norm * (1 - 1e-6), norm=NORMS[law]))
         return length
 
 

@@ -2,21 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 
 from tacit.learning.task import Goal, Task
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 from tacit.survival.metrics import antolini, integrated_brier
 from tacit.survival.models.prediction import GridModel, RelativeModel
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Brier scores are integrated over so many times.
 TIMES = 100
@@ -59,14 +57,14 @@ class ScoringTask:
         )
         return replace(self, task=self.task.bind(federation, provenance))
 
-    def score(self, state: "Tensor", held_out: Table) -> dict[str, float]:
+    def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """The scores of every table; `held_out` is one of them, or a part of it."""
         model, found = self._curves(state), dict[str, float]()
         for name, table in self.tables.items():
             found |= {f"{name}_{metric}": value for metric, value in self._scores(model, table).items()}
         return found
 
-    def _curves(self, state: "Tensor") -> GridModel:
+    def _curves(self, state: Array) -> GridModel:
         """The model of a state, with the hazard that all records share even before the sites are asked."""
         model = cast("GridModel", self.task.model(state))
         if not isinstance(model, RelativeModel) or model.baseline is not None:
@@ -75,7 +73,7 @@ class ScoringTask:
         assert closing is not None, "relative risks are closed"
         cohort = self.training.cohort(list(self.training))
         told = closing.train(state, cohort, NoPrivacy(), Key(0) / "scores")
-        return cast("GridModel", self.task.model(closing.apply(state, told.matrix.sum(dim=0))))
+        return cast("GridModel", self.task.model(closing.apply(state, told.matrix.sum(axis=0))))
 
     def _scores(self, model: GridModel, table: Table) -> dict[str, float]:
         """Antolini's concordance, and the Brier score integrated between the quantiles."""
