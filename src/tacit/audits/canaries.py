@@ -244,4 +244,4 @@ class CanariedSecureSum(SecureSum):
             self.on_ring(super(CanariedSecureSum, self).at_site(row, key / site))
             for site, row in enumerate(np.concatenate([updates, silent]))
         ]
-        return self.mean_of(np.sum(rows, axis=0, dtype=np.uint32), 1)
+        return self.mean_of(np.add.reduce(np.stack(rows), axis=0), 1)

@@ -190,7 +190,7 @@ def test_each_sign_tells_of_its_own_kind_of_strangeness():
     turned[3] = -turned[3]
     apart[3] += 4 * np.linalg.svd(rows)[2][-1]
     for sign, found in enumerate((longer, turned, apart)):
-        scores = anomaly_scores(Updates(NAMES[:8], torch.from_numpy(found)), 1)[1][sign]
+        scores = anomaly_scores(Updates(NAMES[:8], found), 1)[1][sign]
         assert scores.argmax() == 3
         assert scores[3] > 3
 
