@@ -6,10 +6,10 @@ more. Where people come late there is a second cell, of the interval they come i
 no exact times, unless the grid is made of those times.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,6 +26,8 @@ from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 from tacit.survival.targets import require_values
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
 Over = Literal["all", "site", "group", "each"]
 
 # A noisy number is used as long as it is so many standard deviations of its noise.
@@ -236,8 +238,65 @@ def logrank_terms(exits: Exits) -> tuple[Array, Array, Array]:
     return observed, expected, covariance + exits.variance * np.einsum("kgh,kfh->gf", moved, moved)
 
 
-@suppress_warnings()
-@withholding(is_paid)
+def statistic(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Decorate a statistic of a `federation`: neither warnings nor refusals tell of its records."""
+    return suppress_warnings()(withholding(is_paid)(function))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountOptions:
+    """How exits are counted, and what that costs; the arguments of `life_table`."""
+
+    grid: ArrayLike | None = None
+    by: str | None = None
+    causes: int | None = 1
+    epsilon: float | None = None
+    delta: float = 0.0
+    ledger: Ledger | None = None
+    key: Key | None = None
+
+    def count(self, federation: Federation | LifeTable) -> LifeTable:
+        """Count the exits of the sites, unless they have been counted already."""
+        if isinstance(federation, LifeTable):
+            paid = (self.grid, self.epsilon, self.ledger, self.key)
+            new = bool(self.delta) or any(given is not None for given in paid)
+            require(not new, "life table", "a new grid or epsilon", "used as it was counted and paid for")
+            require(
+                self.by in (None, federation.by),
+                "by",
+                self.by,
+                f"{federation.by!r}, as the table was counted",
+            )
+            return federation
+        payment = Payment(
+            epsilon=self.epsilon, delta=self.delta, ledger=self.ledger, key=self.key, records=federation
+        )
+        tables = {name: federation.records_of(name) for name in federation}
+        states = 1 + _causes(self.causes, tables, payment.private)
+        for name, table in tables.items():
+            _require_exits(table, states, self.by, f"site {name}")
+        late = "entry" in federation.store.targets
+        if payment.private:
+            refuse_weights(federation)
+        ends, exact = _grid(self.grid, tables, payment.private), self.grid is None
+        what = "counts of exits by interval and state" + ", at every exit time" * exact
+        sums = {name: exit_cells(table, ends, states, self.by) for name, table in tables.items()}
+        left = payment.release_sums(sums, 1.0, what, cells=1 + late)
+        cells = left.cells.reshape(len(tables), 1 if self.by is None else 2, -1)
+        provenance = PUBLIC if federation.public and not payment.private else left.provenance
+        return LifeTable(ends, cells, tuple(tables), self.by, left.variance, exact, provenance, late)
+
+    def _require_counted(self, table: LifeTable) -> LifeTable:
+        """The table itself; refuse options by which it would have to be counted anew."""
+        paid = (self.grid, self.epsilon, self.ledger, self.key)
+        new = bool(self.delta) or any(given is not None for given in paid)
+        require(not new, "life table", "a new grid or epsilon", "used as it was counted and paid for")
+        fits = self.by in (None, table.by)
+        require(fits, "by", self.by, f"{table.by!r}, as the table was counted")
+        return table
+
+
+@statistic
 def life_table(
     federation: Federation,
     *,
@@ -266,24 +325,9 @@ def life_table(
         With `epsilon`, what leaves a site is one histogram that one record more or less moves by 1 (L1 and
         L2), or in two cells by 1 each if records have an `entry`, plus noise of the scale that was charged.
     """
-    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, records=federation)
-    private = epsilon is not None
-    tables = {name: federation.records_of(name) for name in federation}
-    states = 1 + _causes(causes, tables, private)
-    for name, table in tables.items():
-        _require_exits(table, states, by, f"site {name}")
-    late = "entry" in federation.store.targets
-    if private:
-        refuse_weights(federation)
-    ends = _grid(grid, tables, private)
-    what = "counts of exits by interval and state" + (", at every exit time" if grid is None else "")
-    sums = {name: exit_cells(table, ends, states, by) for name, table in tables.items()}
-    taken = payment.release_sums(sums, 1.0, what, cells=1 + late)
-    shape = (len(tables), 1 if by is None else 2, -1)
-    provenance = PUBLIC if federation.public and not private else taken.provenance
-    return LifeTable(
-        ends, taken.cells.reshape(shape), tuple(tables), by, taken.variance, grid is None, provenance, late
-    )
+    return CountOptions(
+        grid=grid, by=by, causes=causes, epsilon=epsilon, delta=delta, ledger=ledger, key=key
+    ).count(federation)
 
 
 def exit_cells(table: Table, grid: Array, states: int, by: str | None) -> Array:

@@ -78,6 +78,11 @@ class Payment:
             )
 
     @property
+    def private(self) -> bool:
+        """Whether anything is protected."""
+        return self.epsilon is not None
+
+    @property
     def law(self) -> NoiseLaw:
         """The noise that the delta allows."""
         return "gaussian" if self.delta else "laplace"

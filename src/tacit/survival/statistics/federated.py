@@ -16,15 +16,21 @@ from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
 from tacit.errors import Refused, is_between, require, require_positive
-from tacit.privacy.ledger.payment import PUBLIC, Payment, is_paid
+from tacit.privacy.ledger.payment import PUBLIC, Payment
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.runtime.refusals import withholding
-from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
-from tacit.survival.life_table import FIRM, LifeTable, logrank_terms, ratio, refuse_weights
+from tacit.survival.life_table import (
+    FIRM,
+    CountOptions,
+    LifeTable,
+    logrank_terms,
+    ratio,
+    refuse_weights,
+    statistic,
+)
 from tacit.survival.life_table import life_table as life_table
 from tacit.survival.statistics.cox_regression import cox as cox
 from tacit.survival.statistics.cox_regression import proportional_hazards as proportional_hazards
@@ -40,8 +46,7 @@ from tacit.survival.statistics.curves import (
 )
 
 
-@suppress_warnings()
-@withholding(is_paid)
+@statistic
 def kaplan_meier(
     federation: Federation | LifeTable,
     *,
@@ -65,14 +70,13 @@ def kaplan_meier(
         level: Of the band.
     """
     z_value(level)
-    table = _count_exits(federation, grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
-    exits = table.exits()
+    options = CountOptions(grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    exits = (table := options.count(federation)).exits()
     curve = product_limit(exits, exits.exposed[0], exits.happened[0], "survival", level)
     return estimate("Kaplan-Meier survival", table, exits, curve, level)
 
 
-@suppress_warnings()
-@withholding(is_paid)
+@statistic
 def censoring(
     federation: Federation | LifeTable,
     *,
@@ -88,15 +92,15 @@ def censoring(
     Its `curve` is what Brier scores are weighted by. The arguments are those of `kaplan_meier`.
     """
     z_value(level)
-    table = _count_exits(federation, grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    options = CountOptions(grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    table = options.count(federation)
     exits = table.exits()
     exposed = exits.at_risk[0] - exits.happened[0] / (2 if exits.spread else 1)
     curve = product_limit(exits, exposed, exits.censored[0], "uncensored", level)
     return estimate("Kaplan-Meier of the censoring", table, exits, curve, level)
 
 
-@suppress_warnings()
-@withholding(is_paid)
+@statistic
 def nelson_aalen(
     federation: Federation | LifeTable,
     *,
@@ -112,14 +116,13 @@ def nelson_aalen(
     The arguments are those of `kaplan_meier`.
     """
     z_value(level)
-    table = _count_exits(federation, grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
-    exits = table.exits()
+    options = CountOptions(grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    exits = (table := options.count(federation)).exits()
     curve = cumulative_hazard(exits, level)
     return estimate("Nelson-Aalen cumulative hazard", table, exits, curve, level)
 
 
-@suppress_warnings()
-@withholding(is_paid)
+@statistic
 def aalen_johansen(
     federation: Federation | LifeTable,
     *,
@@ -142,9 +145,8 @@ def aalen_johansen(
         key: As for `life_table`.
     """
     known = federation.causes if isinstance(federation, LifeTable) and causes is None else causes
-    table = _count_exits(
-        federation, grid=grid, causes=known, epsilon=epsilon, delta=delta, ledger=ledger, key=key
-    )
+    options = CountOptions(grid=grid, causes=known, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    table = options.count(federation)
     exits = table.exits()
     hazards = ratio(exits.events[0], exits.exposed[0][:, None])
     survival = np.cumprod(1 - hazards.sum(axis=1), dtype=np.float64)
@@ -153,8 +155,7 @@ def aalen_johansen(
     return estimate("Aalen-Johansen incidence", table, exits, curves)
 
 
-@suppress_warnings()
-@withholding(is_paid)
+@statistic
 def logrank(
     federation: Federation | LifeTable,
     *,
@@ -184,9 +185,8 @@ def logrank(
     )
     sites = federation.sites if isinstance(federation, LifeTable) else tuple(federation)
     require(column is not None or len(sites) > 1, "by", by, "a column, as there is one site alone")
-    table = _count_exits(
-        federation, grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key
-    )
+    options = CountOptions(grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    table = options.count(federation)
     groups = sites if column is None else table.groups
     exits = table.exits("site" if column is None else "each" if strata else "group")
     seen, due, spread = (
@@ -207,8 +207,7 @@ def logrank(
     )
 
 
-@suppress_warnings()
-@withholding(is_paid)
+@statistic
 def restricted_mean(
     federation: Federation | LifeTable,
     *,
@@ -237,16 +236,14 @@ def restricted_mean(
     z_value(level)
     require_positive("until", until)
     column = None if by == "site" else by
-    table = _count_exits(
-        federation, grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key
-    )
+    options = CountOptions(grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
+    table = options.count(federation)
     over = "all" if by is None else "site" if column is None else "group"
     groups = {"all": ("everybody",), "site": table.sites, "group": table.groups}[over]
     return restricted_means(table, table.exits(over), groups, until, by, level)
 
 
-@suppress_warnings()
-@withholding(is_paid)
+@statistic
 def breslow(
     federation: Federation,
     log_risk: Callable[[Array], Array],
@@ -275,10 +272,8 @@ def breslow(
         e^bound (L1 and L2), or in two cells by that if records have an `entry`, plus noise of the scale that
         was charged.
     """
-    payment, private = (
-        Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, records=federation),
-        epsilon is not None,
-    )
+    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, records=federation)
+    private = payment.private
     if private != (table.variance > 0):
         raise Refused("exits and risks leave both bare or both with noise: give epsilon for both, or none")
     if private and bound is None:
@@ -302,28 +297,6 @@ def breslow(
     if table.provenance == PUBLIC:
         return found
     return replace(found, provenance=f"{table.provenance}; {taken.provenance}")
-
-
-def _count_exits(
-    federation: Federation | LifeTable,
-    *,
-    grid: ArrayLike | None,
-    epsilon: float | None,
-    delta: float,
-    ledger: Ledger | None,
-    key: Key | None,
-    by: str | None = None,
-    causes: int | None = 1,
-) -> LifeTable:
-    """The exits of the sites, counted now unless they have been."""
-    if isinstance(federation, LifeTable):
-        new = bool(delta) or any(given is not None for given in (grid, epsilon, ledger, key))
-        require(not new, "life table", "a new grid or epsilon", "used as it was counted and paid for")
-        require(by in (None, federation.by), "by", by, f"{federation.by!r}, as the table was counted")
-        return federation
-    return life_table(
-        federation, grid=grid, by=by, causes=causes, epsilon=epsilon, delta=delta, ledger=ledger, key=key
-    )
 
 
 def _risk_sums(table: Table, log_risk: Callable[[Array], Array], limit: float, grid: Array) -> Array:
