@@ -6,7 +6,7 @@ more. Where people come late there is a second cell, of the interval they come i
 no exact times, unless the grid is made of those times.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, ParamSpec, TypeVar
@@ -14,7 +14,7 @@ from typing import Literal, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tacit.errors import InvalidValue, Refused, hint, require, require_count
+from tacit.errors import InvalidValue, Refused, choices, hint, require, require_count
 from tacit.privacy.ledger.payment import PUBLIC as PUBLIC
 from tacit.privacy.ledger.payment import Payment, is_paid
 from tacit.privacy.ledger.store import Ledger
@@ -404,6 +404,22 @@ def require_exits(table: Table, states: int, place: str) -> None:
     entry, weight = table.targets.get("entry"), table.targets.get("weight")
     time, event = table.targets["time"], table.targets["event"]
     require_values(time, event, place, states - 1, entry=entry, weight=weight)
+
+
+def select_names(known: tuple[str, ...], wanted: Sequence[str] | None) -> tuple[str, ...]:
+    """The names of the columns to regress on, all of them if not said; refuse those that are not there."""
+    names = known if wanted is None else tuple(wanted)
+    missing = [name for name in names if name not in known]
+    if missing or not names:
+        raise InvalidValue(f"columns {missing} are not allowed: there are {choices(known)}")
+    return names
+
+
+def regression_table(table: Table, names: Sequence[str], place: str) -> Table:
+    """Valid records with the columns of a regression alone."""
+    require_exits(table, 2, place)
+    columns = [table.columns.index(name) for name in names]
+    return Table(table.features[:, columns], table.targets, tuple(names), table.place)
 
 
 def refuse_weights(federation: Federation) -> None:

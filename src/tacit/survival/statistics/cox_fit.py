@@ -6,23 +6,80 @@ standard errors, and shows no numbers at all where they would be noise.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.stats import chi2, norm
 
+from tacit.errors import is_between, require, require_word
 from tacit.reports.text import format_rows
 from tacit.runtime.arrays import Array
 from tacit.survival.life_table import LifeTable
-from tacit.survival.statistics.cox_newton import Ties
+from tacit.survival.statistics.cox_newton import NewtonState, Ties
 
 Rows = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class CoxFit:
+class CoxOptions:
+    """How a Cox regression combines the sites and counts ties, and what it allows for.
+
+    Args:
+        strata: `site` if each site has a baseline hazard of its own; None if all share one.
+        ties: How events at the same time are counted.
+        grid: The ends of the intervals that times are rounded up to, if they are.
+        ridge: The penalty.
+        robust: What the standard errors allow for.
+        level: Of the confidence intervals.
+    """
+
+    strata: Literal["site"] | None = "site"
+    ties: Ties = "efron"
+    grid: Array | None = field(default=None, repr=False)
+    ridge: float = 0.0
+    robust: bool | Literal["site"] = False
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        require(self.strata in ("site", None), "strata", self.strata, '"site" or None')
+        require_word("ties", self.ties, ("efron", "breslow"))
+        require(self.robust in (False, True, "site"), "robust", self.robust, 'True, False or "site"')
+        allowed = "0 or a finite number above it"
+        require(self.ridge == 0 or is_between(self.ridge, 0, np.inf), "ridge", self.ridge, allowed)
+        require(is_between(self.level, 0, 1), "level", self.level, "above 0 and below 1")
+
+    def fit(
+        self, columns: Sequence[str], climb: NewtonState, covariance: Array | None = None, **found: Any
+    ) -> "CoxFit":
+        """Describe where Newton's method has settled.
+
+        Args:
+            columns: The features.
+            climb: Where it has.
+            covariance: Of the coefficients; that of the model if not said.
+            found: The other fields of a `CoxFit`.
+        """
+        assert climb.here is not None
+        assert climb.null is not None
+        inverse = climb.inverse(self.ridge)
+        return CoxFit(
+            **vars(self),
+            columns=tuple(columns),
+            coefficients=climb.beta,
+            model_covariance=inverse,
+            log_likelihood=climb.here.log_likelihood,
+            null_log_likelihood=climb.null.log_likelihood,
+            score=climb.null.score_statistic,
+            iterations=climb.asked,
+            covariance=inverse if covariance is None else covariance,
+            **found,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CoxFit(CoxOptions):
     """A Cox regression: coefficients, how sure they are, and how the sites were combined.
 
     Args:
@@ -38,12 +95,6 @@ class CoxFit:
         concordance: Of pairs of records at the same site; NaN where none can be compared.
         concordance_error: Its standard error, by the infinitesimal jackknife.
         iterations: How often the sites were asked.
-        strata: `site` if each site has a baseline hazard of its own; None if all share one.
-        ties: How events at the same time are counted.
-        grid: The ends of the intervals that times were rounded up to, if they were.
-        ridge: The penalty.
-        robust: What the standard errors allow for.
-        level: Of the confidence intervals.
         provenance: How the sums behind it left the sites.
     """
 
@@ -59,12 +110,6 @@ class CoxFit:
     concordance: float
     concordance_error: float = float("nan")
     iterations: int
-    strata: Literal["site"] | None
-    ties: Ties
-    grid: Array | None = field(repr=False)
-    ridge: float
-    robust: bool | Literal["site"]
-    level: float
     provenance: str
 
     @property

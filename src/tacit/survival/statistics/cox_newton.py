@@ -320,16 +320,6 @@ def _centre(features: Array, centre: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Optimum:
-    """Where the likelihood is largest (columns,), its slope there and at 0, and how often it was asked."""
-
-    beta: Array
-    slope: Slope
-    null: Slope
-    asked: int
-
-
-@dataclass(frozen=True, eq=False)
 class NewtonState:
     """Where Newton's method stands; every slope that it is told takes it on.
 
@@ -395,6 +385,12 @@ class NewtonState:
         step = np.zeros_like(step) if settled else step
         return replace(self, beta=beta, step=step, here=slope, asked=asked, halved=0, settled=settled)
 
+    def inverse(self, ridge: float) -> Array:
+        """The inverse of the penalised information: the covariance of the coefficients by the model."""
+        assert self.here is not None
+        curvature = self.here.information + ridge * np.eye(len(self.beta))
+        return np.asarray(np.linalg.inv(curvature), dtype=np.float64)
+
     def _units(self, events: float) -> Array:
         """What each column varies by among those at risk (columns,)."""
         assert self.null is not None
@@ -406,8 +402,8 @@ def initial_state(columns: Sequence[str]) -> NewtonState:
     return NewtonState(np.zeros(len(columns)), np.zeros(len(columns)))
 
 
-def maximise(parts: Sequence[Stratum], columns: Sequence[str], ridge: float) -> Optimum:
-    """Newton's method from 0, with steps halved that lead down.
+def maximise(parts: Sequence[Stratum], columns: Sequence[str], ridge: float) -> NewtonState:
+    """Climb to where the likelihood is largest by Newton's method from 0, halving steps that lead down.
 
     Raises:
         InvalidValue: A column is constant, says what others say, or has a coefficient without bound.
@@ -417,9 +413,7 @@ def maximise(parts: Sequence[Stratum], columns: Sequence[str], ridge: float) -> 
     climb, events = initial_state(columns), float(sum(part.deaths.sum() for part in parts))
     while not climb.settled:
         climb = climb.update(slope_at(parts, climb.trial), events, columns, ridge)
-    assert climb.here is not None
-    assert climb.null is not None
-    return Optimum(climb.beta, climb.here, climb.null, climb.asked)
+    return climb
 
 
 def sandwich(parts: Sequence[Stratum], beta: Array, inverse: Array, by_site: bool) -> Array:

@@ -8,30 +8,26 @@ couples everybody at risk and has no private version.
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
-from tacit.errors import InvalidValue, Refused, choices, is_between, require, require_word
-from tacit.privacy.ledger.payment import PUBLIC, Payment, from_sites, is_paid
+from tacit.errors import Refused, require, require_word
+from tacit.privacy.ledger.payment import PUBLIC, Payment, from_sites
 from tacit.privacy.ledger.store import Ledger
-from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.runtime.refusals import withholding
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
-from tacit.survival.life_table import require_exits, require_grid
+from tacit.survival.life_table import regression_table, require_grid, select_names, statistic
 from tacit.survival.metrics.concordance import concordance
 from tacit.survival.statistics import cox_newton, private_cox
-from tacit.survival.statistics.cox_fit import CoxFit, PrivateCoxFit
-from tacit.survival.statistics.cox_newton import TRANSFORMS, Ties, Transform, strata_of
-from tacit.survival.statistics.curves import HazardTest, z_value
+from tacit.survival.statistics.cox_fit import CoxFit, CoxOptions, PrivateCoxFit
+from tacit.survival.statistics.cox_newton import TRANSFORMS, Ties, Transform
+from tacit.survival.statistics.curves import HazardTest
 
 
-@suppress_warnings()
-@withholding(is_paid)
+@statistic
 def cox(
     federation: Federation,
     *,
@@ -79,20 +75,15 @@ def cox(
         or less at the site.
     """
     payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, records=federation)
-    require(strata in ("site", None), "strata", strata, '"site" or None')
-    require_word("ties", ties, ("efron", "breslow"))
-    require(robust in (False, True, "site"), "robust", robust, 'True, False or "site"')
-    require(ridge == 0 or is_between(ridge, 0, np.inf), "ridge", ridge, "0 or a finite number above it")
-    z_value(level)
     ends = None if grid is None else require_grid(grid)
+    options = CoxOptions(strata=strata, ties=ties, grid=ends, ridge=ridge, robust=robust, level=level)
     tables = _regression_tables(federation, columns)
-    if epsilon is not None:
-        private_cox.refuse_options(federation, ends, robust=robust, ridge=ridge)
-        return private_cox.fit(
-            tables, strata, ends, payment, private_cox.feature_bounds(tables, bound, ranges), level
-        )
+    if payment.private:
+        private_cox.refuse_options(federation, options)
+        limit = private_cox.feature_bounds(tables, bound, ranges)
+        return private_cox.fit(tables, options, payment, limit)
     require(bound is None and ranges is None, "epsilon", None, "given with bound or ranges, which serve it")
-    return _open(federation, tables, strata, ties, ends, robust, ridge, level)
+    return _fit_unprotected(federation, tables, options)
 
 
 @suppress_warnings()
@@ -114,7 +105,7 @@ def proportional_hazards(federation: Federation, fit: CoxFit, *, transform: Tran
             "fit that was paid for. Fit without epsilon where that is allowed"
         )
     tables = _regression_tables(federation, fit.columns)
-    parts = strata_of(tables, fit.strata == "site", fit.ties, fit.grid)
+    parts = cox_newton.strata_of(tables, fit.strata == "site", fit.ties, fit.grid)
     trend, spread = cox_newton.trend(parts, fit.coefficients, transform)
     scaled = trend @ fit.model_covariance
     statistics = scaled**2 / (fit.standard_errors**2 * spread)
@@ -125,61 +116,31 @@ def proportional_hazards(federation: Federation, fit: CoxFit, *, transform: Tran
     )
 
 
-def _open(
-    federation: Federation,
-    tables: Mapping[str, Table],
-    strata: Literal["site"] | None,
-    ties: Ties,
-    grid: Array | None,
-    robust: bool | Literal["site"],
-    ridge: float,
-    level: float,
-) -> CoxFit:
-    names = next(iter(tables.values())).columns
+def _fit_unprotected(federation: Federation, tables: Mapping[str, Table], options: CoxOptions) -> CoxFit:
+    names, robust = next(iter(tables.values())).columns, options.robust
     fewer = robust != "site" or len(names) < len(tables)
     require(fewer, "robust", robust, "used with more sites than columns: it has one residual for each site")
-    parts = strata_of(tables, strata == "site", ties, grid)
-    optimum = cox_newton.maximise(parts, names, ridge)
-    curvature = optimum.slope.information + ridge * np.eye(len(optimum.beta))
-    inverse = np.asarray(np.linalg.inv(curvature), dtype=np.float64)
-    ordered = concordance(tables.values(), optimum.beta)
-    return CoxFit(
-        columns=names,
-        coefficients=optimum.beta,
-        covariance=cox_newton.sandwich(parts, optimum.beta, inverse, robust == "site") if robust else inverse,
-        model_covariance=inverse,
-        log_likelihood=optimum.slope.log_likelihood,
-        null_log_likelihood=optimum.null.log_likelihood,
-        score=optimum.null.score_statistic,
+    parts = cox_newton.strata_of(tables, options.strata == "site", options.ties, options.grid)
+    optimum = cox_newton.maximise(parts, names, options.ridge)
+    inverse, ordered = optimum.inverse(options.ridge), concordance(tables.values(), optimum.beta)
+    by_site = robust == "site"
+    what = _sums_in_words(options.strata, robust, sum(len(part.deaths) for part in parts))
+    return options.fit(
+        names,
+        optimum,
+        covariance=cox_newton.sandwich(parts, optimum.beta, inverse, by_site) if robust else inverse,
         records=sum(map(len, tables.values())),
         events=sum(int(part.deaths.sum()) for part in parts),
         concordance=ordered.value,
         concordance_error=ordered.error,
-        iterations=optimum.asked,
-        strata=strata,
-        ties=ties,
-        grid=grid,
-        ridge=ridge,
-        robust=robust,
-        level=level,
-        provenance=_provenance(federation, _sums_in_words(strata, robust, sum(len(p.deaths) for p in parts))),
+        provenance=_provenance(federation, what),
     )
 
 
 def _regression_tables(federation: Federation, columns: Sequence[str] | None) -> dict[str, Table]:
     """The records of each site with these columns, once they are found valid."""
-    names = federation.store.columns if columns is None else tuple(columns)
-    known = federation.store.columns
-    missing = [name for name in names if name not in known]
-    if missing or not names:
-        raise InvalidValue(f"columns {missing} are not allowed: there are {choices(known)}")
-    places = [known.index(name) for name in names]
-    tables: dict[str, Table] = {}
-    for name in federation:
-        table = federation.records_of(name)
-        require_exits(table, 2, f"site {name}")
-        tables[name] = Table(table.features[:, places], table.targets, names, table.place)
-    return tables
+    names = select_names(federation.store.columns, columns)
+    return {name: regression_table(federation.records_of(name), names, f"site {name}") for name in federation}
 
 
 def _sums_in_words(strata: str | None, robust: object, times: int) -> str:

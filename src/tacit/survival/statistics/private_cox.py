@@ -13,7 +13,6 @@ part of the score in them, and of the information.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ from tacit.runtime.arrays import Array
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 from tacit.survival.life_table import Exits, LifeTable, exit_cells, refuse_weights
-from tacit.survival.statistics.cox_fit import PrivateCoxFit
+from tacit.survival.statistics.cox_fit import CoxOptions, PrivateCoxFit
 
 Integers = NDArray[np.int64]
 
@@ -83,17 +82,18 @@ class FeatureBounds:
         )
 
 
-def refuse_options(federation: Federation, grid: Array | None, *, robust: object, ridge: float) -> None:
+def refuse_options(federation: Federation, options: CoxOptions) -> None:
     """Refuse what has no private version, with what there is instead."""
     refuse_weights(federation)
-    if grid is None:
+    if options.grid is None:
         raise NotSeparable(
             "grid = None would fit the partial likelihood, which couples everybody at risk and cannot "
             "protect single records: give the ends of public intervals, such as "
             "numpy.linspace(0, horizon, 11)[1:]"
         )
-    require(not robust, "robust", robust, "False with epsilon: errors allow for the noise, not for the model")
-    require(ridge == 0, "ridge", ridge, "0 with epsilon")
+    allowed = "False with epsilon: errors allow for the noise, not for the model"
+    require(not options.robust, "robust", options.robust, allowed)
+    require(options.ridge == 0, "ridge", options.ridge, "0 with epsilon")
 
 
 def feature_bounds(
@@ -124,11 +124,9 @@ def feature_bounds(
 
 def fit(
     tables: Mapping[str, Table],
-    strata: Literal["site"] | None,
-    grid: Array | None,
+    options: CoxOptions,
     payment: Payment,
     limit: FeatureBounds,
-    level: float,
 ) -> PrivateCoxFit:
     """Fit from noisy sums that have been charged for.
 
@@ -137,10 +135,10 @@ def fit(
         record, with Gaussian noise; together (epsilon, delta)-private for one record more or less. All of it
         is charged before any noise is drawn.
     """
-    assert grid is not None
-    sites = _Sites(tables, grid, limit, payment)
+    assert options.grid is not None
+    sites = _Sites(tables, options.grid, limit, payment)
     exits = sites.histogram()
-    path = NewtonPath.begin(exits, Scales(sites.steps.scale, len(limit.scale)), strata == "site")
+    path = NewtonPath.begin(exits, Scales(sites.steps.scale, len(limit.scale)), options.strata == "site")
     for number in range(ROUNDS):
         levels, slopes = path.query_point()
         path = path.step(sites.answers(levels, path.trend, slopes, number))
@@ -150,6 +148,7 @@ def fit(
     signal, count = path.signal, exits.exits()
     units = units if signal >= USABLE else np.full(len(units), np.nan)
     return PrivateCoxFit(
+        **vars(replace(options, ties="breslow")),
         columns=next(iter(tables.values())).columns,
         coefficients=found / units,
         covariance=(model + noisy) / np.outer(units, units),
@@ -161,12 +160,6 @@ def fit(
         records=round(float(count.records.sum())),
         events=round(float(count.happened.sum())),
         iterations=ROUNDS,
-        strata=strata,
-        ties="breslow",
-        grid=grid,
-        ridge=0.0,
-        robust=False,
-        level=level,
         provenance=sites.provenance,
     )
 
