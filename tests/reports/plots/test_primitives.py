@@ -63,7 +63,8 @@ def test_cells_go_down_and_rounds_to_the_right(axes):
 
 
 def test_intervals_of_several_methods_stand_apart_and_vain_points_are_hollow(axes):
-    rows = plots.read_table({**SCORES, "method": ["a", "a"]}, ("epsilon", "score"), ())
+    # Other columns may be words.
+    rows = plots.read_table({**SCORES, "method": ["a", "a"], "site": ["x", "y"]}, ("epsilon", "score"), ())
     (label,) = plots.score_lines(axes, rows, "epsilon", "{:.2f}", floor=0.55)
     assert (label.words, label.height) == ("a 0.70", 0.7)
     hollow = [line.get_xydata().tolist() for line in axes.lines if line.get_mfc() == "white"]

@@ -217,7 +217,8 @@ def score_lines(
     hollow: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 4, "mfc": "white"}
     labels, groups, barred = list[Label](), list(rows.groupby("method", sort=False)), "low" in rows
     for place, (method, own) in enumerate(groups):
-        shade, points = colour(place), {str(name): column(own, str(name)) for name in own if name != "method"}
+        names = [name for name in (by, "score", "low", "high") if name in own]
+        shade, points = colour(place), {name: column(own, name) for name in names}
         shift = 3.0 * (place - (len(groups) - 1) / 2) * (barred and not shaded)
         across, up, beside = points[by], points["score"], moved(axes, shift)
         words = f"{method} {shown.format(up[-1])}".strip()
