@@ -95,9 +95,8 @@ def grid(
     for one in swept.baselines():
         cells = _row(swept, one["changes"], one, scores, beside)
         # It is named where an epsilon would stand, after what it depends on.
-        name = (
-            _column_name(one["name"]) if cells[0] == NOTHING else f"{cells[0]}, {_column_name(one['name'])}"
-        )
+        name = REFERENCES.get(str(one["name"]), str(one["name"]))
+        name = name if cells[0] == NOTHING else f"{cells[0]}, {name}"
         found.append((name, *cells[1:], *([NOTHING] * priced)))
     return (*header, *(["spent"] * priced)), found
 
@@ -115,10 +114,6 @@ def _row(
             low, high = (_number(one.get(end), decimals) for end in ("low", "high"))
             cells.append(NOTHING if NOTHING in (low, high) else f"{low} to {high}")
     return tuple(cells)
-
-
-def _column_name(name: str) -> str:
-    return REFERENCES.get(name, name)
 
 
 def _value(text: str) -> str:
@@ -373,11 +368,7 @@ def _score(swept: SweepResult, row: dict[str, Any]) -> str:
 
 
 def _price(row: dict[str, Any]) -> str:
-    if row["failed"] is not None:
-        return "failed"
-    if row["unit"] is None:
-        return OPEN
-    return UNPROVEN if row["spent"] is None else f"{row['spent']:.4g}"
+    return "failed" if row["failed"] is not None else _spent(row)
 
 
 def _failures(swept: SweepResult) -> list[Block]:

@@ -7,11 +7,11 @@ promise. Reading one touches no data.
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 import numpy as np
 
@@ -289,10 +289,7 @@ def subjects(data: SimulatedCurves, seed: int) -> "CurveSet":
     """The simulated subjects; kept, since neighbouring cells share them."""
     from tacit.functional.data import simulate
 
-    own = ("held_out",)
-    options: Mapping[str, Any] = {
-        entry.name: getattr(data, entry.name) for entry in fields(data) if entry.name not in own
-    }
+    options = {name: value for name, value in vars(data).items() if name != "held_out"}
     return simulate(**options, seed=seed)
 
 
@@ -300,19 +297,18 @@ def _refuse_twice(document: Table, factors: CurveFactors) -> None:
     """Refuse what is said in [study] and in a table of its own as well."""
     if "attack" in document:
         raise InvalidFile("it has a table [attack]: what is studied has no liars, leave it out")
-    twice = {
-        ("sites", "count"): factors.parties,
-        ("sites", "parties"): factors.parties,
-        ("privacy", "epsilon"): factors.epsilons,
-        ("task", "release"): factors.releases,
-        ("data", "held_out"): factors.folds,
-    }
-    names = {"sites": "parties", "privacy": "epsilons", "task": "releases", "data": "folds"}
-    for (name, key), varied in twice.items():
+    twice = (
+        ("sites", "count", "parties", factors.parties),
+        ("sites", "parties", "parties", factors.parties),
+        ("privacy", "epsilon", "epsilons", factors.epsilons),
+        ("task", "release", "releases", factors.releases),
+        ("data", "held_out", "folds", factors.folds),
+    )
+    for name, key, factor, varied in twice:
         said = document.get(name)
         if varied is not None and isinstance(said, dict) and key in said:
             raise InvalidFile(
-                f"[{name}] {key} is said twice: leave it out, [study] {names[name]} says it for every run"
+                f"[{name}] {key} is said twice: leave it out, [study] {factor} says it for every run"
             )
 
 

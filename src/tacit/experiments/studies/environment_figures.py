@@ -4,6 +4,7 @@ What cannot be drawn is left out and told: the study is worth having all the sam
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +16,7 @@ from tacit.experiments.experiment import load
 from tacit.experiments.studies.environment_results import UNSEEN, WorldStudyResult
 from tacit.experiments.studies.environments import RUNS, WorldCell, experiment_for, steps_until, world_kinds
 from tacit.experiments.studies.regimes import ALONE, FEDERATED, UNTRAINED, Regime
+from tacit.learning.record import Round
 from tacit.runs.directory import Directory
 from tacit.runtime.keys import Key
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from tacit.control.history import History
     from tacit.runs.run import Run
     from tacit.sites.environments import Scenes, World
+    from tacit.sites.federation import Federation
 
 Drawing = Callable[[Path], object]
 # How weights are laid out in a plane.
@@ -32,6 +35,30 @@ MAPS = ("t-sne", "umap")
 BELOW = 0.25
 # What a score is called that is of no world in particular.
 EVERYWHERE = "all worlds"
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run of a study that has a score: its cell, its regime and its directory."""
+
+    cell: WorldCell
+    regime: Regime
+    place: Path
+
+    @property
+    def rounds(self) -> list[Round]:
+        """What happened in it."""
+        return Directory(self.place).rounds()
+
+    @property
+    def federation(self) -> "Federation":
+        """The sites with their worlds."""
+        return experiment_for(self.regime.experiment, self.cell).open_federation()
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of world that each site has."""
+        return world_kinds(self.federation)
 
 
 def draw(studied: WorldStudyResult, folder: Path, announce: Announce) -> dict[str, Path]:
@@ -64,23 +91,23 @@ def drawings(studied: WorldStudyResult) -> dict[str, Drawing]:
 
 def film_worlds(studied: WorldStudyResult, folder: Path, announce: Announce) -> dict[str, Path]:
     """A film for each kind of world, of the federated regime or else the best, with the first seed."""
-    first = [one for one in runs(studied) if one[0].seed == studied.batch.seeds[0]]
+    first = list(finished_runs(studied, first=True))
     if not first:
         return {}
-    cell, regime, place = next(
-        (one for one in first if one[1].name == FEDERATED),
-        max(first, key=lambda one: studied.rows[one[0]]["scores"].get("return") or float("-inf")),
+    chosen = next(
+        (run for run in first if run.regime.name == FEDERATED),
+        max(first, key=lambda run: studied.rows[run.cell]["scores"].get("return") or float("-inf")),
     )
-    scenes = cast("Scenes | None", experiment_for(regime.experiment, cell).open_federation().held_out)
+    scenes = cast("Scenes | None", chosen.federation.held_out)
     if scenes is None:
         return {}
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[str, Path] = {}
-    run = load(place)
+    run = load(chosen.place)
     for label, (site, world) in _stages(scenes).items():
-        name = f"{regime.label.replace(' ', '-')}-{label}"
+        name = f"{_slug(chosen.regime.label)}-{label}"
         try:
-            found[name] = _film(run, site, world, folder / f"{name}.gif", cell.seed)
+            found[name] = _film(run, site, world, folder / f"{name}.gif", chosen.cell.seed)
         except TacitError as error:
             announce(f"left out the film {name}: {error}")
     return found
@@ -189,11 +216,10 @@ def _returns(studied: WorldStudyResult, means: "pd.DataFrame") -> "pd.DataFrame"
     """One row for each regime and world, with the ends of its interval; of one seed, there is none."""
     import pandas as pd
 
-    names = {world: score for world, score in studied.worlds.items() if score != UNSEEN}
     # Those who learn keep the colours that they have in other figures.
     order = means.sort_values("regime", key=lambda names: names == UNTRAINED, kind="stable")
     rows: list[dict[str, Any]] = []
-    for world, score in (names or {EVERYWHERE: "return"}).items():
+    for world, score in _return_names(studied).items():
         for row in cast("list[dict[str, Any]]", order.to_dict("records")):
             mean = row[score]
             low, high = (row[f"{score}{end}"] for end in ("_low", "_high"))
@@ -255,32 +281,31 @@ def _slug(label: str) -> str:
     return label.replace(" ", "-")
 
 
-def runs(studied: WorldStudyResult) -> Iterator[tuple[WorldCell, Regime, Path]]:
-    """The cells that have a score, their regimes and their directories; none where nothing was kept."""
+def finished_runs(studied: WorldStudyResult, *, first: bool = False) -> Iterator[FinishedRun]:
+    """The runs that have a score, perhaps of the first seed alone; none where nothing was kept."""
     for cell in studied.batch.cells:
         done = cell in studied.rows and studied.rows[cell]["failed"] is None
-        if done and studied.path is not None and cell.regime != UNTRAINED:
-            yield cell, studied.batch.regime(cell), studied.path / RUNS / cell.folder
+        asked = cell.regime != UNTRAINED and (not first or cell.seed == studied.batch.seeds[0])
+        if done and asked and studied.path is not None:
+            yield FinishedRun(cell, studied.batch.regime(cell), studied.path / RUNS / cell.folder)
 
 
 def learning_history(studied: WorldStudyResult) -> "pd.DataFrame":
     """Scores after every round: `regime`, `world`, `seed`, `steps` of a site until then, `return`."""
     import pandas as pd
 
-    names = {world: score for world, score in studied.worlds.items() if score != UNSEEN}
-    names = names or {EVERYWHERE: "return"}
     rows = [
         {
-            "regime": regime.label,
+            "regime": run.regime.label,
             "world": world,
-            "seed": cell.seed,
-            "steps": steps_until(regime.experiment, rounds, number)[0],
+            "seed": run.cell.seed,
+            "steps": steps_until(run.regime.experiment, rounds, number)[0],
             "return": rounds[number - 1].scores[score],
         }
-        for cell, regime, place in runs(studied)
-        for rounds in [Directory(place).rounds()]
+        for run in finished_runs(studied)
+        for rounds in [run.rounds]
         for number in range(1, len(rounds) + 1)
-        for world, score in names.items()
+        for world, score in _return_names(studied).items()
         if score in rounds[number - 1].scores
     ]
     return pd.DataFrame(rows, columns=["regime", "world", "seed", "steps", "return"])
@@ -291,29 +316,20 @@ def cluster_history(studied: WorldStudyResult) -> "dict[str, pd.DataFrame]":
     import pandas as pd
 
     found: dict[str, pd.DataFrame] = {}
-    for cell, regime, place in runs(studied):
-        clusters = regime.experiment.clusters
-        if cell.seed != studied.batch.seeds[0] or clusters is None or clusters.by == "site":
+    for run in finished_runs(studied, first=True):
+        clusters = run.regime.experiment.clusters
+        if clusters is None or clusters.by == "site":
             continue
-        known = world_kinds(experiment_for(regime.experiment, cell).open_federation())
+        known = run.kinds
         rows = [
-            {
-                "site": site,
-                "world": known[site],
-                "round": entry.number,
-                "cluster": str(cluster),
-                **(
-                    {"phase": "together" if entry.number < clusters.warm else "apart"}
-                    if clusters.warm
-                    else {}
-                ),
-            }
-            for entry in Directory(place).rounds()
+            {"site": site, "world": known[site], "round": entry.number, "cluster": str(cluster)}
+            | ({"phase": "together" if entry.number < clusters.warm else "apart"} if clusters.warm else {})
+            for entry in run.rounds
             for site, cluster in entry.clusters.items()
             if site in known
         ]
         if rows:
-            found[regime.label] = pd.DataFrame(rows)
+            found[run.regime.label] = pd.DataFrame(rows)
     return found
 
 
@@ -321,13 +337,12 @@ def weights(studied: WorldStudyResult) -> "dict[str, tuple[History, dict[str, st
     """The history of each regime that kept weights, and the world of each site in it; of the first seed."""
     from tacit.control.history import HISTORY, History
 
-    found: dict[str, tuple[History, dict[str, str]]] = {}
-    for cell, regime, place in runs(studied):
-        if cell.seed == studied.batch.seeds[0] and (place / HISTORY).is_file():
-            history = History.load(place / HISTORY)
-            if len(history.weights):
-                found[regime.label] = (
-                    history,
-                    world_kinds(experiment_for(regime.experiment, cell).open_federation()),
-                )
-    return found
+    kept = [run for run in finished_runs(studied, first=True) if (run.place / HISTORY).is_file()]
+    histories = [(run, History.load(run.place / HISTORY)) for run in kept]
+    return {run.regime.label: (history, run.kinds) for run, history in histories if len(history.weights)}
+
+
+def _return_names(studied: WorldStudyResult) -> dict[str, str]:
+    """The score in each kind of world that has a name, or the one of all."""
+    names = {world: score for world, score in studied.worlds.items() if score != UNSEEN}
+    return names or {EVERYWHERE: "return"}
