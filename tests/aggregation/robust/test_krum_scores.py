@@ -6,10 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.aggregation.base import rows_of
-from tacit.aggregation.geometry import gram_of, squared_distances
+from tacit.aggregation.geometry import gram_of, require_usable, squared_distances
 from tacit.aggregation.robust import krum_scores as module
 from tacit.aggregation.robust.krum import Krum, MultiKrum
 from tacit.aggregation.robust.krum_scores import WIDE, lowest, scores
+from tacit.aggregation.screening import LONGEST
 from tacit.errors import InvalidValue
 
 WIDTH = 2 * WIDE + 300
@@ -141,3 +142,11 @@ def test_even_constants_are_within_the_doubt():
     rows = np.linspace(0.1, 0.3, 20, dtype=np.float32)[:, None] * np.ones(WIDTH, dtype=np.float32)
     exact = rows.astype(np.float64) @ rows.astype(np.float64).T
     assert (np.abs(module._in_single(rows, None) / exact - 1)).max() < module.DOUBT
+
+
+@pytest.mark.parametrize("columns", [1, 2, 9])
+def test_an_update_may_be_as_long_as_can_be_squared_and_no_longer(columns):
+    longest = np.full((1, columns), LONGEST / np.sqrt(columns))
+    require_usable(longest * (1 - 1e-9), np.arange(1), None)
+    with pytest.raises(InvalidValue, match="screen updates first"):
+        require_usable(longest * (1 + 1e-9), np.arange(1), None)

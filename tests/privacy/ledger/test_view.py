@@ -64,6 +64,13 @@ def test_more_lines_than_anybody_reads_are_told_by_what_they_are_for():
     assert (only["first"], only["last"], only["running_epsilon"]) == (0, MOST_LINES, float(MOST_LINES))
 
 
+def test_as_many_lines_as_are_read_are_told_one_by_one():
+    rows = [
+        {"number": n, **release(n, "a").as_dict(), "running_epsilon": float(n)} for n in range(MOST_LINES)
+    ]
+    assert len(lines(rows)) == MOST_LINES
+
+
 def test_a_run_that_was_not_kept_tells_its_releases(tmp_path):
     rows = [release(1, "oslo", count=3)]
     found = ledger_summary(None, rows, DELTA)

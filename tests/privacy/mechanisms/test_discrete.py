@@ -548,3 +548,12 @@ def test_the_ledger_keeps_and_prices_discrete_noise(tmp_path):
 def test_the_statement_says_discrete_gaussian_noise():
     (words,) = released_in_words([rounded_noise(3.0 * STEPS, STEPS, unit="site", subject="sites", count=2)])
     assert "discrete Gaussian noise of scale 3.146e+06 over an L2 sensitivity of 1.049e+06 steps" in words
+
+
+def test_all_sites_may_be_honest_and_no_more():
+    lattice = Lattice.fit(clip=1.0, width=10, sites=5, multiplier=1.0, honest=5)
+    assert lattice.sites == 5
+    with pytest.raises(
+        InvalidValue, match="honest = 6 is not allowed: it must be at most the number of sites, 5"
+    ):
+        Lattice.fit(clip=1.0, width=10, sites=5, multiplier=1.0, honest=6)
