@@ -293,3 +293,15 @@ def test_a_curve_falls_and_lies_below_guessing():
         assert (np.diff(found) <= 1e-12).all()
         assert (found <= 1 - alarms + 1e-9).all()
         assert (found >= 0).all()
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.99])
+def test_two_thresholds_and_two_shares_have_a_quarter_of_the_doubt_each(confidence):
+    family, present = Family((Release(scale=0.2, sensitivity=1.0),)), np.tile([True, True, False, False], 25)
+    found = lower_bounds.fit(Evidence(np.where(present, 1.0, -1.0), present), family, confidence)
+    # No false alarm and no miss among 50 each: as many as this are seen with a quarter of the doubt.
+    share = np.array([1 - ((1 - confidence) / 4) ** (1 / 50)])
+    assert found == family.smallest_refuted_noise(
+        lambda factor: bool(family.min_false_negative_rate(factor, share) > share)
+    )
+    assert 1 < found < math.inf
