@@ -1,6 +1,6 @@
 """ACTING: policies that sites learn together, each in environments of its own.
 
-tasks              PPO as a task of the one loop; observation_stats: scaling that all sites share
+tasks              PPO as a task of the one loop; scaling of observations that all sites share
 networks, rollout  actor and critic in one flat vector; what an agent has lived through
 ppo, config        the algorithm on one page, with critic warm-up; its options
 kernels            acting, judging and one pass of learning, compiled
