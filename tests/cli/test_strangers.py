@@ -343,7 +343,7 @@ def test_a_machine_without_memory_is_no_bug_of_ours(monkeypatch: pytest.MonkeyPa
     def exhausted(*given: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(plan, "plan", exhausted)
+    monkeypatch.setattr(plan, "plan_file", exhausted)
     assert "has not enough memory" in refused("plan", "s.toml")
 
 

@@ -9,9 +9,8 @@ import re
 import shutil
 import sys
 import traceback
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, TextIO
 
 from tacit.errors import BudgetExhausted, LedgerTampered, TacitError, escape, shorten
@@ -80,7 +79,7 @@ def handle_errors(*, json: bool, debug: bool, trust: bool = False) -> Generator[
         _fail(type(error).__name__, _bug(error, kept), BUG, json=json, debug=debug and kept is None)
 
 
-def print_document(content: dict[str, Any]) -> None:
+def print_document(content: Mapping[str, Any]) -> None:
     """Print one JSON document; what is not finite becomes null."""
     import msgspec
 
@@ -106,11 +105,6 @@ def print_rows(rows: Sequence[tuple[str, str]]) -> None:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print an aligned table; columns of numbers to the right."""
     say(align_table(header, [[escape(cell) for cell in row] for row in rows]))
-
-
-def print_paths(written: Iterable[Path]) -> None:
-    """Print files, one on a line."""
-    say("\n".join(escape(str(path)) for path in written))
 
 
 def log(message: str, *, quiet: bool) -> None:

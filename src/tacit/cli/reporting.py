@@ -11,6 +11,8 @@ from typing import Any
 
 from tacit.errors import InvalidFile, InvalidValue, LedgerError
 from tacit.experiments import attacks, experiment, studies, sweeps
+from tacit.experiments.attacks import AttackScores
+from tacit.experiments.batch import BatchResult
 from tacit.experiments.experiment import Experiment
 from tacit.learning.record import Record
 from tacit.privacy.accounting.release import Release
@@ -53,10 +55,12 @@ def load_directory(path: Path) -> "Run | Page":
     """The run that a directory remembers, or the report of what else there is."""
     if not path.is_dir():
         raise InvalidFile(f"{path} is not the directory of a run")
-    for kind in (sweeps, studies, attacks):
-        found: Any = kind.load(path)
-        if found is not None:
-            return found.page() if hasattr(found, "page") else _summary_page(found)
+    swept = sweeps.load(path)
+    if swept is not None:
+        return swept.page()
+    found = studies.load(path) or attacks.load(path)
+    if found is not None:
+        return _summary_page(found)
     directory = Directory(path)
     if directory.read(EXPERIMENT) is None and directory.read(AUDIT) is not None:
         # Few directories are audits, and what they are made by takes a while to load.
@@ -133,7 +137,7 @@ def _releases(books: Path | None) -> list[Release]:
     return []
 
 
-def _summary_page(found: Any) -> Page:  # noqa: ANN401
+def _summary_page(found: BatchResult[Any] | AttackScores) -> Page:
     """What has no page of its own, as its summary."""
     return Page(
         title=found.name,

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.cli.app import app
-from tacit.cli.verbs import sweep
+from tacit.cli.verbs.run import RunRequest, run_sweep, sweep_progress
 from tacit.errors import InvalidFile, RunUnusable
 from tacit.experiments import sweeps
 from tacit.experiments.batch import CELLS
@@ -105,8 +105,8 @@ def quick(monkeypatch):
     return made
 
 
-def swept(*changes: str, **options) -> SweepResult:
-    return sweep.sweep(Path("small.toml"), changes=changes or [LIST], workers=1, **options)
+def swept(*changes: str, seeds: int | None = None, **asked) -> SweepResult:
+    return run_sweep(RunRequest(Path("small.toml"), changes or [LIST], **asked), seeds=seeds, workers=1)
 
 
 @pytest.mark.slow
@@ -170,7 +170,7 @@ def test_a_sweep_lies_under_runs_by_its_name_and_its_choices(folder, quick):
 def test_an_unfinished_sweep_is_found_by_the_same_command_or_by_its_directory(folder, quick):
     place = swept(seeds=1).path
     held = (place / CELLS).read_text().splitlines(keepends=True)
-    for rest, start in ((2, lambda: swept(seeds=1)), (3, lambda: sweep.sweep(place, workers=1))):
+    for rest, start in ((2, lambda: swept(seeds=1)), (3, lambda: run_sweep(RunRequest(place), workers=1))):
         (place / CELLS).write_text("".join(held[:-rest]))
         quick.clear()
         assert start().path == place
@@ -219,7 +219,7 @@ def test_a_terminal_has_a_bar_below_the_lines(monkeypatch):
     for name, value in {"TERM": "xterm-256color", "COLUMNS": "80"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)
-    with sweep.progress(3, 6) as announce:
+    with sweep_progress(3, 6) as announce:
         announce("4 of 6: epsilon [bold]1[/bold], seed 3: C-index 0.6")
         announce("5 of 6: epsilon 2, seed 3: C-index 0.6")
     said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())

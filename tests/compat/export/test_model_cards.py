@@ -3,13 +3,16 @@
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors import safe_open
+from typer.testing import CliRunner
 
 import tacit
 from tacit import Privacy, fit
+from tacit.cli.app import app
 from tacit.compat.export import export
 from tacit.compat.export.card import AUTHOR
 from tacit.errors import InvalidValue, RunUnusable
@@ -167,10 +170,13 @@ def test_the_card_holds_numbers_alone_that_json_knows(run, tmp_path):
 
 
 def test_the_verb_exports_a_run_beside_itself_or_where_it_is_told(run, tmp_path):
-    from tacit.cli.verbs.export import export as verb
+    def verb(*words: str) -> list[Path]:
+        done = CliRunner().invoke(app, ["export", str(run.path), *words])
+        assert done.exit_code == 0, done.output
+        return [Path(line) for line in done.stdout.splitlines()]
 
-    beside = verb(run.path, None, onnx=False)
+    beside = verb()
     assert [path.parent for path in beside] == [run.path / "export"] * 3
     assert tacit.load(run.path).scores == run.scores, "the run is as it was"
-    elsewhere = verb(run.path, tmp_path / "there", onnx=True)
+    elsewhere = verb("--out", str(tmp_path / "there"), "--onnx")
     assert elsewhere[-1] == tmp_path / "there" / "model.onnx"

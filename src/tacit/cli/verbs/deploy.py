@@ -1,55 +1,89 @@
-"""What the verbs `deploy` and `site` do, and `run` where the sites are elsewhere."""
+"""The verbs of real federations: what a coordinator does once, and what a site does on its own machine.
+
+Heavy imports happen in the verbs, after one was chosen.
+"""
 
 import shutil
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from tacit.cli import output
-from tacit.errors import escape
+from tacit.cli.verb import Changes, Console, verb
+from tacit.errors import InvalidValue, escape
 
 if TYPE_CHECKING:
+    from tacit.deploy.deployable import DeployableExperiment
     from tacit.deploy.folders import DeployedFolders
     from tacit.deploy.rehearsal import RehearsalResult
     from tacit.deploy.site.preflight import CheckResult
-    from tacit.runs.run import Run
+
+site = typer.Typer(help="What a site does on its own machine.", no_args_is_help=True, rich_markup_mode=None)
+Folder = Annotated[Path, typer.Argument(help="The site's own folder.")]
 
 
+@verb()
 def deploy(
-    file: Path,
-    *,
-    changes: Sequence[str],
-    sites: Sequence[str],
-    host: str,
-    port: int,
-    days: int,
-    out: Path | None,
-) -> "DeployedFolders":
-    """Write the folders of a federation."""
-    from tacit.deploy import folders
-    from tacit.deploy.deployable import to_deployment
-    from tacit.errors import InvalidValue
+    console: Console,
+    file: Annotated[Path, typer.Argument(help="An experiment file.")],
+    changes: Changes = None,
+    sites: Annotated[
+        str, typer.Option(help="The sites, separated by commas; for a rehearsal how many there are.")
+    ] = "",
+    host: Annotated[str, typer.Option(help="Where sites reach the coordinator.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="At which port.")] = 8443,
+    days: Annotated[int, typer.Option(help="How long the coordinator's certificate is valid.")] = 365,
+    out: Annotated[Path | None, typer.Option(help="Where to write; must not be there yet.")] = None,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Start all of it on this machine, run it, and stop it.")
+    ] = False,
+) -> None:
+    """Make a real federation of an experiment.
 
-    found = to_deployment(file, changes, sites)
+    A folder for the coordinator, and one for each site.
+    """
+    names = [name.strip() for name in sites.split(",") if name.strip()]
+    if rehearse:
+        done = _rehearse(console, file, changes or [], names, out)
+        console.answer(done.as_dict, lambda: output.say(done.summary()))
+        console.log(f"saved {done.folder}")
+        if not done.same:
+            raise SystemExit(output.VERIFICATION_FAILED)
+        return
+    from tacit.deploy.deployable import to_deployment
+
+    found = to_deployment(file, changes or [], names)
     place = out or Path(f"{found.document.get('name', 'experiment')}-deployment")
-    tables: dict[str, dict[str, Any]] = {name: {} for name in found.names}
     try:
-        # It is closed to everybody else: that is nothing to do to a folder that was there.
-        if place.exists() and any(place.iterdir()):
-            raise InvalidValue(f"{place} is there already: choose another folder, nothing is overwritten")
-        made = folders.write(found.document, tables, place, host=host, port=port, days=days)
-        for name, path in found.public.items():
-            target = made.coordinator / name
-            target.parent.mkdir(exist_ok=True)
-            _ = shutil.copytree(path, target) if path.is_dir() else shutil.copy(path, target)
+        made = _write_folders(found, place, host=host, port=port, days=days)
     except OSError as error:
         raise InvalidValue(f"{place} cannot be written: {error.strerror}") from error
+    console.answer(lambda: _as_dict(made), lambda: _show_folders(made))
+    for caution in _warnings(made, host):
+        console.log(f"warning: {caution}")
+
+
+def _write_folders(
+    found: "DeployableExperiment", place: Path, *, host: str, port: int, days: int
+) -> "DeployedFolders":
+    """Write the folders of a federation, and the public records that the coordinator has."""
+    from tacit.deploy import folders
+
+    # It is closed to everybody else: that is nothing to do to a folder that was there.
+    if place.exists() and any(place.iterdir()):
+        raise InvalidValue(f"{place} is there already: choose another folder, nothing is overwritten")
+    tables: dict[str, dict[str, Any]] = {name: {} for name in found.names}
+    made = folders.write(found.document, tables, place, host=host, port=port, days=days)
+    for name, path in found.public.items():
+        target = made.coordinator / name
+        target.parent.mkdir(exist_ok=True)
+        _ = shutil.copytree(path, target) if path.is_dir() else shutil.copy(path, target)
     return made
 
 
-def show_deployment(made: "DeployedFolders") -> None:
-    """Where the folders are, and what comes next, for people."""
+def _show_folders(made: "DeployedFolders") -> None:
     output.print_rows([
         ("coordinator", f"{made.coordinator}: begin with its README.md"),
         *((name, f"{folder}: for the site, and nobody else") for name, folder in made.sites.items()),
@@ -57,7 +91,15 @@ def show_deployment(made: "DeployedFolders") -> None:
     ])  # fmt: skip
 
 
-def deployment_warnings(made: "DeployedFolders", host: str) -> list[str]:
+def _as_dict(made: "DeployedFolders") -> dict[str, Any]:
+    return {
+        "coordinator": str(made.coordinator),
+        "sites": {name: str(folder) for name, folder in made.sites.items()},
+        "authority": str(made.authority),
+    }
+
+
+def _warnings(made: "DeployedFolders", host: str) -> list[str]:
     """What whoever has made folders may want to reconsider."""
     from tacit.deploy.certificates import is_this_machine
     from tacit.experiments import experiment
@@ -75,21 +117,11 @@ def deployment_warnings(made: "DeployedFolders", host: str) -> list[str]:
     return found
 
 
-def deployment(made: "DeployedFolders") -> dict[str, Any]:
-    """The same as plain data."""
-    return {
-        "coordinator": str(made.coordinator),
-        "sites": {name: str(folder) for name, folder in made.sites.items()},
-        "authority": str(made.authority),
-    }
-
-
-def rehearse(
-    file: Path, *, changes: Sequence[str], sites: Sequence[str], out: Path | None, quiet: bool
+def _rehearse(
+    console: Console, file: Path, changes: list[str], sites: list[str], out: Path | None
 ) -> "RehearsalResult":
     """Start a whole federation on this machine, run an experiment on it, and stop it."""
     from tacit.deploy import rehearsal
-    from tacit.errors import InvalidValue
     from tacit.experiments import experiment
     from tacit.reports.text import progress
     from tacit.runs.directory import place_for
@@ -99,59 +131,45 @@ def rehearse(
         raise InvalidValue(f"--sites {','.join(sites)} is not allowed: a rehearsal takes a number of sites")
     name = experiment.read(file, changes).name
     place = out or place_for(Path("runs") / f"{name}-rehearsal", resume=False)
-    with progress(quiet=quiet) as watcher:
+    many = None if count is None else int(count)
+    with progress(quiet=console.quiet) as watcher:
         return rehearsal.rehearse(
-            file,
-            out=place,
-            changes=changes,
-            sites=None if count is None else int(count),
-            told=lambda line: output.log(line, quiet=quiet),
-            callbacks=[watcher],
+            file, out=place, changes=changes, sites=many, told=console.log, callbacks=[watcher]
         )
 
 
-def run(folder: Path, *, out: Path | None, resume: bool, quiet: bool) -> "Run":
-    """Run the experiment of a coordinator's folder on its federation."""
-    from tacit.deploy.coordinator.run import default_place, launch
-    from tacit.reports.text import progress
-
-    place = out or default_place(folder, resume=resume)
-    with progress(quiet=quiet) as watcher:
-        return launch(
-            folder,
-            place,
-            resume=resume,
-            callbacks=[watcher],
-            told=lambda line: output.log(line, quiet=quiet),
-        )
-
-
-def coordinator_folder(file: Path) -> Path | None:
-    """The coordinator's folder that a path is, or is the experiment of; None if it is neither."""
-    from tacit.deploy.site.config import COORDINATOR_FILE
-
-    folder = file if file.is_dir() else file.parent
-    ours = file.is_dir() or file.name == "experiment.toml"
-    return folder if ours and (folder / COORDINATOR_FILE).is_file() else None
-
-
-def check(folder: Path, file: Path | None) -> "list[CheckResult]":
-    """Whether a site is ready, and what it would release."""
+@site.command()
+@verb()
+def check(
+    console: Console,
+    folder: Folder,
+    experiment: Annotated[Path | None, typer.Option(help="An experiment that the site is asked for.")] = None,
+) -> None:
+    """Whether the site is ready, and what it would release; touches the data, lets nothing out."""
     from tacit.deploy.site import preflight
 
-    return preflight.check(folder, file)
+    found = preflight.check(folder, experiment)
+    ready = all(finding.ok for finding in found)
+    console.answer(
+        lambda: {"ready": ready, "findings": [vars(finding) for finding in found]},
+        lambda: _show_findings(found),
+    )
+    console.log("the site is ready" if ready else "the site is not ready")
+    if not ready:
+        raise SystemExit(output.BAD_USAGE)
 
 
-def show_check(findings: "Sequence[CheckResult]") -> None:
-    """What was found, for people."""
+def _show_findings(findings: "list[CheckResult]") -> None:
     for finding in findings:
         output.say(f"{'ok' if finding.ok else 'NO':3} {escape(finding.what)}")
         if finding.mend:
             output.say(f"    {escape(finding.mend)}")
 
 
-def serve(folder: Path) -> None:
-    """Answer for a site until somebody ends it."""
+@site.command()
+@verb(talks=False)
+def serve(console: Console, folder: Folder) -> None:
+    """Be the guard of a site: answer what its limits let through, until ended."""
     from tacit.deploy.site.config import DOOR
     from tacit.deploy.site.guard import Guard, log
     from tacit.engines.flower import socket
@@ -163,15 +181,26 @@ def serve(folder: Path) -> None:
     socket.serve(str(folder / DOOR), guard.answer)
 
 
-def accept(folder: Path, file: Path) -> dict[str, Any]:
-    """Accept what an experiment says of a site's data."""
+@site.command()
+@verb()
+def accept(
+    console: Console,
+    folder: Folder,
+    experiment: Annotated[Path, typer.Argument(help="An experiment that the site is asked for.")],
+) -> None:
+    """Accept what an experiment says of the data: by these rules alone the records are read."""
     from tacit.deploy.site import config
 
-    return config.accept(folder, file)
+    taken = config.accept(folder, experiment)
+    shown = [(name, str(value)) for name, value in taken.items()]
+    console.answer(lambda: {"agreed": taken}, lambda: output.print_rows(shown))
+    console.log(f"written to {folder / 'site.toml'}; restart the guard")
 
 
-def renew(folder: Path) -> str:
-    """New keys for a site, made where it lives; the line that others must have."""
+@site.command()
+@verb(talks=False)
+def renew(console: Console, folder: Folder) -> None:
+    """Make new keys where the site lives, and print the line that others must have of them."""
     from tacit.deploy import folders
 
-    return folders.renew_keys(folder)
+    output.say(folders.renew_keys(folder))

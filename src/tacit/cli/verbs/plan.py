@@ -1,20 +1,110 @@
-"""The verb `plan`: what an experiment promises and costs, before it touches data."""
+"""Verbs that touch no data: the calculator, a plan, a new file, what there is to choose from.
 
-from collections.abc import Sequence
+Heavy imports happen in the verbs, after one was chosen.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
 
 from tacit.cli import output
+from tacit.cli.verb import Changes, Console, verb
+from tacit.errors import InvalidFile, InvalidValue, require_count, require_rate
 
 if TYPE_CHECKING:
     from tacit.experiments.experiment import Experiment
     from tacit.privacy.plan import Plan
 
 ONE_MORE = "add or remove one"
+THEOREMS = {
+    "rdp": "Renyi (RDP)",
+    "zcdp": "zero-concentrated (zCDP)",
+    "advanced": "advanced composition",
+    "basic": "basic composition",
+}
+# The table of an experiment file that a topic of `tacit list` is about.
+TABLES = {
+    "tasks": "task", "data": "data", "splits": "sites", "aggregators": "aggregation", "attacks": "attack",
+}  # fmt: skip
 
 
-def plan(path: Path, changes: Sequence[str] = ()) -> tuple[str, dict[str, Any], list[str]]:
-    """The name, the plan as plain data, and the sentences of its statement."""
+@verb()
+def privacy(
+    console: Console,
+    epsilon: Annotated[float | None, typer.Option(help="What it may cost; the answer is the noise.")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Noise in units of the clip bound; the answer is epsilon.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="The probability with which the promise may fail.")] = 1e-5,
+    steps: Annotated[int, typer.Option(help="How many releases.")] = 1,
+    rate: Annotated[
+        float, typer.Option(help="Probability of the secret draw by which each unit joins a step.")
+    ] = 1.0,
+    relation: Annotated[
+        Literal["add-remove", "replace"], typer.Option(help="What neighbours differ in.")
+    ] = "add-remove",
+    mechanism: Annotated[Literal["gaussian", "laplace"], typer.Option(help="The noise.")] = "gaussian",
+) -> None:
+    """Noise from epsilon, or epsilon from noise.
+
+    Beside it stands what other composition theorems would say.
+    """
+    from tacit.privacy import accounting
+
+    if (epsilon is None) == (noise_multiplier is None):
+        given = "neither was given" if epsilon is None else "both were given"
+        raise InvalidValue(
+            f"--epsilon and --noise-multiplier: {given}; give exactly one of them, the other is the answer"
+        )
+    accounting.require_delta(delta, mechanism)
+    require_count("steps", steps)
+    require_rate("rate", rate)
+    noise = noise_multiplier
+    if noise is None:
+        assert epsilon is not None
+        noise = accounting.calibrate(
+            epsilon=epsilon, delta=delta, steps=steps, rate=rate, relation=relation, mechanism=mechanism
+        )
+    releases = [accounting.clipped_release(noise, count=steps, rate=rate, relation=relation, law=mechanism)]
+    asked = {"target": epsilon, "delta": delta, "steps": steps, "rate": rate, "relation": relation}
+    answer = {"noise_multiplier": noise, "epsilon": accounting.epsilon(releases, delta), **asked}
+    answer |= {"mechanism": mechanism, "comparisons": accounting.compare(releases, delta)}
+    console.answer(lambda: answer, lambda: _show_price(answer))
+
+
+def _show_price(answer: Mapping[str, Any]) -> None:
+    per_step = "" if answer["rate"] == 1 else f", each joined with probability {answer['rate']:g}"
+    releases = output.pluralise(answer["steps"], "release")
+    output.print_rows([
+        ("noise", f"{answer['noise_multiplier']:.4f} times the clip bound ({answer['mechanism']})"),
+        ("epsilon", f"{output.format_price(answer['epsilon'])} at delta {answer['delta']:g}"),
+        ("for", f"{releases}{per_step}; neighbours: {answer['relation']}"),
+    ])  # fmt: skip
+    output.say("")
+    rows = [("what we claim", output.format_price(answer["epsilon"]))]
+    rows += [(THEOREMS[name], output.format_price(value)) for name, value in answer["comparisons"].items()]
+    output.print_table(("by theorem", "epsilon"), rows)
+
+
+@verb(trust="if asked")
+def plan(
+    console: Console,
+    file: Annotated[Path, typer.Argument(help="An experiment file.")],
+    changes: Changes = None,
+) -> None:
+    """What an experiment promises and costs.
+
+    And why it would be refused. Touches no data.
+    """
+    name, made, sentences = plan_file(file, changes or [])
+    console.log(f"plan of {name}")
+    console.answer(lambda: made, lambda: _show_plan(made, sentences))
+
+
+def plan_file(path: Path, changes: Sequence[str] = ()) -> tuple[str, dict[str, Any], list[str]]:
+    """Plan an experiment: its name, the plan as plain data, and the sentences of its statement."""
     from tacit.experiments import attacks, experiment, studies
 
     if studies.has_study_table(path, changes):
@@ -49,8 +139,7 @@ def _price_before(read: "Experiment", made: "Plan") -> dict[str, Any]:
     return {"all_runs": total.as_dict()} if total.runs or total.lifetime else {}
 
 
-def show_plan(made: dict[str, Any], sentences: list[str]) -> None:
-    """The plan for people."""
+def _show_plan(made: Mapping[str, Any], sentences: list[str]) -> None:
     told = _promise(made)
     if "trials" in made:
         told.append(("trials", f"{made['trials']} runs: every attack, and none, against every rule"))
@@ -65,7 +154,7 @@ def show_plan(made: dict[str, Any], sentences: list[str]) -> None:
     output.print_sentences(sentences)
 
 
-def _promise(made: dict[str, Any]) -> list[tuple[str, str]]:
+def _promise(made: Mapping[str, Any]) -> list[tuple[str, str]]:
     promise, rounds = made["promise"], made["rounds"]
     if promise["unit"] is None:
         return [("promise", "none: this run is open")]
@@ -77,19 +166,17 @@ def _promise(made: dict[str, Any]) -> list[tuple[str, str]]:
     rdp = made["comparisons"]["rdp"]
     beside = f" (RDP would claim {output.format_price(rdp)})" if rdp is not None else ""
     cost, one_more = output.format_price(promise["epsilon"]), output.format_price(spends[rounds + 1])
+    kept = f"any one {promise['unit']}{where} · epsilon {cost} · delta {promise['delta']:g} · {change}"
     return [
-        (
-            "promise",
-            f"any one {promise['unit']}{where} · epsilon {cost} · delta {promise['delta']:g} · {change}",
-        ),
+        ("promise", kept),
         ("noise", f"multiplier {made['noise_multiplier']:.4f} of the clip bound{beside}"),
         *_snr_rows(made.get("signal")),
         *_prices(rounds, output.format_price(spends[1]), cost, f"would bring {one_more}{refused}"),
     ]
 
 
-def _snr_rows(signal: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """How long updates are against their noise, where that is known."""
+def _snr_rows(signal: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Compare the length of updates to that of their noise, where it is known."""
     if signal is None:
         return []
     lengths = (
@@ -99,8 +186,70 @@ def _snr_rows(signal: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _prices(rounds: int, first: str, cost: str, more: str) -> list[tuple[str, str]]:
-    """What the first round costs, and what all of them do."""
     if rounds == 1:
         return [("price", f"{cost} for the one round; another {more}")]
     spends = f"{cost} after {rounds} rounds; one more {more}"
     return [("price", f"{first} for the first round"), ("spends", spends)]
+
+
+@verb()
+def new(
+    console: Console,
+    workload: Annotated[Literal["survival", "functional", "control"], typer.Argument(help="What for.")],
+) -> None:
+    """Write a commented file that runs as it is.
+
+    Never overwrites.
+    """
+    from importlib.resources import files
+
+    target = Path(f"{workload}.toml")
+    text = files("tacit.experiments").joinpath("templates", target.name).read_text(encoding="utf-8")
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InvalidValue(f"{target} is there already: move it, or work with it") from None
+    except OSError as error:
+        raise InvalidFile(f"{target} cannot be written: {error.strerror}") from error
+    console.answer(lambda: {"file": str(target)}, lambda: output.say(str(target)))
+    console.log(f"next: tacit plan {target}, then tacit run {target}")
+
+
+@verb()
+def list_choices(
+    console: Console,
+    what: Annotated[
+        Literal["tasks", "data", "splits", "aggregators", "attacks"], typer.Argument(help="Of what.")
+    ],
+) -> None:
+    """What there is to choose from, each with one line."""
+    found = describe_choices(what)
+    console.answer(lambda: found, lambda: output.print_rows(list(found.items())))
+
+
+def describe_choices(what: str) -> dict[str, str]:
+    """Describe each kind that a table of an experiment file may have in one line."""
+    from tacit.experiments.experiment import KINDS
+
+    known = KINDS[TABLES[what]]
+    found = {
+        name: " ".join((kind.__doc__ or "").partition("\n\n")[0].split()) for name, kind in known.items()
+    }
+    return _with_designs(found) if what == "data" else found
+
+
+def _with_designs(found: dict[str, str]) -> dict[str, str]:
+    """Add the designs of simulated data, and whether published sets are at hand."""
+    from tacit.functional.data import DESIGNS as CURVES
+    from tacit.survival.data import DESIGNS
+    from tacit.survival.data.cards import CARDS, INSTALL
+
+    own = {name: line for name, line in found.items() if name not in CARDS}
+    designs = {f"simulated, {name}": line for name, line in DESIGNS.items()}
+    designs |= {f"simulated-curves, {name}": line for name, line in CURVES.items()}
+    sets = {
+        name: f"{card.line} ({'installed' if card.installed else f'missing: {INSTALL[card.package]}'})"
+        for name, card in CARDS.items()
+    }
+    return own | designs | sets

@@ -1,47 +1,102 @@
-"""The verbs that train: `run` and `tune`. Heavy imports happen here, after a verb was chosen."""
+"""The verbs that train: `run`, `tune` and `sweep`. Heavy imports happen here, after a verb was chosen."""
 
 import hashlib
 import shlex
-from collections.abc import Generator, Sequence
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from tacit.cli import output
+from tacit.cli.verb import Changes, Console, verb
 from tacit.errors import InvalidValue
 
 if TYPE_CHECKING:
     from tacit.experiments.attacks import AttackScores
     from tacit.experiments.batch import BatchResult
     from tacit.experiments.experiment import Experiment
+    from tacit.experiments.sweep_results import SweepResult
+    from tacit.experiments.sweeps import Sweep
     from tacit.experiments.tuning import Candidate, TuningResult
     from tacit.runs.run import Run
     from tacit.sites.federation import Federation
 
+REPORT = "report.html"
 
-def run(
-    file: Path,
-    *,
-    changes: Sequence[str],
-    out: Path | None,
-    resume: bool,
-    quiet: bool,
-    watch: int | None = None,
-) -> "Run | AttackScores | BatchResult[Any]":
-    """Run an experiment file, or go on with what was cut off; with [attack] or [study], all they ask for.
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What is to be run, where it is kept, and how much is said meanwhile.
 
     Args:
-        file: The file, or the directory of what was cut off.
+        file: An experiment file, or the directory of what was cut off.
         changes: What to change in it.
         out: The directory of the run.
-        resume: Whether to go on.
+        resume: Whether to go on with what was cut off.
         quiet: Whether to print results only.
-        watch: The port at which to serve the report meanwhile, if anybody wants to look.
     """
-    from tacit.cli.verbs import deploy
+
+    file: Path
+    changes: Sequence[str] = ()
+    out: Path | None = None
+    resume: bool = False
+    quiet: bool = False
+
+    def log(self, line: str) -> None:
+        """Say something that is not a result."""
+        output.log(line, quiet=self.quiet)
+
+    def place(self, name: str, read: object) -> Path:
+        """Where it is kept: where it is asked for, or under `runs` by its name and its choices."""
+        return self.out or under_runs(self.file, name, repr(read), resume=self.resume)
+
+
+@verb(trust="always")
+def run(
+    console: Console,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="An experiment file, a coordinator's folder, or the directory of a run to resume."
+        ),
+    ],
+    changes: Changes = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The directory of the run; under runs/ by default.")
+    ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Where it runs: local, or flower from a coordinator's folder.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was cut off.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Serve the report on this machine while the run goes on.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Where to serve it; 0 for any port that is free.")] = 0,
+) -> None:
+    """Run an experiment; never spends past its budget."""
+    chosen = [*(changes or []), *([] if engine is None else [f"engine.kind={engine}"])]
+    done = _run(RunRequest(file, chosen, out, resume, console.quiet), port if watch else None)
+    console.answer(done.as_dict, lambda: output.say(done.summary()))
+    console.log(f"saved {done.path}")
+    if done.path is not None and (report := done.path / REPORT).is_file():
+        console.log(f"report {report}")
+    from tacit.experiments.batch import BatchResult
+
+    if isinstance(done, BatchResult) and done.futile:
+        raise SystemExit(output.BAD_USAGE)
+
+
+def _run(asked: RunRequest, watch: int | None) -> "Run | AttackScores | BatchResult[Any]":
+    """Run a file; with [attack] or [study], all that they ask for; `watch` is the port to look at it."""
     from tacit.experiments import attacks, studies
 
-    federation = deploy.coordinator_folder(file)
+    file, changes = asked.file, asked.changes
+    federation = coordinator_folder(file)
     studied = federation is None and studies.has_study_table(file, changes)
     tried = federation is None and not studied and attacks.has_attack_table(file, changes)
     if watch is not None and (federation is not None or studied or tried):
@@ -51,68 +106,88 @@ def run(
             raise InvalidValue(
                 "--set is not allowed where sites have agreed: change the file, and deploy anew"
             )
-        return deploy.run(federation, out=out, resume=resume, quiet=quiet)
+        return _run_deployed(federation, asked)
     if studied:
-        return _study(file, changes, out, resume=resume, quiet=quiet)
-    if tried:
-        return _trials(file, changes, out, resume=resume, quiet=quiet)
-    return _single(file, changes, out, resume=resume, quiet=quiet, watch=watch)
+        return _run_study(asked)
+    return _run_attacks(asked) if tried else _run_single(asked, watch)
 
 
-def _study(
-    file: Path, changes: Sequence[str], out: Path | None, *, resume: bool, quiet: bool
-) -> "BatchResult[Any]":
+def coordinator_folder(file: Path) -> Path | None:
+    """The coordinator's folder that a path is, or is the experiment of; None if it is neither."""
+    from tacit.deploy.site.config import COORDINATOR_FILE
+
+    folder = file if file.is_dir() else file.parent
+    ours = file.is_dir() or file.name == "experiment.toml"
+    return folder if ours and (folder / COORDINATOR_FILE).is_file() else None
+
+
+def _run_deployed(folder: Path, asked: RunRequest) -> "Run":
+    from tacit.deploy.coordinator.run import default_place, launch
+    from tacit.reports.text import progress
+
+    place = asked.out or default_place(folder, resume=asked.resume)
+    with progress(quiet=asked.quiet) as watcher:
+        return launch(folder, place, resume=asked.resume, callbacks=[watcher], told=asked.log)
+
+
+def _run_study(asked: RunRequest) -> "BatchResult[Any]":
     from tacit.experiments import studies
 
-    study = studies.read(file, changes)
-    place = out or under_runs(file, f"{study.experiment.name}-study", repr(study), resume=resume)
+    study = studies.read(asked.file, asked.changes)
+    place = asked.place(f"{study.experiment.name}-study", study)
     with _resumable("run", place):
-        done = study.run(place, resume=resume, announce=lambda line: output.log(line, quiet=quiet))
-    for drawn in done.draw(place, announce=lambda line: output.log(line, quiet=quiet)).values():
-        output.log(f"drawn {drawn}", quiet=quiet)
+        done = study.run(place, resume=asked.resume, announce=asked.log)
+    for drawn in done.draw(place, announce=asked.log).values():
+        asked.log(f"drawn {drawn}")
     return done
 
 
-def _trials(
-    file: Path, changes: Sequence[str], out: Path | None, *, resume: bool, quiet: bool
-) -> "AttackScores":
+def _run_attacks(asked: RunRequest) -> "AttackScores":
     from tacit.experiments import attacks
 
-    asked = attacks.read(file, changes)
-    place = out or under_runs(file, f"{asked.experiment.name}-attacks", repr(asked), resume=resume)
+    read = attacks.read(asked.file, asked.changes)
+    place = asked.place(f"{read.experiment.name}-attacks", read)
     with _resumable("run", place):
-        return asked.run(place, resume=resume, announce=lambda line: output.log(line, quiet=quiet))
+        return read.run(place, resume=asked.resume, announce=asked.log)
 
 
-def _single(
-    file: Path, changes: Sequence[str], out: Path | None, *, resume: bool, quiet: bool, watch: int | None
-) -> "Run":
-    from tacit.cli.verbs.report import serve_report
+def _run_single(asked: RunRequest, watch: int | None) -> "Run":
     from tacit.experiments import experiment
     from tacit.reports.text import progress
 
-    read = experiment.read(file, changes)
+    read = experiment.read(asked.file, asked.changes)
     if getattr(read.data, "distant", False):
         raise InvalidValue(
-            f"[data] kind = {read.data.kind!r} is at the sites: make their folders (tacit deploy {file}), "
-            "and run the coordinator's (tacit run FOLDER)"
+            f"[data] kind = {read.data.kind!r} is at the sites: make their folders (tacit deploy "
+            f"{asked.file}), and run the coordinator's (tacit run FOLDER)"
         )
     for caution in read.warnings():
-        output.log(f"warning: {caution}", quiet=quiet)
-    place = out or under_runs(file, read.name, repr(read), resume=resume)
-    served = nullcontext() if watch is None else serve_report(read, place, port=watch, quiet=quiet)
+        asked.log(f"warning: {caution}")
+    place = asked.place(read.name, read)
+    served = nullcontext() if watch is None else _serve_report(read, place, watch, asked)
     with _resumable("run", place), served:
-        with progress(quiet=quiet) as watcher:
+        with progress(quiet=asked.quiet) as watcher:
             watcher.stage("opening the data")
             federation = read.open_federation()
-        _warn_of_others(read, federation, place, quiet=quiet)
-        with progress(quiet=quiet) as watcher:
-            done = read.run_on(federation, place, resume=resume, callbacks=[watcher])
+        _warn_of_others(read, federation, place, asked)
+        with progress(quiet=asked.quiet) as watcher:
+            done = read.run_on(federation, place, resume=asked.resume, callbacks=[watcher])
         _ = done.report()
     return done
 
 
-def _warn_of_others(read: "Experiment", federation: "Federation", place: Path, *, quiet: bool) -> None:
+@contextmanager
+def _serve_report(read: "Experiment", place: Path, port: int, asked: RunRequest) -> Generator[None]:
+    """Serve the report of a run on this machine while it goes on."""
+    from tacit.cli import reporting
+    from tacit.reports.live import serve_page
+
+    with serve_page(lambda: reporting.current_page(read, place), port=port) as live:
+        asked.log(f"watch {live.url}")
+        yield
+
+
+def _warn_of_others(read: "Experiment", federation: "Federation", place: Path, asked: RunRequest) -> None:
     """Say what other runs on the same people have cost, before this one begins."""
     from tacit.privacy.ledger.total import so_far
     from tacit.privacy.policy import Privacy
@@ -124,42 +199,74 @@ def _warn_of_others(read: "Experiment", federation: "Federation", place: Path, *
     assert isinstance(read.privacy, Privacy)
     total = book.total(read.privacy.delta, read.privacy.unit)
     if total.runs:
-        output.log(f"warning: {so_far(total.as_dict())}", quiet=quiet)
+        asked.log(f"warning: {so_far(total.as_dict())}")
     for note in total.notes:
-        output.log(f"warning: {note}", quiet=quiet)
-
-
-def tune(
-    file: Path, *, changes: Sequence[str], out: Path | None, resume: bool, quiet: bool
-) -> "TuningResult":
-    """Choose among the candidates of an experiment file, or go on with a tuning that was cut off."""
-    from tacit.experiments import tuning
-    from tacit.reports.text import progress
-
-    grid = tuning.read(file, changes)
-    name, many = f"{grid.common.name}-tuning", len(grid.candidates)
-    place = out or under_runs(file, name, repr(grid), resume=resume)
-
-    def announce(candidate: "Candidate") -> None:
-        output.log(f"{candidate.name} of {many}: {_in_words(candidate.changes)}", quiet=quiet)
-
-    with _resumable("tune", place), progress(quiet=quiet) as watcher:
-        return tuning.tune(grid, place, resume=resume, announce=announce, callbacks=[watcher])
+        asked.log(f"warning: {note}")
 
 
 @contextmanager
-def _resumable(verb: str, place: Path) -> Generator[None]:
+def _resumable(verb: str, place: Path, how: str = " --resume") -> Generator[None]:
     """Say how to go on with what is interrupted."""
     try:
         yield
     except KeyboardInterrupt:
-        words = f"tacit {verb} {shlex.quote(str(place))} --resume"
+        words = f"tacit {verb} {shlex.quote(str(place))}{how}"
         output.log(f"tacit: interrupted; go on with: {words}", quiet=False)
         raise
 
 
-def show_tuning(done: "TuningResult") -> None:
-    """The candidates, the choice and its price, for people."""
+def under_runs(file: Path, name: str, read: str, *, resume: bool) -> Path:
+    """Where a run lies: under `runs` here, by its name and a fingerprint of its choices.
+
+    The same experiment twice gives two directories; to resume is to go on with the last one.
+    """
+    from tacit.runs.directory import place_for
+
+    if file.is_dir():
+        return file
+    choices = hashlib.sha256(read.encode()).hexdigest()[:6]
+    place = place_for(Path("runs") / f"{name}-{choices}", resume=resume)
+    if resume and not place.is_dir():
+        raise InvalidValue(
+            "--resume: there is no run of this experiment to go on with; leave it out to begin"
+        )
+    return place
+
+
+@verb(trust="always")
+def tune(
+    console: Console,
+    file: Annotated[
+        Path, typer.Argument(help="An experiment file with a table [tune], or a tuning to resume.")
+    ],
+    changes: Changes = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The directory of the tuning; under runs/ by default.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a tuning that was cut off.")] = False,
+) -> None:
+    """Choose among candidates within one promise.
+
+    All of them, and the choice, are paid for together.
+    """
+    from tacit.experiments import tuning
+    from tacit.reports.text import progress
+
+    asked = RunRequest(file, changes or [], out, resume, console.quiet)
+    grid = tuning.read(file, asked.changes)
+    many = len(grid.candidates)
+    place = asked.place(f"{grid.common.name}-tuning", grid)
+
+    def announce(candidate: "Candidate") -> None:
+        console.log(f"{candidate.name} of {many}: {_in_words(candidate.changes)}")
+
+    with _resumable("tune", place), progress(quiet=console.quiet) as watcher:
+        done = tuning.tune(grid, place, resume=resume, announce=announce, callbacks=[watcher])
+    console.answer(done.as_dict, lambda: _show_tuning(done))
+    console.log(f"saved {done.path}")
+
+
+def _show_tuning(done: "TuningResult") -> None:
     from tacit.reports.text import NAMES as SCORES
 
     score = SCORES.get(done.by[0], done.by[0])
@@ -195,19 +302,113 @@ def _in_words(changes: dict[str, Any]) -> str:
     return ", ".join(f"{key} = {value}" for key, value in changes.items())
 
 
-def under_runs(file: Path, name: str, read: str, *, resume: bool) -> Path:
-    """Where a run lies: under `runs` here, by its name and a fingerprint of its choices.
+@verb(trust="always")
+def sweep(
+    console: Console,
+    file: Annotated[
+        Path, typer.Argument(help="An experiment file, or the directory of a sweep to go on with.")
+    ],
+    changes: Changes = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds each value is run with; 3 if not said.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="How many processes share the work.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The directory of the sweep; under runs/ by default.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what was cut off, as it does anyway.")
+    ] = False,
+) -> None:
+    """What privacy costs, at several values.
 
-    The same experiment twice gives two directories; to resume is to go on with the last one.
+    Such as --set privacy.epsilon=1,3,inf, each with several seeds.
     """
-    from tacit.runs.directory import place_for
+    asked = RunRequest(file, changes or [], out, resume, console.quiet)
+    done = run_sweep(asked, seeds=seeds, workers=workers)
+    console.answer(done.as_dict, lambda: output.say(done.summary()))
+    console.log(f"saved {done.path}")
+    if done.futile:
+        raise SystemExit(output.BAD_USAGE)
 
-    if file.is_dir():
-        return file
-    choices = hashlib.sha256(read.encode()).hexdigest()[:6]
-    place = place_for(Path("runs") / f"{name}-{choices}", resume=resume)
-    if resume and not place.is_dir():
-        raise InvalidValue(
-            "--resume: there is no run of this experiment to go on with; leave it out to begin"
-        )
-    return place
+
+def run_sweep(asked: RunRequest, *, seeds: int | None = None, workers: int | None = None) -> "SweepResult":
+    """Run whatever of a sweep is not known yet, and keep its report beside it.
+
+    Args:
+        asked: The sweep; keys with several values, separated by commas, are swept. The same one goes on where
+            it is by itself.
+        seeds: How many seeds.
+        workers: How many processes share the work.
+    """
+    from tacit.experiments import sweeps
+    from tacit.reports.page import write
+
+    read = sweeps.read(asked.file, asked.changes, seeds=seeds, workers=workers)
+    again = asked.file.is_dir() and not asked.changes and seeds is None
+    place = asked.out or (asked.file if again else _sweep_place(read))
+    known, every = len(read.finished_rows(place)), len(read.cells)
+    if known < every:
+        goes_on = f", {known} of them known" if known else ""
+        asked.log(f"{every} runs: {read.size}{goes_on}; kept in {place}")
+    with _resumable("sweep", place, how=""), sweep_progress(known, every, quiet=asked.quiet) as announce:
+        done = read.run(place, announce=announce)
+    if known < every or not (place / REPORT).is_file():
+        asked.log(f"report {write(done.page(), place / REPORT)}")
+    return done
+
+
+def _sweep_place(read: "Sweep") -> Path:
+    """Where a sweep lies: under `runs` here, by its name and a fingerprint of its choices."""
+    import tomli_w
+
+    choices = hashlib.sha256(tomli_w.dumps(read.document).encode()).hexdigest()[:6]
+    return Path("runs") / f"{read.experiment.name}-sweep-{choices}"
+
+
+@contextmanager
+def sweep_progress(known: int, every: int, *, quiet: bool = False) -> Generator[Callable[[str], None]]:
+    """Show runs as they end, on stderr: one line each, and on a terminal a live bar below them.
+
+    Args:
+        known: How many runs are known already.
+        every: How many there are.
+        quiet: Whether to show nothing.
+    """
+    began, rest, ended = time.monotonic(), every - known, 0
+    if quiet or not rest:
+        yield lambda line: None
+        return
+    with _bar() as bar:
+        words = f"sweep, {rest} runs"
+        bar(words, 0.0)
+
+        def announce(line: str) -> None:
+            nonlocal ended
+            ended += 1
+            took, left = time.monotonic() - began, rest - ended
+            # Whoever draws the bar sees to it that lines stand above it.
+            output.log(f"{line}; {left} left, {_span(took / ended * left)}" if left else line, quiet=False)
+            bar(words, ended / rest)
+
+        yield announce
+
+
+@contextmanager
+def _bar() -> Generator[Callable[[str, float], None]]:
+    """A live line where there is a terminal for it; told what goes on and how much of it is done."""
+    if not sys.stderr.isatty():
+        yield lambda words, share: None
+        return
+    from tacit.reports.text import show_live_line
+
+    with show_live_line(sys.stderr) as watcher:
+        yield (lambda words, share: None) if watcher is None else watcher.stage
+
+
+def _span(seconds: float) -> str:
+    """How long something takes, roughly."""
+    if seconds < 90:
+        return f"{max(round(seconds), 1)} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

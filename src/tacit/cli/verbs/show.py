@@ -1,0 +1,237 @@
+"""The verbs on what was run: `show`, `report`, `export` and `audit`. Heavy imports happen in them."""
+
+import math
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from tacit.cli import output
+from tacit.cli.verb import Changes, Console, verb
+from tacit.cli.verbs.ledger import require_sound
+from tacit.cli.verbs.run import under_runs
+from tacit.errors import InvalidFile, InvalidValue, escape
+
+if TYPE_CHECKING:
+    from tacit.audits import Audit
+    from tacit.runs.run import Run
+
+# What an audit consists of.
+PARTS = ("mechanisms", "run", "attacks")
+DPIA, COMPARISON = "data-protection.html", "comparison.html"
+
+
+@verb(trust="if asked")
+def show(console: Console, runs: Annotated[list[Path], typer.Argument(help="Directories of runs.")]) -> None:
+    """The summary of a run; several side by side."""
+    # What every attack did to every rule, or a study, has a table of its own, and is shown as that.
+    done = [_load(path) for path in runs]
+    console.answer(lambda: {"runs": [each.as_dict() for each in done]}, lambda: output.say(_summary(done)))
+    require_sound(runs)
+
+
+def _load(path: Path) -> Any:  # noqa: ANN401
+    """What a directory remembers; with nothing proven of a price where its files contradict each other."""
+    from tacit.experiments import attacks, experiment, studies, sweeps
+    from tacit.runs.directory import AUDIT
+    from tacit.runs.run import Run
+
+    found: Any = sweeps.load(path) or studies.load(path) or attacks.load(path)
+    if found is None and (path / AUDIT).is_file():
+        from tacit.audits import load
+
+        found = load(path)
+    found = found or experiment.load(path)
+    return _void_unsound_price(found) if isinstance(found, Run) else found
+
+
+def _void_unsound_price(run: "Run") -> "Run":
+    from tacit.runs.verification import verify_run
+
+    if run.path is None or run.privacy.unit is None or not verify_run(run.path).problems:
+        return run
+    prices = dict.fromkeys(run.privacy.subjects, math.inf)
+    return replace(run, privacy=replace(run.privacy, epsilon=math.inf, subjects=prices))
+
+
+def _summary(done: Sequence[Any]) -> str:
+    """Summarise what was run: several runs are compared, and audits that found a promise broken say so."""
+    from tacit.reports.audit import verdict
+    from tacit.reports.text import side_by_side
+    from tacit.runs.run import Run
+
+    runs = [each for each in done if isinstance(each, Run)]
+    beside = [side_by_side([run.as_dict() for run in runs])] if len(runs) > 1 else []
+    alone = [each.summary() for each in done if not beside or not isinstance(each, Run)]
+    audits = [(run.name, run.report_data().audit) for run in runs]
+    told = [(name, verdict(found)) for name, found in audits if found is not None]
+    broken = [f"audit of {name}: {words}" for name, (tone, words) in told if tone == "stop"]
+    return "\n\n".join([*beside, *alone, *broken])
+
+
+@verb(trust="if asked")
+def report(
+    console: Console,
+    runs: Annotated[list[Path], typer.Argument(help="Directories of runs; several are compared.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Where to write: .html, .md or .json; in the run by default."),
+    ] = None,
+    dpia: Annotated[
+        bool, typer.Option("--dpia", help="Write a data-protection summary, for an officer to file.")
+    ] = False,
+) -> None:
+    """One file to look at, to mail, to print.
+
+    What was promised, what left the sites, what came of it.
+    """
+    from tacit.cli import reporting
+    from tacit.reports.page import require_place, write
+    from tacit.runs.directory import REPORT
+
+    if dpia and len(runs) > 1:
+        raise InvalidValue("--dpia is about one run: name it alone")
+    usual = Path(COMPARISON) if len(runs) > 1 else runs[0] / (DPIA if dpia else REPORT)
+    place = out or usual
+    if out is None and not place.parent.is_dir():
+        raise InvalidFile(f"{runs[0]} is not the directory of a run")
+    require_place(place)
+    written = write(reporting.data_protection(runs[0]) if dpia else reporting.page(runs), place)
+    console.answer(lambda: {"report": str(written)}, lambda: output.say(str(written)))
+    require_sound(runs)
+
+
+@verb(trust="if asked")
+def export(
+    console: Console,
+    run: Annotated[Path, typer.Argument(help="The directory of a run.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The folder to write to; export in the run by default.")
+    ] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Write the network as ONNX as well.")] = False,
+) -> None:
+    """The model for other programs.
+
+    Its weights, a card that says what they mean, and a card for people.
+    """
+    from tacit.compat.export import export
+    from tacit.experiments.experiment import load
+
+    written = export(load(run), out or run / "export", onnx=onnx)
+    console.answer(lambda: {"files": [str(path) for path in written]}, lambda: _show_paths(written))
+    require_sound([run])
+
+
+def _show_paths(written: Sequence[Path]) -> None:
+    output.say("\n".join(escape(str(path)) for path in written))
+
+
+@verb(trust="if asked")
+def audit(
+    console: Console,
+    file: Annotated[Path, typer.Argument(help="An experiment file, or the directory of a run.")],
+    changes: Changes = None,
+    canaries: Annotated[
+        int | None, typer.Option(help="How many canaries are put into the run; 20,000 if not said.")
+    ] = None,
+    shadows: Annotated[
+        int | None, typer.Option(help="How many models an attacker trains to compare with; 16 if not said.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="With which all bounds together are to hold.")] = 0.95,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(click_type=click.Choice(PARTS), help="What to leave out; may be repeated."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="What canaries and halves are drawn by.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="The directory of the audit; the run, or under runs/ by default.")
+    ] = None,
+) -> None:
+    """Attack our own promise: a lower bound beside the claim.
+
+    Exits with 4 if the promise is found broken.
+    """
+    wanted = {"canaries": canaries, "shadows": shadows, "confidence": confidence, "seed": seed}
+    chosen = {name: value for name, value in wanted.items() if value is not None}
+    done = _audit(file, changes or [], out, {**chosen, "skip": skip or []}, quiet=console.quiet)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100
+    console.answer(done.as_dict, lambda: output.say(done.summary(width)))
+    console.log(f"report {done.path}/report.html")
+    if done.kept is False:
+        raise SystemExit(output.VERIFICATION_FAILED)
+
+
+def _audit(
+    file: Path, changes: Sequence[str], out: Path | None, wanted: Mapping[str, Any], *, quiet: bool
+) -> "Audit":
+    """Attack an experiment, or the one that a run was made from, and keep what was found with its report.
+
+    Args:
+        file: The experiment file, or the directory of a run, which keeps what was found.
+        changes: What to change in it.
+        out: The directory of the audit.
+        wanted: What `tacit.audits.audit` is asked for.
+        quiet: Whether to print results only.
+    """
+    from tacit import audits
+    from tacit.cli import reporting
+    from tacit.experiments import experiment
+    from tacit.reports import audit as audited
+    from tacit.reports.page import write
+    from tacit.reports.text import progress
+    from tacit.runs.directory import AUDIT, EXPERIMENT, REPORT, Directory
+
+    if file.is_dir():
+        _require_auditable(file)
+    read = experiment.read(file, changes)
+    of_run = file.is_dir() and not changes
+    if file.is_dir() and changes and out is None:
+        raise InvalidValue(
+            "--set makes another experiment than the run was: say where to keep its audit, --out"
+        )
+    place = out or (
+        file if of_run else under_runs(file, f"{read.name}-audit", repr((read, dict(wanted))), resume=False)
+    )
+    if out is not None and (out / EXPERIMENT).is_file():
+        raise InvalidValue(f"--out {out} holds a run: name the run itself, or another directory")
+    _require_room(place)
+    # What was said there before is remembered, if it can be read; better to know that now.
+    audited.read(Directory(place).read_json(AUDIT), place)
+    with progress(quiet=quiet) as watcher:
+        done = audits.audit(read, **wanted, callbacks=[watcher]).write(place)
+    write(reporting.page([place]), place / REPORT)
+    return done
+
+
+def _require_auditable(run: Path) -> None:
+    """Refuse an audit, a run whose sites are in no file (another would be audited), and an unsound one."""
+    from tacit import audits
+    from tacit.runs.directory import EXPERIMENT
+    from tacit.runs.verification import require_sound
+    from tacit.runtime.tables import load
+
+    if audits.load(run) is not None:
+        raise InvalidValue(f"{run} is an audit itself: name the experiment, or the run, that it is of")
+    kept = run / EXPERIMENT
+    if kept.is_file() and "data" not in load(kept):
+        raise InvalidValue(
+            f"{run} was made in Python, and its sites are in no file: audit it there, with "
+            "tacit.audits.audit(experiment, federation=...)"
+        )
+    require_sound(run)
+
+
+def _require_room(place: Path) -> None:
+    """Refuse a place where nothing can be kept, before hours of work."""
+    from tacit.runs.directory import REPORT
+
+    near = next(part for part in (place, *place.absolute().parents) if part.exists())
+    room = near.is_dir() and os.access(near, os.W_OK) and not (place / REPORT).is_dir()
+    if not room:
+        raise InvalidValue(f"--out {place} cannot be written: name a directory of yours, or a new one")
