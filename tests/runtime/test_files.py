@@ -39,7 +39,7 @@ def test_what_is_no_plain_file_is_not_opened(odd):
         with pytest.raises(files.NotPlain, match=f"it is {what}, and must be a plain file"):
             opened(path)
     with pytest.raises(files.NotPlain):
-        files.open_to_append(path)
+        files.append(path, b"more")
 
 
 def test_what_is_no_plain_file_is_no_table(odd, tmp_path):
@@ -147,7 +147,7 @@ def test_only_one_module_renames_and_only_one_parses_files_of_tables(path):
 
 def test_no_module_reads_a_file_of_a_run_or_a_site_but_by_the_one_door():
     # Files of our own package, of the system, and of programs that we have started ourselves.
-    known = {"__init__.py", "html.py", "tools.py", "directory.py", "processes.py"}
+    known = {"__init__.py", "html.py", "plan.py", "directory.py", "processes.py"}
     recipes = {"survival.py", "regression.py", "policy.py", "curve.py", "curves.py"}
     found = {path.name for path in SOURCES if re.search(r"\.read_(text|bytes)\(", path.read_text())
              and not re.search(r"files\.read_(text|bytes)\(", path.read_text())}  # fmt: skip

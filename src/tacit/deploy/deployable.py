@@ -29,7 +29,8 @@ from tacit.runtime.tables import load, override_value
 from tacit.sites.encoding import Encoding
 from tacit.sites.environments import Scenes, World, Worlds
 from tacit.sites.federation import Federation
-from tacit.sites.splits import COORDINATOR, ByColumn, require_remote_name
+from tacit.sites.names import COORDINATOR, require_site_name
+from tacit.sites.splits import ByColumn
 from tacit.sites.table import Table
 from tacit.sites.table import read as read_table
 from tacit.sites.vertical import Columns, Subjects
@@ -219,7 +220,7 @@ def split_data(
         raise Refused(f"[data] {experiment.data.kind} is at the sites already: nothing is to be handed over")
     tables = _tables(experiment)
     for name in federation:
-        require_remote_name("site", name)
+        require_site_name("site", name, of="machine")
     if isinstance(federation, Columns):
         handed = _curves(federation, tables["task"], out)
     elif isinstance(federation, Worlds):

@@ -32,10 +32,10 @@ from tacit.deploy.site.config import (
     keep_secret,
 )
 from tacit.deploy.texts import distribution_readme, render_folder
-from tacit.engines.messages import COORDINATOR
 from tacit.errors import InvalidFile, Refused, require, require_count
 from tacit.runtime import files
 from tacit.runtime.limits import LONGEST_FILE
+from tacit.sites.names import COORDINATOR
 
 if TYPE_CHECKING:
     from tacit.aggregation.secure import Identity
@@ -362,8 +362,7 @@ def _folder(path: Path, mode: int = 0o755) -> Path:
 
 def _new(file: Path, content: str | bytes, mode: int = 0o644) -> None:
     """A file that was not there before."""
-    with file.open("xb") as stream:
-        stream.write(content.encode() if isinstance(content, str) else content)
+    files.create(file, content, mode)
     file.chmod(mode)
 
 

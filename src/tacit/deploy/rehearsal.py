@@ -21,7 +21,8 @@ from tacit.errors import InvalidValue, Refused, require_count, require_extra
 from tacit.experiments.experiment import Experiment, read
 from tacit.privacy.policy import Open
 from tacit.runtime.tables import Table
-from tacit.sites.splits import COORDINATOR, SplitByCount
+from tacit.sites.names import COORDINATOR
+from tacit.sites.splits import SplitByCount
 
 if TYPE_CHECKING:
     from tacit.runs.run import Run

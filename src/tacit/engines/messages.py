@@ -17,7 +17,7 @@ from tacit.errors import TacitError
 from tacit.learning.record import Reason
 from tacit.runtime import files
 from tacit.runtime.arrays import Array
-from tacit.sites.splits import COORDINATOR as COORDINATOR
+from tacit.sites.names import COORDINATOR as COORDINATOR
 
 if TYPE_CHECKING:
     from tacit.aggregation.secure import Identity, Roster

@@ -165,10 +165,7 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
         if place is None:
             return
         try:
-            with files.open_to_append(place) as stream:
-                stream.write(msgspec.json.encode(row) + b"\n")
-                stream.flush()
-                os.fsync(stream.fileno())
+            files.append(place, msgspec.json.encode(row) + b"\n")
         except OSError as error:
             raise RunUnusable(
                 f"run {directory.path} cannot be written: {CELLS}: {error.strerror}; what was written before "

@@ -290,10 +290,8 @@ class Directory:
         """Add a round to the list, on disk."""
         place = self.file(ROUNDS)
         if place is not None:
-            with self._explain("written", ROUNDS), files.open_to_append(place) as stream:
-                stream.write(msgspec.json.encode(entry) + b"\n")
-                stream.flush()
-                os.fsync(stream.fileno())
+            with self._explain("written", ROUNDS):
+                files.append(place, msgspec.json.encode(entry) + b"\n")
 
     def write_weights(self, number: int, weights: "Mapping[str, Array]") -> None:
         """Keep what sites and server have come to in a round, rounded: for pictures, not to go on from."""

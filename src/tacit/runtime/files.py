@@ -124,18 +124,21 @@ def replace(target: PathLike, content: bytes | str, mode: int = 0o666) -> None:
     sync(place.parent)
 
 
-def open_to_append(path: PathLike) -> BinaryIO:
-    """Open a plain file to add to its end; it need not be there.
+def append(path: PathLike, content: bytes) -> None:
+    """Add to the end of a plain file, which need not be there; afterwards it is on disk.
 
     Raises:
         NotPlain: It is a named pipe, a socket or a device.
         OSError: It cannot be written.
     """
     require_regular(path)
-    return Path(path).open("ab")
+    with Path(path).open("ab") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
-def create(target: PathLike, content: bytes, mode: int = 0o600) -> None:
+def create(target: PathLike, content: bytes | str, mode: int = 0o600) -> None:
     """Write a file that was not there before, file and folder synced.
 
     Raises:
@@ -143,7 +146,7 @@ def create(target: PathLike, content: bytes, mode: int = 0o600) -> None:
         OSError: It cannot be written.
     """
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
-        stream.write(content)
+        stream.write(content.encode() if isinstance(content, str) else content)
         stream.flush()
         os.fsync(stream.fileno())
     sync(Path(target).parent)

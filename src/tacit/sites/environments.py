@@ -21,6 +21,7 @@ from tacit.runtime.sketches import Sketch
 from tacit.runtime.tables import resolve_paths
 from tacit.sites.encoding import Encoding
 from tacit.sites.federation import Cohort, Federation, Site
+from tacit.sites.names import require_site_name
 from tacit.sites.table import Table
 
 if TYPE_CHECKING:
@@ -279,13 +280,7 @@ class EnvSite(Site):
     worlds: tuple[World, ...] = ()
 
     def __post_init__(self) -> None:
-        require_name("site", self.name)
-
-
-def require_name(field: str, name: str) -> None:
-    """Refuse names that could not be told from others, or that no file could have."""
-    clean = name == name.strip() and name != "" and not set(name) & set("@/")
-    require(clean, field, name, 'a name without "@" and "/" and without blanks around it')
+        require_site_name("site", self.name, of="world")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,7 +310,7 @@ class Variants:
             fits = len(ends) == 2 and ends[0] <= ends[1]
             require(fits, f"vary.{name}", list(ends), "two numbers, the smaller one first")
         for name, options in self.worlds.items():
-            require_name("site", name)
+            require_site_name("site", name, of="world")
             told = hasattr(options, "keys")
             require(told, name, options, "keyword arguments of the environment")
 

@@ -20,6 +20,7 @@ from tacit.runtime.fingerprints import People, sketch_frame, sketch_table
 from tacit.runtime.sketches import Sketch
 from tacit.runtime.tables import resolve_paths
 from tacit.sites.encoding import Encoding
+from tacit.sites.names import require_site_name
 from tacit.sites.table import Records, Table, by_site, concatenate, from_frame
 
 if TYPE_CHECKING:
@@ -37,10 +38,7 @@ class Site:
     table: Table
 
     def __post_init__(self) -> None:
-        clean = self.name == self.name.strip() and self.name != "" and "@" not in self.name
-        # A name may be in no file but the records'.
-        allowed = 'a name without "@" and without blanks around it'
-        require(clean, "site", self.name, allowed, about_records=True)
+        require_site_name("site", self.name, of="records")
         if len(self.table) < FEWEST_RECORDS:
             few = "no records" if len(self.table) == 0 else "one record"
             mend = "leave it out, or merge it with another"

@@ -15,11 +15,10 @@ from tacit.errors import InvalidValue, require, require_count
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_SITES
 from tacit.sites.federation import FEWEST_RECORDS
+from tacit.sites.names import require_site_name
 from tacit.sites.table import Records, Table
 
 Integers = NDArray[np.int64]
-# What the machine is called that sites on machines of their own talk to.
-COORDINATOR = "coordinator"
 
 
 class Split(Protocol):
@@ -186,14 +185,7 @@ class NamedSites:
         different = len(set(self.names)) == len(self.names)
         require(different, "names", list(self.names), "different from one another")
         for name in self.names:
-            require_remote_name("names", name)
-
-
-def require_remote_name(field: str, name: str) -> None:
-    """Refuse a name that a site on a machine of its own cannot have: folders and letters bear it."""
-    clean = name == name.strip() and name.strip(".") != "" and not set(name) & set("@/\\\0")
-    allowed = 'a name without "@", "/" and "\\" and without blanks around it'
-    require(clean and name != COORDINATOR, field, name, f'{allowed}, and not "{COORDINATOR}"')
+            require_site_name("names", name, of="machine")
 
 
 SPLITS: dict[str, type[SplitByCount] | type[ByColumn] | type[NamedSites]] = {

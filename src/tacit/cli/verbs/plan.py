@@ -201,13 +201,14 @@ def new(
 
     Never overwrites.
     """
-    from importlib.resources import files
+    from importlib import resources
+
+    from tacit.runtime import files
 
     target = Path(f"{workload}.toml")
-    text = files("tacit.experiments").joinpath("templates", target.name).read_text(encoding="utf-8")
+    text = resources.files("tacit.experiments").joinpath("templates", target.name).read_text(encoding="utf-8")
     try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(text)
+        files.create(target, text, 0o666)
     except FileExistsError:
         raise InvalidValue(f"{target} is there already: move it, or work with it") from None
     except OSError as error:

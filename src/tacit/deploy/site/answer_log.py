@@ -110,7 +110,4 @@ class AnswerLog:
         return found
 
     def _write(self, line: AnswerEntry) -> None:
-        with files.open_to_append(self._path) as stream:
-            stream.write(msgspec.json.encode(line) + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        files.append(self._path, msgspec.json.encode(line) + b"\n")

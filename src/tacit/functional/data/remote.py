@@ -18,8 +18,8 @@ from tacit.learning.record import describe
 from tacit.privacy.contracts import Layout
 from tacit.runtime.sketches import Digests
 from tacit.runtime.tables import construct, refuse_unknown
+from tacit.sites.names import require_site_name
 from tacit.sites.remote import RemoteVerticalFederation, read_site_file
-from tacit.sites.splits import require_remote_name
 from tacit.sites.vertical import ByParty, Columns, Subjects
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class RemoteCurves:
     def check(self, split: ByParty, *, may_look: bool = False) -> None:
         """Refuse parties that nobody could be, and curves that nobody holds."""
         for name in split.names:
-            require_remote_name("parties", name)
+            require_site_name("parties", name, of="machine")
         _ = self._assign_curves(split)
 
     def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> RemoteVerticalFederation:

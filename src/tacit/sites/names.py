@@ -1,0 +1,30 @@
+"""The one rule for the name of a site: what else it could be taken for, by where it goes."""
+
+from typing import Literal
+
+from tacit.errors import require
+
+# The name by which everybody else knows who asks: no site has it.
+COORDINATOR = "coordinator"
+# The signs that a name has not, by what bears it: records, which may be called anything else; a world, whose
+# pictures and tables are files; or a machine of its own, with folders and letters.
+FORBIDDEN = {"records": "@", "world": "@/", "machine": "@/\\"}
+
+
+def require_site_name(field: str, name: str, *, of: Literal["records", "world", "machine"]) -> None:
+    """Refuse a name that could not be told from others, or that what bears it cannot have.
+
+    Args:
+        field: What the name is given as.
+        name: The name.
+        of: What bears it. A name of records may be in no file but theirs: a refusal tells it to their owner.
+    """
+    signs, machine = FORBIDDEN[of], of == "machine"
+    clean = name == name.strip() and name != "" and not set(name) & set(signs)
+    if machine:
+        clean = clean and "\0" not in name and name.strip(".") != "" and name != COORDINATOR
+    *others, last = [f'"{sign}"' for sign in signs]
+    listed = f"{', '.join(others)} and {last}" if others else last
+    besides = f', and not "{COORDINATOR}"' if machine else ""
+    allowed = f"a name without {listed} and without blanks around it{besides}"
+    require(clean, field, name, allowed, about_records=of == "records")
