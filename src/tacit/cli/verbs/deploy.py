@@ -4,7 +4,6 @@ Heavy imports happen in the verbs, after one was chosen.
 """
 
 import shutil
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -175,8 +174,6 @@ def serve(console: Console, folder: Folder) -> None:
     from tacit.engines.flower import socket
 
     guard = Guard(folder)
-    # What every answer needs is loaded before the first question.
-    _ = import_module("torch")
     log(f"{guard.file.name} is guarded; questions come through {folder / DOOR}")
     socket.serve(str(folder / DOOR), guard.answer)
 
