@@ -172,3 +172,11 @@ def test_a_weighting_without_members_or_without_others_finds_no_share():
     given, inside = np.array([[3.0, 2.0, 1.0]]), np.array([[True, True, False]])
     weights = [np.array([[1, 1, 1]]), np.array([[0, 0, 2]]), np.array([[1, 2, 0]])]
     assert _tpr(given, inside, weights, 0.5).tolist() == pytest.approx([1.0, np.nan, np.nan], nan_ok=True)
+
+
+def test_ties_go_together_and_whoever_takes_everybody_finds_all_members():
+    present = np.array([[False, True, False], [True, False, True]])
+    scores = np.array([[2.0, 1.0, 1.0], [0.5, 2.0, 0.0]])
+    assert tpr_at_fpr(scores, present, alarms=1.0).found == 1.0
+    tied, of = np.array([[2.0, 1.0, 1.0]] * 2), np.array([[False, True, False]] * 2)
+    assert tpr_at_fpr(tied, of, alarms=0.5).found == 0.0

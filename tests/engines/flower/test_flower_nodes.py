@@ -460,3 +460,7 @@ def test_flowers_own_classes_take_the_apps() -> None:
 
     assert isinstance(flower.client_app(), ClientApp)
     assert isinstance(flower.server_app(lambda meet, settings: None), ServerApp)
+
+
+def test_sites_that_are_not_there_are_waited_for_two_minutes_and_an_answer_for_ten():
+    assert (Flower().wait, Flower().deadline) == (120.0, 600.0)
