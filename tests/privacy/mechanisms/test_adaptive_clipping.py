@@ -93,3 +93,10 @@ def test_what_makes_no_sense_is_refused_by_name(choices, named):
 
 def test_an_update_and_a_count_for_each_block_are_sent():
     assert packing(blocks=(5, 2, 9)).width == 19
+
+
+@pytest.mark.parametrize("norm", ["l2", "l1"])
+def test_an_update_of_exactly_its_bound_counts_as_short(norm):
+    bounds = np.array([3.0, 5.0])
+    sent = packing(norm=norm).encode(np.array([[3.0, 0, 0, 0, 5.0], [3.1, 0, 0, 0, 5.1]]), bounds)
+    assert sent[:, 5:].tolist() == [[COUNTED, COUNTED], [-COUNTED, -COUNTED]]
