@@ -10,7 +10,7 @@ from tacit.errors import BudgetExhausted, InvalidValue, Refused
 from tacit.privacy import accounting
 from tacit.privacy.accounting import epsilon
 from tacit.privacy.accounting.release import Release, clipped_release
-from tacit.privacy.ledger.plans import RegisteredPlan
+from tacit.privacy.ledger.plans import RegisteredPlan, max_epsilon
 from tacit.privacy.ledger.store import Ledger, verify
 from tacit.privacy.ledger.tally import Commitment, Tally
 
@@ -355,3 +355,7 @@ def test_resuming_a_run_from_before_leaves_other_plans_what_they_were(tmp_path):
         ledger.charge([plan(count=80)], plan="run")
         ledger.charge([plan(2.0, 40)], plan="other")
         assert ledger._account.plans.names() == {"other", "run"}
+
+
+def test_nothing_costs_nothing():
+    assert max_epsilon([], 1e-5) == 0.0

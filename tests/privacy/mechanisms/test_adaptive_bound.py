@@ -150,3 +150,11 @@ def test_a_bad_field_is_refused(field, value):
 def test_one_record_can_turn_the_half_of_its_group_around(rate):
     release = AdaptiveBound(expected=10, noise=3.0).release(sampled="group", rate=rate)
     assert (release.sensitivity, release.bound) == (1.0, 0.5)
+
+
+def test_more_contributions_than_expected_move_the_bound_no_farther():
+    adaptive = AdaptiveBound(rehearsal=True, expected=2, noise=QUIET, quantile=0.5, speed=0.2)
+    many = np.concatenate([np.zeros(20), np.full(20, 9.0)])
+    key = Key(0, rehearsal=True)
+    assert adaptive.next(1.0, many[:20], key) == math.exp(-0.2 * 0.5)
+    assert adaptive.next(1.0, many[20:], key) == math.exp(0.2 * 0.5)
