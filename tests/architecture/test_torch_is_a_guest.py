@@ -63,3 +63,61 @@ def test_a_parquet_file_needs_its_extra_and_says_so(tmp_path):
         str(tmp_path / "data.parquet"),
     )
     assert "pip install 'tacit[parquet]'" in found.stdout, found.stderr
+
+
+AUDITS = """
+from pathlib import Path
+from tacit import Privacy
+from tacit.audits import audit_run, demonstrate, episodes, membership
+from tacit.audits.mechanisms import PRIMITIVES
+from tacit.audits.sensitivity import check_sensitivity
+from tacit.experiments.experiment import construct_experiment
+
+promise = {"unit": "record", "epsilon": 3.0, "delta": 1e-4, "clip": 1.0, "rehearsal": True}
+task = {"kind": "logistic-hazard", "hidden": [4], "cuts": 5, "horizon": 3.0, "steps": 1, "sample": 0.5}
+sites = {"kind": "iid", "count": 2}
+data = {"kind": "simulated", "records": 80, "features": 3}
+asked = construct_experiment({"data": data, "sites": sites, "task": task, "privacy": promise}, Path())
+patients = asked.open_federation()
+print(audit_run(asked, federation=patients, canaries=100).canaries)
+print(membership(asked, patients, shadows=2).models)
+print(demonstrate(asked, patients, patients=5).patients)
+print(check_sensitivity(asked.task, patients, privacy=Privacy(**promise), neighbours=4).neighbours)
+print(all(PRIMITIVES[name]().audit().kept for name in ("a training step", "histogram")))
+worlds = {"data": {"kind": "gymnasium", "env": "CartPole-v1"}, "sites": {"kind": "variants", "copies": 1}}
+agents = {"kind": "ppo", "hidden": [4], "envs": 2, "steps": 64}
+played = construct_experiment({**worlds, "task": agents, "privacy": {**promise, "unit": "site"}}, Path())
+import tacit.audits.episodes
+sys.modules["tacit.audits.episodes"].TAKEN = 20
+print(episodes(played, played.open_federation(), shadows=2).models)
+"""
+
+
+def test_built_in_tasks_are_audited_without_torch():
+    found = without_torch(AUDITS)
+    assert found.stdout.split() == ["100", "3", "5", "4", "True", "3"], found.stderr
+
+
+EXPORTS = """
+import tacit
+from tacit.compat.export import export
+from tacit.control import PPO
+from tacit.functional import Boosting
+from tacit.functional.data.sources import SimulatedCurves
+from tacit.sites.splits import Iid
+from tacit.sites.vertical import ByParty
+from tacit.survival import CoxPH, LogisticHazard
+from tacit.survival.data.sources import Simulated
+
+patients = Simulated(records=80, features=3).open(Iid(count=2), 0)
+for task in (LogisticHazard(hidden=(4,), cuts=5, steps=1, sample=0.5), CoxPH(cuts=5, steps=1, sample=0.5)):
+    run = tacit.fit(task, patients, rounds=1)
+    print(len(export(run, f"{sys.argv[1]}/{task.kind}", onnx=True)))
+curves = SimulatedCurves(records=60, points=21).open(ByParty(count=2), 0)
+print(len(export(tacit.fit(Boosting(size=8, steps=5), curves), f"{sys.argv[1]}/curves")))
+"""
+
+
+def test_built_in_models_are_exported_without_torch(tmp_path):
+    found = without_torch(EXPORTS, str(tmp_path))
+    assert found.stdout.split() == ["4", "4", "3"], found.stderr

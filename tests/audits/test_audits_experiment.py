@@ -7,9 +7,8 @@ import pytest
 
 from small_study import FILE
 from tacit import audits
-from tacit.audits import Audit, audit, audit_run
+from tacit.audits import Audit, audit, audit_run, mechanisms
 from tacit.audits import experiment as auditing
-from tacit.audits.mechanisms import suite
 from tacit.cli import reporting
 from tacit.errors import InvalidValue
 from tacit.experiments import experiment
@@ -194,7 +193,7 @@ class Listener:
 
 def test_it_tells_what_it_does(read, monkeypatch):
     told, first = [], "a training step"
-    monkeypatch.setattr(suite, "PRIMITIVES", {first: suite.PRIMITIVES[first]})
+    monkeypatch.setattr(mechanisms, "PRIMITIVES", {first: mechanisms.PRIMITIVES[first]})
     audit(read, **QUICK, callbacks=[Listener(told)])
     assert list(dict.fromkeys(told)) == [
         "attacking every mechanism",

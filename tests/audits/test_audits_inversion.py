@@ -106,7 +106,7 @@ def test_a_site_of_a_federation_that_draws_one_record_gives_it_away():
     state, layers = task.start(DATA, Key(0)), task.program(5).layers
     for number in range(20):
         key = Key(number, rehearsal=True)
-        updates = Local().train(task, DATA, state, list(DATA), NoPrivacy(), key).matrix.numpy()
+        updates = Local().train(task, DATA, state, list(DATA), NoPrivacy(), key).matrix
         read = np.stack([invert(update, layers) for update in updates])
         known = [np.isclose(DATA.store.features, row, atol=1e-8).all(axis=1).any() for row in read]
         if any(known):

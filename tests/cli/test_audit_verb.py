@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from small_study import FILE
 from tacit import Federation, Privacy, fit
-from tacit.audits.mechanisms import suite
+from tacit.audits import mechanisms
 from tacit.cli.app import app
 from tacit.privacy.mechanisms import base
 from tacit.privacy.mechanisms.base import add_noise
@@ -23,8 +23,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.toml").write_text(FILE)
     # Every mechanism by itself is tried elsewhere.
-    few = {name: suite.PRIMITIVES[name] for name in ("a training step", "histogram")}
-    monkeypatch.setattr(suite, "PRIMITIVES", few)
+    few = {name: mechanisms.PRIMITIVES[name] for name in ("a training step", "histogram")}
+    monkeypatch.setattr(mechanisms, "PRIMITIVES", few)
     return tmp_path
 
 

@@ -216,7 +216,7 @@ def test_a_local_training_step_is_made_private():
     config = FSAConfig(use_differential_privacy=True, global_epochs=2)
     private, model = DifferentialPrivacy(config), torch.nn.Linear(3, 1)
     optimizer = torch.optim.Adam(model.parameters())
-    model(np.ones((4, 3))).sum().backward()
+    model(torch.ones(4, 3)).sum().backward()
     length = private.apply_dp_to_gradients(model=model, optimizer=optimizer, mechanism=config.dp_mechanism)
     optimizer.step()
     assert length > 0

@@ -97,6 +97,6 @@ def test_a_run_that_fails_is_marked_as_failed(store):
 
 
 def test_without_mlflow_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(InvalidValue, match=r"pip install 'tacit\[mlflow\]'"):
         MLflow("trial")

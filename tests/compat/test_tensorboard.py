@@ -67,6 +67,6 @@ def test_what_nobody_may_know_is_not_written(tmp_path):
 
 
 def test_without_tensorboard_the_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard.summary.writer.event_file_writer", None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(InvalidValue, match=r"pip install 'tacit\[tensorboard\]'"):
         TensorBoard(tmp_path)

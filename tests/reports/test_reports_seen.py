@@ -10,8 +10,7 @@ from made_up import private, record, troubled
 
 from browsing import opened, require_readable, size
 from tacit import Federation, fit
-from tacit.audits import audit
-from tacit.audits.mechanisms import suite
+from tacit.audits import audit, mechanisms
 from tacit.cli import reporting
 from tacit.experiments import experiment
 from tacit.reports.page import write
@@ -114,9 +113,9 @@ def _audited(place: Path) -> Path:
     """The report of a run that was attacked in every way."""
     read = experiment.read(place / "survival.toml")
     read.run(place / "audited")
-    few = dict(list(suite.PRIMITIVES.items())[:4])
+    few = dict(list(mechanisms.PRIMITIVES.items())[:4])
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(suite, "PRIMITIVES", few)
+        patched.setattr(mechanisms, "PRIMITIVES", few)
         audit(read, canaries=1000, shadows=3).write(place / "audited")
     return write(reporting.page([place / "audited"]), place / "audited" / "report.html")
 

@@ -6,7 +6,7 @@
 from tacit.audits.episodes import episodes
 from tacit.audits.experiment import Audit, audit, load
 from tacit.audits.inversion import demonstrate
-from tacit.audits.mechanisms.suite import audit_mechanisms
+from tacit.audits.mechanisms import audit_mechanisms
 from tacit.audits.membership import membership
 from tacit.audits.running import audit_run
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.audits.mechanisms.suite import audit_mechanisms
+from tacit.audits.mechanisms import audit_mechanisms
 from tacit.audits.membership import SHADOWS
 from tacit.audits.membership_statistics import FEWEST_MODELS
 from tacit.audits.running import CANARIES, audit_run, require_power

@@ -5,8 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tacit.aggregation.base import Aggregator
-from tacit.audits.canaries import Canaries
-from tacit.audits.insertion import with_canaries
+from tacit.audits.canaries import Canaries, with_canaries
 from tacit.audits.lower_bounds import FEWEST, Bounds, bounds
 from tacit.errors import InvalidValue, Refused, TacitError, require
 from tacit.learning.progress import Tell, silent

@@ -21,6 +21,8 @@ from tacit.privacy.accounting import gaussian, theorems
 from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import noisy_answer
+from tacit.privacy.mechanisms.clip import clip_rows
+from tacit.runtime.arrays import as_array, as_numpy
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
 
@@ -190,7 +192,7 @@ class PrivacyManager:
     @suppress_warnings()
     def clip_gradients(self, gradients: Gradients) -> Gradients:
         """Scale the gradients down, all together, to length `clip_norm`; NaN anywhere gives zero."""
-        return _rebuild(gradients, self._clip(gradients))
+        return _rebuild(gradients, clip_rows(_flat(gradients), self.clip_norm))
 
     @suppress_warnings()
     def add_gaussian_noise(self, gradients: Gradients) -> Gradients:
@@ -222,11 +224,6 @@ class PrivacyManager:
             "noise_multiplier": self.privacy_budget.noise_multiplier,
             "rehearsal": self._key.rehearsal,
         }
-
-    def _clip(self, gradients: object) -> NDArray[np.float64]:
-        from tacit.privacy.mechanisms.clip import clip_rows
-
-        return clip_rows(_flat(gradients), self.clip_norm)
 
 
 class DPSGDTrainer:
@@ -308,12 +305,8 @@ def _arrays(gradients: object) -> list[Any]:
     )
 
 
-def _numpy(array: Any) -> NDArray[Any]:  # noqa: ANN401
-    return array.detach().cpu().numpy() if hasattr(array, "detach") else np.asarray(array)
-
-
 def _flat(gradients: object) -> NDArray[np.float64]:
-    parts = [_numpy(array).astype(np.float64).ravel() for array in _arrays(gradients)]
+    parts = [as_array(array).ravel() for array in _arrays(gradients)]
     if not parts or sum(part.size for part in parts) == 0:
         raise InvalidValue("gradients are not allowed to be empty: give an array, or a dict of arrays")
     return np.concatenate(parts)
@@ -324,7 +317,7 @@ def _rebuild(gradients: Gradients, flat: NDArray[np.float64]) -> Gradients:
     pieces: list[Any] = []
     start = 0
     for array in _arrays(gradients):
-        shape = _numpy(array).shape
+        shape = as_numpy(array).shape
         size = int(np.prod(shape))
         pieces.append(_like(array, flat[start : start + size].reshape(shape)))
         start += size
@@ -334,6 +327,7 @@ def _rebuild(gradients: Gradients, flat: NDArray[np.float64]) -> Gradients:
 
 
 def _like(array: Any, values: NDArray[np.float64]) -> Any:  # noqa: ANN401
+    # A tensor; torch need not be there for arrays.
     if hasattr(array, "detach"):
         return array.detach().new_tensor(values)
     original = np.asarray(array)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from tacit.errors import InvalidValue
+from tacit.errors import InvalidValue, require_extra
 from tacit.learning.record import Round
 from tacit.runs.run import Run
 
@@ -32,14 +32,12 @@ class TensorBoard:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        try:
-            files = import_module("tensorboard.summary.writer.event_file_writer")
-            self._text = import_module("tensorboard.plugins.text.metadata")
-            self._events = import_module("tensorboard.compat.proto.event_pb2")
-            self._summaries = import_module("tensorboard.compat.proto.summary_pb2")
-            self._tensors = import_module("tensorboard.compat.proto.tensor_pb2")
-        except ModuleNotFoundError as error:
-            raise _missing("TensorBoard", error, "tensorboard") from error
+        require_extra("tensorboard", "tensorboard", "TensorBoard")
+        files = import_module("tensorboard.summary.writer.event_file_writer")
+        self._text = import_module("tensorboard.plugins.text.metadata")
+        self._events = import_module("tensorboard.compat.proto.event_pb2")
+        self._summaries = import_module("tensorboard.compat.proto.summary_pb2")
+        self._tensors = import_module("tensorboard.compat.proto.tensor_pb2")
         self._writer = files.EventFileWriter(os.fspath(folder))
         self._began, self._over = time.time(), False
 
@@ -181,10 +179,9 @@ def _client(uri: str | None) -> Any:  # noqa: ANN401
     """A client of its own: nothing of what MLflow keeps for everybody is touched."""
     # It is read once, as MLflow is imported; Tacit sends nothing anywhere that nobody asked for.
     _ = os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    try:
-        from mlflow.tracking import MlflowClient  # pyright: ignore[reportMissingTypeStubs]
-    except ModuleNotFoundError as error:
-        raise _missing("MLflow", error, "mlflow") from error
+    require_extra("mlflow", "mlflow", "MLflow")
+    from mlflow.tracking import MlflowClient  # pyright: ignore[reportMissingTypeStubs]
+
     return MlflowClient(tracking_uri=uri)
 
 
@@ -227,8 +224,3 @@ def promise(run: Run) -> dict[str, str]:
         "delta": f"{said.delta:g}" if said.delta is not None else None,
     }
     return {f"privacy.{name}": value for name, value in told.items() if value is not None}
-
-
-def _missing(what: str, error: ModuleNotFoundError, extra: str) -> InvalidValue:
-    """What to say where an extra is not installed."""
-    return InvalidValue(f"{what} needs {error.name}, which is not installed: pip install 'tacit[{extra}]'")

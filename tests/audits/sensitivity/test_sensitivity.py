@@ -10,8 +10,8 @@ from torch import nn
 
 from tacit import Federation, Privacy, Supervised
 from tacit.audits.sensitivity import SensitivityExceeded, check_sensitivity
+from tacit.audits.sensitivity.check import CoupledKey
 from tacit.audits.sensitivity.neighbours import NeighbourCandidate
-from tacit.audits.sensitivity.steps import CoupledKey
 from tacit.errors import InvalidValue, NotSeparable, TacitError
 from tacit.learning.perceptron import Perceptron
 from tacit.learning.task import Updates

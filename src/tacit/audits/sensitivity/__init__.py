@@ -2,8 +2,6 @@
 
 check       how far one record moves what is let out, against what is claimed
 neighbours  data sets that differ in one record, drawn, made worse, and put where rounding tells them apart
-records     tables as rows of numbers, and back
-steps       the training step of a task, its clipped sums without noise
 """
 
 from tacit.audits.sensitivity.check import Pair, Sensitivity, SensitivityExceeded, check_sensitivity

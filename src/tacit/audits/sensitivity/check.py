@@ -3,19 +3,23 @@
 A promise is as true as the sensitivity that its noise was made for. That of a loss, a task or a statistic of
 your own is tried here on many neighbouring data sets, ordinary and wild ones. What passes is not proven;
 what fails is disproven, by two data sets that anybody can look at.
+
+A task does its own work on both sides, with everything else held the same. What is compared are the clipped
+sums that noise would be added to. The second side is answered with the sums of the first: whatever it does
+then that the first did not, it does because of the record that differs.
 """
 
+import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, cast, overload
+from typing import cast, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tacit.audits.sensitivity.neighbours import (
-    Array,
     Domain,
     Movement,
     NeighbourCandidate,
@@ -23,17 +27,17 @@ from tacit.audits.sensitivity.neighbours import (
     search_worst,
 )
 from tacit.errors import TacitError, require, require_count, require_positive, require_word
-from tacit.learning.task import Task
-from tacit.privacy.accounting.release import Relation
+from tacit.learning.task import Task, Trainable, Updates
+from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.contracts import Norm
+from tacit.privacy.mechanisms.base import NORMS, Contributions, Mechanism, RecordLevel, clip_factors
 from tacit.privacy.policy import Privacy
-from tacit.runtime.keys import Key
-from tacit.sites.federation import FEWEST_RECORDS, Federation
+from tacit.runs.queries import final_query_of, initial_query_of, with_answers
+from tacit.runs.setup import prepare
+from tacit.runtime.arrays import Array
+from tacit.runtime.keys import Key, Secret
+from tacit.sites.federation import FEWEST_RECORDS, Cohort, Federation
 from tacit.sites.table import Table
-
-if TYPE_CHECKING:
-    from tacit.audits.sensitivity.records import Form
-    from tacit.audits.sensitivity.steps import SiteWork
 
 Statistic = Callable[[Array], ArrayLike]
 Bounds = tuple[ArrayLike, ArrayLike]
@@ -45,6 +49,13 @@ SLACK = 1 + 1e-8
 TASK_EDGE, FUNCTION_EDGE = 100, 10
 # How many records are drawn where bounds alone say what they are.
 DRAWN = 100
+# A target of no more values than this has no others.
+FEW_VALUES = 10
+# The least that a target may be which is always above 0.
+LEAST = 1e-300
+SITE = "site"
+# How far states are from the start: what is bounded is bounded wherever a coordinator begins.
+WIDTHS = (0.0, 0.1, 1.0, 10.0)
 OTHERWISE = (
     "look for what one record changes in the contributions of others (a mean, a rank, a risk set, a number "
     "of records, the rounding of a product over all of them), which clipping each of them does not bound: "
@@ -239,9 +250,6 @@ def _task_probes(
     relation: Relation,
     seed: int,
 ) -> list[Probe]:
-    from tacit.audits.sensitivity.records import Form
-    from tacit.audits.sensitivity.steps import list_site_work
-
     known = isinstance(records, Federation | Table)
     require(known, "records", type(records).__name__, "a federation or a table, for a task")
     require(isinstance(privacy, Privacy), "privacy", privacy, "the promise that is made, for a task")
@@ -276,10 +284,9 @@ def _function_probe(
     relation: Relation,
     seed: int,
 ) -> Probe:
-    from tacit.audits.sensitivity.steps import distance
-
     require_positive("claim", claim)
     require_word("norm", norm, ("l2", "l1"))
+    # A partial function, or an object that is called, has no name of its own.
     claimed, name = cast(float, claim), getattr(function, "__name__", type(function).__name__)
 
     def measure(candidate: NeighbourCandidate) -> Movement:
@@ -323,3 +330,203 @@ def _bounded_domain(
     require(inside, "records", "some beyond their bounds", "within bounds")
     low, high = np.broadcast_to(low, width), np.broadcast_to(high, width)
     return Domain(pool, low, high, np.zeros(width, dtype=np.bool_))
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """What records of a kind consist of, by an example of them."""
+
+    example: Table
+
+    def table(self, rows: Array) -> Table:
+        """Rows of numbers as the records that they are."""
+        start = len(self.example.columns)
+        targets: dict[str, Array] = {}
+        for name, values in self.example.targets.items():
+            numbers = int(np.prod(values.shape[1:], dtype=np.int64))
+            targets[name] = rows[:, start : start + numbers].reshape(len(rows), *values.shape[1:])
+            start += numbers
+        return Table(rows[:, : len(self.example.columns)], targets, self.example.columns)
+
+    def domain(self) -> Domain:
+        """What records may be: any features, and targets of the sign, or the few values, that they have."""
+        flat = [values.reshape(len(values), -1) for values in self.example.targets.values()]
+        pool, width = np.concatenate([self.example.features, *flat], axis=1), len(self.example.columns)
+        least = pool.min(axis=0)
+        low = np.where(least > 0, LEAST, np.where(least == 0, 0.0, -np.inf))
+        low[:width] = -np.inf
+        several = np.array([len(np.unique(values)) for values in pool.T])
+        kept = several <= min(FEW_VALUES, len(pool) / 2)
+        kept[:width] = False
+        return Domain(pool, low, np.full_like(low, np.inf), kept)
+
+
+@dataclass(frozen=True)
+class CoupledKey(Key):
+    """A key whose draws go with the records, so that one record more changes nobody else's.
+
+    Everybody is drawn at this rate. What a step draws beyond its records is the same for all of them: it is
+    secret and independent, and a bound that holds, holds for any.
+    """
+
+    rate: float = 1.0
+
+    def secret(self, *inputs: bytes) -> "CoupledSecret":
+        """A stream of such draws, which repeats."""
+        purpose = self.path[-1] if self.path else ""
+        below = self.rate if purpose == "batches" else 1.0
+        return CoupledSecret(hashlib.sha256(self.name).digest(), below, shared=purpose == "luck")
+
+
+class CoupledSecret(Secret):
+    """Draws whose last axis are records."""
+
+    def __init__(self, seed: bytes, below: float, *, shared: bool) -> None:
+        super().__init__(seed)
+        self._below, self._shared = below, shared
+
+    def uniform(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Numbers between 0 and the rate, each of them that of its record however many there are."""
+        *others, records = shape
+        drawn = super().uniform((1 if self._shared else records, *others))
+        return self._below * np.broadcast_to(np.moveaxis(drawn, 0, -1), shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiselessMechanism(RecordLevel):
+    """The mechanism of a promise without its noise: it clips, and remembers what it let out.
+
+    Args:
+        replies: What to answer instead, as long as there is something.
+        heard: The clipped sums, in the order in which they were asked for.
+    """
+
+    replies: Sequence[Array] = ()
+    heard: list[Array] = field(default_factory=list[Array])
+
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
+        """The sums of clipped contributions, or what is to be answered instead."""
+        sums = contributions.total(clip_factors(contributions.lengths(NORMS[self.law]), self.clip))
+        self.heard.append(sums)
+        number = len(self.heard)
+        return (self.replies[number - 1] if number <= len(self.replies) else sums).copy()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SiteWork:
+    """One thing that a site is sent to do: a question, or the steps of a round.
+
+    Args:
+        what: Its name.
+        work: What does it.
+        mechanism: What guards it.
+        start: Where it begins.
+        rate: Of its draws.
+        typical: The public number of records at a site.
+        seed: What repeats.
+    """
+
+    what: str
+    work: Trainable
+    mechanism: RecordLevel
+    start: Array
+    rate: float
+    typical: float
+    seed: int
+
+    @property
+    def norm(self) -> Norm:
+        """What distances are measured in."""
+        return NORMS[self.mechanism.law]
+
+    def state(self, draws: int) -> Array:
+        """Where to begin, by a number that names the draw: at the start, or some way off."""
+        away = (Key(self.seed) / "state" / draws).generator().normal(size=tuple(self.start.shape))
+        return self.start + WIDTHS[draws % len(WIDTHS)] * away
+
+    def movement(self, one: Table, other: Table, relation: Relation, draws: int) -> Movement:
+        """How far the sum moves that moves furthest between two data sets."""
+        mine, first = self._clipped_sums(one, (), draws)
+        yours, second = self._clipped_sums(other, mine, draws)
+        (price,) = self.mechanism.release(1, [SITE])
+        claim = price.sensitivity if relation == "add-remove" else price.under_replacement().sensitivity
+        if (why := self._side_channel(first, second, price, (len(mine), len(yours)))) is not None:
+            return Movement(np.inf, claim, why)
+        distances = [distance(*sums, self.norm) for sums in zip(mine, yours, strict=True)]
+        step = int(np.argmax(distances))
+        return Movement(distances[step], claim, f"sum {step + 1} of the {self.what}")
+
+    def sums(self, table: Table, draws: int) -> list[Array]:
+        """The clipped sums of a site with these records."""
+        return self._clipped_sums(table, (), draws)[0]
+
+    def _clipped_sums(
+        self, table: Table, replies: Sequence[Array], draws: int
+    ) -> tuple[list[Array], Updates]:
+        """The clipped sums of a site with these records, and the update that it makes of the replies."""
+        guard = NoiselessMechanism(**vars(self.mechanism), replies=replies)
+        sizes = np.array([len(table)], dtype=np.int64)
+        cohort = Cohort((SITE,), table, np.zeros(1, dtype=np.int64), sizes, self.typical)
+        key = CoupledKey(self.seed, True, rate=self.rate) / draws
+        # Wild records overflow; whether that spoils a sum is what is looked at.
+        with np.errstate(all="ignore"):
+            updates = self.work.train(self.state(draws), cohort, guard, key)
+        return guard.heard, updates
+
+    def _side_channel(
+        self, one: Updates, other: Updates, price: Release, sums: tuple[int, int]
+    ) -> str | None:
+        """What tells of records beside their sums, if anything does."""
+        if sums[0] != sums[1]:
+            return f"the number of sums of the {self.what}, {sums[0]} or {sums[1]},"
+        if sums[0] > price.count:
+            return f"the number of sums of the {self.what}, {sums[0]} where {price.count} are paid for,"
+        mine, yours = one.matrix, other.matrix
+        same = mine.shape == yours.shape and np.allclose(mine, yours, rtol=1e-9, atol=0.0, equal_nan=True)
+        if not same or one.metrics != other.metrics:
+            return f"the update of the {self.what}, although all sums were answered alike,"
+        return None
+
+
+def list_site_work(
+    task: Task, records: Federation | Table, privacy: Privacy, seed: int
+) -> tuple[list[SiteWork], Table]:
+    """Everything that a task sends sites to do, settled and priced as in a run; and the records.
+
+    Raises:
+        TacitError: The task does not fit the records, or the promise cannot be kept for it.
+    """
+    require(privacy.unit == "record", "unit", privacy.unit, '"record": what one record moves is looked at')
+    given = records if isinstance(records, Federation) else Federation({SITE: records})
+    whole = Federation(
+        {SITE: given.store}, public=given.public, reference=given.reference, encoding=given.encoding,
+        records=len(given.store),
+    )  # fmt: skip
+    setting = prepare(task, whole, privacy=privacy, seed=seed).setting
+    settled, opening = setting.task, initial_query_of(setting.task)
+    found: list[tuple[str, Trainable, Mechanism, Array]] = []
+    if opening is not None:
+        guard = privacy.solve_query(opening, setting.mechanism)
+        found.append((opening.kind, opening, guard, np.zeros(0, dtype=np.float64)))
+        settled = with_answers(settled, opening.placeholder)
+    start, closing = settled.start(whole, Key(seed)), final_query_of(settled)
+    found.append(("training", settled, setting.mechanism, start))
+    if closing is not None:
+        found.append((closing.kind, closing, privacy.solve_query(closing, setting.mechanism), start))
+    made = [
+        SiteWork(
+            what=what, work=work, mechanism=cast(RecordLevel, guard), start=begin,
+            rate=settled.sample, typical=float(len(whole.store)), seed=seed,
+        )
+        for what, work, guard, begin in found
+    ]  # fmt: skip
+    return made, whole.store
+
+
+def distance(one: Array, other: Array, norm: Norm) -> float:
+    """How far two answers are apart; infinitely if a number in them is none, or there are not as many."""
+    if one.shape != other.shape:
+        return np.inf
+    difference = (one - other).ravel()
+    apart = np.abs(difference).sum() if norm == "l1" else np.linalg.norm(difference)
+    return float(apart) if np.isfinite(apart) else np.inf

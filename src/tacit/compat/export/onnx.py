@@ -6,13 +6,12 @@ that runtimes of several years take it. Numbers are in single precision, as runt
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidValue
+from tacit.errors import require_extra
 
 # The set of operations, and the form of the file: both of 2022.
 OPERATIONS, FORM = 17, 8
@@ -90,20 +89,6 @@ def stack(
     return current
 
 
-def require_onnx() -> None:
-    """Refuse to go on without the package.
-
-    Raises:
-        InvalidValue: It is not installed.
-    """
-    try:
-        _ = import_module("onnx")
-    except ModuleNotFoundError as error:
-        raise InvalidValue(
-            f"model.onnx needs {error.name}, which is not installed: pip install 'tacit[onnx]'"
-        ) from error
-
-
 def encode(graph: Graph, name: str, words: str, notes: Mapping[str, str]) -> bytes:
     """A graph as a file, once the checker of ONNX has found it valid.
 
@@ -113,7 +98,7 @@ def encode(graph: Graph, name: str, words: str, notes: Mapping[str, str]) -> byt
         words: What whoever opens it should know.
         notes: What goes with it as plain data.
     """
-    require_onnx()
+    require_extra("onnx", "onnx", "model.onnx")
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 

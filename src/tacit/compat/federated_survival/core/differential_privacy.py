@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from tacit.compat.federated_survival import explain
 from tacit.errors import BudgetExhausted, Refused, require, require_count, require_positive, require_word
@@ -18,8 +18,9 @@ from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release, clipped_release
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import NORMS, NoiseLaw, noisy_answer
+from tacit.privacy.mechanisms.clip import clip_rows, lengths
 from tacit.privacy.mechanisms.selection import Selection
-from tacit.runtime.arrays import as_array
+from tacit.runtime.arrays import Array, as_array, as_numpy
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-Array = NDArray[np.float64]
 MECHANISMS: tuple[NoiseLaw, NoiseLaw] = ("gaussian", "laplace")
 # The multiplier of a configuration that does not name one; it is then solved for.
 NOT_CHOSEN = 1.0
@@ -90,7 +90,7 @@ class DifferentialPrivacy:
                 moves by far less than 1: say what you can prove.
             epsilon: What the choice costs; `dp_epsilon` by default.
         """
-        scores = _flat(quality_scores)
+        scores = as_array(cast("ArrayLike", quality_scores)).ravel()
         given = f"{len(candidates)} for {len(scores)} scores"
         require(len(candidates) == len(scores) > 0, "candidates", given, "one for each score")
         choice = Selection(
@@ -250,7 +250,7 @@ class DifferentialPrivacy:
 
     @suppress_warnings()
     def _answer(self, tensor: "Tensor", release: Release) -> "Tensor":
-        values = tensor.detach().double().cpu().numpy()
+        values = as_numpy(cast("ArrayLike", tensor)).astype(np.float64)
         require(bool(np.isfinite(values).all()), "tensor", "some that are not finite", "finite numbers")
         return tensor.detach().new_tensor(noisy_answer(values, release, self._charge(release)))
 
@@ -262,8 +262,6 @@ class DifferentialPrivacy:
 
     @suppress_warnings()
     def _clip(self, model: "nn.Module", law: NoiseLaw) -> float:
-        from tacit.privacy.mechanisms.clip import clip_rows, lengths
-
         parts = _gradients(model)
         flat = np.concatenate([as_array(part).ravel() for part in parts])
         length = float(lengths(flat, norm=NORMS[law]))
@@ -286,8 +284,3 @@ def _restore(parts: "Sequence[Tensor]", flat: Array) -> None:
         values = flat[start : start + part.numel()].reshape(tuple(part.shape))
         part.copy_(part.new_tensor(values))
         start += part.numel()
-
-
-def _flat(scores: "Tensor | Sequence[float]") -> Array:
-    detached = scores.detach().cpu().numpy() if hasattr(scores, "detach") else scores  # pyright: ignore
-    return np.asarray(detached, dtype=np.float64).ravel()

@@ -6,24 +6,30 @@ rehearsal, repeatable, and the statement says so; its price is the true one of t
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit.compat.federated_survival import explain, seed_of
 from tacit.compat.federated_survival.core.config import FSAConfig
-from tacit.compat.federated_survival.core.scoring import ScoringTask
 from tacit.compat.federated_survival.core.translation import ALWAYS, Translation, differences, translate
 from tacit.compat.federated_survival.data.loader import require_outcomes
 from tacit.errors import InvalidValue, require, require_word
-from tacit.learning.task import Task
+from tacit.learning.task import Goal, Task
+from tacit.privacy.mechanisms.base import NoPrivacy
+from tacit.privacy.provenance import Provenance
 from tacit.reports.text import progress
 from tacit.runs.run import Run
 from tacit.runs.trainer import fit
+from tacit.runtime.arrays import Array
+from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table, from_arrays
+from tacit.survival.metrics import antolini, integrated_brier
+from tacit.survival.models.prediction import GridModel, RelativeModel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -142,8 +148,6 @@ class FSARunner:
             output_path: Where to save the figure, if anywhere.
             show: Whether to open a window, where there is a screen; a notebook shows what is returned.
         """
-        from tacit.compat.federated_survival.core.runner import plot_rounds
-
         shown = results or raw_results or self.results
         require(bool(shown), "results", shown, "what run() returned")
         return plot_rounds(shown, output_path, show=show)
@@ -245,3 +249,75 @@ def _open_window(figure: "Figure") -> None:
     with suppress(ValueError):
         pyplot.figure(figure)
         pyplot.show()
+
+
+# Brier scores are integrated over so many times.
+TIMES = 100
+
+
+@dataclass(frozen=True, eq=False)
+class ScoringTask:
+    """A task whose scores are those of several tables, each under its own name.
+
+    Scores of training records are bare: they are shown in open runs and rehearsals alone.
+
+    Args:
+        task: What is learnt; everything but the scores is left to it.
+        training: Whose records give what curves need beside the state, before a run is closed.
+        tables: What to score on: `train` and `test`.
+        quantiles: Between which quantiles of the times of a table its Brier score is integrated.
+    """
+
+    task: Task
+    training: Federation
+    tables: Mapping[str, Table]
+    quantiles: tuple[float, float]
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        # A copy in the making has no task yet.
+        if name.startswith("__") or name == "task":
+            raise AttributeError(name)
+        return getattr(self.task, name)
+
+    @property
+    def goal(self) -> Goal:
+        """The concordance on the training records, which early stopping watches."""
+        return ("train_Cindex", "max")
+
+    def bind(self, federation: Federation, provenance: Provenance) -> Self:
+        """The task settled, once it may look at the records that it trains on."""
+        provenance.look(
+            "the C-index and IBS of the training records after every round, and what their curves need",
+            instead="use tacit.fit, which scores held-out records alone",
+        )
+        return replace(self, task=self.task.bind(federation, provenance))
+
+    def score(self, state: Array, held_out: Table) -> dict[str, float]:
+        """The scores of every table; `held_out` is one of them, or a part of it."""
+        model, found = self._curves(state), dict[str, float]()
+        for name, table in self.tables.items():
+            found |= {f"{name}_{metric}": value for metric, value in self._scores(model, table).items()}
+        return found
+
+    def _curves(self, state: Array) -> GridModel:
+        """The model of a state, with the hazard that all records share even before the sites are asked."""
+        model = cast("GridModel", self.task.model(state))
+        if not isinstance(model, RelativeModel) or model.baseline is not None:
+            return model
+        closing = self.task.final_query
+        assert closing is not None, "relative risks are closed"
+        cohort = self.training.cohort(list(self.training))
+        told = closing.train(state, cohort, NoPrivacy(), Key(0) / "scores")
+        return cast("GridModel", self.task.model(closing.apply(state, told.matrix.sum(axis=0))))
+
+    def _scores(self, model: GridModel, table: Table) -> dict[str, float]:
+        """Antolini's concordance, and the Brier score integrated between the quantiles."""
+        time, event = table.targets["time"], table.targets["event"]
+        first, last = (float(end) for end in np.quantile(time, self.quantiles))
+        times, ends = np.linspace(first, last, TIMES), model.ends
+        # Both at once: the network is asked once.
+        curves = model.survival(table.features, np.concatenate([ends, times]))
+        return {
+            "Cindex": antolini(time, event, curves[:, : len(ends)], ends),
+            "IBS": integrated_brier(time, event, curves[:, len(ends) :], times),
+        }
