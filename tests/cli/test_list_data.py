@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from tacit.cli.app import app
 from tacit.functional.data import DESIGNS as CURVES
-from tacit.survival.data import DESIGNS, cards
-from tacit.survival.data.cards import CARDS, INSTALL
+from tacit.survival.data import DESIGNS, published
+from tacit.survival.data.published import CARDS, INSTALL
 
 
 def listed() -> dict[str, str]:
@@ -45,7 +45,7 @@ def test_a_set_at_hand_is_marked_and_for_another_the_command_is_named(monkeypatc
             raise PackageNotFoundError(name)
         return name
 
-    monkeypatch.setattr(cards, "distribution", only_lifelines)
+    monkeypatch.setattr(published, "distribution", only_lifelines)
     for name, line in listed().items():
         if name not in CARDS:
             continue

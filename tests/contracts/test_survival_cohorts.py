@@ -20,7 +20,7 @@ from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
 from tacit.sites.table import Table, from_arrays
-from tacit.survival.models.time_grid import TimeGridQuery
+from tacit.survival.models.learner import TimeGridQuery
 from tacit.survival.tasks import LEARNERS
 
 AGREEMENT = 1e-12

@@ -22,7 +22,7 @@ from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
 from tacit.runtime.arrays import Array
 from tacit.sites.table import Table
 from tacit.survival.augment.mvae import Autoencoder
-from tacit.survival.models.breslow import BreslowQuery
+from tacit.survival.models.cox import BreslowQuery
 from tacit.survival.statistics import private_cox
 from tacit.survival.statistics.private_cox import follow_up, record_vectors
 from tacit.survival.tasks import CoxCC, CoxPH, CoxTime, DeepHit, DeepSurv, LogisticHazard, PCHazard, PoissonPH

@@ -22,7 +22,7 @@ from tacit.privacy.mechanisms.base import NORMS, RecordLevel
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
 from tacit.sites.table import Table, concatenate, from_arrays
-from tacit.survival.models.time_grid import EDGES, TimeGridQuery
+from tacit.survival.models.learner import EDGES, TimeGridQuery
 from tacit.survival.tasks import TASKS
 
 ENDS = (0.5, 1.0, 2.5, 4.0)

@@ -26,7 +26,7 @@ from tacit.runs.stopping import Stopping
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 from tacit.sites.vertical import Columns
-from tacit.survival.augment.synthetic import MVAEC, MVAES
+from tacit.survival.augment import MVAEC, MVAES
 from tacit.survival.statistics import federated
 from tacit.survival.tasks import LEARNERS, KaplanMeier
 

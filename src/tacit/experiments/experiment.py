@@ -43,7 +43,7 @@ from tacit.sites.environments import Variants
 from tacit.sites.sampling import Fixed, Poisson
 from tacit.sites.splits import SPLITS, NamedSites
 from tacit.sites.vertical import ByParty
-from tacit.survival.augment.synthetic import AUGMENTATIONS
+from tacit.survival.augment import AUGMENTATIONS
 from tacit.survival.data.remote import SOURCES as HELD_RECORDS
 from tacit.survival.data.sources import SOURCES
 from tacit.survival.tasks import TASKS

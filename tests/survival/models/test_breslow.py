@@ -13,7 +13,7 @@ from tacit.runtime.arrays import Array
 from tacit.sites.table import Table, from_arrays, from_frame
 from tacit.survival import CoxCC, CoxPH, CoxTime, DeepSurv
 from tacit.survival.data import simulate
-from tacit.survival.models.breslow import LARGEST_RISK, BreslowQuery
+from tacit.survival.models.cox import LARGEST_RISK, BreslowQuery
 
 ENDS = (0.25, 0.5, 1.0, 2.5, 4.0)
 RELATIVE = (CoxPH, DeepSurv, CoxCC, CoxTime)

@@ -11,7 +11,7 @@ from tacit.errors import InvalidValue
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.sites.table import Table, from_arrays
 from tacit.survival import LogisticHazard
-from tacit.survival.models.time_grid import EDGES, EventCounts, TimeGridQuery
+from tacit.survival.models.learner import EDGES, EventCounts, TimeGridQuery
 
 PROMISE = Privacy(unit="record", epsilon=1.0, delta=1e-5, clip=1.0, rehearsal=True)
 SITES = 5

@@ -244,7 +244,7 @@ def _with_designs(found: dict[str, str]) -> dict[str, str]:
     """Add the designs of simulated data, and whether published sets are at hand."""
     from tacit.functional.data import DESIGNS as CURVES
     from tacit.survival.data import DESIGNS
-    from tacit.survival.data.cards import CARDS, INSTALL
+    from tacit.survival.data.published import CARDS, INSTALL
 
     own = {name: line for name, line in found.items() if name not in CARDS}
     designs = {f"simulated, {name}": line for name, line in DESIGNS.items()}

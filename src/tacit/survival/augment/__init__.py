@@ -1,1 +1,392 @@
-"""Data augmentation: synthetic patients from a multi-task variational autoencoder."""
+"""Synthetic patients beside the real ones: drawn by an autoencoder that each site trains on its events.
+
+With `MVAEC` what a site draws stays there; with `MVAES` it is pooled and dealt out again. Under a promise
+about single records the autoencoder is trained with noise and charged, and what it draws is free. All
+synthetic patients have the event, as in the method this follows, so event rates rise: compare with a model
+that was trained to its end without them before you believe in a gain.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import (
+    InvalidValue,
+    Refused,
+    require,
+    require_count,
+    require_positive,
+    require_rate,
+    require_word,
+)
+from tacit.privacy.accounting import calibrate
+from tacit.privacy.accounting.release import Release, View
+from tacit.privacy.mechanisms.base import CountNoise, Mechanism, NoPrivacy, RecordLevel
+from tacit.privacy.policy import Open, Privacy, require_bound
+from tacit.privacy.provenance import Provenance
+from tacit.runtime.keys import Key
+from tacit.runtime.limits import LEAST_RATE, MOST_STEPS, MOST_WIDTH
+from tacit.sites.federation import Federation
+from tacit.sites.table import Table, concatenate
+
+if TYPE_CHECKING:
+    from tacit.survival.augment.mvae import Scale
+
+# How many events each site has that takes part, and sentences about those that do not.
+SiteEventCounts = tuple[dict[str, float], tuple[str, ...]]
+# A site with fewer records trains no autoencoder; a single event would be copied, not learnt from.
+FEWEST_RECORDS, FEWEST_EVENTS = 10, 2
+# What part of its epsilon the number of events may cost.
+COUNT_SHARE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augmentation(ABC):
+    """How synthetic records are made; where they go is said by its kinds.
+
+    Args:
+        latent: How many hidden numbers stand for a record.
+        hidden: The width of the hidden layers.
+        alpha: The weight of the Kullback-Leibler divergence.
+        beta: The weight of the squared error in the time.
+        k: How many synthetic records there are for each event.
+        steps: Training steps of the autoencoder.
+        sample: Probability with which each record joins a step.
+        lr: Learning rate of the first steps.
+        residuals: `drawn` adds noise to what is decoded, so that every column varies as much as the real one;
+            `none` leaves the means that the decoders give.
+        epsilon: What all of it may cost, as a part of a promise about single records.
+        clip: The bound of one record's gradient, under such a promise.
+        span: Public times between which nearly all events happen. Such a promise needs it, unless there are
+            public reference records; without these, features are taken as standardised.
+    """
+
+    latent: int = 10
+    hidden: int = 30
+    alpha: float = 1.0
+    beta: float = 1.0
+    k: float = 0.5
+    steps: int = 500
+    sample: float = 1.0
+    lr: float = 0.01
+    residuals: Literal["drawn", "none"] = "drawn"
+    epsilon: float | None = None
+    clip: float = 1.0
+    span: Sequence[float] | None = None
+    kind: ClassVar[str]
+    # Who sees the synthetic records, or what is made of them.
+    view: ClassVar[View]
+
+    def __post_init__(self) -> None:
+        for name, most in (("latent", MOST_WIDTH), ("hidden", MOST_WIDTH), ("steps", MOST_STEPS)):
+            require_count(name, getattr(self, name), most)
+        for name in ("alpha", "beta", "k", "lr"):
+            require_positive(name, getattr(self, name))
+        require_bound("clip", self.clip)
+        require_rate("sample", self.sample, LEAST_RATE)
+        require_word("residuals", self.residuals, ("drawn", "none"))
+        if self.epsilon is not None:
+            require_positive("epsilon", self.epsilon)
+        if self.span is not None:
+            rising = len(self.span) == 2 and 0 < self.span[0] < self.span[1] < np.inf
+            require(rising, "span", list(self.span), "two times above 0, the earlier one first")
+
+    @abstractmethod
+    def deal(self, drawn: Mapping[str, Table], key: Key) -> dict[str, Table]:
+        """Who gets which of the synthetic records that each site has drawn."""
+
+    def reserve(self, privacy: Privacy | Open) -> Privacy | Open:
+        """What is left of a promise for training, once augmentation has its part; refuse what breaks it."""
+        if not _protects_records(privacy):
+            self._require_free(privacy)
+            return privacy
+        if self.epsilon is None:
+            raise Refused(
+                "[augment] epsilon is missing: synthetic records carry what single records say, so their "
+                "autoencoder must be trained with noise. Give it a part of the promise's epsilon"
+            )
+        if privacy.epsilon is None:
+            return privacy
+        below = self.epsilon < privacy.epsilon
+        require(below, "[augment] epsilon", self.epsilon, "below that of the promise")
+        # The parts add up: (e1, d1) and (e2, d2) make (e1 + e2, d1 + d2), and the ledger finds less.
+        rest = 1 - self.epsilon / privacy.epsilon
+        return replace(privacy, epsilon=privacy.epsilon - self.epsilon, delta=privacy.delta * rest)
+
+    def check(self, federation: Federation, privacy: Privacy | Open, provenance: Provenance) -> None:
+        """Refuse what cannot be augmented, before `release` is charged."""
+        _require_usable(federation)
+        _ = self.reserve(privacy)
+        if _protects_records(privacy) and not provenance.allowed:
+            _ = self._public_scale(federation, provenance)
+
+    def mechanism(self, privacy: Privacy | Open) -> Mechanism:
+        """Clip, noise and price of the number of events and of training; nothing where nothing is charged.
+
+        Guarantee:
+            All steps together cost any one record at most what the count of events leaves of `epsilon`.
+        """
+        if not _protects_records(privacy):
+            return NoPrivacy()
+        share = 1.0 if privacy.epsilon is None else self._epsilon / privacy.epsilon
+        multiplier = calibrate(
+            epsilon=(1 - COUNT_SHARE) * self._epsilon,
+            delta=privacy.delta * share,
+            steps=self.steps,
+            rate=self.sample,
+            mechanism=privacy.mechanism,
+        )
+        return RecordLevel(
+            law=privacy.mechanism,
+            clip=self.clip,
+            multiplier=multiplier,
+            steps=self.steps,
+            rate=self.sample,
+            rehearsal=privacy.rehearsal,
+            # One record moves a number of events by 1.
+            counts=CountNoise(law="laplace", scale=1 / (COUNT_SHARE * self._epsilon)),
+        )
+
+    def release(self, privacy: Privacy | Open, names: Collection[str]) -> tuple[Release, ...]:
+        """The price, charged before anything is trained: for each site a count of events, and all steps."""
+        mechanism, counted = self.mechanism(privacy), "number of events, for augmentation"
+        counts = [
+            replace(price, view=self.view, purpose=counted) for price in mechanism.count_releases(names)
+        ]
+        steps = [
+            replace(price, view=self.view, purpose="training of the autoencoder")
+            for price in mechanism.release(0, names)
+        ]
+        return (*counts, *steps)
+
+    def augment(
+        self, federation: Federation, privacy: Privacy | Open, provenance: Provenance, key: Key
+    ) -> "AugmentedFederation":
+        """The federation with synthetic records beside the real ones, once `release` is paid.
+
+        Args:
+            federation: The sites; their records have a `time` and an `event` of 0 or 1.
+            privacy: The whole promise, as it was given to `reserve` and `release`.
+            provenance: Whom to ask before anything leaves without protection.
+            key: The same one draws the same records; each site draws from `key / name`.
+
+        Guarantee:
+            Under a promise about records, synthetic records, how many there are and who is left out are made
+            from noisy counts and noisy sums of clipped gradients alone, each priced by `release`. Once they
+            are given, a real record still enters later training by its own contributions alone: the prices
+            add up. Under a promise about sites, everything stays at the site, whose whole update is guarded.
+        """
+        self.check(federation, privacy, provenance)
+        if isinstance(privacy, Open) and self.view == "sites":
+            provenance.look(
+                "synthetic records of every site, which may resemble real ones, dealt out to all sites",
+                instead="pay for them with [augment] epsilon, or use MVAEC",
+            )
+        mechanism = self.mechanism(privacy)
+        if _protects_records(privacy):
+            public = self._public_scale(federation, provenance)
+            events, notes = _noisy_event_counts(federation, mechanism, key)
+        else:
+            public, (events, notes) = None, _exact_counts(federation, provenance)
+        drawn = self._draw_records(federation, events, public, mechanism, key)
+        # At site level, how many there are is a secret of the site.
+        known = isinstance(privacy, Open) or privacy.unit == "record"
+        return AugmentedFederation(federation, self.deal(drawn, key / "deal"), notes, known=known)
+
+    @property
+    def _epsilon(self) -> float:
+        assert self.epsilon is not None, "reserve comes first"
+        return self.epsilon
+
+    def _require_free(self, privacy: Privacy | Open) -> None:
+        """Refuse a run without a promise about records where one is needed, or paid for."""
+        if self.epsilon is not None:
+            raise Refused("[augment] epsilon pays for runs that protect records. Leave it out of this one")
+        if isinstance(privacy, Privacy) and self.view == "sites":
+            raise Refused(
+                'MVAES does not go with unit = "site": synthetic records that are given away tell of the '
+                'whole site, and no clipping bounds that. Use MVAEC, or unit = "record".'
+            )
+
+    def _public_scale(self, federation: Federation, provenance: Provenance) -> "Scale":
+        """What numbers are standardised by where nothing may be taken from the records."""
+        from tacit.survival.augment.mvae import Scale, unit_scale
+
+        store, reference = federation.store, federation.reference
+        if reference is not None:
+            scale = Scale.from_events(reference.take(_event_mask(reference))).keep_constant_columns()
+            return scale if self.span is None else scale.with_span(self.span)
+        scale = unit_scale(len(store.columns))
+        if self.span is not None:
+            return scale.with_span(self.span)
+        provenance.look(
+            "the span of event times, for augmentation",
+            instead="give a public `span` in [augment], two times between which nearly all events happen",
+        )
+        own = Scale.from_events(store.take(_event_mask(store)))
+        return replace(scale, center=own.center, width=own.width, ends=own.ends)
+
+    def _draw_records(
+        self,
+        federation: Federation,
+        events: Mapping[str, float],
+        public: "Scale | None",
+        mechanism: Mechanism,
+        key: Key,
+    ) -> dict[str, Table]:
+        """Synthetic records by each site's own autoencoder, in proportion to its events."""
+        numbers = {name: round(self.k * events[name]) for name in sorted(events)}
+        names = tuple(name for name, number in numbers.items() if number > 0)
+        if not names:
+            return {}
+        from tacit.survival.augment.mvae import Autoencoder, Scale, cohort_of, draw, train
+
+        tables = {name: federation.records_of(name) for name in names}
+        if public is None:
+            # Where no price counts on the draw, the censored need not be there.
+            tables = {name: table.take(_event_mask(table)) for name, table in tables.items()}
+        scales = {name: public or Scale.from_events(table) for name, table in tables.items()}
+        network = Autoencoder(len(federation.store.columns), self.latent, self.hidden, self.alpha, self.beta)
+        weights = train(
+            network,
+            cohort_of({name: scales[name].standardise(table) for name, table in tables.items()}),
+            mechanism,
+            [key / name for name in names],
+            start=network.start(key / "weights"),
+            expected=np.array([self.sample * events[name] for name in names]),
+            steps=self.steps,
+            sample=self.sample,
+            lr=self.lr,
+        )
+        if not bool(np.isfinite(weights).all()):
+            raise InvalidValue(f"[augment] lr = {self.lr} is not allowed: the autoencoder diverged; lower it")
+        drawn = {
+            name: draw(network, row, numbers[name], key / name, residuals=self.residuals)
+            for name, row in zip(names, weights, strict=True)
+        }
+        return {name: scales[name].destandardise(made, federation.store) for name, made in drawn.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MVAEC(Augmentation):
+    """Synthetic records stay at the site that drew them. See `Augmentation`."""
+
+    kind: ClassVar[str] = "mvaec"
+    view: ClassVar[View] = "server"
+
+    def deal(self, drawn: Mapping[str, Table], key: Key) -> dict[str, Table]:
+        """Everybody keeps what they drew."""
+        return dict(drawn)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MVAES(Augmentation):
+    """Synthetic records are pooled and dealt out: everybody gets as many as they gave. See `Augmentation`."""
+
+    kind: ClassVar[str] = "mvaes"
+    view: ClassVar[View] = "sites"
+
+    def deal(self, drawn: Mapping[str, Table], key: Key) -> dict[str, Table]:
+        """Everybody gets as many as they drew, from anybody."""
+        if not drawn:
+            return {}
+        names = sorted(drawn)
+        pool = concatenate([drawn[name] for name in names], "synthetic records")
+        order = key.generator().permutation(len(pool))
+        ends = np.cumsum([len(drawn[name]) for name in names]).tolist()
+        return {name: pool.take(rows) for name, rows in zip(names, np.split(order, ends[:-1]), strict=True)}
+
+
+AUGMENTATIONS: Mapping[str, type[Augmentation]] = {kind.kind: kind for kind in (MVAEC, MVAES)}
+
+
+class AugmentedFederation(Federation):
+    """A federation whose sites hold synthetic records beside their own.
+
+    Args:
+        federation: The real one.
+        synthetic: What is added to each site; who gets nothing need not be named.
+        notes: Who was left out and why, in sentences.
+        known: Whether it is public how many records were added, if it is public how many there were.
+    """
+
+    def __init__(
+        self, federation: Federation, synthetic: Mapping[str, Table], notes: Sequence[str], *, known: bool
+    ) -> None:
+        # Everything else stays as it is, whatever a federation may carry.
+        self.__dict__.update(federation.__dict__)
+        self.__dict__.pop("fingerprint", None)
+        self.synthetic, self.notes = dict(synthetic), tuple(notes)
+        parts = {
+            name: concatenate(
+                [federation.records_of(name), *([synthetic[name]] if name in synthetic else [])]
+            )
+            for name in federation
+        }
+        self.store, sizes = concatenate([*parts.values()]), [len(part) for part in parts.values()]
+        starts = np.cumsum([0, *sizes[:-1]]).tolist()
+        self._places = dict(zip(parts, zip(starts, sizes, strict=True), strict=True))
+        if known and federation.records is not None:
+            self.records = federation.records + sum(len(table) for table in synthetic.values())
+
+
+def _protects_records(privacy: Privacy | Open) -> TypeGuard[Privacy]:
+    return isinstance(privacy, Privacy) and privacy.unit == "record"
+
+
+def _event_mask(table: Table) -> NDArray[np.bool_]:
+    return table.targets["event"] == 1
+
+
+def _noisy_event_counts(federation: Federation, mechanism: Mechanism, key: Key) -> SiteEventCounts:
+    """About how many events each site has, and who has too few by that count."""
+    found = dict[str, float]()
+    notes: list[str] = []
+    for name in federation:
+        events = int(_event_mask(federation.records_of(name)).sum())
+        told = mechanism.noisy_count(events, key / name / "events")
+        # More events than there are records in all can only be noise.
+        told = told if federation.records is None else min(told, float(federation.records))
+        if told >= FEWEST_RECORDS:
+            found[name] = told
+            continue
+        notes.append(
+            f"site {name} is left out of augmentation: by its noisy count it has about "
+            f"{max(round(told), 0)} events, and needs {FEWEST_RECORDS}"
+        )
+    return found, tuple(notes)
+
+
+def _exact_counts(federation: Federation, provenance: Provenance) -> SiteEventCounts:
+    """How many events each site has that has enough of them, and who has not, where that may be told."""
+    found: dict[str, float] = {}
+    notes: list[str] = []
+    for name in federation:
+        happened = _event_mask(federation.records_of(name))
+        if len(happened) >= FEWEST_RECORDS and happened.sum() >= FEWEST_EVENTS:
+            found[name] = float(happened.sum())
+            continue
+        notes.append(
+            f"site {name} is left out of augmentation: it has {len(happened)} records and {happened.sum()} "
+            f"events, and needs {FEWEST_RECORDS} and {FEWEST_EVENTS}"
+        )
+    if not provenance.allowed:
+        return found, ()
+    if notes:
+        provenance.look("which sites are too small for augmentation", instead="leave them out yourself")
+    return found, tuple(notes)
+
+
+def _require_usable(federation: Federation) -> None:
+    """Refuse records that an autoencoder of one kind of event cannot stand for."""
+    targets = federation.store.targets
+    for name in ("time", "event"):
+        if name not in targets:
+            raise InvalidValue(f"{name} is missing: augmentation needs a time and an event")
+    require("entry" not in targets, "entry", "a target", "left out: synthetic patients have no late entry")
+    require(bool(np.isin(targets["event"], (0, 1)).all()), "event", "several causes", "0 or 1 to augment")
+    require(bool((targets["time"] > 0).all()), "time", "some of 0 or less", "above 0 everywhere")

@@ -2,7 +2,7 @@
 
 Many sites train at once, each on its own records, by the closed form of `tacit.learning.perceptron`: the
 length of every record's gradient is known without writing it out, so that a promise can clip it. Where the
-synthetic records go, and what they cost, is said in `tacit.survival.augment.synthetic`.
+synthetic records go, and what they cost, is said in `tacit.survival.augment`.
 """
 
 from collections.abc import Mapping, Sequence

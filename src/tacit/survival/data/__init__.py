@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.errors import InvalidValue, is_between, require, require_count, require_word
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.survival.data.cards import load
+from tacit.survival.data.published import load, published_federation
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -133,8 +133,6 @@ def federation(
         cause: Of a set with competing causes, the one to learn about, or "any"; if not said, events keep
             their codes.
     """
-    from tacit.survival.data.published import published_federation
-
     return published_federation(name, sites=sites, seed=seed, held_out=held_out, cause=cause)
 
 

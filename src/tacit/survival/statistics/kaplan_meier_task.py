@@ -24,8 +24,7 @@ from tacit.runtime.limits import MOST_CAUSES, MOST_CUTS
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
 from tacit.survival.life_table import LifeTable, ratio, refuse_weights, require_exits, require_grid
-from tacit.survival.statistics.exit_counts import ExitCounts, coarsen, sensitivity
-from tacit.survival.statistics.sum_task import SumTask, site_indicators
+from tacit.survival.statistics.sum_task import ExitCounts, SumTask, coarsen, sensitivity, site_indicators
 
 if TYPE_CHECKING:
     from tacit.learning.record import Round

@@ -25,12 +25,12 @@ from tacit.runs.stopping import Stopping
 from tacit.sites.federation import Federation
 from tacit.sites.sampling import Fixed, Poisson, Sampling
 from tacit.survival import tasks
-from tacit.survival.augment.synthetic import FEWEST_EVENTS, FEWEST_RECORDS
+from tacit.survival.augment import FEWEST_EVENTS, FEWEST_RECORDS
 from tacit.survival.models.learner import SurvivalLearner
 
 if TYPE_CHECKING:
     from tacit.privacy.mechanisms.base import Mechanism
-    from tacit.survival.augment.synthetic import MVAEC, MVAES
+    from tacit.survival.augment import MVAEC, MVAES
 
 TASKS: dict[str, type[SurvivalLearner]] = {
     "PC-Hazard": tasks.PCHazard,
@@ -187,7 +187,7 @@ def _server(config: FSAConfig) -> ServerStep:
 
 
 def _augmentation(config: FSAConfig, aug_method: str) -> "MVAEC | MVAES":
-    from tacit.survival.augment.synthetic import MVAEC, MVAES
+    from tacit.survival.augment import MVAEC, MVAES
 
     kind = {"MVAEC": MVAEC, "MVAES": MVAES}[aug_method]
     return kind(

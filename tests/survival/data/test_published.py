@@ -12,9 +12,8 @@ import tomli_w
 from tacit.errors import InvalidFile, InvalidValue
 from tacit.experiments import experiment
 from tacit.sites.splits import ByColumn, Dirichlet, Iid
-from tacit.survival.data import cards, federation, load
-from tacit.survival.data.cards import CARDS, INSTALL, Card
-from tacit.survival.data.published import PUBLISHED
+from tacit.survival.data import federation, load, published
+from tacit.survival.data.published import CARDS, INSTALL, PUBLISHED, Card
 from tacit.survival.targets import require_sites
 
 RUN = (
@@ -231,7 +230,7 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(
     def missing(name: str) -> object:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(cards, "distribution", missing)
+    monkeypatch.setattr(published, "distribution", missing)
     name = next(name for name, card in CARDS.items() if card.package == package)
     with pytest.raises(InvalidValue) as caught:
         load(name)
@@ -264,8 +263,8 @@ def test_a_card_says_in_one_line_how_many_and_from_where(card: Card):
 
 
 def test_files_under_an_agreement_are_never_read():
-    for name in ("cards.py", "cards.toml", "published.py"):
-        text = Path(cards.__file__).with_name(name).read_text().lower()
+    for name in ("cards.toml", "published.py"):
+        text = Path(published.__file__).with_name(name).read_text().lower()
         assert "seer" not in text
 
 

@@ -13,7 +13,7 @@ from tacit.privacy.mechanisms import noise
 from tacit.privacy.mechanisms.base import ROUNDED, NoPrivacy, RecordLevel
 from tacit.privacy.provenance import Provenance
 from tacit.sites.table import Table, from_arrays
-from tacit.survival.augment.synthetic import AUGMENTATIONS, MVAEC, MVAES, Augmentation, AugmentedFederation
+from tacit.survival.augment import AUGMENTATIONS, MVAEC, MVAES, Augmentation, AugmentedFederation
 
 KEY = Key(5, rehearsal=True)
 OPEN = Open()
