@@ -36,7 +36,7 @@ def by_torch(optimizer: type[torch.optim.Optimizer], updates: Array, **options) 
     for combined in updates:
         state.grad = torch.from_numpy(combined.copy())
         taken.step()
-        seen.append(state.copy())
+        seen.append(state.detach().numpy().copy())
     return np.stack(seen)
 
 

@@ -73,7 +73,7 @@ def test_the_sensitivity_holds_for_many_sites_in_single_precision(count):
     for _ in range(20):
         updates = clip_rows(np.random.default_rng(0).random((count, 1)) * 3 + 0.3, 1.0)
         moved = Mean()(updates, sites=count) - Mean()(updates[:-1], sites=count)
-        assert float(np.abs(moved)) <= claimed * (1 + 1e-6)
+        assert float(np.abs(moved).item()) <= claimed * (1 + 1e-6)
 
 
 def test_the_sensitivity_is_reached():
@@ -88,7 +88,7 @@ def test_the_realised_count_would_break_the_sensitivity():
     moved = Mean()(updates) - Mean()(updates[:1])
     claimed = Mean().sensitivity(1.0, 2)
     assert claimed is not None
-    assert float(np.abs(moved)) == 2 * claimed
+    assert float(np.abs(moved).item()) == 2 * claimed
 
 
 def test_weights_are_uniform_and_nothing_else():

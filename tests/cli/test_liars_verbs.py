@@ -70,7 +70,7 @@ class Middle:
 @dataclass(frozen=True)
 class Brittle:
     def __call__(self, updates):
-        lengths = updates.matrix.norm(dim=1)
+        lengths = np.linalg.norm(updates.matrix, axis=1)
         whole = lengths.max() < 100 * lengths.median()
         return updates.matrix.mean(dim=0) * (1.0 if whole else float("nan"))
 

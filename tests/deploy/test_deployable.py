@@ -104,7 +104,7 @@ def assert_same_round(found: Both, here: RunContext, there: RunContext) -> None:
         assert np.array_equal(alone.matrix, same.matrix)
         # Sums over a batch that is padded for others may round otherwise.
         assert np.allclose(alone.matrix[0], whole.matrix[place], rtol=0, atol=1e-12)
-        assert float(np.abs(alone.matrix[0].numpy()).max()) > 0
+        assert float(np.abs(alone.matrix[0]).max()) > 0
 
 
 def test_simulated_patients_at_three_hospitals_train_as_in_one_process(tmp_path: Path):

@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from in_process import OPEN
 
@@ -83,7 +84,7 @@ def test_two_sites_come_to_what_one_process_does_and_strangers_are_turned_away(t
     with standing(tmp_path) as (made, up, chosen, federation):
         run = launch(made.coordinator, default_place(made.coordinator))
         alone = chosen.run_on(federation, tmp_path / "alone")
-        assert float((run.state - alone.state).abs().max()) <= 1e-6
+        assert float(np.abs(run.state - alone.state).max()) <= 1e-6
         assert charges(run.path) == charges(alone.path) != []
         assert run.scores == pytest.approx(alone.scores, abs=1e-9)
         assert not run.record.warnings()

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 
 from tacit.deploy import folders
@@ -231,7 +232,7 @@ def descendants(pid: int, word: str) -> list[int]:
 
 def same(run: Run, alone: Run) -> None:
     """The federation came to what one process comes to, and paid for the same."""
-    assert float((run.state - alone.state).abs().max()) <= 1e-6
+    assert float(np.abs(run.state - alone.state).max()) <= 1e-6
     assert charges(run.path) == charges(alone.path) != []
     assert [entry.number for entry in run.record.rounds] == [entry.number for entry in alone.record.rounds]
     assert not run.record.warnings()

@@ -183,7 +183,7 @@ def test_who_excludes_drops_those_left_out_and_halves_those_on_trial():
 
 
 def test_each_sign_tells_of_its_own_kind_of_strangeness():
-    rows = cloud(sites=8, width=5).matrix.numpy()
+    rows = cloud(sites=8, width=5).matrix
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     longer, turned, apart = rows.copy(), rows.copy(), rows.copy()
     longer[3] *= 5

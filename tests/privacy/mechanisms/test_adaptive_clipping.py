@@ -28,7 +28,7 @@ def test_what_a_site_sends_is_never_longer_than_one_whatever_its_update_is(updat
     sent = packing(norm=norm, weights=weights).encode(row, np.array(bounds, dtype=np.float64))
     assert sent.shape == (1, 7)
     assert bool(np.isfinite(sent).all())
-    assert float(lengths(sent, norm=norm)) <= 1 + 1e-12
+    assert float(lengths(sent, norm=norm).item()) <= 1 + 1e-12
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
@@ -36,7 +36,7 @@ def test_the_longest_of_all_is_as_long_as_one(norm):
     made = packing(norm=norm)
     row = np.array([[5.0, 0, 0, 7.0, 0]], dtype=np.float64)
     sent = made.encode(row, np.array([0.1, 0.2], dtype=np.float64))
-    assert float(lengths(sent, norm=norm)) == pytest.approx(1.0, abs=1e-9)
+    assert float(lengths(sent, norm=norm).item()) == pytest.approx(1.0, abs=1e-9)
 
 
 def test_short_updates_come_back_as_their_mean():

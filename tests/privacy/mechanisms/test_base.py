@@ -193,9 +193,9 @@ def test_the_noise_of_two_steps_differs():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_sum_keeps_the_type_of_the_rows(dtype):
+def test_a_sum_is_in_double_precision_whatever_the_rows_are(dtype):
     answer = records().noisy_sum(np.ones((3, 2), dtype=dtype), REHEARSAL)
-    assert (answer.dtype, answer.shape) == (dtype, (2,))
+    assert (answer.dtype, answer.shape) == (np.float64, (2,))
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
@@ -203,11 +203,6 @@ def test_a_broken_row_contributes_zero(broken):
     rows = np.array([[0.1, 0.2], [broken, 0.0], [0.3, 0.1]])
     mechanism = records()
     assert np.array_equal(mechanism.noisy_sum(rows, REHEARSAL), mechanism.noisy_sum(rows[[0, 2]], REHEARSAL))
-
-
-def test_rows_that_require_gradients_leave_none_behind():
-    rows = np.ones((2, 3), requires_grad=True)
-    assert not records().noisy_sum(rows, REHEARSAL).requires_grad
 
 
 def test_each_site_is_charged_for_its_own_records():
@@ -345,12 +340,11 @@ def test_one_site_moves_the_mean_by_at_most_the_charged_sensitivity(updates, law
 
 @pytest.mark.parametrize("where", ["site", "server"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_updates_keep_their_type_and_a_broken_one_becomes_zero(where, dtype):
+def test_updates_leave_in_double_precision_and_a_broken_one_becomes_zero(where, dtype):
     mechanism = sites(where=where)
     broken = mechanism.at_site(np.array([math.nan, 1.0], dtype=dtype), REHEARSAL)
-    assert broken.dtype == dtype
+    assert broken.dtype == np.float64
     assert np.array_equal(broken, mechanism.at_site(np.zeros(2, dtype=dtype), REHEARSAL))
-    assert mechanism.at_server(np.zeros(2, dtype=dtype), REHEARSAL).dtype == dtype
 
 
 def test_a_release_of_noisy_updates_says_who_sees_what():

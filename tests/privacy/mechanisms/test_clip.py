@@ -38,7 +38,9 @@ norms = st.sampled_from(NORMS)
 @settings(deadline=None, max_examples=300)
 @given(st.one_of(finite_rows(32), finite_rows(64)), bounds, dtypes, norms)
 def test_a_clipped_row_is_never_longer_than_the_bound(row, bound, dtype, norm):
-    clipped = clip_rows(np.array(row, dtype=np.float64).astype(dtype), bound, norm=norm)
+    with np.errstate(over="ignore"):
+        rows = np.array(row, dtype=np.float64).astype(dtype)
+    clipped = clip_rows(rows, bound, norm=norm)
     assert np.isfinite(clipped).all()
     assert within(clipped, bound, norm)
 
