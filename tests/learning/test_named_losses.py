@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tacit.learning.losses import NAMED
-from tacit.learning.torch_modules import TorchLoss
+from tacit.learning.torch_modules import FUNCTIONS, TorchLoss
 
 CLASSES = 3
 # How the named losses are called in torch.
@@ -61,7 +61,7 @@ def test_slopes_are_those_of_torch(name, outputs, data):
 def test_the_loss_of_one_record_is_that_of_torch(name, outputs, data):
     y = torch.tensor(data.draw(TARGETS[name]), dtype=torch.float64)
     output = torch.from_numpy(outputs)
-    found = NAMED[name].function(output, y)
+    found = FUNCTIONS[name](output, y)
     torch.testing.assert_close(found, TORCH[name](output.unsqueeze(0), y.reshape(1)), rtol=1e-9, atol=1e-9)
 
 

@@ -43,7 +43,7 @@ def network() -> nn.Sequential:
 
 
 def moved(task: Supervised, cohort: Cohort, mechanism=None, key: Key = KEY) -> np.ndarray:
-    start = task.start(None, key).numpy()  # type: ignore[arg-type]
+    start = task.start(None, key)  # type: ignore[arg-type]
     starts = np.broadcast_to(start, (len(cohort), len(start)))
     keys = [key / name for name in cohort.names]
     return descend(task, task.program(COLUMNS), starts, cohort, mechanism or NoPrivacy(), keys)
@@ -142,7 +142,7 @@ def test_a_strong_proximal_term_stops_where_pull_and_slope_balance():
 def test_the_start_is_left_as_it_was():
     whole = federation([20, 30])
     task = Supervised(module=network(), loss="squared", steps=5, sample=0.5)
-    starts = np.stack([task.start(whole, KEY).numpy()] * 2)
+    starts = np.stack([task.start(whole, KEY)] * 2)
     before = starts.copy()
     descend(task, task.program(COLUMNS), starts, everybody(whole), NoPrivacy(), [KEY / 0, KEY / 1])
     assert np.array_equal(starts, before)
@@ -151,7 +151,7 @@ def test_the_start_is_left_as_it_was():
 def test_each_site_may_start_from_a_state_of_its_own():
     whole = federation([20, 30])
     task = Supervised(module=network(), loss="squared", steps=5, sample=0.5)
-    start = task.start(whole, KEY).numpy()
+    start = task.start(whole, KEY)
     starts = np.stack([start, start + 0.1])
     keys = [KEY / name for name in whole]
     together = descend(task, task.program(COLUMNS), starts, everybody(whole), NoPrivacy(), keys)

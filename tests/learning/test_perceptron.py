@@ -23,13 +23,12 @@ from tacit.learning.batches import Batch
 from tacit.learning.losses import NAMED
 from tacit.learning.perceptron import (
     ACTIVATIONS,
-    KNOWN,
     Layer,
     OuterProducts,
     Perceptron,
     build_perceptron,
 )
-from tacit.learning.torch_modules import ParameterLayout, TorchLoss, perceptron_of
+from tacit.learning.torch_modules import KNOWN, ParameterLayout, TorchLoss, perceptron_of
 from tacit.sites.table import Table, from_arrays
 
 with warnings.catch_warnings():

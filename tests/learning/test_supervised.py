@@ -178,8 +178,8 @@ def test_the_start_is_the_module_as_it_came():
     module = perceptron()
     state = Supervised(module=module, loss="squared").start(federation(), Key(0))
     expected = torch.nn.utils.parameters_to_vector(module.parameters()).detach().double()
-    assert torch.equal(state, expected)
-    assert state.dtype == torch.float64
+    np.testing.assert_array_equal(state, expected.numpy())
+    assert state.dtype == np.float64
 
 
 @pytest.mark.parametrize("make", [perceptron, custom])
@@ -200,7 +200,7 @@ def test_a_model_of_half_a_frozen_module_keeps_the_frozen_half():
     task = Supervised(module=module, loss="squared")
     state = task.start(federation(), Key(0))
     assert len(state) == 9
-    model = task.model(torch.zeros_like(state))
+    model = task.model(np.zeros_like(state))
     assert torch.equal(model[0].weight, module[0].weight)
     assert not model[2].weight.any()
 
@@ -233,24 +233,24 @@ def test_updates_come_in_the_order_of_the_cohort_one_row_for_each():
     assert updates.names == ("bergen", "oslo")
     assert updates.matrix.shape == (2, len(state))
     other = task.train(state, whole.cohort(["oslo"]), NoPrivacy(), Key(1, rehearsal=True))
-    torch.testing.assert_close(updates.matrix[1], other.matrix[0], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(updates.matrix[1], other.matrix[0], rtol=0, atol=1e-13)
 
 
 def test_each_site_may_have_a_state_of_its_own():
     task, whole, key = Supervised(module=perceptron(), loss="squared"), federation(), Key(1, rehearsal=True)
     state = task.start(whole, key)
-    states = torch.stack([state, state + 0.5])
+    states = np.stack([state, state + 0.5])
     together = task.train(states, whole.cohort(["oslo", "bergen"]), NoPrivacy(), key).matrix
     apart = task.train(states[1], whole.cohort(["bergen"]), NoPrivacy(), key).matrix
-    torch.testing.assert_close(together[1], apart[0], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(together[1], apart[0], rtol=0, atol=1e-13)
 
 
 def test_training_leaves_the_state_alone():
     task, whole = Supervised(module=perceptron(), loss="squared"), federation()
     state = task.start(whole, Key(0))
-    before = state.clone()
+    before = state.copy()
     task.train(state, whole.cohort(list(whole)), NoPrivacy(), Key(1, rehearsal=True))
-    assert torch.equal(state, before)
+    assert np.array_equal(state, before)
 
 
 @pytest.mark.parametrize("loss", ["squared", own])
@@ -346,7 +346,7 @@ def test_the_score_of_a_state_is_that_of_its_layout():
     task = Supervised(module=module, loss="squared")
     layout = ParameterLayout.of(module)
     state = task.start(federation(), Key(0))
-    parts = layout.unflatten(state)
+    parts = layout.unflatten(torch.from_numpy(state))
     with torch.no_grad():
         module[2].bias.add_(3.0)
     parts["2.bias"] += 3.0

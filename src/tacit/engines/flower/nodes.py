@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from tacit.engines.flower.socket import request
 from tacit.errors import Refused, SitesUnreachable, TacitError, require_positive
-from tacit.runtime.arrays import Array
 
 # Flower starts a relay for each letter: what only a coordinator needs is imported where it is used.
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from tacit.engines.messages import NoReply
     from tacit.learning.task import Trainable, Updates
     from tacit.privacy.mechanisms.base import Mechanism
+    from tacit.runtime.arrays import Array
     from tacit.runtime.keys import Key
     from tacit.sites.federation import Federation
 
@@ -75,7 +75,7 @@ class Flower:
         self,
         task: "Trainable",
         federation: "Federation",
-        state: Array,
+        state: "Array",
         names: Sequence[str],
         mechanism: "Mechanism",
         key: "Key",
