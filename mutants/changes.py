@@ -19,6 +19,7 @@ SCOPE = (
     "audits/lower_bounds.py",
     "audits/membership_statistics.py",
     "audits/tradeoff.py",
+    "runs/setup.py",
     "runs/trainer.py",
     "runs/context.py",
     "aggregation/**/*.py",

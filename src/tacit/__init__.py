@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from tacit.privacy.ledger.store import Ledger as Ledger
     from tacit.privacy.policy import Open as Open
     from tacit.privacy.policy import Privacy as Privacy
+    from tacit.runs.fit import fit as fit
     from tacit.runs.run import Run as Run
     from tacit.runs.stopping import Stopping as Stopping
-    from tacit.runs.trainer import fit as fit
     from tacit.runtime.keys import Key as Key
     from tacit.sites.environments import World as World
     from tacit.sites.environments import Worlds as Worlds
@@ -62,7 +62,7 @@ _HOMES = {
     "TacitError": "tacit.errors",
     "World": "tacit.sites.environments",
     "Worlds": "tacit.sites.environments",
-    "fit": "tacit.runs.trainer",
+    "fit": "tacit.runs.fit",
     "load": "tacit.experiments.experiment",
 }
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import tacit
 from tacit.aggregation.mean import Mean
-from tacit.engines.base import run_at_site
+from tacit.engines.base import Engine, run_at_site
 from tacit.engines.local import Local
 from tacit.learning.supervised import Supervised
 from tacit.learning.task import Updates
@@ -34,7 +34,7 @@ AGREEMENT = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneByOne:
+class OneByOne(Engine):
     """Cohorts of one, as an engine for sites on machines of their own passes them."""
 
     kind: ClassVar[str] = "local"
@@ -46,7 +46,7 @@ class OneByOne:
 
 # The same engine with sites told apart by a federation of their own, as they would be over a network.
 @dataclass(frozen=True, kw_only=True)
-class Apart:
+class Apart(Engine):
     """Every site has a store of its own: nobody's records are within reach of another."""
 
     kind: ClassVar[str] = "local"

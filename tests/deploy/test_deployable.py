@@ -13,20 +13,16 @@ from hypothesis import strategies as st
 
 from tacit.deploy.deployable import _unscale, split_data
 from tacit.engines.base import run_at_site
+from tacit.engines.local import Local
 from tacit.errors import Refused
 from tacit.experiments.experiment import Experiment, read
 from tacit.functional.curves import Curves
-from tacit.runs.context import RunContext
-from tacit.runs.setup import prepare
+from tacit.runs.setup import PreparedRun, prepare
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PARTS = (
-    "privacy", "aggregation", "server", "sampling", "stop", "augment", "quarantine", "attack", "clusters",
-    "rounds", "seed",
-)  # fmt: skip
 
 
 @dataclass
@@ -40,9 +36,9 @@ class Both:
     held: dict[str, dict[str, object]]
     out: Path
 
-    def setting(self, *, here: bool) -> RunContext:
+    def setting(self, *, here: bool) -> PreparedRun:
         asked, federation = (self.experiment, self.federation) if here else (self.deployed, self.distant)
-        return prepare(asked.task, federation, **{name: getattr(asked, name) for name in PARTS}).setting
+        return prepare(replace(asked, engine=Local()), federation)
 
     def at_site(self, name: str, task: object = None) -> Federation:
         return self.deployed.data.at_site(
@@ -75,7 +71,7 @@ def plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def assert_same_task(found: Both) -> tuple[RunContext, RunContext]:
+def assert_same_task(found: Both) -> tuple[PreparedRun, PreparedRun]:
     here, there = found.setting(here=True), found.setting(here=False)
     assert type(here.task) is type(there.task)
     for entry in fields(here.task):
@@ -89,7 +85,7 @@ def assert_same_task(found: Both) -> tuple[RunContext, RunContext]:
     return here, there
 
 
-def assert_same_round(found: Both, here: RunContext, there: RunContext) -> None:
+def assert_same_round(found: Both, here: PreparedRun, there: PreparedRun) -> None:
     """One round of the whole cohort is a round of each site alone, with what all know of the others."""
     key, names = Key(3, rehearsal=True) / 1, list(found.federation)
     state = here.task.start(found.federation, Key(3) / "start")

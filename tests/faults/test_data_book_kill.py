@@ -15,8 +15,8 @@ from tacit import Ledger, fit
 from tacit.privacy.ledger import data_book
 from tacit.privacy.ledger.data_book import beside
 from tacit.privacy.ledger.run_ledger import RunLedger
-from tacit.runs.data_books import book_of_file
 from tacit.runs.directory import LEDGER
+from tacit.runs.fit import book_of_file
 from tacit.survival.statistics import life_table
 
 INSTANTS = 50

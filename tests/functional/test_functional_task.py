@@ -18,7 +18,7 @@ from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.mechanisms.secure_gram import from_upper_triangle
 from tacit.privacy.policy import Open
 from tacit.privacy.provenance import Provenance
-from tacit.runs.trainer import fit
+from tacit.runs.fit import fit
 from tacit.runtime.keys import Key
 from tacit.sites.table import from_arrays
 from tacit.sites.vertical import ByParty, Columns

@@ -2,14 +2,17 @@ import pytest
 
 from tacit.aggregation.mean import Mean
 from tacit.control import PPO
-from tacit.privacy.plan import plan
+from tacit.privacy.plan import PlannedPrice, plan
 from tacit.privacy.policy import Privacy
+from tacit.runs.setup import PublicFacts, prepare
+from tacit.runs.spec import RunSpec
 
 
 def planned(sites, rounds, **promise):
     task = PPO(hidden=(16, 16)).with_spaces(8, 4)
     names = [f"site-{number}" for number in range(sites)]
-    return plan(Privacy(unit="site", **promise), task, names, Mean(), rounds)
+    spec = RunSpec(task=task, privacy=Privacy(unit="site", **promise), rounds=rounds)
+    return prepare(spec, PublicFacts(names=tuple(names))).plan()
 
 
 def test_a_thousand_sites_are_heard_and_thirty_three_drown():
@@ -41,5 +44,9 @@ def test_the_bound_cancels_out_unless_it_is_one_that_follows():
 def test_several_models_share_the_sites_and_one_has_them_all():
     task, names = PPO(hidden=(16, 16)).with_spaces(8, 4), [f"site-{number}" for number in range(100)]
     promise = Privacy(unit="site", noise_multiplier=1.0, delta=1e-3, clip=1.0, noise="server")
-    alone, shared = (plan(promise, task, names, Mean(), 10, models=models).signal for models in (1, 2))
-    assert plan(promise, task, names, Mean(), 10).signal == alone != shared
+    mechanism = promise.solve(task, names, Mean(), 10)
+    price = PlannedPrice((), mechanism.release(1, names), 10)
+    alone, shared = (
+        plan(promise, task, mechanism, price, sites=100, models=models).signal for models in (1, 2)
+    )
+    assert plan(promise, task, mechanism, price, sites=100).signal == alone != shared

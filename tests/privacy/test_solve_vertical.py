@@ -18,7 +18,7 @@ from tacit.privacy.mechanisms.vertical import (
     clip_to_bound,
     clip_to_radius,
 )
-from tacit.privacy.plan import plan
+from tacit.privacy.plan import PlannedPrice, plan
 from tacit.privacy.policy import Privacy
 from tacit.privacy.solve_vertical import solve, solve_query
 from tacit.runtime.keys import Key
@@ -192,7 +192,9 @@ def test_a_plan_needs_no_columns():
     for noise, parties in (("site", 2), ("server", 2), ("secure", 3)):
         work = Work(release_moments=noise != "site", holdings={}, records=None)
         names = [f"party-{n}" for n in range(parties)]
-        made = plan(promise(noise=noise), work, names, Mean(), 1, questions=[])
+        mechanism = promise(noise=noise).solve(work, names, Mean(), 1)
+        price = PlannedPrice((), mechanism.release(1, names), 1)
+        made = plan(promise(noise=noise), work, mechanism, price, sites=parties)
         assert 1.98 < made.statement.epsilon <= 2.0
 
 

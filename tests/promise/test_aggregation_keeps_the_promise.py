@@ -19,7 +19,7 @@ from tacit.aggregation import (
 )
 from tacit.aggregation.screening import Reply, Screen
 from tacit.aggregation.secure import Session, secure_sum
-from tacit.engines.base import run_at_site
+from tacit.engines.base import Engine, run_at_site
 from tacit.engines.local import Local
 from tacit.engines.secure import local_sum
 from tacit.errors import InvalidValue, TacitError
@@ -28,7 +28,7 @@ from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms import base as mechanisms
 from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.privacy.mechanisms.site_level import SiteLevel
-from tacit.runs.trainer import fit
+from tacit.runs.fit import fit
 from tacit.sites.sampling import Fixed, Poisson
 from tacit.sites.splits import Iid
 from tacit.sites.table import from_arrays
@@ -176,7 +176,7 @@ def test_an_aggregator_that_cannot_be_written_down_is_paid_again_after_a_cut(tmp
     assert after > before
 
 
-class Dropping:
+class Dropping(Engine):
     """An engine that adds up in secret, perhaps without a site that falls silent, then loses its power."""
 
     kind = "dropping"
@@ -207,7 +207,7 @@ def test_a_sum_taken_again_after_a_cut_is_paid_again_since_others_may_have_dropp
 
 
 @dataclass(frozen=True)
-class Said:
+class Said(Engine):
     """An engine whose sites send what they are told to."""
 
     rows: np.ndarray
@@ -254,7 +254,7 @@ def test_a_radius_holds_however_short_it_is(radius):
 
 
 @dataclass(frozen=True)
-class Spoilt:
+class Spoilt(Engine):
     """The local engine, with one site that sends nothing but NaN."""
 
     kind = "spoilt"

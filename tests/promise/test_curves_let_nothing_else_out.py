@@ -12,7 +12,7 @@ from tacit.functional.curves import curves, long
 from tacit.functional.data.sources import CurveFiles
 from tacit.privacy.mechanisms.vertical import LocalColumns, clip_to_bound, require_radius
 from tacit.privacy.policy import Open
-from tacit.runs.trainer import fit
+from tacit.runs.fit import fit
 from tacit.sites.vertical import ByParty, Columns
 
 QUICK = {"size": 8, "steps": 10, "smooth_s": 0.0, "smooth_t": 0.0, "ridge": 1.0}

@@ -6,9 +6,10 @@ import torch
 from torch import nn
 
 import tacit
+from tacit.engines.base import Engine
 from tacit.errors import RunUnusable
 from tacit.privacy.ledger.store import Ledger
-from tacit.runs.trainer import fit
+from tacit.runs.fit import fit
 from tacit.runtime.arrays import Array
 from tacit.sites.table import from_arrays
 
@@ -19,7 +20,7 @@ class Cut(Exception):
     """The power is cut."""
 
 
-class Overheard:
+class Overheard(Engine):
     """An engine that tells what left the sites, then loses its power."""
 
     kind = "overheard"

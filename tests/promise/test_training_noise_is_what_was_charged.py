@@ -24,7 +24,7 @@ from torch import Tensor, nn
 import tacit
 from tacit import Federation, Ledger, Open, Privacy, Supervised
 from tacit.aggregation.mean import Mean
-from tacit.engines.base import run_at_site
+from tacit.engines.base import Engine, run_at_site
 from tacit.engines.local import Local
 from tacit.errors import BudgetExhausted
 from tacit.privacy.accounting.release import Release
@@ -70,7 +70,7 @@ def drawn(records: int, columns: int, seed: int = 0) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watched:
+class Watched(Engine):
     """The local engine, and what passes through it."""
 
     kind: ClassVar[str] = "local"
@@ -235,7 +235,7 @@ class Counted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counting:
+class Counting(Engine):
     kind: ClassVar[str] = "local"
     keys: list[tuple[Any, ...]] = field(default_factory=list)
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import tacit
+from tacit.engines.base import Engine
 from tacit.engines.local import Local
 from tacit.experiments.experiment import load
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.statement import from_dict, state
 from tacit.runs.directory import LEDGER, STATEMENT, SUMMARY
-from tacit.runs.trainer import fit
+from tacit.runs.fit import fit
 from tacit.sites.table import from_arrays
 from tacit.survival import CoxPH, PoissonPH
 
@@ -25,7 +26,7 @@ class Cut(Exception):
     """The power is cut."""
 
 
-class Failing:
+class Failing(Engine):
     """The local engine; its power is cut when a round has been paid for."""
 
     kind = "failing"

@@ -21,9 +21,9 @@ from tacit.experiments import experiment
 from tacit.learning.supervised import Supervised
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
-from tacit.runs.baselines import _train
 from tacit.runs.clusters import own_records, score_clusters
 from tacit.runs.directory import Directory
+from tacit.runs.evaluation import _train
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
 from tacit.sites.sampling import Fixed

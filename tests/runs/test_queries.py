@@ -11,14 +11,16 @@ import pytest
 
 import tacit
 from tacit import Federation, Open, Privacy, fit
+from tacit.engines.base import Engine
 from tacit.errors import InvalidValue, Refused, TacitError
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import from_dict
 from tacit.privacy.ledger.store import Ledger, verify
-from tacit.privacy.plan import plan
 from tacit.privacy.provenance import Provenance
 from tacit.runs.directory import LEDGER, OPENED, SECRET, STATE, SUMMARY
 from tacit.runs.queries import final_query_of, initial_query_of, queries_of
+from tacit.runs.setup import PublicFacts, prepare
+from tacit.runs.spec import RunSpec
 from tacit.sites.table import Table, from_arrays
 from tacit.survival import CoxPH, CoxTime, DeepHit, DeepSurv, LogisticHazard, PoissonPH
 
@@ -138,7 +140,8 @@ def test_a_site_pays_for_a_question_as_for_a_round(noise, tmp_path):
 
 def test_a_plan_has_the_price_of_the_run(tmp_path):
     task = TASKS["opening and closing"]
-    planned = plan(RECORD, task, SITES, tacit.Mean(), 3, questions=queries_of(task))
+    spec = RunSpec(task=task, privacy=RECORD, rounds=3)
+    planned = prepare(spec, PublicFacts(names=tuple(SITES))).plan()
     run = fit(task, DATA, privacy=RECORD, rounds=3, out=tmp_path / "run")
     assert planned.statement.epsilon == pytest.approx(run.privacy.epsilon)
     assert planned.spends[3] == pytest.approx(run.privacy.epsilon)
@@ -255,7 +258,7 @@ class Cut(Exception):
     """The power is cut."""
 
 
-class Cutting:
+class Cutting(Engine):
     """The local engine, which loses its power before or after it carries a question or a round."""
 
     kind = "local"
@@ -313,7 +316,7 @@ def test_a_run_that_is_cut_off_ends_as_if_nothing_had_happened(name, at, after, 
     assert paid(folder) == paid(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", ["tacit.runs.trainer.write", "tacit.runs.directory.Directory.forget_secret"])
+@pytest.mark.parametrize("name", ["tacit.runs.fit.write", "tacit.runs.directory.Directory.forget_secret"])
 def test_a_run_that_is_cut_off_after_its_last_question_does_not_ask_it_again(name, tmp_path, monkeypatch):
     whole = go(begun(tmp_path / "whole"), Cutting())
     folder = begun(tmp_path / "cut")

@@ -21,6 +21,7 @@ from tacit.aggregation import (
 )
 from tacit.aggregation.attacks.model import GaussianNoise, LabelFlip, Scaling, SignFlip
 from tacit.aggregation.defence.quarantine import Quarantine
+from tacit.engines.base import Engine
 from tacit.engines.local import Local
 from tacit.errors import InvalidValue, Refused, TooFewSites
 from tacit.privacy.provenance import Provenance
@@ -40,7 +41,7 @@ def site_level(**fields) -> tacit.Privacy:
 
 
 @dataclass(frozen=True)
-class Broken:
+class Broken(Engine):
     """The local engine, with sites whose replies are changed on the way."""
 
     change: Any

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tacit.cli.app import app
 from tacit.experiments import experiment, tuning
 from tacit.privacy.ledger.store import Ledger, verify
-from tacit.runs.verification import run_of, verify_run
+from tacit.runs.run import run_of, verify_run
 
 FILE = """name = "patients"
 rounds = 4

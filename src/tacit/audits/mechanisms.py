@@ -25,6 +25,7 @@ from tacit.learning.task import Task
 from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.mechanisms.adaptive_bound import AdaptiveBound
 from tacit.privacy.mechanisms.base import (
+    BoundedSum,
     Contributions,
     CountNoise,
     Mechanism,
@@ -37,8 +38,7 @@ from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.privacy.mechanisms.selection import PrivateQuantile, Selection
 from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.privacy.mechanisms.vertical import ClippedSecureGram, GramMatrix, LocalColumns, NoisyHistograms
-from tacit.privacy.policy import Privacy
-from tacit.runs.stopping import NoisyLoss, Stopping
+from tacit.runs.stopping import NoisyLoss
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
@@ -315,14 +315,14 @@ def number_of_records() -> Primitive:
 
 def watched_loss() -> Primitive:
     """The loss of records that are kept apart, by which a run decides when to stop."""
-    privacy = Privacy(unit="record", epsilon=1.0, delta=DELTA, clip=CLIP, rehearsal=True)
     apart = Federation({SITE: dummy_cohort(2).store})
-    mechanism = NoisyLoss(apart, Stopping(epsilon=0.5, bound=CLIP), privacy, 1.0)
-    price = mechanism.release(1)
+    mechanism = BoundedSum(law="gaussian", bound=CLIP, multiplier=1.0, purpose="watched loss", rehearsal=True)
+    price = mechanism.release(1, [SITE])
     losses = [SimpleNamespace(losses=partial(_constant, found)) for found in (0.0, LONG)]
 
-    def ask(attacked: NoisyLoss, there: bool, key: Key) -> float:
-        return attacked.scores(cast(Task, losses[int(there)]), np.zeros(1), key)["watched_loss"]
+    def ask(attacked: BoundedSum, there: bool, key: Key) -> float:
+        watch = NoisyLoss(apart, attacked, patience=None)
+        return watch.scores(cast(Task, losses[int(there)]), np.zeros(1), key)["watched_loss"]
 
     return one_by_one(mechanism, price, ask, partial(ratios, price[0]))
 

@@ -15,7 +15,7 @@ from tacit.privacy.accounting.release import Release, by_subject
 from tacit.privacy.contracts import AggregatorSpec, QuerySpec, TaskSpec
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Privacy
-from tacit.runs.data_books import withhold_results
+from tacit.runs.fit import withhold_results
 from tacit.runtime.keys import Key
 
 if TYPE_CHECKING:

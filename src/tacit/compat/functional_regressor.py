@@ -26,8 +26,8 @@ from tacit.functional.model import POINTS, Model
 from tacit.functional.tasks import Boosting
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.statement import Statement
+from tacit.runs.fit import fit
 from tacit.runs.run import Run
-from tacit.runs.trainer import fit
 from tacit.runtime.arrays import Array
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.vertical import ByParty, Columns

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.compat.scores import warn_of_score
 from tacit.errors import InvalidValue, require
 from tacit.privacy.policy import Open, Privacy
+from tacit.runs.fit import fit
 from tacit.runs.run import Run
-from tacit.runs.trainer import fit
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table, from_arrays

@@ -25,8 +25,8 @@ from tacit.sites.names import COORDINATOR
 from tacit.sites.splits import SplitByCount
 
 if TYPE_CHECKING:
+    from tacit.learning.progress import Callback
     from tacit.runs.run import Run
-    from tacit.runs.trainer import Callback
     from tacit.sites.federation import Federation
 
 HERE = "127.0.0.1"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from tacit.learning.task import Trainable, Updates
 from tacit.privacy.mechanisms.base import Mechanism
@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 class Engine(Protocol):
     """Carries the work of a round to the sites and brings back what they let out."""
+
+    # Whether sites remember what they joined: then each is in one sum at most, however often a round begins.
+    remembers: ClassVar[bool] = False
+
+    @property
+    def chosen(self) -> "Engine":
+        """What an experiment file says of it: its options without connections and keys."""
+        return self
 
     def train(
         self,

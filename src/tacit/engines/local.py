@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tacit.engines.base import run_at_site, server_view
+from tacit.engines.base import Engine, run_at_site, server_view
 from tacit.learning.task import Trainable, Updates
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array
@@ -16,7 +16,7 @@ from tacit.sites.federation import Federation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local:
+class Local(Engine):
     """The in-process engine."""
 
     kind: ClassVar[str] = "local"

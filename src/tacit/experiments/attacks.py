@@ -26,8 +26,8 @@ from tacit.experiments.experiment import Experiment, construct_experiment
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy
 from tacit.reports.text import BROKEN, NAMES, fit_table
-from tacit.runs.checks import require_rehearsal
 from tacit.runs.directory import STATE, Directory
+from tacit.runs.setup import require_rehearsal
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import Table, build, construct, portable, read_as
 from tacit.sites.federation import Federation

@@ -7,46 +7,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tacit.aggregation import AGGREGATORS
-from tacit.aggregation.attacks.base import Attack
-from tacit.aggregation.attacks.model import ATTACKS
-from tacit.aggregation.base import Aggregator, as_aggregator
-from tacit.aggregation.defence.clustering import Clusters
-from tacit.aggregation.defence.quarantine import Quarantine
-from tacit.aggregation.server import Adam, Momentum, Plain
-from tacit.aggregation.warnings import aggregation_warnings, min_sites_for
 from tacit.control.sources import REMOTE_SOURCES as HELD_WORLDS
 from tacit.control.sources import SOURCES as WORLD_SOURCES
-from tacit.control.tasks import TASKS as WORLD_TASKS
-from tacit.engines.flower.nodes import Flower
-from tacit.engines.local import Local
 from tacit.errors import InvalidFile, InvalidValue, require, require_count, require_name
 from tacit.functional.data.remote import SOURCES as HELD_CURVES
 from tacit.functional.data.sources import SOURCES as CURVE_SOURCES
-from tacit.functional.tasks import TASKS as CURVE_TASKS
 from tacit.learning.progress import notify
-from tacit.learning.task import Query
-from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import layout_of
-from tacit.privacy.plan import Plan, plan
+from tacit.privacy.plan import Plan
 from tacit.privacy.policy import Open, Privacy
-from tacit.runs.checks import require_plain, resolve_aggregator
-from tacit.runs.clusters import require_compatible_clusters, resolve_for_clusters
-from tacit.runs.queries import Augmenter, final_query_of, initial_query_of, with_saved_answers
-from tacit.runs.stopping import Stopping
+from tacit.runs.queries import with_saved_answers
+from tacit.runs.setup import PublicFacts, prepare, resolve_aggregator, resolve_sites, sites_warnings
+from tacit.runs.spec import OPTIONS, RunSpec, option_kinds
 from tacit.runtime.imports import trusting
 from tacit.runtime.limits import MOST_RELEASES, MOST_ROUNDS
 from tacit.runtime.refusals import withhold_details
 from tacit.runtime.silence import suppress_warnings
 from tacit.runtime.tables import Kinds, Table, build, construct, read_as, refuse_unknown
 from tacit.sites.environments import Variants
-from tacit.sites.sampling import Fixed, Poisson
 from tacit.sites.splits import SPLITS, NamedSites
 from tacit.sites.vertical import ByParty
-from tacit.survival.augment import AUGMENTATIONS
 from tacit.survival.data.remote import SOURCES as HELD_RECORDS
 from tacit.survival.data.sources import SOURCES
-from tacit.survival.tasks import TASKS
 
 if TYPE_CHECKING:
     from tacit.learning.progress import Callback
@@ -64,17 +46,7 @@ KINDS: Mapping[str, Kinds] = {
         **HELD_WORLDS,
     },
     "sites": {**SPLITS, ByParty.kind: ByParty, Variants.kind: Variants},
-    "task": {**TASKS, **CURVE_TASKS, **WORLD_TASKS},
-    "privacy": {promise.kind: promise for promise in (Privacy, Open)},
-    "aggregation": AGGREGATORS,
-    "server": {step.kind: step for step in (Plain, Momentum, Adam)},
-    "sampling": {draw.kind: draw for draw in (Poisson, Fixed)},
-    "stop": {Stopping.kind: Stopping},
-    "augment": AUGMENTATIONS,
-    "quarantine": {Quarantine.kind: Quarantine},
-    "attack": ATTACKS,
-    "clusters": {Clusters.kind: Clusters},
-    "engine": {engine.kind: engine for engine in (Local, Flower)},
+    **option_kinds(),
 }
 
 
@@ -100,86 +72,46 @@ class Header:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment(Header):
-    """An experiment, as its file says it: one object for each table."""
+class Experiment(Header, RunSpec):
+    """An experiment, as its file says it: the options of a run, and where the data come from."""
 
     data: Any
     sites: Any
     task: Any
-    privacy: Privacy | Open
-    aggregation: Any
-    server: Any
-    sampling: Any
-    stop: Stopping | None
-    augment: Augmenter | None
-    quarantine: Quarantine | None
-    attack: Attack | None
-    clusters: Clusters | None
-    engine: Any
 
     def plan(self) -> Plan:
         """What it promises and costs; touches no data."""
         self.check()
-        task = (
-            self.task if not hasattr(self.data, "size_task") else self.data.size_task(self.task, self.sites)
-        )
-        paid = self.stop is not None and self.stop.epsilon is not None
-        require_compatible_clusters(
-            self.clusters, self.privacy, watched=self.quarantine is not None, paid=paid, rounds=self.rounds
-        )
-        require_plain(self.privacy, clusters=self.clusters, quarantine=self.quarantine)
-        names, aggregation = self._resolve_sites()
-        stop, watched = self.stop or Stopping(), list[Release]()
-        training = stop.reserve(self.privacy if self.augment is None else self.augment.reserve(self.privacy))
-        if isinstance(self.privacy, Privacy) and stop.epsilon is not None:
-            noise = stop.noise(self.privacy, self.rounds)
-            watched = [stop.release(self.privacy, noise, name, 1) for name in names]
-        added = () if self.augment is None else self.augment.release(self.privacy, names)
-        made = plan(
-            self.privacy,
-            task,
-            names,
-            aggregation,
-            self.rounds,
-            sampling=self.sampling.kind,
-            records=self.data.public_records,
-            training=training,
-            also=watched,
-            once=added,
-            questions=self._questions(task),
-            watched=self.quarantine is not None,
-            models=1 if self.clusters is None else self.clusters.resolve(names).models,
-        )
-        few = () if self.sites.names or len(names) == 1 else (
-            f"the data decide how many sites there are: {len(names)} are needed at least",
-        )  # fmt: skip
-        return dataclasses.replace(made, warnings=(*made.warnings, *few, *self.warnings()))
+        sized = hasattr(self.data, "size_task")
+        task = self.data.size_task(self.task, self.sites) if sized else self.task
+        return prepare(dataclasses.replace(self, task=task), self.facts).plan()
 
     def warnings(self) -> list[str]:
         """What its author may want to reconsider about who is believed, as far as sites are known."""
-        names, aggregation = self._resolve_sites()
-        if layout_of(self.task) == "columns":
-            # Nobody's columns are outvoted by others.
-            return []
-        known = len(names) if self.sites.names else None
-        return aggregation_warnings(aggregation, known, self.privacy, self.quarantine)
+        _, _, aggregation = resolve_sites(self, resolve_aggregator(self, self.task), self.names)
+        return sites_warnings(self, aggregation, self.names)
 
-    def _resolve_sites(self) -> tuple[tuple[str, ...], Aggregator]:
-        """The sites, and how their updates are combined; where the data decide, as few sites as will do."""
-        aggregation = as_aggregator(self.aggregation)
-        models = 1 if self.clusters is None else self.clusters.min_models
-        fewest = 0 if self.sites.names else models * min_sites_for(aggregation, self.privacy)
-        names = self.sites.names or tuple(f"site-{number}" for number in range(1, fewest + 1))
-        return names, resolve_for_clusters(aggregation, self.clusters, names, self.privacy)
+    @property
+    def facts(self) -> PublicFacts:
+        """What the file says of the sites and their data."""
+        return PublicFacts(
+            names=self.names, records=self.data.public_records, public=self.public, distant=self._is_remote
+        )
 
-    def _questions(self, task: Any) -> list[Query]:  # noqa: ANN401
-        """What is asked of the sites once; data that are public, or may be looked at, need not be opened."""
-        opening, closing = initial_query_of(task), final_query_of(task)
-        # Nobody looks at what is elsewhere, whoever may.
-        public = not self._is_remote and (self._may_look or getattr(self.data, "public", False))
-        known = public or getattr(task, "horizon", None) is not None
-        known = known and not getattr(opening, "always", False)
-        return [part for part in (None if known else opening, closing) if part is not None]
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The sites; None where the data decide."""
+        return tuple(self.sites.names) if self.sites.names else None
+
+    @property
+    def public(self) -> bool:
+        """Whether the records are nobody's secret."""
+        return getattr(self.data, "public", False)
+
+    @property
+    def _is_remote(self) -> bool:
+        """Whether the sites hold their data themselves."""
+        return getattr(self.data, "distant", False)
 
     def check(self) -> None:
         """Refuse what these sites and this promise cannot have, data and rules, before anything is read."""
@@ -193,21 +125,15 @@ class Experiment(Header):
                 f"[{name}] {getattr(self, name).kind} is of {kind}" for name, kind in kinds.items()
             )
             raise InvalidValue(f"data, sites and task do not go together: {told}")
-        beside = ("stop", "augment", "quarantine", "attack", "clusters", "server", "sampling")
-        resolve_aggregator(self.task, self.aggregation, **{name: getattr(self, name) for name in beside})
+        rule = resolve_aggregator(self, self.task)
         if hasattr(self.data, "check"):
             self.data.check(self.sites, may_look=self._may_look)
-        names, _ = self._resolve_sites()
+        names, _, _ = resolve_sites(self, rule, self.names)
         require_releases(self.privacy, self.rounds, len(names), MOST_RELEASES)
 
     @property
-    def _is_remote(self) -> bool:
-        """Whether the sites hold their data themselves."""
-        return getattr(self.data, "distant", False)
-
-    @property
     def _may_look(self) -> bool:
-        return isinstance(self.privacy, Open) or self.privacy.rehearsal
+        return not self.privacy.protects
 
     def run(
         self, out: str | Path | None, *, resume: bool = False, callbacks: "Sequence[Callback]" = ()
@@ -225,7 +151,7 @@ class Experiment(Header):
 
     def withhold_details(self, *, opening: bool = False) -> AbstractContextManager[None]:
         """Keep what refusals would tell about the records of this experiment for their owner, if private."""
-        private = not self._may_look and not getattr(self.data, "public", False)
+        private = self.privacy.protects and not self.public
         return withhold_details(private, getattr(self.data, "path", None), opening=opening)
 
     def run_on(
@@ -237,29 +163,12 @@ class Experiment(Header):
         callbacks: "Sequence[Callback]" = (),
     ) -> "Run":
         """Run on sites that are open already."""
-        from tacit.runs.trainer import fit
+        from tacit.runs.fit import run_spec
 
-        return fit(
-            self.task,
-            federation,
-            privacy=self.privacy,
-            aggregation=self.aggregation,
-            server=self.server,
-            sampling=self.sampling,
-            stop=self.stop,
-            augment=self.augment,
-            quarantine=self.quarantine,
-            attack=self.attack,
-            clusters=self.clusters,
-            engine=self.engine,
-            rounds=self.rounds,
-            seed=self.seed,
-            baselines=self.baselines,
-            name=self.name,
-            out=out,
-            resume=resume,
+        return run_spec(
+            self, federation, baselines=self.baselines, name=self.name, out=out, resume=resume,
             callbacks=callbacks,
-        )
+        )  # fmt: skip
 
 
 def require_releases(privacy: Privacy | Open, rounds: int, sites: int, most: int) -> None:
@@ -321,12 +230,11 @@ def construct_experiment(document: Table, folder: Path) -> Experiment:
         raise InvalidFile('[task] is missing: an experiment needs one, at least kind = "logistic-hazard"')
     document = _with_defaults(document)
     head = construct(Header, "", {key: value for key, value in document.items() if key in header})
-    absent = {"privacy": Open(), **dict.fromkeys(("stop", "augment", "quarantine", "attack", "clusters"))}
-    parts: dict[str, Any] = {
-        name: absent[name]
-        if name in absent and name not in document
-        else build(name, document, folder, KINDS[name])
-        for name in KINDS
+    # An option that the file does not have is as `RunSpec` has it; all else is made with its own defaults.
+    parts = {
+        name: build(name, document, folder, kinds)
+        for name, kinds in KINDS.items()
+        if name in document or name not in OPTIONS
     }
     return Experiment(**vars(head), **parts)
 

@@ -1,15 +1,16 @@
 """What an experiment will cost, before it touches data.
 
-A plan solves the promise for its noise and prices every round. It needs public facts alone.
+What is released is decided by `runs.setup.prepare`, which runs and plans share; here it is put into numbers
+and words. That needs public facts alone.
 """
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.contracts import AggregatorSpec, QuerySpec, TaskSpec, exempt, with_privacy
+from tacit.privacy.contracts import TaskSpec, exempt
+from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.snr import SignalToNoise, signal_to_noise, snr_warnings
 from tacit.privacy.statement import Statement, state
@@ -62,57 +63,48 @@ class Plan:
         return told + self.statement._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
 
+@dataclass(frozen=True)
+class PlannedPrice:
+    """What a run will release.
+
+    Args:
+        once: What is released once, before or after all rounds.
+        each: What one round releases, if everybody joins it; rounds differ in their number alone.
+        rounds: How many are planned.
+    """
+
+    once: tuple[Release, ...]
+    each: tuple[Release, ...]
+    rounds: int
+
+    def after(self, rounds: int) -> list[Release]:
+        """Everything that so many rounds release, alike ones counted together."""
+        repeated = [replace(release, count=release.count * rounds, purpose="") for release in self.each]
+        return [*self.once, *repeated]
+
+
 def plan(
     privacy: Privacy | Open,
     task: TaskSpec,
-    sites: Collection[str],
-    aggregation: AggregatorSpec,
-    rounds: int,
+    mechanism: Mechanism,
+    price: PlannedPrice,
     *,
-    sampling: Literal["poisson", "fixed"] = "poisson",
+    sites: int,
     records: int | None = None,
-    training: Privacy | Open | None = None,
-    also: Collection[Release] = (),
-    once: Collection[Release] = (),
-    questions: Sequence[QuerySpec] = (),
-    watched: bool = False,
     models: int = 1,
 ) -> Plan:
-    """Solve a promise for its noise and price it.
+    """Put the price of a run into numbers and words.
 
     Args:
         privacy: The promise.
         task: What is learnt.
-        sites: The names of the sites.
-        aggregation: How updates are combined.
-        rounds: How many.
-        sampling: How the sites of a round are drawn.
+        mechanism: What keeps the promise.
+        price: What is released.
+        sites: How many sites there are.
         records: How many records there are in all, if that is public.
-        training: What is left of the promise for training, if something else is paid from it.
-        also: What else is released in every round.
-        once: What else is released once.
-        questions: What is asked once, before or after all rounds.
-        watched: Whether the server decides about sites by looking at their updates.
         models: How many models share the sites.
-
-    Raises:
-        Refused: The promise cannot be kept for this combination.
     """
-    kept, task = training or privacy, with_privacy(task, privacy)
-    mechanism = kept.solve(
-        task, sites, aggregation, rounds,
-        sampling=sampling, records=records, questions=questions, watched=watched,
-    )  # fmt: skip
-    asked = [
-        replace(release, purpose=part.kind)
-        for part in questions
-        for release in kept.solve_query(part, mechanism).release(0, sites)
-    ]
-    before, one_round = (
-        [*mechanism.count_releases(sites), *asked, *once],
-        [*mechanism.release(1, sites), *also],
-    )
-    whole = before + _times(one_round, rounds)
+    rounds, whole = price.rounds, price.after(price.rounds)
     statement = state(privacy, whole, but=exempt(task))
     if isinstance(privacy, Open):
         warnings = ("the run is open: give it a [privacy] table to protect records or sites",)
@@ -126,12 +118,12 @@ def plan(
             warnings=warnings,
         )
     marks = sorted({1, (rounds + 1) // 2, rounds, rounds + 1})
-    heard = signal_to_noise(privacy, mechanism, getattr(task, "width", None), len(sites) // models, rounds)
+    heard = signal_to_noise(privacy, mechanism, getattr(task, "width", None), sites // models, rounds)
     return Plan(
         statement=statement,
         rounds=rounds,
         noise_multiplier=getattr(mechanism, "multiplier", None),
-        spends={mark: accounting.epsilon(before + _times(one_round, mark), privacy.delta) for mark in marks},
+        spends={mark: accounting.epsilon(price.after(mark), privacy.delta) for mark in marks},
         comparisons=accounting.compare(whole, privacy.delta),
         budget=privacy.epsilon,
         warnings=(*_warnings(privacy, statement, sites, records), *snr_warnings(heard)),
@@ -140,25 +132,19 @@ def plan(
     )
 
 
-def _times(releases: Collection[Release], rounds: int) -> list[Release]:
-    return [replace(release, count=release.count * rounds, purpose="") for release in releases]
-
-
-def _warnings(
-    privacy: Privacy, statement: Statement, sites: Collection[str], records: int | None
-) -> list[str]:
+def _warnings(privacy: Privacy, statement: Statement, sites: int, records: int | None) -> list[str]:
     found: list[str] = []
     if statement.rehearsal:
         found.append("a rehearsal repeats its noise and protects nobody; remove rehearsal for private data")
     if statement.epsilon is not None and statement.epsilon > WEAK_EPSILON:
         found.append(f"epsilon {statement.epsilon:.3g} promises little; {WEAK_EPSILON:g} or less is usual")
-    units = records if privacy.unit == "record" else len(sites)
+    units = records if privacy.unit == "record" else sites
     if units is not None and privacy.delta * units > 1:
         found.append(
             f"delta {privacy.delta:g} is above one in {units:,} {privacy.unit}s: somebody may be exposed"
         )
-    elif records is not None and privacy.unit == "record" and privacy.delta * 10 * records > len(sites):
-        each = records // max(len(sites), 1)
+    elif records is not None and privacy.unit == "record" and privacy.delta * 10 * records > sites:
+        each = records // max(sites, 1)
         found.append(
             f"delta {privacy.delta:g} is loose for a site of about {each:,} records; 1e-5 or less is safer"
         )

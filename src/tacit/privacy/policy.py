@@ -102,6 +102,11 @@ class Privacy:
         require(self.unit == "site", "clip_quantile", quantile, allowed)
 
     @property
+    def protects(self) -> bool:
+        """Whether anybody is protected: noise that repeats protects nobody."""
+        return not self.rehearsal
+
+    @property
     def site_clip(self) -> float:
         """The bound of what a site sends: its update, or its update in units of bounds that follow."""
         return self.clip if self.clip_quantile is None else 1.0
@@ -299,6 +304,7 @@ class Open:
 
     participation: float = 1.0
     kind: ClassVar[str] = "open"
+    protects: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_rate("participation", self.participation, LEAST_RATE)

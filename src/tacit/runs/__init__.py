@@ -3,21 +3,18 @@
 from importlib import import_module
 
 _MODULES = {
-    "baselines",
-    "checks",
     "clusters",
     "context",
-    "data_books",
     "directory",
-    "intervals",
+    "evaluation",
+    "fit",
     "queries",
     "round",
     "run",
     "setup",
+    "spec",
     "stopping",
-    "tickets",
     "trainer",
-    "verification",
 }
 
 

@@ -16,9 +16,9 @@ from tacit.learning.record import Fault
 from tacit.learning.task import Task, Updates
 from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
 from tacit.privacy.policy import Open, Privacy
-from tacit.runs.baselines import weighted_mean
 from tacit.runs.directory import Checkpoint
 from tacit.runs.round import Groups
+from tacit.runs.spec import RunSpec
 from tacit.runs.stopping import HeldOutWatch, Watch, finite
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
@@ -169,6 +169,16 @@ def _own(
     return found
 
 
+def weighted_mean(scores: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
+    """The mean of scores that count for more or less, each with its weight; of such as all of them have."""
+    total, known = sum(weight for weight, _ in scores), [found for _, found in scores]
+    return {
+        name: sum(weight * found[name] for weight, found in scores) / total
+        for name in (known[0] if known else ())
+        if all(name in found for found in known)
+    }
+
+
 def resolve_for_clusters(
     aggregation: Aggregator, clusters: Clusters | None, names: Sequence[str], privacy: Privacy | Open
 ) -> Aggregator:
@@ -213,28 +223,13 @@ def idle_models(
     return found
 
 
-def require_compatible_clusters(
-    clusters: Clusters | None,
-    privacy: Privacy | Open,
-    *,
-    watched: bool,
-    paid: bool,
-    rounds: int | None = None,
-) -> None:
-    """Refuse what clusters do not go with, before anything is charged.
-
-    Args:
-        clusters: How sites are told apart, if they are.
-        privacy: What is promised.
-        watched: Whether there is a quarantine.
-        paid: Whether a noisy loss is bought after every round.
-        rounds: How many rounds there are, where that is known.
-    """
+def require_compatible_clusters(spec: RunSpec) -> None:
+    """Refuse what clusters do not go with, before anything is charged."""
+    clusters, privacy = spec.clusters, spec.privacy
     if clusters is None:
         return
-    if rounds is not None:
-        allowed = f"below {rounds}, the number of rounds"
-        require(clusters.warm < rounds, "[clusters] warm", clusters.warm, allowed)
+    allowed = f"below {spec.rounds}, the number of rounds"
+    require(clusters.warm < spec.rounds, "[clusters] warm", clusters.warm, allowed)
     if isinstance(privacy, Privacy) and clusters.by == "loss":
         raise Refused(
             '[clusters] by = "loss" does not go with a promise: which model fits a site best tells about its '
@@ -245,12 +240,12 @@ def require_compatible_clusters(
             f'[clusters] does not go with noise = "{privacy.noise}": the server would have to look at single '
             'updates without noise. Use noise = "site".'
         )
-    if watched:
+    if spec.quarantine is not None:
         raise Refused(
             "[clusters] does not go with [quarantine]: a site of a small cluster looks like a liar to the "
             "others. Leave one of them out."
         )
-    if paid:
+    if spec.stop is not None and spec.stop.epsilon is not None:
         raise Refused(
             "[clusters] does not go with [stop] epsilon: the loss of every model would have to be bought. "
             "Watch held-out records instead."

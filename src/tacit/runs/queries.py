@@ -3,43 +3,12 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, cast
 
 from tacit.errors import BudgetExhausted
 from tacit.learning.task import FinalQuery, InitialQuery, Query, Task
-from tacit.privacy.accounting.release import Release
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
 from tacit.runs.directory import OPENED, Directory
 from tacit.runtime.arrays import Array
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from tacit.runtime.keys import Key
-    from tacit.sites.federation import Federation
-
-
-class Augmenter(Protocol):
-    """How sites add synthetic records to their own before the first round."""
-
-    def check(self, federation: "Federation", privacy: Privacy | Open, provenance: Provenance) -> None:
-        """Refuse what cannot be done with these records and this promise, before anything is charged."""
-        ...
-
-    def reserve(self, privacy: Privacy | Open) -> Privacy | Open:
-        """What is left of a promise for training, once the synthetic records have their part."""
-        ...
-
-    def release(self, privacy: Privacy | Open, names: "Collection[str]") -> tuple[Release, ...]:
-        """What they cost; charged before anything is drawn."""
-        ...
-
-    def augment(
-        self, federation: "Federation", privacy: Privacy | Open, provenance: Provenance, key: "Key"
-    ) -> "Federation":
-        """The federation with synthetic records added."""
-        ...
 
 
 def initial_query_of(task: Task) -> InitialQuery | None:

@@ -1,113 +1,453 @@
-"""From what a user asked for to everything that a run is made of: decided, checked, and nothing charged yet.
+"""From the spec of a run to a run that is decided, checked and priced, and nothing charged yet.
 
-It is a function of its arguments alone, so that whoever reads the same experiment, the coordinator of a
-federation or a site of it, comes to the same mechanism, and nobody has to be told.
+`prepare` is the only place where that happens: `plan` prints what it finds, `fit` runs it, the guard of a
+site recomputes it. It is a function of its arguments alone: whoever reads the same experiment, the
+coordinator of a federation or a site of it, comes to the same mechanism, and nobody has to be told.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from tacit.aggregation.attacks.base import Attack
-from tacit.aggregation.base import Aggregator
+from tacit.aggregation.base import Aggregator, as_aggregator, user_choice
 from tacit.aggregation.defence.clustering import Clusters
-from tacit.aggregation.defence.quarantine import Quarantine
+from tacit.aggregation.join import Join
 from tacit.aggregation.mean import Mean
-from tacit.aggregation.server import Plain, ServerStep
-from tacit.engines.base import Engine
-from tacit.engines.local import Local
-from tacit.errors import require_count
-from tacit.learning.task import Task
-from tacit.privacy.contracts import with_privacy
+from tacit.aggregation.server import Plain
+from tacit.aggregation.warnings import aggregation_warnings, min_sites_for
+from tacit.errors import InvalidValue, Refused, require, require_count
+from tacit.learning.task import Query, Task
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.contracts import Layout, exempt, layout_of, name_of, with_privacy
+from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
+from tacit.privacy.mechanisms.base import NORMS, BoundedSum, Mechanism
+from tacit.privacy.plan import Plan, PlannedPrice, plan
 from tacit.privacy.policy import Open, Privacy
-from tacit.runs.checks import (
-    initial_provenance,
-    poison,
-    remaining_budget,
-    require_layout,
-    require_local_records,
-    require_protection,
-    require_scores,
-    resolve_adaptive_clipping,
-    resolve_aggregator,
-    with_mechanism,
-)
+from tacit.privacy.provenance import Provenance
 from tacit.runs.clusters import require_compatible_clusters, resolve_for_clusters
-from tacit.runs.context import RunContext
-from tacit.runs.queries import Augmenter, queries_of
+from tacit.runs.queries import final_query_of, initial_query_of, queries_of, with_answers
+from tacit.runs.spec import RunSpec
 from tacit.runs.stopping import HeldOutWatch, Stopping, watch_over
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_ROUNDS
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import Federation
-from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.table import Records
 
+LAYOUTS = {
+    "rows": "sites that hold records of their own",
+    "columns": "parties that hold columns of the same records",
+    "environments": "sites that hold worlds",
+}
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, kw_only=True)
+class PublicFacts:
+    """What everybody may know of a federation, whether it has been opened or not.
+
+    Args:
+        names: The sites; None where the data decide.
+        records: How many records all sites hold together, if that is public.
+        public: Whether the records are nobody's secret.
+        distant: Whether the sites hold their data themselves.
+        layout: What the sites hold; None if that has been compared already.
+    """
+
+    names: tuple[str, ...] | None = None
+    records: int | None = None
+    public: bool = False
+    distant: bool = False
+    layout: Layout | None = None
+
+    @classmethod
+    def of(cls, federation: Federation) -> "PublicFacts":
+        """Those of a federation that is open."""
+        return cls(
+            names=tuple(federation), records=federation.records, public=federation.public,
+            distant=federation.distant, layout=cast(Layout, federation.layout),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PreparedRun:
     """A run before its first charge.
 
     Args:
-        setting: Everything that stays the same from round to round.
-        stop: When to end before the last round, if anything was said.
+        spec: What was asked for.
+        facts: What everybody may know of the sites.
+        names: The sites; where the data decide, as few as will do.
+        task: What is learnt, with everything decided that depends on the promise and the data.
+        aggregation: How updates are combined, resolved for these sites.
+        clusters: How sites are told apart, resolved for these sites.
+        training: What is left of the promise for training.
+        mechanism: What keeps it.
+        queries: What is asked of the sites once.
+        watched: The noisy loss that is bought after every round, if one is.
+        provenance: What is public, and what leaves bare.
+        packing: How updates are sent in units of bounds that follow them, if they are.
+        federation: Who holds what; None in a plan, which has no data. What follows is then empty as well.
+        watch: What is looked at after every round.
         test: What the result is scored on.
     """
 
-    setting: RunContext
-    stop: Stopping | None
-    test: Records | None
+    spec: RunSpec
+    facts: PublicFacts
+    names: tuple[str, ...]
+    task: Task
+    aggregation: Aggregator
+    clusters: Clusters | None
+    training: Privacy | Open
+    mechanism: Mechanism
+    queries: tuple[Query, ...]
+    watched: BoundedSum | None
+    provenance: Provenance
+    packing: AdaptiveClipping | None = None
+    federation: Federation | None = None
+    watch: HeldOutWatch | None = None
+    test: Records | None = None
+
+    def with_answers(self, found: dict[str, Any]) -> "PreparedRun":
+        """This, its task and its mechanism knowing what was found out before the first round."""
+        task = with_answers(self.task, found)
+        return replace(self, task=task, mechanism=self.mechanism.with_task(task))
+
+    def solve_query(self, question: Query) -> Mechanism:
+        """The mechanism of a question."""
+        return self.training.solve_query(question, self.mechanism)
+
+    def price_of(self, question: Query) -> list[Release]:
+        """What a question costs."""
+        priced = self.solve_query(question).release(0, self.names)
+        return [replace(release, purpose=question.kind) for release in priced]
+
+    def releases_of_round(self, number: int, joining: Sequence[str] | None = None) -> list[Release]:
+        """What a round releases among the sites that join it: everybody, if not said."""
+        watched = () if self.watched is None else self.watched.release(number, self.names)
+        trained = self.mechanism.release(number, self.names if joining is None else joining)
+        return [*trained, *watched]
+
+    def planned_releases(self, first: int = 1) -> list[Release]:
+        """What the rounds from `first` on release, if everybody joins each."""
+        rounds = range(first, self.spec.rounds + 1)
+        return [release for number in rounds for release in self.releases_of_round(number)]
+
+    def price(self) -> list[Release]:
+        """What the whole run releases, if everybody joins each round: the one price of it."""
+        return [release for part in self._once() for release in part] + self.planned_releases()
+
+    def _once(self) -> tuple[list[Release], ...]:
+        """What is released beside the rounds: synthetic records, questions, the number of records."""
+        spec = self.spec
+        added = () if spec.augment is None else spec.augment.release(spec.privacy, self.names)
+        asked = [release for question in self.queries for release in self.price_of(question)]
+        return list(added), asked, list(self.mechanism.count_releases(self.names))
+
+    def plan(self) -> Plan:
+        """The price in numbers and words, with what the author may want to reconsider."""
+        # Rounds are alike but for their number, which a plan does not show.
+        once = [release for part in reversed(self._once()) for release in part]
+        price = PlannedPrice(tuple(once), tuple(self.releases_of_round(1)), self.spec.rounds)
+        models = 1 if self.clusters is None else self.clusters.models
+        made = plan(
+            self.spec.privacy, self.task, self.mechanism, price,
+            sites=len(self.names), records=self.facts.records, models=models,
+        )  # fmt: skip
+        minded = (*self._few(), *sites_warnings(self.spec, self.aggregation, self.facts.names))
+        return replace(made, warnings=(*made.warnings, *minded))
+
+    def _few(self) -> list[str]:
+        many = len(self.names)
+        if self.facts.names is not None or many == 1:
+            return []
+        return [f"the data decide how many sites there are: {many} are needed at least"]
+
+    def describe(self, federation: Federation, **changed: object) -> dict[str, object]:
+        """The choices of this run as tables of an experiment file, some of them changed."""
+        resolved: dict[str, object] = {
+            "task": self.task, "aggregation": user_choice(self.aggregation), "clusters": self.clusters,
+            "engine": self.spec.engine.chosen, **changed,
+        }  # fmt: skip
+        return {**federation.origin, **self.spec.describe(**resolved)}
 
 
 @suppress_warnings()
-def prepare(
-    task: Task,
-    federation: Federation,
-    *,
-    privacy: Privacy | Open = Open(),
-    aggregation: Aggregator = Mean(),
-    server: ServerStep = Plain(),
-    sampling: Sampling = Poisson(),
-    stop: Stopping | None = None,
-    augment: Augmenter | None = None,
-    quarantine: Quarantine | None = None,
-    attack: Attack | None = None,
-    clusters: Clusters | None = None,
-    engine: Engine = Local(),
-    rounds: int = 1,
-    seed: int = 0,
-) -> PreparedRun:
-    """Decide and check everything that can be before anything is charged; the arguments are those of `fit`.
+def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRun:
+    """Decide, check and price everything that can be before anything is charged.
+
+    Args:
+        spec: What was asked for.
+        sites: Who holds what; or, to plan, what everybody may know of that, if anything. Then the price is
+            the same, and what only the data can tell is not checked.
 
     Raises:
         TacitError: What the user can mend: data that cannot be learnt from, a promise that cannot be kept.
     """
-    require_count("rounds", rounds, MOST_ROUNDS)
-    require_local_records(federation, stop=stop, augment=augment, attack=attack)
-    provenance = initial_provenance(federation, privacy)
-    require_layout(task, federation, rounds)
-    task = with_privacy(task, privacy).bind(federation, provenance)
-    require_protection(task, federation, provenance)
-    rule = resolve_aggregator(
-        task, aggregation, stop=stop, augment=augment, quarantine=quarantine, attack=attack,
-        clusters=clusters, server=server, sampling=sampling,
-    )  # fmt: skip
-    training = (stop or Stopping()).reserve(remaining_budget(augment, federation, privacy, provenance))
-    paid = stop is not None and stop.epsilon is not None
-    require_compatible_clusters(clusters, privacy, watched=quarantine is not None, paid=paid, rounds=rounds)
-    clusters = None if clusters is None else clusters.resolve(list(federation))
-    aggregation = resolve_for_clusters(rule, clusters, list(federation), privacy)
+    federation = sites if isinstance(sites, Federation) else None
+    facts = PublicFacts.of(sites) if isinstance(sites, Federation) else sites or PublicFacts()
+    privacy = spec.privacy
+    require_count("rounds", spec.rounds, MOST_ROUNDS)
+    require_local_records(spec, facts)
+    provenance = (
+        Provenance(privacy, public=facts.public)
+        if federation is None
+        else initial_provenance(federation, privacy)
+    )
+    require_layout(spec.task, facts, spec.rounds)
+    task = with_privacy(spec.task, privacy)
+    task = task if federation is None else task.bind(federation, provenance)
+    require_protection(task, facts, provenance)
+    rule = resolve_aggregator(spec, task)
+    if federation is not None and spec.augment is not None:
+        spec.augment.check(federation, privacy, provenance)
+    stop = spec.stop or Stopping()
+    training = stop.reserve(privacy if spec.augment is None else spec.augment.reserve(privacy))
+    require_compatible_clusters(spec)
+    require_plain(spec)
+    names, clusters, aggregation = resolve_sites(spec, rule, facts.names)
+    queries = tuple(
+        queries_of(task) if federation is not None else _expected_queries(task, provenance, facts)
+    )
     mechanism = training.solve(
-        task, list(federation), aggregation, rounds, sampling=sampling.kind, records=federation.records,
-        questions=queries_of(task), watched=quarantine is not None,
+        task, names, aggregation, spec.rounds, sampling=spec.sampling.kind, records=facts.records,
+        questions=queries, watched=spec.quarantine is not None,
     )  # fmt: skip
-    task = with_mechanism(task, mechanism)
-    packing = resolve_adaptive_clipping(task, federation, privacy, clusters=clusters, quarantine=quarantine)
-    sampling.check(list(federation))
-    federation = poison(attack, federation, privacy, seed)
-    watch, test = watch_over(federation, stop, task.goal, provenance, Key(seed))
-    watched = [watch.records] if isinstance(watch, HeldOutWatch) else []
-    require_scores(task, federation, mechanism, [test, *watched], packing)
-    setting = RunContext(
-        task, federation, privacy, aggregation, server, sampling, engine, rounds, mechanism, watch,
-        training, augment, provenance, quarantine, attack, clusters, packing,
+    prepared = PreparedRun(
+        spec=spec, facts=facts, names=names, task=task, aggregation=aggregation, clusters=clusters,
+        training=training, mechanism=mechanism, queries=queries, provenance=provenance,
+        watched=stop.noisy_loss(privacy, spec.rounds),
     )  # fmt: skip
-    return PreparedRun(setting, stop, test)
+    if facts.names is not None:
+        spec.sampling.check(names)
+    if spec.attack is not None:
+        require_rehearsal(privacy)
+    return prepared if federation is None else _open(prepared, federation)
+
+
+def resolve_sites(
+    spec: RunSpec, rule: Aggregator, names: tuple[str, ...] | None
+) -> tuple[tuple[str, ...], Clusters | None, Aggregator]:
+    """The sites, as few as will do where the data decide; how they are told apart, and how combined.
+
+    Raises:
+        TooFewSites: The rule cannot serve so few sites.
+    """
+    if names is None:
+        models = 1 if spec.clusters is None else spec.clusters.min_models
+        fewest = models * min_sites_for(rule, spec.privacy)
+        names = tuple(f"site-{number}" for number in range(1, fewest + 1))
+    clusters = None if spec.clusters is None else spec.clusters.resolve(names)
+    return names, clusters, resolve_for_clusters(rule, clusters, names, spec.privacy)
+
+
+def sites_warnings(spec: RunSpec, aggregation: Aggregator, names: tuple[str, ...] | None) -> list[str]:
+    """What the author may want to reconsider about who is believed, as far as sites are known."""
+    if isinstance(aggregation, Join):
+        # Nobody's columns are outvoted by others.
+        return []
+    known = None if names is None else len(names)
+    return aggregation_warnings(aggregation, known, spec.privacy, spec.quarantine)
+
+
+def _expected_queries(task: Task, provenance: Provenance, facts: PublicFacts) -> list[Query]:
+    """What a task will ask of the sites once it is bound: what may be looked at, it need not ask for."""
+    opening, closing = initial_query_of(task), final_query_of(task)
+    # Nobody looks at what is elsewhere, whoever may.
+    looked = provenance.allowed and not facts.distant
+    known = looked or getattr(task, "horizon", None) is not None
+    known = known and not getattr(opening, "always", False)
+    return [part for part in (None if known else opening, closing) if part is not None]
+
+
+def _open(prepared: PreparedRun, federation: Federation) -> PreparedRun:
+    """This with everything that depends on the data: liars' records, what is watched, what is scored."""
+    spec, task, provenance = prepared.spec, prepared.task, prepared.provenance
+    task = with_mechanism(task, prepared.mechanism)
+    packing = resolve_adaptive_clipping(task, federation, spec.privacy)
+    federation = poison(spec.attack, federation, spec.seed)
+    watch, test = watch_over(federation, spec.stop, task.goal, provenance, Key(spec.seed))
+    require_scores(task, federation, prepared.mechanism, [test, watch.records], packing)
+    return replace(prepared, task=task, packing=packing, federation=federation, watch=watch, test=test)
+
+
+def require_layout(task: Task, facts: PublicFacts, rounds: int) -> None:
+    """Refuse a task that learns from another kind of federation, or in another number of rounds."""
+    wanted = layout_of(task)
+    if getattr(task, "once", False):
+        require(rounds == 1, "rounds", rounds, f"1: {task.kind} asks every site once")
+    if wanted == "columns":
+        allowed = f"1: {task.kind} releases every column once, and the rest is free"
+        require(rounds == 1, "rounds", rounds, allowed)
+    if facts.layout is not None and wanted != facts.layout:
+        held = f"{task.kind} learns from {LAYOUTS[wanted]}, and these are {LAYOUTS[facts.layout]}"
+        raise InvalidValue(f"{held}: use data and sites of its kind, or another task")
+
+
+def require_local_records(spec: RunSpec, facts: PublicFacts) -> None:
+    """Refuse what needs the records themselves where they are at the sites."""
+    paid = spec.stop is not None and spec.stop.epsilon is not None
+    asked = {
+        "[stop] epsilon": paid,
+        "[augment]": spec.augment is not None,
+        "[attack]": spec.attack is not None,
+    }
+    for told, needed in asked.items():
+        if facts.distant and needed:
+            raise Refused(
+                f"{told} does not go with sites on machines of their own: it is for runs in one process. "
+                "Leave it out"
+            )
+
+
+def require_protection(task: Task, facts: PublicFacts, provenance: Provenance) -> None:
+    """Refuse to let out bare what a party would keep to itself if it did all the work."""
+    bare = exempt(task)
+    if facts.distant and bare:
+        provenance.look(
+            f"{bare[0].partition(',')[0]}, which the coordinator would get as it is,",
+            instead='protect all of it, as by protect = "all" in [task]',
+        )
+
+
+def resolve_aggregator(spec: RunSpec, task: Task) -> Aggregator:
+    """How updates are combined: by the rule that was given, or as a task says that learns from columns.
+
+    Raises:
+        Refused: Columns are put side by side, and nothing that is for updates goes with that.
+    """
+    if layout_of(task) == "environments" and spec.augment is not None:
+        raise Refused(
+            f"[augment] does not go with {task.kind}: worlds have no records to add to. Leave it out"
+        )
+    if getattr(task, "added", False):
+        _require_mean(spec, task)
+    if layout_of(task) != "columns":
+        return as_aggregator(spec.aggregation)
+    if spec.aggregation != Mean():
+        rule = name_of(as_aggregator(spec.aggregation))
+        raise Refused(
+            f"[aggregation] {rule} does not go with {task.kind}: what parties send is put side by side, not "
+            "combined. Leave it out"
+        )
+    for name in spec.beside():
+        raise Refused(
+            f"[{name}] does not go with {task.kind}: every party releases its columns once, and nothing else "
+            "is sent. Leave it out"
+        )
+    return Join(cast(Any, task).join_columns, cast(Any, task).join_products)
+
+
+def _require_mean(spec: RunSpec, task: Task) -> None:
+    """Refuse whatever would weigh sums that are to be added up as they are."""
+    weighing = {
+        "aggregation": spec.aggregation != Mean(), "server": spec.server != Plain(),
+        "clusters": spec.clusters is not None, "quarantine": spec.quarantine is not None,
+    }  # fmt: skip
+    for name, given in weighing.items():
+        if given:
+            raise Refused(
+                f"[{name}] does not go with {task.kind}: it adds up what the sites send. Leave it out"
+            )
+
+
+def with_mechanism(task: Task, mechanism: Mechanism) -> Task:
+    """A task that knows how much noise there will be, if it wants to."""
+    return cast(Any, task).with_mechanism(mechanism) if hasattr(task, "with_mechanism") else task
+
+
+def resolve_adaptive_clipping(
+    task: Task, federation: Federation, privacy: Privacy | Open
+) -> AdaptiveClipping | None:
+    """How updates are sent in units of bounds that follow them, if the promise wants that.
+
+    Args:
+        task: What is learnt; it may say which parts an update has (`blocks`).
+        federation: Who holds what.
+        privacy: What is promised.
+    """
+    if isinstance(privacy, Open) or privacy.clip_quantile is None:
+        return None
+    width = _trial_state(task, federation).shape[-1]
+    return AdaptiveClipping(
+        blocks=getattr(task, "blocks", (width,)),
+        quantile=privacy.clip_quantile,
+        start=privacy.clip,
+        norm=NORMS[privacy.mechanism],
+    )
+
+
+def require_plain(spec: RunSpec) -> None:
+    """Refuse what does not go with updates in units of their bounds."""
+    if isinstance(spec.privacy, Open) or spec.privacy.clip_quantile is None:
+        return
+    for name, asked in {"clusters": spec.clusters, "quarantine": spec.quarantine}.items():
+        if asked is not None:
+            raise Refused(
+                f"[{name}] does not go with clip_quantile: updates are sent in units of their bounds, with "
+                "counts beside them. Leave one of them out"
+            )
+
+
+def _trial_state(task: Task, federation: Federation) -> Array:
+    """A state like any other, to try things out on before anything is paid."""
+    opening = initial_query_of(task)
+    return (task if opening is None else with_answers(task, opening.placeholder)).start(federation, Key(0))
+
+
+def initial_provenance(federation: Federation, privacy: Privacy | Open) -> Provenance:
+    """What is public of a federation, and what was taken from its records already."""
+    held = "worlds" if federation.layout == "environments" else "records"
+    provenance = Provenance(privacy, public=federation.public, what=held)
+    if federation.held_out is not None and federation.held_out_public and not federation.public:
+        provenance.declare_public([f"the {held} that models are scored on, as whoever gave them says"])
+    for what in federation.taken:
+        provenance.look(what, instead="use public numbers, and sites that are real")
+    if federation.records is not None:
+        whose = "there are" if federation.layout == "columns" else "all sites hold"
+        provenance.declare_public([f"how many records {whose}: {federation.records:,}"])
+    return provenance
+
+
+def poison(attack: Attack | None, federation: Federation, seed: int) -> Federation:
+    """The federation with the records of liars as they want them."""
+    if attack is None:
+        return federation
+    return attack.poison_data(federation, attack.draw_liars(list(federation), Key(seed)), Key(seed))
+
+
+def require_rehearsal(privacy: Privacy | Open) -> None:
+    """Refuse attacks where somebody is protected, and where nobody would see them."""
+    if isinstance(privacy, Open):
+        return
+    if not privacy.rehearsal:
+        raise Refused("[attack] is for rehearsals: give [privacy] rehearsal = true, or leave the attack out")
+    if privacy.noise == "secure":
+        raise Refused(
+            '[attack] does not go with noise = "secure": liars send what they like, and nobody sees it. Use '
+            'noise = "site" or "server", or leave the attack out'
+        )
+
+
+def require_scores(
+    task: Task,
+    federation: Federation,
+    mechanism: Mechanism,
+    tables: Sequence[Records | None],
+    packing: AdaptiveClipping | None = None,
+) -> None:
+    """Refuse models that cannot be protected, or scored on these records, before anything is charged."""
+    start, opening = _trial_state(task, federation), initial_query_of(task)
+    task = task if opening is None else with_answers(task, opening.placeholder)
+    mechanism.check_width(start.shape[-1] if packing is None else packing.width)
+    # What is watched is often what the result is scored on.
+    for whole in {id(table): table for table in tables}.values():
+        # Worlds are glanced at: to play them to the end would take longer than some runs.
+        glance = None if whole is None else whole.at_a_glance
+        table = whole if glance is None else glance
+        try:
+            _ = task.score(start, table) if table is not None else {}
+        except InvalidValue as error:
+            few = f"the held-out records ({len(table or ())}) cannot be scored"
+            rule = "the held-out records cannot be scored: hold out more, or none"
+            raise InvalidValue(f"{few}: hold out more, or none ({error})", rule=rule) from error

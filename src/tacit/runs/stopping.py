@@ -10,15 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
-import numpy as np
-
 from tacit.errors import Refused, require, require_count, require_positive
 from tacit.learning.record import Round
 from tacit.learning.task import Goal, Task
 from tacit.privacy.accounting import calibrate
-from tacit.privacy.accounting.release import Release, clipped_release
-from tacit.privacy.mechanisms import noise
-from tacit.privacy.mechanisms.base import ROUNDED
+from tacit.privacy.mechanisms.base import BoundedSum
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
@@ -69,23 +65,19 @@ class Stopping:
         # The parts add up: (e1, d1) and (e2, d2) make (e1 + e2, d1 + d2), and the ledger finds less.
         return replace(privacy, epsilon=privacy.epsilon - self.epsilon, delta=privacy.delta * (1 - share))
 
-    def noise(self, privacy: Privacy, rounds: int) -> float:
-        """The noise multiplier that lets every round be watched for `epsilon`."""
-        assert self.epsilon is not None
+    def noisy_loss(self, privacy: Privacy | Open, rounds: int) -> BoundedSum | None:
+        """What lets every round be watched for `epsilon`; None where held-out records are watched."""
+        if self.epsilon is None or isinstance(privacy, Open):
+            return None
         share = 1.0 if privacy.epsilon is None else self.epsilon / privacy.epsilon
-        return calibrate(
+        multiplier = calibrate(
             epsilon=self.epsilon, delta=privacy.delta * share, steps=rounds, mechanism=privacy.mechanism
         )
-
-    def release(self, privacy: Privacy, noise: float, name: str, number: int) -> Release:
-        """One site's sum of bounded losses, which one record moves by at most the bound."""
-        return clipped_release(
-            noise,
-            clip=self.bound,
+        return BoundedSum(
             law=privacy.mechanism,
-            subject=f"records@{name}",
-            party=name,
-            purpose=f"watched loss of round {number}",
+            bound=self.bound,
+            multiplier=multiplier,
+            purpose="watched loss",
             rehearsal=privacy.rehearsal,
         )
 
@@ -103,10 +95,6 @@ class Watch(Protocol):
         """How many rounds to wait for something better; None to take the last round, whatever it is."""
         ...
 
-    def release(self, number: int) -> tuple[Release, ...]:
-        """The price of looking in round `number`."""
-        ...
-
     def scores(self, task: Task, state: Array, key: Key) -> dict[str, float]:
         """What is seen."""
         ...
@@ -120,10 +108,6 @@ class HeldOutWatch:
     goal: Goal
     patience: int | None
 
-    def release(self, number: int) -> tuple[Release, ...]:
-        """Nothing is charged."""
-        return ()
-
     def scores(self, task: Task, state: Array, key: Key) -> dict[str, float]:
         """The scores of the task."""
         return finite(task.score(state, self.records)) if self.records is not None else {}
@@ -135,57 +119,40 @@ class NoisyLoss:
 
     Args:
         apart: Those records.
-        stopping: How much is paid, and how long to wait.
-        privacy: The promise it is paid from.
-        multiplier: Noise in units of the bound.
+        mechanism: What bounds the losses, and adds the noise; its price is charged with each round.
+        patience: How many rounds to wait for something better.
     """
 
     apart: Federation
-    stopping: Stopping
-    privacy: Privacy
-    multiplier: float
+    mechanism: BoundedSum
+    patience: int | None
 
     @property
     def goal(self) -> Goal:
         """The noisy loss."""
         return ("watched_loss", "min")
 
-    @property
-    def patience(self) -> int | None:
-        """How many rounds to wait for something better."""
-        return self.stopping.patience
-
-    def release(self, number: int) -> tuple[Release, ...]:
-        """One release per site."""
-        return tuple(
-            self.stopping.release(self.privacy, self.multiplier, name, number) for name in self.apart
-        )
-
     def scores(self, task: Task, state: Array, key: Key) -> dict[str, float]:
         """The noisy losses of all sites, added up."""
-        noise.require_rehearsal(key, self.privacy.rehearsal)
-        add = noise.gaussian if self.privacy.mechanism == "gaussian" else noise.laplace
-        bound, told = self.stopping.bound, 0.0
+        told = 0.0
         for name in self.apart:
-            losses = np.nan_to_num(task.losses(state, self.apart.records_of(name)), nan=bound)
-            total = np.clip(losses, 0.0, bound).sum(keepdims=True)
-            # A little more noise than is charged, for the rounding of the sum (`mechanisms.base`).
-            scale = self.multiplier * bound * (1 + ROUNDED)
-            told += float(add(total, scale, key / name / "watch")[0])
+            losses = task.losses(state, self.apart.records_of(name))
+            told += self.mechanism.noisy_total(losses, key / name / "watch")
         return {self.goal[0]: told}
 
 
 def watch_over(
     federation: Federation, stopping: Stopping | None, goal: Goal, provenance: Provenance, key: Key
-) -> tuple[Watch, Records | None]:
+) -> tuple[HeldOutWatch, Records | None]:
     """How to watch held-out records, and which of them are left to score the result on."""
     held_out = federation.held_out
     if held_out is not None and not federation.held_out_public:
         provenance.look("the scores on held-out records", instead="score on public records, or on none")
-    glance = getattr(held_out, "at_a_glance", None)
-    if glance is not None:
-        # Other episodes in the same worlds: looking at them uses nothing up.
-        return HeldOutWatch(glance, goal, None if stopping is None else stopping.patience), held_out
+    if held_out is not None and held_out.at_a_glance is not None:
+        # Other episodes in the same worlds.
+        return HeldOutWatch(
+            held_out.at_a_glance, goal, None if stopping is None else stopping.patience
+        ), held_out
     if stopping is None or stopping.epsilon is not None:
         return HeldOutWatch(held_out, goal, None), held_out
     if held_out is None:
@@ -194,22 +161,13 @@ def watch_over(
     return HeldOutWatch(held_out.take(watched), goal, stopping.patience), held_out.take(tested)
 
 
-def pay_to_watch(
-    federation: Federation, stopping: Stopping, privacy: Privacy, rounds: int, key: Key
+def reserve_records(
+    federation: Federation, stopping: Stopping, mechanism: BoundedSum, key: Key
 ) -> tuple[Federation, NoisyLoss]:
     """The federation without the records that its sites keep apart, and how to watch those."""
     marks = (key / "apart").secret().uniform((len(federation.store),)) < stopping.apart
     training, apart = federation.split(marks, stopping.apart)
-    return training, NoisyLoss(apart, stopping, privacy, stopping.noise(privacy, rounds))
-
-
-def plan_watch(
-    watch: Watch, federation: Federation, stopping: Stopping | None, privacy: Privacy | Open, rounds: int
-) -> Watch:
-    """The watch that a run will buy, to be priced before anything is drawn; its own, if it buys none."""
-    if stopping is None or stopping.epsilon is None or isinstance(privacy, Open):
-        return watch
-    return NoisyLoss(federation, stopping, privacy, stopping.noise(privacy, rounds))
+    return training, NoisyLoss(apart, mechanism, stopping.patience)
 
 
 def finite(scores: Mapping[str, float]) -> dict[str, float]:

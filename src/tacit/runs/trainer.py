@@ -4,204 +4,95 @@ It knows neither networks nor noise: a task trains, a mechanism guards, an aggre
 charged before anything leaves. There is no branch for privacy; an open run has a mechanism that does nothing.
 """
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
-from tacit.aggregation.attacks.base import Attack
 from tacit.aggregation.base import Aggregator
 from tacit.aggregation.defence.clustering import Clusters
-from tacit.aggregation.defence.quarantine import Quarantine
-from tacit.aggregation.mean import Mean
+from tacit.aggregation.defence.quarantine import noise_warning
 from tacit.aggregation.screening import LONGEST, Screen, anonymize
-from tacit.aggregation.server import Plain, ServerStep
 from tacit.engines.adaptive_clipping import ClippedWork
-from tacit.engines.base import Engine
-from tacit.engines.local import Local
-from tacit.errors import (
-    BudgetExhausted,
-    InvalidValue,
-    Refused,
-    SecureAggregationFailed,
-    TooFewSites,
-    require_name,
-)
+from tacit.errors import BudgetExhausted, InvalidValue, Refused, SecureAggregationFailed, TooFewSites
 from tacit.learning.progress import Callback, notify
 from tacit.learning.record import OVERSPENT, Fault, Record, Round
 from tacit.learning.task import Task, Updates, at_round, stop_reason
-from tacit.privacy.contracts import Norm, exempt
-from tacit.privacy.ledger.run_ledger import RunLedger
+from tacit.privacy.contracts import Norm, name_of
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.statement import state, subject_prices
-from tacit.runs.clusters import idle_models, score_clusters, train_clusters, watch_scores
-from tacit.runs.context import BOUNDS, RunContext
-from tacit.runs.data_books import book_of
-from tacit.runs.directory import EXPERIMENT, LEDGER, PROVENANCE, Checkpoint, Directory
-from tacit.runs.intervals import compare
-from tacit.runs.queries import (
-    Augmenter,
-    final_query_of,
-    findings,
-    initial_query_of,
-    shortcomings,
-    skip_if_unaffordable,
-    with_saved_answers,
-)
+from tacit.runs.clusters import TRAILS, ClusterRound, idle_models, trails_of, train_clusters, watch_scores
+from tacit.runs.context import BOUNDS, RunContext, digest
+from tacit.runs.directory import Checkpoint, Directory
+from tacit.runs.queries import final_query_of, skip_if_unaffordable
 from tacit.runs.round import RoundAggregator, RoundResult, single_model
-from tacit.runs.run import Run, is_over, read, write
-from tacit.runs.setup import PreparedRun, prepare
-from tacit.runs.stopping import HeldOutWatch, Stopping, best, early_stop_reason, pay_to_watch, plan_watch
-from tacit.runs.tickets import digest
-from tacit.runs.verification import require_sound
+from tacit.runs.setup import PreparedRun, sites_warnings
+from tacit.runs.spec import RunSpec
+from tacit.runs.stopping import HeldOutWatch, Watch, best, early_stop_reason
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.runtime.refusals import withholding
-from tacit.runtime.silence import suppress_warnings
 from tacit.runtime.threads import one_thread
 from tacit.sites.federation import Federation
-from tacit.sites.sampling import Poisson, Sampling
-
-# What is written down of how the updates of a round were combined.
-TOLD = ("skipped", "faults", "shares", "standings", "decisions", "clusters", "diary")
-
-
-# Sums keep one order, scores included; and on small arrays a second thread costs more than it saves.
-@one_thread()
-@suppress_warnings()
-@withholding(lambda given: not getattr(given.get("privacy"), "rehearsal", True))
-def fit(
-    task: Task,
-    federation: Federation,
-    *,
-    privacy: Privacy | Open = Open(),
-    aggregation: Aggregator = Mean(),
-    server: ServerStep = Plain(),
-    sampling: Sampling = Poisson(),
-    stop: Stopping | None = None,
-    augment: Augmenter | None = None,
-    quarantine: Quarantine | None = None,
-    attack: Attack | None = None,
-    clusters: Clusters | None = None,
-    engine: Engine = Local(),
-    rounds: int = 1,
-    seed: int = 0,
-    baselines: bool = False,
-    name: str = "run",
-    out: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    callbacks: Sequence[Callback] = (),
-) -> Run:
-    """Train a task across the sites of a federation, and keep account of what that cost.
-
-    Args:
-        task: What is learnt.
-        federation: Who holds which records.
-        privacy: What may leave a site.
-        aggregation: How updates are combined.
-        server: What the server does with the combined update.
-        sampling: How the sites of a round are drawn.
-        stop: When to end before the last round, and which round to keep.
-        augment: How sites add synthetic records to their own.
-        quarantine: Who keeps watch over the sites, if anybody does.
-        attack: How some sites lie, in a rehearsal.
-        clusters: How sites are told apart that learn several models, if there are several.
-        engine: Where the work is done.
-        rounds: How many.
-        seed: What repeats.
-        baselines: Whether to train each site alone and on pooled records too, for comparison; left out where
-            that would let out what the promise protects.
-        name: What to call the run.
-        out: The directory that remembers the run; nothing is kept without one.
-        resume: Whether to go on with the run in `out`, if there is one.
-        callbacks: Called after every round; those with a method `stage` are told what is done between, too.
-
-    Raises:
-        TacitError: Anything the user can mend: bad data, a promise that cannot be kept, a budget that does
-            not suffice, a directory that cannot be written. A refused round is not charged.
-    """
-    require_name("name", name)
-    if isinstance(privacy, Privacy):
-        notify(callbacks, "solving the noise")
-    ready = prepare(
-        task, federation, privacy=privacy, aggregation=aggregation, server=server, sampling=sampling,
-        stop=stop, augment=augment, quarantine=quarantine, attack=attack, clusters=clusters, engine=engine,
-        rounds=rounds, seed=seed,
-    )  # fmt: skip
-    loop = Trainer(**vars(ready.setting))
-    directory, book = Directory(out), book_of(federation, privacy)
-    if book is not None and directory.read(EXPERIMENT) is None and not book.accept(federation.receipt):
-        # What the lifetime budget of these people cannot bear is refused before anything is written.
-        watch = plan_watch(loop.watch, federation, stop, privacy, rounds)
-        book.check(replace(loop, watch=watch).whole_price())
-    choices = {"name": name, "seed": seed, "rounds": rounds, "baselines": baselines}
-    # An experiment that is read from its directory has looked at nothing: what it knows was found before.
-    sources = {PROVENANCE: {"public": loop.provenance.public, "bare": loop.provenance.bare}}
-    with directory.claim({**choices, **loop.describe(stop)}, resume=resume, beside=sources):
-        if out is not None and is_over(directory):
-            run = read(directory, with_saved_answers(loop.task, directory))
-            require_sound(out)
-            directory.forget_secret()
-            return run
-        with RunLedger(directory.file(LEDGER), book=book, receipt=federation.receipt, name=name) as ledger:
-            key = Key(seed, rehearsal=getattr(privacy, "rehearsal", True), entropy=directory.secret())
-            run = _run(loop, ready, directory, ledger, key, callbacks, baselines=baselines, name=name)
-        write(run, directory)
-    return run
-
-
-def _run(
-    loop: "Trainer",
-    ready: PreparedRun,
-    directory: Directory,
-    ledger: RunLedger,
-    key: Key,
-    callbacks: Sequence[Callback],
-    *,
-    baselines: bool,
-    name: str,
-) -> Run:
-    """Everything from the first charge on: what is bought, the rounds, the scores, the statement."""
-    federation, privacy, provenance = loop.federation, loop.privacy, loop.provenance
-    stop, test = ready.stop, ready.test
-    data = digest(key, "data", federation.fingerprint)
-    if isinstance(privacy, Privacy) and stop is not None and stop.epsilon is not None:
-        training, paid = pay_to_watch(federation, stop, privacy, loop.rounds, key)
-        loop = replace(loop, federation=training, watch=paid)
-    if loop.augment is not None or initial_query_of(loop.task) is not None:
-        notify(callbacks, "asking the sites before the first round")
-    provenance.recall(directory.read_json(PROVENANCE) or {})
-    directory.write_json(PROVENANCE, {"public": provenance.public, "bare": provenance.bare})
-    loop, point = loop.begin(directory, ledger, key, data)
-    point, record = loop.run(point, directory, ledger, key, callbacks)
-    chosen = record.rounds[record.chosen - 1].clusters if record.chosen else {}
-    facts = (*loop.facts(), *findings(loop.task, point.best))
-    notes = (*record.notes, *shortcomings(loop.task, point.best))
-    notify(callbacks, "scoring the model")
-    scores = score_clusters(loop.task, point.best, chosen, test)
-    record = replace(record, scores=scores, findings=facts, notes=notes, sites=tuple(federation))
-    if baselines and provenance.allowed and not federation.distant:
-        record = compare(loop, record, point.best, chosen, test, key, partial(notify, callbacks))
-    promise = state(
-        privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=exempt(loop.task),
-        left_out=record.left_out, prices=subject_prices(ledger, privacy),
-    )  # fmt: skip
-    if isinstance(privacy, Privacy):
-        promise = replace(promise, all_runs=ledger.total(privacy.delta, privacy.unit))
-    return Run(
-        task=loop.task, record=record, privacy=promise, state=point.best, path=directory.path, name=name,
-        charged=tuple(ledger.releases()),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
-class Trainer(RunContext):
-    """The rounds."""
+class Trainer:
+    """The rounds of a run.
+
+    Args:
+        context: The run on its sites, with everything known that is asked before the first round.
+        watch: What is looked at after every round.
+    """
+
+    context: RunContext
+    watch: Watch
+
+    @property
+    def prepared(self) -> PreparedRun:
+        """What was decided."""
+        return self.context.prepared
+
+    @property
+    def spec(self) -> RunSpec:
+        """The options of the run."""
+        return self.context.spec
+
+    @property
+    def privacy(self) -> Privacy | Open:
+        """What may leave a site."""
+        return self.spec.privacy
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sites."""
+        return self.prepared.names
+
+    @property
+    def federation(self) -> Federation:
+        """Who holds what."""
+        return self.context.federation
+
+    @property
+    def task(self) -> Task:
+        """What is learnt."""
+        return self.prepared.task
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What may leave the sites."""
+        return self.prepared.mechanism
+
+    @property
+    def aggregation(self) -> Aggregator:
+        """How updates are combined."""
+        return self.prepared.aggregation
+
+    @property
+    def clusters(self) -> Clusters | None:
+        """How sites are told apart, if they are."""
+        return self.prepared.clusters
 
     def run(
         self,
@@ -224,16 +115,12 @@ class Trainer(RunContext):
             Where the run stands, and what happened.
         """
         resumed = point.finished > 0
-        if not resumed:
-            start = self.task.start(self.federation, key / "start")
-            start = start if self.clusters is None else self.clusters.initial_models(start)
-            point = replace(point, state=start, memory=self.server.remember(start), best=start)
+        point = point if resumed else self._start(point, key)
         past = directory.finished_rounds(point)
-        goal, patience = self.watch.goal, self.watch.patience
-        reason = early_stop_reason(past, goal, patience) or stop_reason(self.task, point.state)
+        reason = self._stop_reason(past, point)
         left: list[str] = []
         notify(callbacks, "training")
-        while point.finished < self.rounds and reason is None:
+        while point.finished < self.spec.rounds and reason is None:
             try:
                 number = point.finished + 1
                 point, entry = self._round(point, past, ledger, key / number, number)
@@ -242,24 +129,37 @@ class Trainer(RunContext):
                     raise
                 # A round that was cut off and could not be repeated was paid twice.
                 reason = "the budget bears no further round"
-                left.append(f"training from round {point.finished + 1} to round {self.rounds}")
+                left.append(f"training from round {point.finished + 1} to round {self.spec.rounds}")
                 break
             past.append(entry)
-            if best(past, goal, patience) == entry.number:
+            if best(past, self.watch.goal, self.watch.patience) == entry.number:
                 point = replace(point, best=point.state, best_round=entry.number)
             directory.write_round(entry)
             directory.write_checkpoint(point)
             for callback in callbacks:
                 callback(entry)
-            reason = early_stop_reason(past, goal, patience) or stop_reason(self.task, point.state)
-        early = reason if point.finished < self.rounds else None
+            reason = self._stop_reason(past, point)
+        early = reason if point.finished < self.spec.rounds else None
         if early is not None:
             self._pay_the_rest(ledger, point, key)
-        notify(callbacks if final_query_of(self.task) else (), "asking the sites after the last round")
+        question = final_query_of(self.task)
+        notify(callbacks if question else (), "asking the sites after the last round")
         chosen = past[point.best_round - 1].clusters if point.best_round else {}
-        with skip_if_unaffordable(final_query_of(self.task), left, resumed=resumed):
-            point = self.ask_final(point, chosen or dict.fromkeys(self.federation, 0), directory, ledger, key)
+        models = chosen or dict.fromkeys(self.names, 0)
+        with skip_if_unaffordable(question, left, resumed=resumed):
+            point = self.context.ask_final(point, models, directory, ledger, key)
         return point, replace(self._record(point, past, left), stopped=early)
+
+    def _start(self, point: Checkpoint, key: Key) -> Checkpoint:
+        """Where the run stands before its first round."""
+        start = self.task.start(self.federation, key / "start")
+        start = start if self.clusters is None else self.clusters.initial_models(start)
+        return replace(point, state=start, memory=self.spec.server.remember(start), best=start)
+
+    def _stop_reason(self, past: Sequence[Round], point: Checkpoint) -> str | None:
+        """Why to end now, in words; None to go on."""
+        waited = early_stop_reason(past, self.watch.goal, self.watch.patience)
+        return waited or stop_reason(self.task, point.state)
 
     def _record(self, point: Checkpoint, past: Sequence[Round], left: Sequence[str]) -> Record:
         """What happened, and what of the plan was left out."""
@@ -277,33 +177,29 @@ class Trainer(RunContext):
         What is proven is the price of the plan. A price that followed the results would be a claim too small.
         What the budget cannot bear, because a round was paid twice, is on the books all the same.
         """
-        rest, ticket = self.planned_releases(point.finished + 1), digest(key, "rest", point.data.encode())
-        ledger.owe(rest, ticket=ticket, plan=self.plan)
+        rest = self.prepared.planned_releases(point.finished + 1)
+        ledger.owe(rest, ticket=digest(key, "rest", point.data.encode()), plan=self.context.plan)
 
     def _round(
         self, point: Checkpoint, past: Sequence[Round], ledger: Ledger, key: Key, number: int
     ) -> tuple[Checkpoint, Round]:
         """Draw the sites, pay, train, combine, advance."""
         began = time.perf_counter()
-        ticket = self.ticket(point, key)
+        ticket = self.context.ticket(point, key)
         key = key if key.rehearsal else key / ticket
-        names = self.sampling(list(self.federation), self.privacy.participation, key / "who")
+        names = self.spec.sampling(self.names, self.privacy.participation, key / "who")
         # Where the price counts on a secret draw, how many came is a secret; so is the time it took.
-        expected = self.mechanism.denominator(len(self.federation))
-        before = (
-            RoundResult(standings=past[-1].standings, clusters=past[-1].clusters)
-            if past
-            else self.initial_result
-        )
+        expected = self.mechanism.denominator(len(self.names))
+        before = self._known(past)
         found = self._skip_if_few(names, expected, before)
         paid = found is None
         if found is None:
-            price = (*self.mechanism.release(number, names), *self.watch.release(number))
-            ledger.charge(price, ticket=ticket, plan=self.plan)
+            price = self.prepared.releases_of_round(number, names)
+            ledger.charge(price, ticket=ticket, plan=self.context.plan)
             try:
                 found, point = self._train_round(point, names, before, key, ticket, number)
             except SecureAggregationFailed as error:
-                if self.joins:
+                if self.context.joins:
                     raise
                 # Nothing was unmasked, and what was paid for is paid.
                 found = replace(before, skipped=str(error))
@@ -311,14 +207,20 @@ class Trainer(RunContext):
         after = replace(self._advance(point, found, number, key), finished=number, ledger_head=ledger.head)
         told = Round(
             number=number,
-            rounds=self.rounds,
+            rounds=self.spec.rounds,
             sites=len(names) if expected is None else None,
             # What was not paid for is not looked at.
             scores=self._scores(after.state, found.clusters, key) if paid else {},
             epsilon=None if isinstance(self.privacy, Open) else ledger.spent(self.privacy.delta),
             budget=None if isinstance(self.privacy, Open) else self.privacy.epsilon,
             seconds=time.perf_counter() - began if expected is None else None,
-            **{name: getattr(found, name) for name in TOLD},
+            skipped=found.skipped,
+            faults=found.faults,
+            shares=found.shares,
+            standings=found.standings,
+            decisions=found.decisions,
+            clusters=found.clusters,
+            diary=found.diary,
         )
         return after, told
 
@@ -347,16 +249,16 @@ class Trainer(RunContext):
     ) -> tuple[RoundResult, Checkpoint]:
         """Send the sites to work, and combine what comes back; what is remembered of it is in the point."""
         mechanism, faults, parted = self.mechanism.at_round(number), tuple[Fault, ...](), single_model
-        task = at_round(self.task, number, self.rounds)
+        task, packing = at_round(self.task, number, self.spec.rounds), self.prepared.packing
         if self.clusters is None:
-            work = task if self.packing is None else ClippedWork(task, self.packing, point.kept[BOUNDS])
-            updates = self.engine.train(work, self.federation, point.state, names, mechanism, key)
+            work = task if packing is None else ClippedWork(task, packing, point.kept[BOUNDS])
+            updates = self.spec.engine.train(work, self.federation, point.state, names, mechanism, key)
         else:
             updates, faults, parted = train_clusters(
-                self.clusters, self.engine, task, self.federation, point, names, mechanism,
-                before.clusters, self.aggregation.tolerates(len(names)), key,
+                self.clusters, self.spec.engine, task, self.federation, point, names,
+                mechanism, before.clusters, self.aggregation.tolerates(len(names)), key,
             )  # fmt: skip
-        updates = self.tamper(replace(updates, round=number), key)
+        updates = self.context.tamper(replace(updates, round=number), key)
         self.require_everybody(updates, names, mechanism)
         self.snapshot(number, point.state, updates, before.clusters, mechanism)
         screen = self._screen(updates, number, ticket, mechanism)
@@ -366,17 +268,17 @@ class Trainer(RunContext):
         # Sums keep one order, so that what is computed again is the same to the last bit.
         with one_thread():
             found = RoundAggregator(
-                self.aggregation, self.quarantine, groups is not None, len(self.federation)
+                self.aggregation, self.spec.quarantine, groups is not None, len(self.names)
             )(
                 updates,
                 screen,
                 before.standings,
-                expected=mechanism.denominator(len(self.federation)),
+                expected=mechanism.denominator(len(self.names)),
                 parted=parted,
             )
         # Who took part may be a secret; then so is what they tell, and who did not answer.
-        known = mechanism.denominator(len(self.federation)) is None
-        shown = known and self.provenance.allowed
+        known = mechanism.denominator(len(self.names)) is None
+        shown = known and self.prepared.provenance.allowed
         told = {name: dict(entry) for name, entry in updates.metrics.items() if shown}
         absent = updates.faults if known else anonymize(updates.faults)
         faults = (*faults, *absent, *found.faults)
@@ -390,7 +292,7 @@ class Trainer(RunContext):
             width=int(updates.matrix.shape[1]),
             round=number,
             ticket=ticket,
-            limit=anything if self.joins else mechanism.update_bound(),
+            limit=anything if self.context.joins else mechanism.update_bound(),
         )
 
     def _advance(self, point: Checkpoint, found: RoundResult, number: int, key: Key) -> Checkpoint:
@@ -398,9 +300,9 @@ class Trainer(RunContext):
         if found.step is None:
             return point
         combined, kept = self.mechanism.at_server(found.step, key / "server"), dict(point.kept)
-        if self.packing is not None:
-            combined, kept[BOUNDS] = self.packing.decode(combined, point.kept[BOUNDS])
-        step, memory = self.server(combined, point.memory)
+        if self.prepared.packing is not None:
+            combined, kept[BOUNDS] = self.prepared.packing.decode(combined, point.kept[BOUNDS])
+        step, memory = self.spec.server(combined, point.memory)
         advanced = self.task.advance(point.state, step)
         if not bool(np.isfinite(advanced).all()):
             raise InvalidValue(f"training diverged in round {number}: the state is not finite; lower the lr")
@@ -414,8 +316,100 @@ class Trainer(RunContext):
         """The state that is scored after a round: closed, where that costs nothing."""
         question = final_query_of(self.task)
         blind = isinstance(self.watch, HeldOutWatch) and self.watch.records is None
-        if question is None or blind or self.price(question):
+        if question is None or blind or self.prepared.price_of(question):
             return state
         # Before anybody is told apart, all models are one.
-        own = clusters or dict.fromkeys(self.federation, 0)
-        return self.apply_final(question, state, own, key / "closing")
+        own = clusters or dict.fromkeys(self.names, 0)
+        return self.context.apply_final(question, state, own, key / "closing")
+
+    def _known(self, past: Sequence[Round]) -> RoundResult:
+        """What is known of the sites before a round."""
+        if past:
+            return RoundResult(standings=past[-1].standings, clusters=past[-1].clusters)
+        clusters = self.clusters
+        return RoundResult(clusters={} if clusters is None else clusters.initial_assignment(self.names))
+
+    def remember(self, point: Checkpoint, parted: object) -> Checkpoint:
+        """Where the run stands, with what is remembered of how the sites of a round were parted."""
+        trails = parted.trails if isinstance(parted, ClusterRound) else None
+        if trails is None:
+            return point
+        return replace(point, kept={**point.kept, TRAILS: trails.rows})
+
+    def assign_clusters(self, found: RoundResult, point: Checkpoint, number: int, key: Key) -> RoundResult:
+        """What came of a round; after the last one with one model for all, sites are told apart for good.
+
+        Who did not come to that very round is told apart by what it sent before.
+        """
+        if self.clusters is None or number != self.clusters.warm:
+            return found
+        trails = trails_of(self.clusters, point, self.federation)
+        assert trails is not None
+        f = self.aggregation.tolerates(len(self.names) // self.clusters.models)
+        return replace(found, clusters=trails.groups(self.clusters.models, key / "clusters", f))
+
+    def snapshot(
+        self,
+        number: int,
+        state: Array,
+        updates: Updates,
+        clusters: Mapping[str, int],
+        mechanism: Mechanism,
+    ) -> None:
+        """Keep the weights before a round and, where everybody may see them, what each site made of them."""
+        every: int | None = getattr(self.task, "snapshots", None)
+        if self.context.keep is None or not every or number % every:
+            return
+        models = state.reshape(-1, state.shape[-1])
+        names = ["global"] if state.ndim == 1 else [f"model-{place}" for place in range(len(models))]
+        known = dict(zip(names, models, strict=True))
+        seen = mechanism.denominator(len(self.names)) is None and mechanism.groups(updates.names) is None
+        if seen and self.prepared.packing is None:
+            handed = (
+                state if self.clusters is None else self.clusters.models_for(state, clusters, updates.names)
+            )
+            known |= dict(zip(updates.names, handed + updates.matrix, strict=True))
+        self.context.keep(number, known)
+
+    def require_everybody(self, updates: Updates, names: Sequence[str], mechanism: Mechanism) -> None:
+        """Refuse to go on without a party whose columns are missing; what was paid for may be asked again."""
+        missing = [name for name in names if name not in updates.names]
+        if self.context.joins and missing and mechanism.groups(names) is None:
+            raise Refused(
+                f"nothing has come from {', '.join(missing)}: columns are put side by side, and every party "
+                "has to be there. Go on with --resume when it is"
+            )
+
+    def notes(self, width: int) -> tuple[str, ...]:
+        """What to mind when reading the record of a run that trains so many numbers."""
+        found = sites_warnings(self.spec, self.aggregation, self.names)
+        if (
+            self.spec.quarantine is not None
+            and isinstance(self.privacy, Privacy)
+            and self.privacy.unit == "site"
+        ):
+            told = noise_warning(self.mechanism.deviation(1), self.privacy.clip, width)
+            found += [] if told is None else [told]
+        if self.spec.attack is not None:
+            more = f", and {name_of(self.aggregation)} was to stand {self._tolerated_liars}"
+            lie = self.spec.attack.name
+            found.append(
+                f"{self.spec.attack.liars} of {len(self.names)} sites lie: {lie}"
+                + more * (self.spec.attack.liars > self._tolerated_liars)
+            )
+        return tuple(found)
+
+    def facts(self) -> tuple[str, ...]:
+        """What is good to know of how a run combines updates."""
+        if self.context.joins or not self._tolerated_liars:
+            return ()
+        rule, sites = name_of(self.aggregation), len(self.names)
+        return (
+            f"updates are combined by {rule}, which stands {self._tolerated_liars} of {sites} sites that lie",
+        )
+
+    @property
+    def _tolerated_liars(self) -> int:
+        """How many sites may lie, of those that share a model."""
+        models = 1 if self.clusters is None else self.clusters.models
+        return self.aggregation.tolerates(len(self.names) // models)

@@ -69,6 +69,8 @@ class Federation(Mapping[str, Site]):
     layout = "rows"
     # Whether the data are elsewhere, so that nobody here can look at them.
     distant: ClassVar[bool] = False
+    # What was noted when records were added to those of the sites.
+    notes: tuple[str, ...] = ()
     # The files that the records came from, and sketches of their rows as they stand there.
     files: tuple[str, ...] = ()
     raw: tuple[Sketch, ...] = ()

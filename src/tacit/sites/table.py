@@ -32,6 +32,11 @@ class Records(Protocol):
         """The site that each is of, where that is known."""
         ...
 
+    @property
+    def at_a_glance(self) -> "Records | None":
+        """Fewer of them to follow a run by, where looking uses nothing up; None where it does."""
+        ...
+
     def __len__(self) -> int: ...
 
     def take(self, rows: ArrayLike | slice, place: str | None = None) -> Self:
@@ -55,6 +60,10 @@ class Table:
     columns: tuple[str, ...]
     place: str = field(default="data", repr=False)
     sites: NDArray[np.str_] | None = field(default=None, repr=False)
+
+    @property
+    def at_a_glance(self) -> None:
+        """A choice by scores of records uses them up."""
 
     def __post_init__(self) -> None:
         shape = self.features.shape

@@ -64,6 +64,10 @@ class Subjects:
     def sites(self) -> None:
         """A subject is at all parties."""
 
+    @property
+    def at_a_glance(self) -> None:
+        """A choice by scores of subjects uses them up."""
+
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401
         require_word("column", name, self.columns)
         return self.columns[name]

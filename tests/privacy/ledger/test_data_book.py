@@ -22,8 +22,8 @@ from tacit.privacy.ledger import data_book, data_index
 from tacit.privacy.ledger.data_book import DataBook, Receipt, beside, envelope
 from tacit.privacy.ledger.data_index import Index
 from tacit.privacy.ledger.run_ledger import RunLedger
-from tacit.runs.data_books import book_of, book_of_file
 from tacit.runs.directory import EXPERIMENT, LEDGER, Directory
+from tacit.runs.fit import book_of, book_of_file
 from tacit.runtime.fingerprints import People, digest_frame, sketch_frame
 from tacit.sites.splits import ByColumn, Iid
 from tacit.sites.vertical import Columns

@@ -11,7 +11,7 @@ import pytest
 from tacit import Federation, Key, Open, Privacy, fit
 from tacit.aggregation.robust.coordinatewise import Median
 from tacit.aggregation.server import Momentum
-from tacit.engines.base import run_at_site
+from tacit.engines.base import Engine, run_at_site
 from tacit.errors import InvalidValue, Refused
 from tacit.experiments import experiment
 from tacit.learning.task import Updates
@@ -259,7 +259,7 @@ def test_baselines_are_refused():
 
 
 @dataclass
-class Scattered:
+class Scattered(Engine):
     """Sites that work alone, each with its own records, as on machines of their own; some miss rounds."""
 
     own: Federation

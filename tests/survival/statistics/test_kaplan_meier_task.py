@@ -14,7 +14,7 @@ from tacit import Federation, Key, Open, Privacy, fit
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.robust.coordinatewise import Median
 from tacit.aggregation.server import Momentum
-from tacit.engines.base import run_at_site
+from tacit.engines.base import Engine, run_at_site
 from tacit.errors import InvalidFile, InvalidValue, Refused
 from tacit.experiments import experiment
 from tacit.learning.task import Updates
@@ -361,7 +361,7 @@ def test_records_that_are_not_valid_are_named():
 
 
 @dataclass(frozen=True)
-class Scattered:
+class Scattered(Engine):
     """Sites that work alone, each with its own records, as on machines of their own; some never answer."""
 
     own: Federation

@@ -29,10 +29,15 @@ class Attack:
     """
 
     liars: int
-    kind: ClassVar[str]
+    kind: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         require_count("liars", self.liars)
+
+    @property
+    def name(self) -> str:
+        """Its kind; a user's own has the name of its class."""
+        return self.kind or type(self).__name__
 
     def draw_liars(self, sites: Sequence[str], key: Key) -> tuple[str, ...]:
         """Which of these sites lie, the same ones whenever the key is the same."""

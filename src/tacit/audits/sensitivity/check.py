@@ -34,6 +34,7 @@ from tacit.privacy.mechanisms.base import NORMS, Contributions, Mechanism, Recor
 from tacit.privacy.policy import Privacy
 from tacit.runs.queries import final_query_of, initial_query_of, with_answers
 from tacit.runs.setup import prepare
+from tacit.runs.spec import RunSpec
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key, Secret
 from tacit.sites.federation import FEWEST_RECORDS, Cohort, Federation
@@ -502,7 +503,7 @@ def list_site_work(
         {SITE: given.store}, public=given.public, reference=given.reference, encoding=given.encoding,
         records=len(given.store),
     )  # fmt: skip
-    setting = prepare(task, whole, privacy=privacy, seed=seed).setting
+    setting = prepare(RunSpec(task=task, privacy=privacy, seed=seed), whole)
     settled, opening = setting.task, initial_query_of(setting.task)
     found: list[tuple[str, Trainable, Mechanism, Array]] = []
     if opening is not None:

@@ -57,7 +57,7 @@ def ledger(
             raise SystemExit(output.VERIFICATION_FAILED)
         return
     from tacit.privacy.ledger.view import account
-    from tacit.runs.verification import run_of
+    from tacit.runs.run import run_of
 
     priced = account(path, delta)
     console.answer(lambda: priced, lambda: _show_account(priced))
@@ -67,7 +67,7 @@ def ledger(
 
 def require_sound(paths: Iterable[Path]) -> None:
     """Say which runs have a ledger or statement that does not verify, and end with the exit code of that."""
-    from tacit.runs.verification import verify_run
+    from tacit.runs.run import verify_run
 
     judged = [(path, verify_run(path)) for path in paths]
     for path, found in judged:
@@ -82,7 +82,7 @@ def require_sound(paths: Iterable[Path]) -> None:
 def _verify(path: Path, delta: float | None) -> dict[str, Any]:
     """Check a ledger: its file, its chain, its price and, in a run, what the run knows of it."""
     from tacit.privacy.ledger import store
-    from tacit.runs.verification import run_of, verify_run
+    from tacit.runs.run import run_of, verify_run
 
     found = vars(store.verify(path, delta))
     run = run_of(path)
@@ -159,7 +159,7 @@ def _by_basis(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _data_account(path: Path, *, lifetime: float | None, delta: float | None, verify: bool) -> dict[str, Any]:
     """Open the book of the data in a file, once its lifetime budget is set, if one is given."""
-    from tacit.runs.data_books import book_of_file
+    from tacit.runs.fit import book_of_file
 
     if not path.is_file():
         raise InvalidFile(f"{path} cannot be read: there is no such file")

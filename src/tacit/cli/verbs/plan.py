@@ -128,7 +128,7 @@ def _price_before(read: "Experiment", made: "Plan") -> dict[str, Any]:
         BudgetExhausted: The lifetime budget of these people does not bear this plan.
     """
     from tacit.privacy.policy import Privacy
-    from tacit.runs.data_books import book_by_path
+    from tacit.runs.fit import book_by_path
 
     files: tuple[str, ...] = getattr(read.data, "paths", ())
     if not isinstance(read.privacy, Privacy) or read.privacy.rehearsal or not files:

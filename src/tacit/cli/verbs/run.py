@@ -191,7 +191,7 @@ def _warn_of_others(read: "Experiment", federation: "Federation", place: Path, a
     """Say what other runs on the same people have cost, before this one begins."""
     from tacit.privacy.ledger.total import so_far
     from tacit.privacy.policy import Privacy
-    from tacit.runs.data_books import book_of
+    from tacit.runs.fit import book_of
 
     book = book_of(federation, read.privacy)
     if book is None or place.exists():

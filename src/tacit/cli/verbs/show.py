@@ -52,7 +52,7 @@ def _load(path: Path) -> Any:  # noqa: ANN401
 
 
 def _void_unsound_price(run: "Run") -> "Run":
-    from tacit.runs.verification import verify_run
+    from tacit.runs.run import verify_run
 
     if run.path is None or run.privacy.unit is None or not verify_run(run.path).problems:
         return run
@@ -213,7 +213,7 @@ def _require_auditable(run: Path) -> None:
     """Refuse an audit, a run whose sites are in no file (another would be audited), and an unsound one."""
     from tacit import audits
     from tacit.runs.directory import EXPERIMENT
-    from tacit.runs.verification import require_sound
+    from tacit.runs.run import require_sound
     from tacit.runtime.tables import load
 
     if audits.load(run) is not None:

@@ -32,17 +32,17 @@ from tacit.engines.messages import (
 from tacit.engines.remote import Remote
 from tacit.errors import InvalidFile, RunUnusable, SitesUnreachable, TacitError, require_extra
 from tacit.experiments.experiment import load, read
+from tacit.privacy.contracts import layout_of
 from tacit.runs.directory import OPENED, STATE, SUMMARY, Directory, place_for
-from tacit.runs.run import is_over
-from tacit.runs.verification import require_sound
+from tacit.runs.run import is_over, require_sound
 from tacit.runtime import files
 from tacit.runtime.limits import LONGEST_FILE
 
 if TYPE_CHECKING:
     from tacit.aggregation.secure import Roster
+    from tacit.learning.progress import Callback
     from tacit.learning.record import Round
     from tacit.runs.run import Run
-    from tacit.runs.trainer import Callback
 
 # What a run is told by whoever starts it, in Flower's settings of the run.
 FOLDER, OUT, RESUME = "tacit-folder", "tacit-out", "tacit-resume"
@@ -147,8 +147,8 @@ def run_federation(
     if directory.read(EXPERIMENT) is not None and not resume:
         raise RunUnusable(f"run {out} is there already: resume it (--resume), or choose another place")
     # What cannot be done at all is found before any site is asked, and pays.
-    federation = set_up(experiment, stop=experiment.stop).federation
-    names = list(federation)
+    prepared = set_up(experiment, stop=experiment.stop)
+    names = list(prepared.names)
     strangers = [name for name in names if name not in roster]
     if strangers:
         raise InvalidFile(f"{COORDINATOR_FILE} has no key of {', '.join(strangers)}: deploy them as well")
@@ -157,7 +157,7 @@ def run_federation(
     nodes = meet(hello, lambda answer: _recognise(answer, roster, digest(hello), told))
     begun = resume and directory.read(STATE) is not None
     chosen = experiment.engine if isinstance(experiment.engine, Flower) else Flower()
-    _wait_for(nodes.wait_for_sites, names, chosen.wait, begun=begun, layout=federation.layout)
+    _wait_for(nodes.wait_for_sites, names, chosen.wait, begun=begun, layout=layout_of(experiment.task))
     out.mkdir(parents=True, exist_ok=True)
     text, run = files.read_text(folder / EXPERIMENT, LONGEST_FILE), run_of(directory)
     engine = Remote(

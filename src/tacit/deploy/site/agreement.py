@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tacit.deploy.site.config import SiteFile, SiteLimits, at_sites
+from tacit.engines.local import Local
 from tacit.engines.messages import run_digest
 from tacit.errors import InvalidValue, Refused, TacitError, quote
 from tacit.experiments.experiment import Experiment, construct_experiment, require_releases
@@ -22,8 +23,7 @@ from tacit.privacy.accounting.release import Release, by_subject
 from tacit.privacy.contracts import exempt, name_of
 from tacit.privacy.ledger.chain import RECORDS
 from tacit.privacy.policy import Open
-from tacit.runs.context import RunContext
-from tacit.runs.setup import prepare
+from tacit.runs.setup import PreparedRun, prepare
 from tacit.runs.stopping import Stopping
 from tacit.runtime.limits import MOST_RELEASES_ASKED, MOST_ROUNDS
 from tacit.runtime.refusals import Withheld, withhold_details
@@ -56,7 +56,7 @@ class SiteAgreement:
 
     mark: str
     experiment: Experiment
-    setting: RunContext
+    setting: PreparedRun
     own: "Federation"
     price: tuple[Release, ...]
     run_digest: str
@@ -165,7 +165,7 @@ def agree(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) -> 
     if file.name not in names:
         raise Refused(f"the experiment is for {', '.join(names)}, and this is {file.name}")
     setting = set_up(experiment)
-    price = tuple(site_releases(setting.whole_price(), file.name))
+    price = tuple(site_releases(setting.price(), file.name))
     require_affordable(experiment, price, file.limits)
     try:
         with withhold_details(is_private(experiment), details_of(file, folder), opening=True):
@@ -182,8 +182,7 @@ def agree(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) -> 
 
 def is_private(experiment: Experiment) -> bool:
     """Decide if records are private in an experiment: promised protection, not a rehearsal, not public."""
-    promised = not getattr(experiment.privacy, "rehearsal", True)
-    return promised and not getattr(experiment.data, "public", False)
+    return experiment.privacy.protects and not experiment.public
 
 
 def details_of(file: SiteFile, folder: Path) -> Withheld:
@@ -193,21 +192,12 @@ def details_of(file: SiteFile, folder: Path) -> Withheld:
     return Withheld(data, folder / "state")
 
 
-def set_up(experiment: Experiment, stop: Stopping | None = None) -> RunContext:
-    """Everything that an experiment is made of, worked out from its file alone.
+def set_up(experiment: Experiment, stop: Stopping | None = None) -> PreparedRun:
+    """Work out everything that an experiment is made of, from its file alone.
 
     When to stop is for the coordinator alone, who has what is watched.
     """
-    parts = ("privacy", "server", "sampling", "augment", "quarantine", "attack", "clusters")
-    return prepare(
-        experiment.task,
-        experiment.open_federation(),
-        aggregation=experiment.aggregation,
-        stop=stop,
-        rounds=experiment.rounds,
-        seed=experiment.seed,
-        **{name: getattr(experiment, name) for name in parts},
-    ).setting
+    return prepare(replace(experiment, stop=stop, engine=Local()), experiment.open_federation())
 
 
 def require_limits(experiment: Experiment, limits: SiteLimits) -> None:

@@ -244,7 +244,7 @@ class Guard:
         """What the site lets out for a round or a question, once and for all."""
         working = self._find_worker(letter)
         asked = working.parse(letter)
-        if asked.mechanism.groups(list(working.agreement.setting.federation)) is not None:
+        if asked.mechanism.groups(working.agreement.setting.names) is not None:
             raise Refused("updates of this experiment are added up in secret: none leaves by itself")
         mark, about = working.agreement.mark, asked.about
         before = (

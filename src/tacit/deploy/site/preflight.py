@@ -35,7 +35,7 @@ from tacit.runtime.silence import suppress_warnings
 if TYPE_CHECKING:
     from tacit.experiments.experiment import Experiment
     from tacit.privacy.accounting.release import Release
-    from tacit.runs.context import RunContext
+    from tacit.runs.setup import PreparedRun
     from tacit.sites.federation import Federation
 
 # What a path to a socket may be long, in bytes; the system allows no more.
@@ -306,7 +306,7 @@ def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[CheckResult
     yield CheckResult(
         True, f"the experiment is {experiment.name}, marked {digest_of(text)} in the guard's log"
     )
-    price = tuple(site_releases(setting.whole_price(), file.name))
+    price = tuple(site_releases(setting.price(), file.name))
     yield from _describe_experiment(experiment, setting, price)
     yield from _check_limits(file, place, experiment, price)
     known = {"sites": experiment.sites, "task": setting.task}
@@ -315,7 +315,7 @@ def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[CheckResult
 
 
 def _describe_experiment(
-    experiment: "Experiment", setting: "RunContext", price: "tuple[Release, ...]"
+    experiment: "Experiment", setting: "PreparedRun", price: "tuple[Release, ...]"
 ) -> Iterator[CheckResult]:
     """What it learns, what leaves this site for it, and what that costs."""
     from tacit.privacy.contracts import exempt, name_of
@@ -325,7 +325,7 @@ def _describe_experiment(
     rounds, privacy = experiment.rounds, experiment.privacy
     many = f"{rounds:,} round{'s' * (rounds != 1)}"
     yield CheckResult(
-        True, f"it learns {name_of(experiment.task)} in {many}, with {', '.join(setting.federation)}"
+        True, f"it learns {name_of(experiment.task)} in {many}, with {', '.join(setting.names)}"
     )
     if not isinstance(privacy, Open):
         adds = {

@@ -27,8 +27,8 @@ from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.mechanisms.secure_gram import SecureGram
 from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.privacy.policy import Privacy
-from tacit.runs.context import RunContext
 from tacit.runs.queries import final_query_of, initial_query_of
+from tacit.runs.setup import PreparedRun
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key, Part
 from tacit.runtime.threads import one_thread
@@ -170,7 +170,7 @@ class SiteWorker:
 
     def _join(self, asked: ParsedRequest, session: str, seat: ClientIdentity) -> SecureClient:
         """The site's part in the sum that it expects by its own reckoning."""
-        names, guard = list(self.agreement.setting.federation), asked.mechanism
+        names, guard = self.agreement.setting.names, asked.mechanism
         # Who was told another experiment adds other noise: with them there is no sum.
         run = f"{session} {self.agreement.run_digest}"
         if isinstance(guard, SecureGram):
@@ -194,7 +194,7 @@ class SiteWorker:
     def _protected(self) -> bool:
         return self.agreement.has_privacy and not self.agreement.setting.provenance.allowed
 
-    def _with_answers(self, told: WorkRequest) -> RunContext:
+    def _with_answers(self, told: WorkRequest) -> PreparedRun:
         """The setting, with what the opening question has found; nothing else of it can be changed."""
         setting = self.agreement.setting
         opening = initial_query_of(setting.task)
@@ -208,7 +208,7 @@ class SiteWorker:
 
     def _round(self, told: WorkRequest) -> int:
         """Which round it is, 0 for what is asked before or after all of them."""
-        first, rounds = told.path[0] if told.path else 0, self.agreement.setting.rounds
+        first, rounds = told.path[0] if told.path else 0, self.agreement.setting.spec.rounds
         number = first if isinstance(first, int) else 0
         planned = 0 <= number <= rounds and (told.asking in ("round", "choosing")) == (number > 0)
         # A closing question may be asked in a round too, where it is free.
@@ -220,7 +220,7 @@ class SiteWorker:
         return number
 
     def _resolve_work(
-        self, told: WorkRequest, setting: RunContext, number: int
+        self, told: WorkRequest, setting: PreparedRun, number: int
     ) -> tuple[Trainable, Mechanism, str]:
         """The work by its name, and what guards it."""
         if told.asking == "count":
@@ -231,9 +231,9 @@ class SiteWorker:
             question = (initial_query_of if told.asking == "opening" else final_query_of)(setting.task)
             if question is None:
                 raise Refused(f"there is no {told.asking} question in this experiment")
-            guard = setting.training.solve_query(question, setting.mechanism).with_one_group()
+            guard = setting.solve_query(question).with_one_group()
             return question, guard, f"the {told.asking} question"
-        task = at_round(setting.task, number, setting.rounds)
+        task = at_round(setting.task, number, setting.spec.rounds)
         if told.asking == "choosing":
             clusters = setting.clusters
             if clusters is None or clusters.by != "loss":
@@ -253,8 +253,7 @@ class SiteWorker:
     def _key(self, told: WorkRequest) -> Key:
         privacy = self.agreement.experiment.privacy
         path: tuple[Part, ...] = tuple(told.path)
-        rehearsal = getattr(privacy, "rehearsal", True)
-        return Key(self.agreement.experiment.seed, rehearsal, self._entropy, path)
+        return Key(self.agreement.experiment.seed, not privacy.protects, self._entropy, path)
 
 
 def _bounds(numbers: "dict[str, Array]", like: Array) -> Array:

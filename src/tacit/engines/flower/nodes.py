@@ -63,6 +63,8 @@ class Flower:
     """
 
     kind: ClassVar[str] = "flower"
+    # As every `engines.base.Engine`, which a relay does not load.
+    remembers: ClassVar[bool] = False
 
     deadline: float = 600.0
     wait: float = 120.0
@@ -70,6 +72,11 @@ class Flower:
     def __post_init__(self) -> None:
         require_positive("deadline", self.deadline)
         require_positive("wait", self.wait)
+
+    @property
+    def chosen(self) -> "Flower":
+        """What an experiment file says of it."""
+        return self
 
     def train(
         self,

@@ -39,8 +39,8 @@ from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.statement import state, subject_prices
-from tacit.runs.data_books import book_of
 from tacit.runs.directory import EXPERIMENT, LEDGER, OPENED, PLAN, Directory
+from tacit.runs.fit import book_of
 from tacit.runs.queries import final_query_of, initial_query_of, queries_of
 from tacit.runs.run import Run, write
 from tacit.runs.stopping import Stopping
@@ -508,9 +508,8 @@ def releases(
         questions=queries_of(task),
     )
     each, once = list(mechanism.release(first, names)), list[Release]()
-    if isinstance(made.privacy, Privacy) and stop.epsilon is not None:
-        noise = stop.noise(made.privacy, made.rounds)
-        each += [stop.release(made.privacy, noise, name, first) for name in names]
+    watched = stop.noisy_loss(made.privacy, made.rounds)
+    each += () if watched is None else watched.release(first, names)
     if first == 1:
         once += mechanism.count_releases(names)
         once += () if augment is None or paid == "augment" else augment.release(made.privacy, names)

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from tacit.errors import require, require_count, require_positive, require_rate, require_word
-from tacit.privacy.accounting.release import Release, Sampled
+from tacit.privacy.accounting.release import Release, Sampled, clipped_release
 from tacit.privacy.contracts import Norm, SiteGroups
 from tacit.privacy.mechanisms import noise
 from tacit.privacy.policy import require_bound
@@ -326,6 +326,51 @@ class RecordLevel(NoPrivacy):
         assert self.counts is not None, "nobody asks where nothing was bought"
         exact = np.array([float(size)])
         return float(add_noise(exact, self.counts.law, self.counts.scale, key, self.rehearsal)[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedSum:
+    """Each site tells a noisy sum of bounded numbers, one for each record: losses that are watched.
+
+    Args:
+        law: The noise.
+        bound: The largest number that counts; a record moves a sum by at most that.
+        multiplier: Noise in units of the bound.
+        purpose: What the numbers are, in words.
+        rehearsal: Whether the noise repeats.
+    """
+
+    law: NoiseLaw
+    bound: float
+    multiplier: float
+    purpose: str
+    rehearsal: bool = False
+
+    def noisy_total(self, values: Array, key: Key) -> float:
+        """The sum of numbers (records,) between 0 and the bound, plus noise; what is no number is the bound.
+
+        Guarantee:
+            One record more or less moves the sum by at most `bound` before noise of `multiplier * bound (1 +
+            ROUNDED)`, which covers the rounding of the sum as in `RecordLevel.noisy_sums`.
+        """
+        total = np.clip(np.nan_to_num(values, nan=self.bound), 0.0, self.bound).sum(keepdims=True)
+        scale = self.multiplier * self.bound * (1 + ROUNDED)
+        return float(add_noise(total, self.law, scale, key, self.rehearsal)[0])
+
+    def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
+        """One release per site: its own records, nobody else's."""
+        return tuple(
+            clipped_release(
+                self.multiplier,
+                clip=self.bound,
+                law=self.law,
+                subject=f"records@{name}",
+                party=name,
+                purpose=f"{self.purpose} of round {number}",
+                rehearsal=self.rehearsal,
+            )
+            for name in names
+        )
 
 
 def require_price(clip: float, multiplier: float, rate: float) -> None:

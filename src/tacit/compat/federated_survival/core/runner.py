@@ -22,8 +22,8 @@ from tacit.learning.task import Goal, Task
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
 from tacit.reports.text import progress
+from tacit.runs.fit import fit
 from tacit.runs.run import Run
-from tacit.runs.trainer import fit
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation

@@ -1,8 +1,12 @@
-"""What federation is compared with: each site alone, and all records pooled, by the same local work.
+"""How good a result is: beside what each site alone and all records pooled could do, and how certain that is.
 
-Both look at records without protection. They are for simulations, open runs and rehearsals.
+Baselines are trained by the same local work; they look at records without protection, and are for
+simulations, open runs and rehearsals. Intervals tell how far scores would move with other held-out records,
+and that alone: nothing is trained again, so how far a model depends on its own records and draws is not in
+them.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,20 +14,68 @@ from typing import Any, cast
 
 import numpy as np
 
+from tacit.errors import TacitError
 from tacit.learning.progress import Tell, silent
+from tacit.learning.record import Record
 from tacit.learning.task import Task, at_round
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
+from tacit.runs.clusters import own_records, score_clusters, weighted_mean
+from tacit.runs.context import RunContext
 from tacit.runs.queries import final_query_of
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Records
 
+Ends = tuple[float, float]
+# Enough for a deviation, and few enough to score a model so often.
+GROUPS = 20
+LEVEL = 0.95
+CERTAIN = "finding out how certain the scores are"
+# Groups of fewer records tell more about themselves than about a score.
+FEWEST = 3
 EACH, TOGETHER = "training each site alone, to compare", "training on pooled records, to compare"
 # How good something is on these records.
 Scoring = Callable[[Any], dict[str, float]]
+
+
+def compare(
+    context: RunContext,
+    record: Record,
+    state: Array,
+    chosen: Mapping[str, int],
+    test: Records | None,
+    key: Key,
+    tell: Tell = silent,
+) -> Record:
+    """The record with what its model is compared with, and how certain all scores are.
+
+    Args:
+        context: What was run.
+        record: What happened.
+        state: The model, or several.
+        chosen: Which of several models each site belongs to.
+        test: The records that models are scored on.
+        key: The run's key.
+        tell: Told what is being done.
+    """
+
+    def ours(records: Records) -> dict[str, float]:
+        return score_clusters(context.task, state, chosen, records)
+
+    def parted(records: Records) -> list[tuple[tuple[str, ...], Records]]:
+        return own_records(context.task, state, chosen, records)
+
+    rounds, provenance = context.spec.rounds, context.prepared.provenance
+    others = train_baselines(context.task, context.federation, rounds, test, provenance, key, parted, tell)
+    found = {name: score(test) for name, score in others.items()}
+    # Worlds are judged by many episodes, whose intervals are among the scores.
+    if test is None or layout_of(context.task) == "environments":
+        return replace(record, baselines=found)
+    ends = intervals({"federated": ours, **others}, test, key / "intervals", tell)
+    return replace(record, baselines=found, intervals=ends)
 
 
 def train_baselines(
@@ -111,11 +163,49 @@ def _scores(task: Task, states: Array, test: Records) -> dict[str, float]:
     return {name: float(np.mean([entry[name] for entry in scores])) for name in scores[0]}
 
 
-def weighted_mean(scores: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
-    """The mean of scores that count for more or less, each with its weight; of such as all of them have."""
-    total, known = sum(weight for weight, _ in scores), [found for _, found in scores]
-    return {
-        name: sum(weight * found[name] for weight, found in scores) / total
-        for name in (known[0] if known else ())
-        if all(name in found for found in known)
-    }
+def intervals(
+    scorings: Mapping[str, Scoring], test: Records, key: Key, tell: Tell = silent
+) -> dict[str, dict[str, Ends]]:
+    """An interval for every score of every model, from the same records left out of all.
+
+    The delete-a-group jackknife: the deviation of a score is that of its values without a group each, times
+    the root of (groups - 1).
+
+    Args:
+        scorings: How each of them scores records, by name.
+        test: The records.
+        key: Who is left out together.
+        tell: Told how far it is.
+    """
+    if len(test) < FEWEST * GROUPS:
+        return {}
+    order = key.generator().permutation(len(test))
+    rests = [np.sort(np.delete(order, slice(first, None, GROUPS))) for first in range(GROUPS)]
+    parts = [test.take(rest) for rest in rests]
+    found: dict[str, dict[str, Ends]] = {}
+    tell(CERTAIN, None)
+    for number, (name, score) in enumerate(scorings.items()):
+        try:
+            without = list[dict[str, float]]()
+            for part in parts:
+                without.append(score(part))
+                tell(CERTAIN, (number + len(without) / GROUPS) / len(scorings))
+            whole = score(test)
+        except TacitError:
+            # Without these few a score cannot be computed: then it has no interval.
+            continue
+        found[name] = {
+            entry: _ends(value, [scores[entry] for scores in without])
+            for entry, value in whole.items()
+            if all(math.isfinite(scores.get(entry, math.nan)) for scores in (whole, *without))
+        }
+    return found
+
+
+def _ends(value: float, without: list[float]) -> Ends:
+    from scipy.stats import t
+
+    groups = len(without)
+    deviation = float(np.std(without)) * math.sqrt(groups - 1)
+    reach = float(t.ppf((1 + LEVEL) / 2, groups - 1)) * deviation
+    return value - reach, value + reach

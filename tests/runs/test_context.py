@@ -18,11 +18,10 @@ from tacit.experiments import experiment
 from tacit.experiments.experiment import KINDS, Experiment
 from tacit.learning.record import describe, identity_of
 from tacit.privacy.policy import Open
-from tacit.runs.context import RunContext
+from tacit.runs.context import RunContext, choices_of
 from tacit.runs.directory import EXPERIMENT, Checkpoint, Directory
 from tacit.runs.queries import final_query_of, initial_query_of
 from tacit.runs.setup import prepare
-from tacit.runs.tickets import choices_of
 from tacit.runtime.canonical import Unwritable, canonical, plain
 from tacit.runtime.keys import Key
 from tacit.sites.sampling import Poisson
@@ -160,20 +159,18 @@ def in_python(document: dict[str, Any]) -> Experiment:
 
 def prepared(asked: Experiment) -> tuple[RunContext, dict[str, Any]]:
     """Everything that a run of it is made of, and what its directory keeps."""
-    names = ("privacy", "aggregation", "server", "sampling", "engine", *BESIDE)
-    parts = {name: getattr(asked, name) for name in names}
-    setting = prepare(
-        asked.task, asked.open_federation(), rounds=asked.rounds, seed=asked.seed, **parts
-    ).setting
+    ready = prepare(asked, asked.open_federation())
+    assert ready.federation is not None
     head = {"name": asked.name, "seed": asked.seed, "rounds": asked.rounds, "baselines": asked.baselines}
-    return setting, {**head, **setting.describe(asked.stop)}
+    context = RunContext(prepared=ready, federation=ready.federation)
+    return context, {**head, **ready.describe(ready.federation)}
 
 
 def tickets(setting: RunContext) -> dict[str, str]:
     """The tickets of a round and of everything that is asked once."""
     state = np.arange(5)
     point = Checkpoint(1, state, state[:0], state, 1, "head", "data", kept={"bounds": state[:2]})
-    key = Key(setting.rounds, rehearsal=False, entropy=SECRET)
+    key = Key(setting.spec.rounds, rehearsal=False, entropy=SECRET)
     asked = [
         question.kind
         for question in (initial_query_of(setting.task), final_query_of(setting.task))
