@@ -36,8 +36,6 @@ def liars(sites):
 
 
 def ours(rule, sites, precision):
-    import torch
-
     from tacit import aggregation
 
     f = liars(sites)
@@ -48,8 +46,8 @@ def ours(rule, sites, precision):
         "mixing, trimmed-mean": lambda: aggregation.Mixing(then=aggregation.TrimmedMean(f=f)),
     }
     combine = known[rule]() if rule in known else aggregation.AGGREGATORS[rule](f=f)
-    rows = torch.from_numpy(updates(sites, precision))
-    return Work(lambda: combine(rows).numpy())
+    rows = updates(sites, precision)
+    return Work(lambda: combine(rows))
 
 
 def byzfl_numpy(rule, sites, precision):

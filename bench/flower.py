@@ -15,6 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 from tacit.deploy import folders
@@ -68,6 +70,8 @@ OUR_SERVER = """\
 import json
 import time
 from pathlib import Path
+
+import numpy as np
 
 from tacit.deploy.coordinator.run import _recognise
 from tacit.deploy.site.config import CoordinatorFile, identity
@@ -131,7 +135,7 @@ def measured(place: Path) -> dict[str, object]:
     began = time.perf_counter()
     alone = chosen.run_on(federation, place / "alone")
     inside = time.perf_counter() - began
-    assert float((run.state - alone.state).abs().max()) <= 1e-6
+    assert float(np.abs(run.state - alone.state).max()) <= 1e-6
     assert charges(run.path) == charges(alone.path)
     rounds = [entry.seconds for entry in run.record.rounds if entry.seconds is not None]
     return {"up": up, "plain": plain, "ours": ours, "rounds": rounds, "whole": whole, "inside": inside}

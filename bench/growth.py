@@ -51,7 +51,7 @@ def our_fit(records=2_000, rounds=20, parameters=2_000):
     def run():
         # After every round it asks what that cost; a second run would know from the first.
         accounting.forget()
-        return tacit.fit(task, federation, privacy=promise, rounds=rounds, seed=1).state.numpy()
+        return tacit.fit(task, federation, privacy=promise, rounds=rounds, seed=1).state
 
     return Work(run)
 

@@ -17,7 +17,6 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS
 import statistics
 
 import numpy as np
-import torch
 
 from tacit.aggregation.attacks.model import (
     Alie,
@@ -117,14 +116,14 @@ def watched(world, attack, lying, seed, names, most):
     rule, watch = Mixing(then=TrimmedMean(f=most)), Quarantine(mode="exclude")
     standings, first = {}, {}
     for number in range(1, ROUNDS + 1):
-        updates = Updates(names, torch.from_numpy(world.updates().copy()), number)
+        updates = Updates(names, world.updates().copy(), number)
         if attack is not None:
             updates = attack.poison_updates(updates, lying, rule, Key(seed))
         standings, _ = watch.judge(updates, standings, most)
         for name, standing in standings.items():
             if standing.status == "quarantined":
                 first.setdefault(name, number)
-        world.advance(rule(watch.admit(updates, standings)).numpy())
+        world.advance(rule(watch.admit(updates, standings)))
     return first
 
 

@@ -64,7 +64,7 @@ def ours(sites, guard):
 
     def a_round(mechanism, key):
         updates = Local().train(task, data, state, list(data), mechanism, key)
-        return task.advance(state, Mean()(updates)).numpy()
+        return task.advance(state, Mean()(updates))
 
     clipped, noisy = protected()
     if guard == "private":

@@ -67,7 +67,7 @@ def ours(batch):
 
     def steps(multiplier):
         guard = RecordLevel(law="gaussian", clip=CLIP, multiplier=multiplier, steps=STEPS, rate=1.0)
-        return task.advance(state, Local().train(task, site, state, ["site"], guard, key).matrix[0]).numpy()
+        return task.advance(state, Local().train(task, site, state, ["site"], guard, key).matrix[0])
 
     return Work(run=lambda: steps(MULTIPLIER), check=lambda: steps(HARDLY))
 

@@ -121,8 +121,6 @@ def _promise(sites, private, clip=1.0):
 
 def _ours_checked(model, sites, private):
     """Two rounds of full batches without luck: the weights, and what is scored of them."""
-    import torch
-
     import tacit
     from tacit.learning.batches import Batch
 
@@ -132,7 +130,7 @@ def _ours_checked(model, sites, private):
     task = _task(model, ends, **WORK, steps=STEPS, sample=1.0)
     width = task.program(COLUMNS).size
     with ExitStack() as bent:
-        start = torch.from_numpy(begun(width).astype(np.float64))
+        start = begun(width).astype(np.float64)
         bent.enter_context(patch.object(type(task), "start", lambda *_: start))
         bent.enter_context(
             patch.object(Batch, "uniforms", property(lambda batch: np.zeros(batch.present.shape)))
@@ -143,7 +141,7 @@ def _ours_checked(model, sites, private):
     weights = run.state[:width]
     curves = _curves(run.task, weights, federation, ends)
     noise = _noise(task, federation, _promise(sites, private)) if private else 0.0
-    return {"weights": weights.numpy(), "noise": noise, **_scores(model, curves, ends, *parts["test"][1:])}
+    return {"weights": weights, "noise": noise, **_scores(model, curves, ends, *parts["test"][1:])}
 
 
 def _snapped(parts, ends):
@@ -191,13 +189,11 @@ def _scores(model, curves, ends, time, event):
 
 def _noise(task, federation, promise):
     """The deviation of what a site adds to each number of its update."""
-    import torch
-
     from tacit.aggregation.mean import Mean
     from tacit.runtime.keys import Key
 
     mechanism = promise.solve(task, list(federation), Mean(), 1)
-    return float(mechanism.at_site(torch.zeros(200_000, dtype=torch.float64), Key(SEED)).std())
+    return float(mechanism.at_site(np.zeros(200_000), Key(SEED)).std())
 
 
 def federated_survival(model, records, sites, rounds, private):

@@ -5,11 +5,12 @@ Run it: `python examples/own_aggregator.py`. In a file it is `[aggregation] kind
 
 from dataclasses import dataclass
 
-from torch import Tensor
+import numpy as np
 
 import tacit
 from tacit.aggregation.attacks.model import SignFlip
 from tacit.learning.task import Updates
+from tacit.runtime.arrays import Array
 from tacit.sites.splits import Dirichlet
 from tacit.survival import LogisticHazard
 from tacit.survival.data.sources import Simulated
@@ -21,11 +22,11 @@ class Midmean:
 
     share: float = 0.5
 
-    def __call__(self, updates: Updates) -> Tensor:
+    def __call__(self, updates: Updates) -> Array:
         """Sort each coordinate of the updates (sites, coordinates), drop both ends, average what is left."""
         drop = round(len(updates.names) * (1 - self.share) / 2)
-        ranked = updates.matrix.sort(dim=0).values
-        return ranked[drop : len(ranked) - drop].mean(dim=0)
+        ranked = np.sort(updates.matrix, axis=0)
+        return ranked[drop : len(ranked) - drop].mean(axis=0)
 
 
 def main() -> None:

@@ -73,16 +73,6 @@ def test_a_module_is_small_says_what_it_is_for_and_pickles_nothing(path: Path):
     assert not re.search(r"\bpickle\b|torch\.load", text)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
-def test_a_function_holds_one_thought(path: Path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef):
-            start = (
-                node.body[1].lineno if ast.get_docstring(node) and len(node.body) > 1 else node.body[0].lineno
-            )
-            assert node.end_lineno - start < 40, f"{path.name}:{node.lineno} {node.name}"
-
-
 def test_the_version_is_that_of_the_metadata():
     assert re.fullmatch(r"\d+\.\d+\.\d+", tacit.__version__)
 
