@@ -29,7 +29,7 @@ MANY_PARAMETERS = {
     "reports/plots/privacy_utility.py by_word",
     "reports/plots/privacy_utility.py privacy_utility",
     "runs/clusters.py train_clusters",
-    "runs/trainer.py fit",
+    "runs/fit.py fit",
     "sites/federation.py __init__",
     "sites/remote.py __init__",
     "survival/augment/mvae.py train",

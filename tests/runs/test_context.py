@@ -22,8 +22,8 @@ from tacit.runs.context import RunContext, choices_of
 from tacit.runs.directory import EXPERIMENT, Checkpoint, Directory
 from tacit.runs.queries import final_query_of, initial_query_of
 from tacit.runs.setup import prepare
-from tacit.runtime.canonical import Unwritable, canonical, plain
 from tacit.runtime.keys import Key
+from tacit.runtime.tables import Unwritable, canonical, plain
 from tacit.sites.sampling import Poisson
 from tacit.survival.data import simulate
 

@@ -21,8 +21,8 @@ from tacit.reports.data import fingerprint
 from tacit.reports.page.blocks import finite
 from tacit.reports.text import format_rows
 from tacit.runs.directory import AUDIT, EXPERIMENT, Directory
-from tacit.runtime.canonical import canonical
 from tacit.runtime.silence import suppress_warnings
+from tacit.runtime.tables import canonical
 
 if TYPE_CHECKING:
     from tacit.experiments.experiment import Experiment

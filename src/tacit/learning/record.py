@@ -7,7 +7,7 @@ from typing import Any, Literal, cast, get_type_hints
 
 import msgspec
 
-from tacit.runtime.canonical import Unwritable, canonical, plain
+from tacit.runtime.tables import Unwritable, canonical, plain
 
 Reason = Literal[
     "schema", "not-finite", "too-long", "late", "replay", "duplicate", "equivocation", "unknown", "failed",

@@ -28,9 +28,9 @@ from tacit.privacy.contracts import Groups
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
-from tacit.runtime.canonical import canonical
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import LEAST_RATE, MOST_RECORDS, MOST_STEPS
+from tacit.runtime.tables import canonical
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
 

@@ -35,8 +35,8 @@ from tacit.runs.queries import final_query_of, initial_query_of
 from tacit.runs.setup import PreparedRun
 from tacit.runs.spec import RunSpec
 from tacit.runtime.arrays import Array
-from tacit.runtime.canonical import Unwritable, canonical
 from tacit.runtime.keys import Key
+from tacit.runtime.tables import Unwritable, canonical
 from tacit.runtime.threads import one_thread
 from tacit.sites.federation import Federation
 

@@ -3,7 +3,6 @@
 from importlib import import_module
 
 _MODULES = {
-    "canonical",
     "files",
     "fingerprints",
     "imports",
