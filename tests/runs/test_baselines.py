@@ -50,8 +50,8 @@ def compared(
 def by_torch(parts: list[Table], steps: int) -> nn.Module:
     """As many plain steps on the mean loss of these records."""
     module = network()
-    x = np.concatenate([part.features for part in parts])
-    y = np.concatenate([part.targets["y"] for part in parts])
+    x = torch.from_numpy(np.concatenate([part.features for part in parts]))
+    y = torch.from_numpy(np.concatenate([part.targets["y"] for part in parts]))
     taken = torch.optim.SGD(module.parameters(), lr=LR)
     for _ in range(steps):
         taken.zero_grad()
@@ -63,7 +63,7 @@ def by_torch(parts: list[Table], steps: int) -> nn.Module:
 def loss_of(module: nn.Module) -> float:
     test = table(40, 2)
     with torch.no_grad():
-        outputs = module(test.features)[:, 0]
+        outputs = module(torch.from_numpy(test.features))[:, 0].numpy()
     return float(((outputs - test.targets["y"]) ** 2 / 2).mean())
 
 

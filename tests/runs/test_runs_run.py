@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from torch import nn
 
 import tacit
@@ -181,9 +182,9 @@ def test_a_run_of_ones_own_network_is_loaded_with_its_task(tmp_path):
     task = Supervised(module=nn.Linear(2, 1), loss="squared", steps=2, lr=0.01)
     run = fit(task, Federation(tables), rounds=2, out=tmp_path / "run")
     loaded = tacit.load(tmp_path / "run", task)
-    rows = np.ones((3, 2))
-    assert np.array_equal(loaded.model(rows), run.model(rows))
-    assert not np.array_equal(run.model(rows), task.module(rows))
+    rows = torch.ones(3, 2)
+    assert torch.equal(loaded.model(rows), run.model(rows))
+    assert not torch.equal(run.model(rows), task.module(rows))
 
 
 def test_a_directory_that_is_no_run_is_not_loaded(tmp_path):
