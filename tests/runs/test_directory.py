@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -275,3 +276,25 @@ def test_a_machine_with_other_cores_to_work_on_is_another_machine(monkeypatch):
     machine.cache_clear()
     assert machine() != one
     machine.cache_clear()
+
+
+def saved(kind: str, size: int) -> bytes:
+    """A file of tensors with one of two numbers of this type."""
+    header = json.dumps({"state": {"dtype": kind, "shape": [2], "data_offsets": [0, size]}}).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(size)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [("BF16", 4), ("F8_E4M3", 2), ("F16", 4), ("BOOL", 2), ("C64", 16)]
+)
+def test_a_checkpoint_of_numbers_that_are_no_doubles_is_refused(directory, kind, size):
+    directory.write("state.safetensors", saved(kind, size))
+    with pytest.raises(RunUnusable, match=r"cannot be read: state\.safetensors is damaged"):
+        directory.checkpoint()
+
+
+def test_weights_of_a_type_that_numpy_lacks_are_refused(directory):
+    (directory.path / "weights").mkdir()
+    directory.write("weights/000001.safetensors", saved("BF16", 4))
+    with pytest.raises(RunUnusable, match=r"cannot be read: weights is damaged"):
+        directory.weights()

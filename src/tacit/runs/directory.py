@@ -234,6 +234,8 @@ class Directory:
             with cast(Any, safe_open(str(place), framework="np")) as file:
                 notes = cast("dict[str, str]", file.metadata() or {})
                 tensors = {name: cast(Array, file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+            if any(values.dtype != np.float64 for values in tensors.values()):
+                raise ValueError("its numbers are no doubles")
             if notes.pop("sha256") != _fingerprint(tensors, notes):
                 raise ValueError("its fingerprint does not fit")
             state, memory, best = (tensors.pop(name) for name in ("state", "memory", "best"))
@@ -243,7 +245,8 @@ class Directory:
                 finished, state, memory, best, best_round, notes["ledger_head"], notes["data"],
                 closed=notes["closed"] == "True", kept=kept, statement=notes.get("statement", ""),
             )  # fmt: skip
-        except (SafetensorError, KeyError, ValueError, OSError) as error:
+        except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+            # numpy has no numbers of some types that the format knows.
             raise RunUnusable(f"run {self.path} cannot be read: {STATE} is damaged ({error})") from error
 
     def resumable(self, ledger: Ledger, data: str) -> Checkpoint | None:
@@ -319,7 +322,7 @@ class Directory:
         kept = sorted((self.path / WEIGHTS).glob("*.safetensors"))
         try:
             return {int(file.stem): load(files.read_bytes(file)) for file in kept}
-        except (SafetensorError, OSError, ValueError) as error:
+        except (SafetensorError, KeyError, OSError, ValueError) as error:
             raise RunUnusable(f"run {self.path} cannot be read: {WEIGHTS} is damaged ({error})") from error
 
     @contextmanager
