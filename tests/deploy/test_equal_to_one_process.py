@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from in_process import handed
 
@@ -57,7 +58,7 @@ def test_weights_charges_and_scores_are_those_of_one_process(case: str, tmp_path
     town, chosen, federation = handed(*CASES[case], tmp_path / "town")
     run = town.run(tmp_path / "over-letters")
     alone = chosen.run_on(federation, tmp_path / "alone")
-    assert float((run.state - alone.state).abs().max()) <= 1e-6
+    assert float(np.abs(run.state - alone.state).max()) <= 1e-6
     assert charges(run.path) == charges(alone.path) != []
     assert run.scores == pytest.approx(alone.scores, abs=1e-9)
     assert not run.record.warnings()
@@ -72,7 +73,7 @@ def test_open_runs_are_equal_too_with_whatever_is_asked_before_and_after(task: s
     town, chosen, federation = handed(file, changes, tmp_path / "town")
     run = town.run(tmp_path / "over-letters")
     alone = chosen.run_on(federation, tmp_path / "alone")
-    assert float((run.state - alone.state).abs().max()) <= 1e-6
+    assert float(np.abs(run.state - alone.state).max()) <= 1e-6
     assert run.scores == pytest.approx(alone.scores, abs=1e-9)
 
 
@@ -81,7 +82,7 @@ def test_several_models_are_told_apart_alike(tmp_path: Path):
     town, chosen, federation = handed(file, [*SMALL, "sites.count=4"], tmp_path / "town")
     run = town.run(tmp_path / "over-letters")
     alone = chosen.run_on(federation, tmp_path / "alone")
-    assert float((run.state - alone.state).abs().max()) <= 1e-6
+    assert float(np.abs(run.state - alone.state).max()) <= 1e-6
     assert run.clusters == alone.clusters
 
 
@@ -96,6 +97,6 @@ def test_agents_are_equal_too(promise: str, tmp_path: Path):
     town, chosen, federation = handed(file, [], tmp_path / "town")
     run = town.run(tmp_path / "over-letters")
     alone = chosen.run_on(federation, tmp_path / "alone")
-    assert float((run.state - alone.state).abs().max()) <= 1e-6
+    assert float(np.abs(run.state - alone.state).max()) <= 1e-6
     assert run.scores == alone.scores
     assert [entry.diary for entry in run.record.rounds] == [entry.diary for entry in alone.record.rounds]

@@ -19,7 +19,6 @@ from tacit.learning.batches import Batch
 from tacit.learning.optimizers import ChunkedContributions
 from tacit.learning.perceptron import ACTIVATIONS
 from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
-from tacit.runtime.arrays import Array
 from tacit.sites.table import Table
 from tacit.survival.augment.mvae import Autoencoder
 from tacit.survival.models.cox import BreslowQuery
@@ -58,7 +57,7 @@ def perceptron() -> nn.Module:
 
 
 def supervised(module: nn.Module, loss=record_loss, **options) -> Supervised:
-    return Supervised(module=module, loss=loss, **options)
+    return Supervised(module=module.double(), loss=loss, **options)
 
 
 SEPARABLE = {
@@ -304,9 +303,9 @@ def test_functions_that_depend_on_places_are_replaced_by_loops():
 def test_a_function_of_torch_that_depends_on_places_is_asked_one_by_one():
     asked = []
 
-    def uneven(rows: Array) -> Array:
+    def uneven(rows: Tensor) -> Tensor:
         asked.append(len(rows))
-        return rows * (1 + np.arange(len(rows))[:, None] * 2.0**-52)
+        return rows * (1 + torch.arange(len(rows), dtype=torch.float64)[:, None] * 2.0**-52)
 
     values = torch.rand(5, 3, dtype=torch.float64)
     assert torch.equal(torch_modules.Chunks(uneven, members=False)((values,)), values)
@@ -323,7 +322,7 @@ def test_a_module_that_draws_is_refused_before_anything_is_charged():
             self.inner = nn.Linear(COLUMNS, 1)
 
         def forward(self, rows: Tensor) -> Tensor:
-            return self.inner(rows) * np.random.default_rng().random(1)
+            return self.inner(rows) * torch.from_numpy(np.random.default_rng().random(1))
 
     federation = Federation({"a": records(0, 30, crafted=False)}, records=30)
     privacy = Privacy(unit="record", epsilon=1.0, delta=1e-5, clip=1.0)

@@ -93,7 +93,7 @@ def test_a_warning_never_tells_of_a_record_that_a_rehearsal_scored(kind, capfd):
 
 
 def test_a_warning_never_tells_of_a_record_in_a_network_of_the_users_own(capfd):
-    module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, 1))
+    module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, 1)).double()
 
     def work(size):
         whole = federation(size)

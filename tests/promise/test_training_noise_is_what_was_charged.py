@@ -272,9 +272,9 @@ def test_there_are_as_many_noisy_sums_as_were_charged_and_no_key_is_used_twice(t
 # How far one record moves a sum
 
 
-def in_groups(outputs: Array, present: Array, y: Array) -> Array:
+def in_groups(outputs: Tensor, present: Tensor, y: Tensor) -> Tensor:
     """Everybody present is compared with everybody, as in Cox's likelihood."""
-    among = np.where(present, outputs[:, 0], -1e9)
+    among = torch.where(present, outputs[:, 0], -1e9)
     everybody = torch.logsumexp(among, 0)
     return (torch.where(present, 1.0 + y, 0.0) * (everybody - outputs[:, 0])).sum()
 

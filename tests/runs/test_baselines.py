@@ -32,7 +32,7 @@ def federation(*, held_out: bool = True, **fields) -> Federation:
 def network() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        return nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1))
+        return nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 1)).double()
 
 
 def task(**work) -> Supervised:

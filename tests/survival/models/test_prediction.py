@@ -33,10 +33,10 @@ def fitted(hidden: tuple[int, ...] = (5,), size: float = 1.0) -> HazardModel:
 
 def hazards() -> np.ndarray:
     """The hazards of `fitted()` by a network of torch."""
-    network = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 4))
-    nn.utils.vector_to_parameters(weights(), network.parameters())
+    network = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 4)).double()
+    nn.utils.vector_to_parameters(torch.from_numpy(weights()), network.parameters())
     with torch.no_grad():
-        return torch.sigmoid(network(FEATURES))
+        return torch.sigmoid(network(torch.from_numpy(FEATURES))).numpy()
 
 
 def test_curves_start_at_one_and_fall_to_no_less_than_zero():
