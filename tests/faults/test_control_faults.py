@@ -390,8 +390,8 @@ def test_a_place_that_nobody_may_write_to_is_refused(tmp_path):
 
 
 def no_history() -> History:
-    nothing = {name: np.zeros((0, kind)) for name, kind in HISTORY.items()}
-    return History(**{**nothing, "weights": np.zeros(((0, 1), np.float32))})
+    nothing = {name: np.zeros(0, kind) for name, kind in HISTORY.items()}
+    return History(**{**nothing, "weights": np.zeros((0, 1), np.float32)})
 
 
 HISTORY = {

@@ -333,7 +333,7 @@ def test_row_39_the_order_of_answers_changes_no_bit(kind):
 @ALL_RULES
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_row_40_what_is_given_is_left_as_it_was(kind, dtype):
-    rows = np.random.default_rng(3).normal(size=(11, 40)).to(dtype)
+    rows = np.random.default_rng(3).normal(size=(11, 40)).astype(dtype)
     kept, updates = rows.copy(), Updates(SITES[:11], rows)
     found = RULES[kind](updates)
     RULES[kind].shares(updates)

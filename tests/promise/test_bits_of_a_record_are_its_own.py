@@ -157,7 +157,7 @@ def test_groups_contribute_the_same_bits_beside_any_other_group(name, sizes, see
     weights = start(task, program, seed)
     rows, present = (
         np.zeros((len(sizes), max(sizes)), dtype=np.int64),
-        np.zeros(((len(sizes), max(sizes)), bool)),
+        np.zeros((len(sizes), max(sizes)), bool),
     )
     order, used = np.random.default_rng(seed).permutation(RECORDS), 0
     for unit, size in enumerate(sizes):

@@ -334,11 +334,11 @@ def test_a_tuning_that_was_cut_off_goes_on_and_pays_nothing_twice(folder: Path, 
     assert done.chosen == "candidate-2"
     if given.common.privacy.rehearsal:
         assert done.trials == whole.trials
-        assert done.run.state.__eq__(whole.run.state)
+        assert np.array_equal(done.run.state, whole.run.state)
     # Once it is over, it is only read.
     again = tuning.tune(given, place, resume=True)
     assert again.as_dict() == done.as_dict()
-    assert again.run.state.__eq__(done.run.state)
+    assert np.array_equal(again.run.state, done.run.state)
 
 
 def test_a_candidate_that_diverges_is_passed_over(tmp_path: Path):
