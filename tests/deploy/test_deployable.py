@@ -299,7 +299,7 @@ def test_worlds_of_three_sites_train_as_in_one_process(tmp_path: Path):
 def test_code_of_ones_own_is_not_handed_over(tmp_path: Path):
     (tmp_path / "my_rule_h8.py").write_text(
         "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Rule:\n"
-        "    def __call__(self, updates):\n        return updates.matrix.mean(dim=0)\n"
+        "    def __call__(self, updates):\n        return updates.matrix.mean(axis=0)\n"
     )
     (tmp_path / "e.toml").write_text(
         '[data]\nrecords = 200\n[sites]\ncount = 2\n[task]\nkind = "logistic-hazard"\n'

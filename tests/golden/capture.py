@@ -481,10 +481,13 @@ def describe_state(folder: Path) -> dict[str, typing.Any]:
 
 def describe_machine() -> dict[str, str]:
     """Processor and packages that the last bit of a result may depend on."""
-    found = re.search(r"^model name\s*: (.*)$", _read(Path("/proc/cpuinfo")), re.MULTILINE)
-    packages = ("numpy", "scipy", "numba", "llvmlite", "torch")
+    text = _read(Path("/proc/cpuinfo"))
+    # One name stands for several generations, whose vectors differ.
+    parts = ("model name", "cpu family", "model", "stepping")
+    found = [re.search(rf"^{part}\s*: (.*)$", text, re.MULTILINE) for part in parts]
+    packages = ("numpy", "scipy", "numba", "llvmlite")
     return {
-        "processor": platform.processor() if found is None else found[1],
+        "processor": " ".join(platform.processor() if one is None else one[1] for one in found),
         **{name: importlib.metadata.version(name) for name in packages},
     }
 
