@@ -73,7 +73,7 @@ def test_numbers_so_large_that_the_filter_of_byzfl_does_not_end_are_stood(name, 
     assert HOLES["huge"]["covariance-filter"] == "no end"
     rows = INPUTS["10 x 7"].astype(kind)
     rows[-1] = 1e38
-    found = RULES[name](3)(rows).numpy()
+    found = RULES[name](3)(rows)
     # A mix of honest updates with one that is shortened to the radius, at the most.
     assert np.isfinite(found).all()
     assert np.abs(found).max() <= np.abs(rows[:-1]).max() + RADIUS
@@ -84,11 +84,11 @@ def test_the_order_of_the_rows_does_not_matter(name):
     rows = INPUTS["20 x 7"]
     order = np.random.default_rng(3).permutation(20)
     expected = RULES[name](6)(rows)
-    torch.testing.assert_close(RULES[name](6)(rows[order]), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(RULES[name](6)(rows[order]), expected, rtol=0, atol=1e-9)
     names = tuple(f"site-{place:02}" for place in range(20))
-    named = Updates(names=names, matrix=torch.from_numpy(rows))
-    shuffled = Updates(names=tuple(names[place] for place in order), matrix=torch.from_numpy(rows[order]))
-    assert torch.equal(RULES[name](6)(named), RULES[name](6)(shuffled))
+    named = Updates(names=names, matrix=rows)
+    shuffled = Updates(names=tuple(names[place] for place in order), matrix=rows[order])
+    assert np.array_equal(RULES[name](6)(named), RULES[name](6)(shuffled))
 
 
 @each_rule
@@ -97,7 +97,7 @@ def test_the_same_rows_have_the_same_answer_whatever_was_drawn_before(name):
     np.random.seed(0)
     first = RULES[name](6)(rows)
     np.random.seed(1)
-    assert torch.equal(RULES[name](6)(rows), first)
+    assert np.array_equal(RULES[name](6)(rows), first)
 
 
 @each_rule
@@ -113,29 +113,29 @@ def test_the_rows_are_left_as_they_were(name, given):
 def test_doubles_stay_doubles(name):
     rows = INPUTS["10 x 7"] + 1e-9 * np.arange(10)[:, None]
     found = RULES[name](3)(torch.from_numpy(rows))
-    assert found.dtype == torch.float64
-    assert torch.equal(found, RULES[name](3)(rows))
+    assert found.dtype == np.float64
+    assert np.array_equal(found, RULES[name](3)(rows))
 
 
 @each_rule
 def test_a_rule_may_be_asked_twice(name):
     """ByzFL's centred clipping goes on from its last answer without being told to."""
     rule = RULES[name](3)
-    assert torch.equal(rule(INPUTS["10 x 7"]), rule(INPUTS["10 x 7"]))
+    assert np.array_equal(rule(INPUTS["10 x 7"]), rule(INPUTS["10 x 7"]))
 
 
 @each_rule
 def test_a_whole_number_of_numpy_is_a_whole_number(name):
     assert HOLES["f of numpy"]["trimmed-mean"] == "ValueError"
     rows = INPUTS["10 x 7"]
-    assert torch.equal(RULES[name](np.int64(3))(rows), RULES[name](3)(rows))
+    assert np.array_equal(RULES[name](np.int64(3))(rows), RULES[name](3)(rows))
 
 
 @each_rule
 def test_without_liars_every_rule_has_an_answer(name):
     assert HOLES["no liars"]["covariance-filter"] == "nothing"
     rows = INPUTS["10 x 7"]
-    found = RULES[name](0)(rows).numpy()
+    found = RULES[name](0)(rows)
     assert np.isfinite(found).all()
     if name in ("trimmed-mean", "mean-around-median", "multi-krum", "mixing, trimmed-mean"):
         np.testing.assert_allclose(found, rows.mean(axis=0), atol=1e-12)
@@ -145,5 +145,5 @@ def test_the_geometric_median_is_not_dragged_away_before_it_has_converged():
     """Four of ten sites far away: three of Weiszfeld's steps, the default of ByzFL, end in between."""
     rows = np.random.default_rng(0).normal(size=(10, 5))
     rows[6:] += 1e6
-    distance = np.linalg.norm(GeometricMedian()(rows).numpy() - rows[:6].mean(axis=0))
+    distance = np.linalg.norm(GeometricMedian()(rows) - rows[:6].mean(axis=0))
     assert distance < 5

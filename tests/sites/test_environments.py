@@ -125,7 +125,7 @@ def test_a_world_may_be_made_by_a_function():
     run = tacit.fit(tacit.control.PPO(steps=64, envs=2, hidden=(8,), epochs=1), federation, rounds=1)
     assert run.task.inputs == 4
     assert run.task.identity is None
-    assert np.isfinite(run.state.numpy()).all()
+    assert np.isfinite(run.state).all()
 
 
 def test_worlds_that_a_function_makes_are_somebodys_unless_it_is_said():
