@@ -1,4 +1,4 @@
-"""Which records take part in which local step.
+"""Batches of records for local steps: Poisson sampling of records or risk groups, and shuffled epochs.
 
 Poisson draws are independent and secret, because amplification needs that; nothing is truncated, an empty
 batch stays empty. Shuffled batches are for work whose price counts on no draw.
@@ -75,7 +75,7 @@ class SiteStreams:
 def poisson(
     cohort: Cohort, steps: int, rate: float, keys: Sequence[Key], *, coupled: bool
 ) -> Iterator[Batch]:
-    """For each step, every record of every site with probability `rate`.
+    """Draw the batch of each step by Poisson sampling: every record of every site with probability `rate`.
 
     Args:
         cohort: The sites.

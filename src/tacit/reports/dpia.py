@@ -1,4 +1,4 @@
-"""A data-protection summary of a run, for an officer to complete and file (Article 35 of the GDPR).
+"""A DPIA of a run: a data-protection summary for an officer to complete and file (Article 35 of the GDPR).
 
 What the run knows is filled in, from the document of its report. What only people know is left blank, and
 says so. Nothing here is legal advice.

@@ -1,4 +1,4 @@
-"""Who takes part in a round: an independent, secret draw of each site, or a fixed number drawn in public."""
+"""Sampling of the sites of a round: Poisson sampling (independent and secret), or a fixed number of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A sum of vectors that nobody sees a single one of: not the server, nor other sites.
+"""Secure aggregation: a sum of vectors, no single one of which the server or another site sees.
 
 Secure aggregation after Bonawitz and others (2017), in the variant for a server that may lie. Every vector is
 hidden under masks that cancel in the sum; masks of sites that drop out are recovered from shares, as long as

@@ -1,4 +1,4 @@
-"""Bounds of updates that follow the updates, within one release.
+"""Adaptive clipping: clip bounds of updates that follow the updates, within one release.
 
 How long updates are is a private fact. A site therefore sends, beside its update, whether each part of it was
 shorter than its bound, and all of it together is one vector no longer than 1: one clip, one noise, one price.

@@ -1,4 +1,4 @@
-"""Noise in shares on sums of products: how columns that different parties hold become one noisy matrix.
+"""A noisy Gram matrix of columns that different parties hold, by secure products with noise in shares.
 
 Parties hold different columns of the same records, in blocks of bounded length, one for each curve. All that
 a server learns is W'W + E, where a row of W is 1 and then everybody's columns of a record, and E is noise

@@ -1,4 +1,4 @@
-"""Noise in shares: each site adds a part of it, and what anybody sees is a sum that holds enough of them.
+"""Noise in shares under secure aggregation: each site adds a part of it, and every sum holds enough of them.
 
 The server is blind: it sees sums over groups of sites and never a single update. Sites that work together
 with the server can tell their own shares of noise, so only those of the others count, and only of as many as

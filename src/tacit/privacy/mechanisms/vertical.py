@@ -1,4 +1,4 @@
-"""Columns of the same records as they leave the parties that hold them: apart, or multiplied together."""
+"""Vertical mechanisms: columns of the same records, noised at each party, or as a Gram matrix at a server."""
 
 import math
 from collections.abc import Collection, Mapping
