@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 # Importing them fails as it does where they are not installed.
 BLOCK = """
 import sys
+from importlib import metadata
 from importlib.abc import MetaPathFinder
 
 
@@ -20,6 +21,13 @@ class Absent(MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
+def version(name, known=metadata.version):
+    if name in ("torch", "pyarrow"):
+        raise metadata.PackageNotFoundError(name)
+    return known(name)
+
+
+metadata.version = version
 sys.meta_path.insert(0, Absent())
 """
 

@@ -36,9 +36,9 @@ OPENED, WEIGHTS, REPORT = "opened.json", "weights", "report.html"
 STATEMENT, ENVIRONMENT, SUMMARY, SECRET = "statement.json", "environment.json", "summary.json", "secret.key"
 PROVENANCE, AUDIT, PLAN = "provenance.json", "audit.json", "plan.txt"
 MATHEMATICS = ("OPENBLAS", "MKL", "OMP", "BLIS", "NPY", "ATEN", "NUMBA")
-PACKAGES = ("tacit", "torch", "numpy", "scipy", "numba", "llvmlite", "dp-accounting")
-# What worlds and their agents are computed by, where that is installed.
-EXTRAS = ("gymnasium", "box2d")
+PACKAGES = ("tacit", "numpy", "scipy", "numba", "llvmlite", "dp-accounting")
+# Extras that compute a user's own modules, environments and agents, where they are installed.
+EXTRAS = ("torch", "gymnasium", "box2d")
 Document = Mapping[str, Any]
 Files = Mapping[str, Document]
 
@@ -348,7 +348,7 @@ def place_for(stem: Path, *, resume: bool) -> Path:
 
 
 def environment() -> dict[str, Any]:
-    """What the run ran on, for whoever wants to repeat it."""
+    """Versions of Python, the platform and the packages that compute a run, to repeat it on the same ones."""
     here = {"python": platform.python_version(), "platform": platform.platform(terse=True)}
     found = {name: version(name) for name in PACKAGES}
     for name in EXTRAS:
