@@ -1,4 +1,4 @@
-"""What may leave a site: clip, noise, releases, their price, and the ledger that is charged for them."""
+"""Privacy: clipping, noise, releases and their price, and the ledger that is charged for them."""
 
 from importlib import import_module
 

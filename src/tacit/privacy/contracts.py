@@ -1,4 +1,4 @@
-"""What a promise needs to know about the work that it is made for; all of it public."""
+"""Protocols of a task, a query and an aggregator: the public facts that a promise needs to know."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar, Literal, Protocol, TypeVar
@@ -7,32 +7,32 @@ from tacit.errors import Refused, require
 
 Made = TypeVar("Made")
 Norm = Literal["l2", "l1"]
-# Whose presence is protected.
+# The unit whose presence is protected.
 Unit = Literal["record", "site"]
-# What becomes of an aggregator when every site adds noise: it stands, it loses more than the mean does, or it
-# follows liars.
+# Effect of noise at every site on an aggregator: it stands, it loses more than the mean does, or it follows
+# attackers.
 Fragility = Literal["stands", "suffers", "breaks"]
 # Groups of sites whose sums are all that an aggregator needs.
 SiteGroups = tuple[tuple[str, ...], ...]
-# What the sites of a federation hold: records of their own, columns of the same records, or worlds.
+# Data layout of a federation: records of each site's own, columns of the same records, or environments.
 Layout = Literal["rows", "columns", "environments"]
-# How a loss that couples records is cut into risk groups, and what a draw then selects.
+# Risk groups of a loss that couples records, and the unit of sampling.
 Groups = Literal["none", "records", "groups"]
 
 
 class TaskSpec(Protocol):
-    """What a promise needs to know about a task; all of it public. Its `kind` is its name."""
+    """Public facts about a task that a promise needs. `kind` is its name."""
 
     kind: ClassVar[str]
 
     @property
     def separable(self) -> bool:
-        """Whether the loss is a sum over records."""
+        """Return True if the loss is a sum over records."""
         ...
 
     @property
     def groups(self) -> Groups:
-        """Whether the loss is formed inside risk groups, and whether records or whole groups are drawn."""
+        """Risk groups of the loss: none, or groups of which records or whole groups are sampled."""
         ...
 
     @property
@@ -52,16 +52,16 @@ class TaskSpec(Protocol):
 
     @property
     def shuffled(self) -> bool:
-        """Whether records are dealt out in shuffled batches instead of drawn independently."""
+        """Return True if records come in shuffled batches instead of being sampled independently."""
         ...
 
 
 class QuerySpec(Protocol):
-    """What a promise needs to know about a question that is asked once, before or after all rounds.
+    """Public facts about a query that is asked once, before or after all rounds.
 
     Args:
         kind: Its name.
-        share: What part of a promise to records it may cost.
+        share: Share of a record-level promise that it may cost.
     """
 
     kind: ClassVar[str]
@@ -73,24 +73,24 @@ class QuerySpec(Protocol):
 
 
 class AggregatorSpec(Protocol):
-    """What a promise needs to know about an aggregator. Its `kind` is its name."""
+    """Public facts about an aggregator that a promise needs. `kind` is its name."""
 
     kind: ClassVar[str]
 
     @property
     def weights(self) -> str | Mapping[str, float]:
-        """How the sites are weighed: `uniform`, or a public weight for each; record counts are private."""
+        """Weights of the sites: `uniform`, or a public weight for each; record counts are private."""
         ...
 
     @property
     def under_noise(self) -> Fragility:
-        """What becomes of it when every site adds noise to its update."""
+        """Fragility of the aggregator when every site adds noise to its update."""
         ...
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
-        """How far one update, clipped in this norm, moves the aggregate of so many sites.
+        """Sensitivity of the aggregate to one update that is clipped in this norm; None if there is no bound.
 
-        A site that is not there counts as an update of zeros. None if there is no bound.
+        An absent site counts as an update of zeros.
         """
         ...
 
@@ -100,23 +100,23 @@ class AggregatorSpec(Protocol):
 
 
 def name_of(aggregation: AggregatorSpec) -> str:
-    """What to call an aggregator; a user's own has the name of its class."""
+    """Return the name of an aggregator; a custom one has the name of its class."""
     said = getattr(aggregation, "name", None) or getattr(aggregation, "kind", None)
     return said or type(aggregation).__name__
 
 
 def fragility(aggregation: AggregatorSpec) -> Fragility:
-    """What becomes of it under noise; a user's own need not say."""
+    """Return the fragility of an aggregator under noise; a custom one may leave it out."""
     return getattr(aggregation, "under_noise", "stands")
 
 
 def parties_of(aggregation: AggregatorSpec, names: Sequence[str]) -> SiteGroups | None:
-    """Whose sums are all it needs; a user's own may look at every update."""
+    """Return the groups whose sums suffice for an aggregator; None if it needs every update."""
     return aggregation.parties(names, 0) if hasattr(aggregation, "parties") else None
 
 
 def sensitivity_of(aggregation: AggregatorSpec, clip: float, sites: float, norm: Norm) -> float | None:
-    """How far one clipped update moves its result; a user's own may speak of the L2 norm alone."""
+    """Return the sensitivity of an aggregator to one clipped update; custom ones may know L2 alone."""
     if norm == "l2":
         return aggregation.sensitivity(clip, sites)
     return aggregation.sensitivity(clip, sites, norm) if hasattr(aggregation, "under_noise") else None
@@ -125,7 +125,8 @@ def sensitivity_of(aggregation: AggregatorSpec, clip: float, sites: float, norm:
 def require_public(weights: str | Mapping[str, float], federation: Collection[str]) -> None:
     """Refuse weights that would have to be taken from records."""
     if isinstance(weights, Mapping):
-        # The denominator is the weight of everybody, so everybody must have one, and nobody else.
+        # The denominator is the weight of all sites, so each site needs a weight, and no other name may have
+        # one.
         require(set(weights) == set(federation), "weights", sorted(weights), "one for each site")
     elif weights not in ("uniform", "public"):
         raise Refused(
@@ -135,12 +136,12 @@ def require_public(weights: str | Mapping[str, float], federation: Collection[st
 
 
 def layout_of(work: object) -> Layout:
-    """What sites hold that work is for: records of their own, or columns of the same ones."""
+    """Return the layout of the sites' data that a task works on: rows, columns or environments."""
     return getattr(work, "layout", "rows")
 
 
 def exempt(work: object) -> tuple[str, ...]:
-    """What of a record the work lets out as it is, in words; nothing unless it says so."""
+    """Return the descriptions of a record's parts that a task leaves unprotected; empty by default."""
     return getattr(work, "exempt", ())
 
 

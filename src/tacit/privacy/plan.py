@@ -1,7 +1,7 @@
-"""What an experiment will cost, before it touches data.
+"""Plan of a run: its promise, noise and price, before it touches data.
 
-What is released is decided by `runs.setup.prepare`, which runs and plans share; here it is put into numbers
-and words. That needs public facts alone.
+`runs.setup.prepare`, which runs and plans share, decides what is released; here it is put into numbers and
+words. That needs public facts alone.
 """
 
 from dataclasses import dataclass, field, replace
@@ -26,14 +26,14 @@ class Plan:
 
     Args:
         statement: The promise, at the price of all rounds.
-        rounds: How many are planned.
+        rounds: Number of planned rounds.
         noise_multiplier: Noise in units of the clip bound; None in an open run.
-        spends: Epsilon after so many rounds, the last entry being one round more than planned.
+        spends: Epsilon by number of rounds; the last entry is one round more than planned.
         comparisons: Epsilon of the planned rounds by other theorems.
-        budget: The epsilon that was asked for, if one was.
-        warnings: What the author of the experiment may want to reconsider.
-        signal: How long an update is against its noise, where that is known before the run.
-        releases: What all rounds release, if everybody joins each.
+        budget: The budget, if one is set.
+        warnings: Warnings for the author of the experiment.
+        signal: Length of an update against its noise, where that is known before the run.
+        releases: Releases of all rounds if every site joins each.
     """
 
     statement: Statement
@@ -47,7 +47,7 @@ class Plan:
     releases: tuple[Release, ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         fields = ("rounds", "noise_multiplier", "spends", "comparisons", "budget", "warnings")
         told = {} if self.signal is None else {"signal": self.signal.as_dict()}
         return {"promise": self.statement.as_dict(), **{name: getattr(self, name) for name in fields}, **told}
@@ -65,12 +65,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class PlannedPrice:
-    """What a run will release.
+    """Planned releases of a run.
 
     Args:
-        once: What is released once, before or after all rounds.
-        each: What one round releases, if everybody joins it; rounds differ in their number alone.
-        rounds: How many are planned.
+        once: Releases made once, before or after all rounds.
+        each: Releases of one round if every site joins it; rounds differ in their number alone.
+        rounds: Number of planned rounds.
     """
 
     once: tuple[Release, ...]
@@ -78,7 +78,7 @@ class PlannedPrice:
     rounds: int
 
     def after(self, rounds: int) -> list[Release]:
-        """Everything that so many rounds release, alike ones counted together."""
+        """Return the releases of `rounds` rounds; equal ones are counted together."""
         repeated = [replace(release, count=release.count * rounds, purpose="") for release in self.each]
         return [*self.once, *repeated]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tacit.privacy.mechanisms.base import CountNoise, Mechanism
     from tacit.privacy.solve_vertical import VerticalTaskSpec
 
-# What part of epsilon the number of records may cost, where it has to be bought.
+# Share of epsilon for the number of records, where it has to be bought.
 COUNT_SHARE = 0.02
 # The longest bound that is one; the shortest is its inverse. Beyond, powers of it are no numbers, and lengths
 # that are to be held against it vanish in the arithmetic.
@@ -46,23 +46,24 @@ BOUNDS = f"a number above {1 / LONGEST:g} and below {LONGEST:g}"
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """The promise that one record, or one site, changes little of what anybody sees.
+    """The promise that one record, or one site, changes little of what an observer sees.
 
     Args:
-        unit: What is protected: any one `record`, or any one whole `site`.
+        unit: Protected unit: any one `record`, or any one whole `site`.
         delta: The probability with which the promise may fail; far below one over the number of units.
         clip: The bound of one contribution: of a record's gradient, or of a site's update.
         clip_quantile: If given, bounds of updates follow this quantile of their lengths from round to round,
             beginning at `clip`; what they follow is released within the same noise.
-        epsilon: What the whole run may cost; the noise is solved for it.
+        epsilon: Budget of the whole run; the noise is solved for it.
         noise_multiplier: Or the noise, in units of the bound; the cost follows.
         mechanism: `gaussian` with L2 bounds, or `laplace` with L1 bounds.
-        noise: Who adds the noise, that is, who need not be trusted beyond that: `site`, `server`, or `secure`
-            aggregation.
+        noise: Party that adds the noise, that is, need not be trusted beyond that: `site`, `server`, or
+            `secure` aggregation.
         participation: Probability with which each site joins a round, drawn in secret.
-        colluders: How many sites may tell the server what they know without breaking the promise, where noise
-            is `secure`; each knows its own share of the noise.
-        rehearsal: Whether noise repeats with the seed; then it protects nobody, and every statement says so.
+        colluders: Number of sites that may tell the server what they know without breaking the promise, where
+            noise is `secure`; each knows its own share of the noise.
+        rehearsal: Whether noise repeats with the seed; then it gives no protection, and every statement says
+            so.
     """
 
     unit: Unit
@@ -103,7 +104,7 @@ class Privacy:
 
     @property
     def protects(self) -> bool:
-        """Whether anybody is protected: noise that repeats protects nobody."""
+        """Return True if the noise protects: repeatable noise of a rehearsal does not."""
         return not self.rehearsal
 
     @property
@@ -229,7 +230,7 @@ class Privacy:
             )
 
     def _count_noise(self) -> "CountNoise":
-        """How the number of records is bought: for a share of epsilon, or with the noise that was given."""
+        """Return the noise on the record count: for a share of epsilon, or with the given multiplier."""
         from tacit.privacy.mechanisms.base import CountNoise
 
         if self.epsilon is None:
@@ -238,7 +239,7 @@ class Privacy:
         return CountNoise(law="laplace", scale=1 / (COUNT_SHARE * self.epsilon))
 
     def _require_sight(self) -> None:
-        """Refuse to let anybody decide by what is not yet protected, or cannot be seen."""
+        """Refuse decisions based on unprotected updates, or on updates that the server cannot see."""
         if self.noise == "server":
             raise Refused(
                 'noise = "server" does not go with [quarantine]: it would decide by updates that have no '
@@ -259,7 +260,7 @@ class Privacy:
             )
 
     def _beside(self, questions: Sequence[QuerySpec], counts: "CountNoise | None") -> tuple[Release, ...]:
-        """What is released about the records of a site beside its training steps."""
+        """Return the releases about a site's records beside its training steps."""
         from tacit.privacy.mechanisms.base import NoPrivacy
 
         # A question is answered by its own mechanism, whatever that of the rounds is.
@@ -278,7 +279,7 @@ class Privacy:
         beside: Sequence[Release] = (),
         law: Law | None = None,
     ) -> float:
-        """The noise that keeps a share of the promise over so many steps, or the noise that was given."""
+        """Return the noise multiplier for a share of the promise over `steps` steps, or the given one."""
         if self.noise_multiplier is not None:
             return self.noise_multiplier
         assert self.epsilon is not None

@@ -1,6 +1,6 @@
-"""Where every number that is not a release comes from: public, or bare.
+"""Provenance of every number that is not a release: public, or unprotected.
 
-Whoever wants to look at private records without paying asks here first. In a private run the answer is no.
+Code that wants to look at private records without paying asks here first. In a private run the answer is no.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,17 +12,17 @@ PUBLISHED = "they are simulated or published"
 
 
 def is_all_public(public: Iterable[str]) -> bool:
-    """Whether what a statement calls public says so of everything that sites hold."""
+    """Return True if a statement calls everything at the sites public."""
     return any(words.endswith(PUBLISHED) for words in public)
 
 
 class Provenance:
-    """What a run takes as public, and what it lets out bare.
+    """Record of what a run takes as public, and what it lets out unprotected.
 
     Args:
         privacy: The promise.
-        public: Whether the records are nobody's secret: simulated, or published.
-        what: What sites have, if not records.
+        public: Whether the records are public: simulated, or published.
+        what: Description of the sites' data, if not records.
     """
 
     def __init__(self, privacy: Privacy | Open, *, public: bool, what: str = "records") -> None:

@@ -13,15 +13,15 @@ AUDIBLE = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class SignalToNoise:
-    """How long a mean update can be at the most, and how long its noise is, in one round, by the clip bound.
+    """Signal-to-noise ratio of a mean update in one round, by the clip bound.
 
     Args:
-        update: The longest that the mean of clipped updates can be, in bounds; under an L1 bound, of updates
-            that move all numbers alike.
-        noise: The length that its noise has, in bounds.
-        sites: How many sites are in the mean.
-        numbers: How many numbers an update has.
-        rounds: How many rounds there are.
+        update: Largest length of the mean of clipped updates, in bounds; under an L1 bound, of updates that
+            move all numbers alike.
+        noise: Length of its noise, in bounds.
+        sites: Number of sites in the mean.
+        numbers: Number of coordinates of an update.
+        rounds: Number of rounds.
     """
 
     update: float
@@ -37,15 +37,15 @@ class SignalToNoise:
 
     @property
     def drowned(self) -> bool:
-        """Whether nothing can be expected to be learnt."""
+        """Return True if the signal is too weak for learning to be expected."""
         return self.whole < AUDIBLE
 
     def as_dict(self) -> dict[str, float]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {**asdict(self), "whole": self.whole}
 
     def sentence(self) -> str:
-        """What to mind, in words."""
+        """Return the warning in words."""
         return (
             f"the signal will drown: by the bound, the mean of {self.sites:g} updates of {self.numbers:,} "
             f"numbers is at most {self.update:.3g} long, its noise {self.noise:.3g}; over {self.rounds} "
@@ -55,16 +55,16 @@ class SignalToNoise:
 
 
 def snr_warnings(heard: SignalToNoise | None) -> list[str]:
-    """What the author of an experiment may want to reconsider."""
+    """Return warnings for the author of an experiment."""
     return [heard.sentence()] if heard is not None and heard.drowned else []
 
 
 def signal_to_noise(
     privacy: Privacy, mechanism: Mechanism, numbers: int | None, sites: int, rounds: int
 ) -> SignalToNoise | None:
-    """How a promise to sites sounds, for updates of so many numbers.
+    """Compute the signal-to-noise ratio of a site-level promise, for updates of `numbers` coordinates.
 
-    None where single records have the promise, or how many numbers there are is not known.
+    None for record-level promises, or if the number of coordinates is not known.
     """
     if privacy.unit != "site" or numbers is None:
         return None

@@ -1,4 +1,4 @@
-"""Which mechanism keeps a promise to whole sites, by who adds the noise."""
+"""Solver of site-level promises: the mechanism by who adds the noise."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -77,7 +77,7 @@ def _secure(
     from tacit.privacy.mechanisms.secure_sum import SecureSum
 
     if promise.participation < 1 or sampling != "poisson":
-        # Shares of noise are sized for everybody; of fewer sites a sum would hold too little of it.
+        # Shares of noise are sized for all sites; a sum over fewer would hold too little of it.
         raise Refused(
             f'noise = "secure" with participation = {promise.participation:g} and sampling = "{sampling}" '
             "is not priced: every site adds its share of the noise in every round. Use participation = 1 "
@@ -108,7 +108,7 @@ def _secure(
         rehearsal=promise.rehearsal,
     )
     if asked:
-        # Questions are answered by everybody together: refused now, if there are too many for that.
+        # All sites answer queries together: refused now, if there are too many for that.
         mechanism.with_one_group()
     return mechanism
 

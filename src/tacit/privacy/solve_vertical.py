@@ -1,8 +1,8 @@
-"""What may leave parties that hold different columns of the same records.
+"""Solver of vertical promises: releases of parties that hold different columns of the same records.
 
-Every party tells about the same people, so the prices of all columns add up, whoever holds them and however
-many parties there are. How many records there are is public, and the relation is replacement: one record is
-exchanged for any other, in all of its columns at once.
+All parties release numbers about the same people, so the prices of all columns add up, whichever party holds
+them. The number of records is public, and the relation is replacement: one record is exchanged for any other,
+in all of its columns at once.
 """
 
 import math
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class VerticalTaskSpec(TaskSpec, Protocol):
-    """What a promise needs to know about work on columns; all of it public.
+    """Public facts about a vertical task that a promise needs.
 
     Before the columns are known, as in a plan, there are none.
     """
 
     @property
     def release_moments(self) -> bool:
-        """Whether the products of all columns are released at once, instead of each column by itself."""
+        """Return True if the products of all columns are released at once, not each column by itself."""
         ...
 
     @property
@@ -48,12 +48,12 @@ class VerticalTaskSpec(TaskSpec, Protocol):
 
     @property
     def records(self) -> int | None:
-        """How many records there are, once that is known."""
+        """Number of records, once that is known."""
         ...
 
     @property
     def widths(self) -> Mapping[str, int]:
-        """How many numbers a record has in each column, protected or not."""
+        """Number of coordinates of a record in each column, protected or not."""
         ...
 
     @property
@@ -126,7 +126,7 @@ def _holders(question: QuerySpec) -> Mapping[str, str]:
 
 
 def _require_promise(privacy: "Privacy", task: VerticalTaskSpec, rounds: int) -> None:
-    """Refuse what nobody has priced, with a way out."""
+    """Refuse promises without a proven price, with a way out."""
     if rounds != 1:
         raise Refused(
             f"rounds = {rounds} is not allowed: {task.kind} releases every column once, and the rest is "

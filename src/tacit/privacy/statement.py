@@ -1,4 +1,4 @@
-"""What was promised, to whom, at what price, and what was not promised: as plain data and as plain sentences.
+"""Privacy statement: the promise, its observers, its price and its limits, as plain data and as sentences.
 
 A statement is made from the promise and the releases, planned or charged. It holds nothing private and is
 meant to be shown to a data-protection officer.
@@ -41,21 +41,21 @@ class Statement:
     """The promise of a run and its price.
 
     Args:
-        unit: What is protected; None in an open run.
-        relation: What may differ without being noticed much.
+        unit: Protected unit; None in an open run.
+        relation: Neighboring relation of the promise.
         epsilon: The price so far, or as planned; None in an open run, infinite if nothing is proven.
         delta: The probability with which the promise may fail.
-        against: Who the promise holds against, the one who sees most first.
-        trusted: Who must keep to the protocol for it to hold.
+        against: Observers that the promise holds against, the one who sees most first.
+        trusted: Parties that must keep to the protocol for it to hold.
         subjects: The price for each kind of subject.
-        released: What left under the promise.
-        public: What everybody may know.
-        bare: What left without protection.
-        not_protected: What the promise does not speak of.
-        rehearsal: Whether the noise repeats with the seed, and so protects nobody.
-        but: What of every record is among that.
-        all_runs: What all runs on the same people cost together; None where no book is kept of them.
-        left_out: What was planned and not done, because the budget did not bear it any more.
+        released: Releases under the promise.
+        public: Public facts.
+        bare: Data that left without protection.
+        not_protected: Limits of the promise.
+        rehearsal: Whether the noise repeats with the seed, and so gives no protection.
+        but: Parts of every record among the unprotected.
+        all_runs: Total cost of all runs on the same people; None without a book.
+        left_out: Planned parts that the budget did not bear any more.
     """
 
     unit: Unit | None
@@ -82,7 +82,7 @@ class Statement:
         return {**plain, "all_runs": None if self.all_runs is None else self.all_runs.as_dict()}
 
     def sentences(self) -> list[str]:
-        """The statement for people."""
+        """Render the statement as sentences."""
         lists = [
             ("Released under this promise", self.released),
             ("Public", self.public),
@@ -93,7 +93,7 @@ class Statement:
         return [*self._promise(), *(f"{title}: {'; '.join(items)}." for title, items in lists if items)]
 
     def price(self) -> str:
-        """What it cost, and what that means; nothing where nothing is promised."""
+        """Return the price and its meaning in words; empty without a promise."""
         if self.unit is None or self.relation is None:
             return ""
         return price_in_words(self.epsilon, self.delta, self.unit, self.relation)
@@ -181,12 +181,12 @@ def state(
 
 
 def subject_prices(ledger: "Ledger", privacy: Privacy | Open) -> dict[str, float] | None:
-    """What a ledger says that each subject has cost; nothing of an open run."""
+    """Return the epsilon of each subject by its ledger; None for an open run."""
     return None if isinstance(privacy, Open) else ledger.prices(privacy.delta)
 
 
 def _trusted_parties(privacy: Privacy) -> Iterable[str]:
-    """Who must keep to the protocol for the promise to hold."""
+    """Yield the parties that must keep to the protocol for the promise to hold."""
     yield "each site, to follow the protocol"
     if privacy.noise == "server":
         yield "the server, which sees updates without noise"
@@ -196,7 +196,7 @@ def _trusted_parties(privacy: Privacy) -> Iterable[str]:
 
 
 def released_in_words(releases: Iterable[Release]) -> list[str]:
-    """What left, or will leave, in words; what is alike at several sites is said once."""
+    """Describe past or planned releases in words; equal ones at several sites once."""
     counts: dict[Release, Counter[str]] = {}
     for release in releases:
         # Rounds are alike, whatever their number.
@@ -243,7 +243,7 @@ def price_in_words(epsilon: float | None, delta: float | None, unit: Unit, relat
 
 
 def at_most(prior: float, epsilon: float) -> float:
-    """How sure somebody may become at most, who gave this chance before, under a pure epsilon."""
+    """Return the largest posterior probability of an observer with this prior, under a pure epsilon."""
     # Odds grow by e^epsilon at most; written so that a large epsilon does not overflow.
     return 0.0 if prior == 0 else prior / (prior + (1 - prior) * math.exp(-epsilon))
 

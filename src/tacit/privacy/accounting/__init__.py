@@ -1,4 +1,4 @@
-"""What releases cost together: the only place where an epsilon comes from.
+"""Accounting of releases: the only place where an epsilon comes from.
 
 Unsampled Gaussians compose exactly in closed form; pure releases add up; everything else goes through privacy
 loss distributions. Every number is an upper bound, and the claim is the smallest of them. A bound that fails
@@ -111,7 +111,7 @@ def calibrate(
     taken = cost(others, delta)
     require(taken < epsilon, "epsilon", epsilon, f"above {taken:.4g}, which other releases cost already")
     if mechanism == "laplace" and delta == 0:
-        # A little more, so that rounding in somebody's clip bound does not exceed the budget.
+        # A little more, so that rounding in the division by a clip bound does not exceed the budget.
         multiplier = (1 + 1e-9) * first.sensitivity / _invert_amplification((epsilon - taken) / steps, rate)
     elif mechanism == "gaussian" and rate == 1 and not beside:
         multiplier = first.sensitivity * math.sqrt(steps) * gaussian.multiplier_of(epsilon, delta)
@@ -125,7 +125,7 @@ def calibrate(
 
 
 def affordable(releases: Iterable[Release], epsilon: float, delta: float) -> bool:
-    """Whether the releases together cost at most `epsilon`; cheaper than asking what they cost."""
+    """Return True if the releases together cost at most `epsilon`; cheaper than computing their price."""
     require_delta(delta)
     return all(
         is_within_budget(group_events(group), epsilon, delta) for group in by_subject(releases).values()
@@ -148,7 +148,7 @@ def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None
 
 
 def _likeness(releases: Iterable[Release]) -> tuple[tuple[Release, int], ...]:
-    """What a theorem can see of the releases of a subject: not whose they are, nor what for."""
+    """Return the releases of a subject without unit, subject, party and purpose."""
     counts = Counter[Release]()
     for release in releases:
         counts[replace(release, unit="record", subject="records", count=1, party="", purpose="")] += (
@@ -174,7 +174,7 @@ def deltas(releases: Iterable[Release], epsilons: NDArray[np.float64]) -> NDArra
         found = pld.deltas(counts, epsilons, grid) + hidden
     except Exception:
         found = np.ones_like(epsilons)
-    # What is pure together keeps its epsilon for certain.
+    # Pure releases keep their total epsilon with certainty.
     found = np.where(epsilons >= total_pure_epsilon(releases), 0.0, found)
     return np.where(np.isfinite(found), np.clip(found, 0.0, 1.0), 1.0)
 
@@ -195,7 +195,7 @@ def epsilon_of(counts: Counts, delta: float) -> float:
 
 
 def is_within_budget(counts: Counts, budget: float, delta: float) -> bool:
-    """Whether releases of one subject, counted by kind, cost at most a budget as one fixed plan."""
+    """Return True if releases of one subject, composed as one fixed plan, cost at most a budget."""
     exact = _exact(counts, delta)
     # Any bound that fits the budget settles it, so the cheap and coarse ones come first.
     return any(bound <= budget for bound in (_bounds(counts, delta) if exact is None else [exact]))
@@ -299,7 +299,7 @@ def _guess(counts: Counts, delta: float) -> float:
 
 
 def _spread(counts: Counts) -> float:
-    """How far a single loss varies, at least, among the kinds that matter."""
+    """Return the smallest standard deviation of a single privacy loss among the kinds that matter."""
     shares = [(times * variance(kind), variance(kind)) for kind, times in counts]
     return min(math.sqrt(single) for share, single in shares if share >= 0.01 * sum(s for s, _ in shares))
 

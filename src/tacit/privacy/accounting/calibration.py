@@ -1,4 +1,4 @@
-"""Where a falling function meets a target: secants on log scales, ending on the safe side."""
+"""Calibration: the noise at which a falling price meets a target, by secants on log scales."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,12 +12,12 @@ LEAST = 1e-2
 
 
 def smallest_noise(prices: Sequence[Price], target: float) -> float:
-    """The noise at which a falling price meets the target from below.
+    """Return the smallest noise whose price is at most the target.
 
     Args:
-        prices: What so much noise costs, from a rough guess to the price that counts; may be infinite. Each
+        prices: Price of a given noise, from a rough guess to the price that counts; may be infinite. Each
             search starts where the one before ended.
-        target: What it may cost.
+        target: Price not to exceed.
 
     Guarantee:
         By the last of the prices, the answer costs at most the target, and as a rule almost that.

@@ -1,7 +1,7 @@
-"""How much one answer can tell, as chances on a grid of privacy losses: repeated, put together, read off.
+"""Composition of privacy losses on a grid: repeated by FFT, combined, and read off as epsilon or delta.
 
-What `dp-accounting` does with its distributions, in a tenth of the time: a run asks for its epsilon after
-every round. Nothing here knows where chances come from; `pld` does, and they are pessimistic.
+It computes what `dp-accounting` computes with its distributions, in a tenth of the time: a run asks for its
+epsilon after every round. The probabilities come from `pld`, and are pessimistic.
 """
 
 import math
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 Array = NDArray[np.float64]
-# What is cut from the tails of a composition, and counted as lost.
+# Probability that is cut from the tails of a composition, and counted as lost.
 TAIL = 1e-15
 # Chernoff's bound is tried at these orders, in units of one over the number of losses.
 ORDERS = 20
@@ -23,13 +23,13 @@ WINDOW = 100.0
 
 @dataclass(frozen=True, eq=False)
 class PrivacyLoss:
-    """How likely each privacy loss is, in one of the two directions between neighbours.
+    """Distribution of the privacy loss on a grid, in one of the two directions between neighbors.
 
     Args:
-        grid: How far losses are apart.
-        lowest: The first of them, in steps of the grid.
-        chances: How likely each is (losses,).
-        infinite: How likely it is that everything is told.
+        grid: Distance between losses.
+        lowest: The smallest loss, in steps of the grid.
+        chances: Probability of each loss (losses,).
+        infinite: Probability of an infinite loss: the answer gives the record away.
     """
 
     grid: float
@@ -38,13 +38,13 @@ class PrivacyLoss:
     infinite: float
 
     def self_compose(self, times: int) -> "PrivacyLoss":
-        """The loss of so many releases with this one each."""
+        """Compose this loss with itself `times` times."""
         if times == 1:
             return self
         low, high = self._support(times)
         size = fft.next_fast_len(max(high - low + 1, len(self.chances)), real=True)
         spectrum = np.asarray(fft.rfft(self.chances, size), dtype=np.complex128)
-        # What is beyond the ends comes in at the other one, and is no more than the tail.
+        # Mass beyond either end wraps around to the other one; it is no more than the tail.
         whole = np.asarray(fft.irfft(_power(spectrum, times), size), dtype=np.float64)
         infinite = TAIL - math.expm1(times * math.log1p(-self.infinite))
         return PrivacyLoss(
@@ -62,7 +62,7 @@ class PrivacyLoss:
         return PrivacyLoss(self.grid, self.lowest + other.lowest, chances, infinite)
 
     def epsilon(self, delta: float) -> float:
-        """The smallest epsilon, 0 or above, that holds but for `delta`; infinite where there is none."""
+        """Return the smallest epsilon, 0 or above, that holds at `delta`; infinite if none does."""
         # Of a distribution that is broken nothing is proven.
         if not (self.infinite <= delta and math.isfinite(float(self.chances.sum()))):
             return math.inf
@@ -83,16 +83,16 @@ class PrivacyLoss:
         return min(max(found, 0.0), float(here[place]))
 
     def deltas(self, epsilons: Array) -> Array:
-        """What each epsilon holds but for."""
+        """Return delta for each epsilon: the probability with which that epsilon may fail."""
         losses, chances = self._losses(self.lowest)
         places = np.searchsorted(losses, epsilons, side="right")
         more = np.append(_from_above(chances), 0.0)[places]
         less = np.append(_from_above(chances * np.exp(-losses)), 0.0)[places]
-        # Where nothing is left above, nothing is left, however large a factor.
+        # If no probability is left above, the subtracted term is zero, however large its factor.
         return self.infinite + np.where(less == 0, more, more - np.exp(epsilons) * less)
 
     def _losses(self, least: int) -> tuple[Array, Array]:
-        """The losses from so many steps on, and how likely they are."""
+        """Return the losses from the step `least` on, with their probabilities."""
         first = max(least - self.lowest, 0)
         steps = np.arange(first, len(self.chances), dtype=np.float64) + self.lowest
         return steps * np.float64(self.grid), self.chances[first:]

@@ -1,4 +1,4 @@
-"""What decides the price of a release: equal kinds are counted, and priced together."""
+"""Pricing events: the attributes that decide the price of a release; equal events are counted together."""
 
 import math
 from collections import Counter
@@ -10,7 +10,7 @@ from tacit.privacy.accounting.release import Law, Release
 
 
 class Event(NamedTuple):
-    """What decides the price of one release; equal kinds are counted, not composed one by one."""
+    """Attributes that decide the price of one release; equal events are counted, not composed one by one."""
 
     law: Law
     multiplier: float
@@ -19,12 +19,12 @@ class Event(NamedTuple):
 
     @property
     def pure_only(self) -> bool:
-        """Whether nothing is known of it but its pure epsilon."""
+        """Return True if the event has no bound except its pure epsilon."""
         return self.law == "selection" or (self.law == "laplace" and self.two_sided)
 
     @property
     def pure(self) -> float:
-        """Epsilon at delta 0."""
+        """Return epsilon at delta 0, amplified by sampling."""
         return math.inf if self.law == "gaussian" else theorems.amplify(1 / self.multiplier, self.rate)
 
 
@@ -32,9 +32,9 @@ Counts = tuple[tuple[Event, int], ...]
 
 
 def group_events(releases: Iterable[Release]) -> Counts:
-    """How often each kind of release occurs; all that a price depends on."""
+    """Count the releases of each event; a price depends on nothing else."""
     counter: Counter[Event] = Counter()
-    # What is discrete is priced as the Gaussian that it is a rounding of, alone and among others.
+    # Discrete noise is priced as the Gaussian that it is a rounding of, alone and among other releases.
     for release in (release.as_gaussian() for release in releases):
         counter[Event(release.law, release.multiplier, release.rate, release.two_sided)] += release.count
     return tuple(sorted(counter.items()))

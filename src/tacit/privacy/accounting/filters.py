@@ -80,7 +80,7 @@ def _orders(most: float) -> list[int]:
 
 
 def admits(counts: Counts, first: Counts, epsilon: float, delta: float) -> bool:
-    """Whether the filter of a budget lets these releases pass, however each was chosen.
+    """Return True if the privacy filter of a budget admits these releases, however each was chosen.
 
     Args:
         counts: Everything about one subject, the next charge included.
@@ -97,7 +97,7 @@ def admits(counts: Counts, first: Counts, epsilon: float, delta: float) -> bool:
 
 
 def is_within(divergence: float, epsilon: float, delta: float, order: int) -> bool:
-    """Whether a sum of divergences at the order of a filter is within its budget."""
+    """Return True if a sum of Renyi divergences at the order of a filter is within its budget."""
     return divergence * (1 + renyi.SAFETY) <= allowance(epsilon, delta, order)
 
 

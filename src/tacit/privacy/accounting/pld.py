@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # In both directions between neighbours, or one where they are alike.
 Sides = tuple[PrivacyLoss, ...]
-# So many releases are composed on one coarse grid: a finer one would only gather more rounding.
+# More releases than this are composed on a coarse grid: a finer one would only gather more rounding.
 MANY = 1_000_000
 # The logarithm of the tail of a single release that is given up, and counted as lost.
 CUT = -40
@@ -71,7 +71,7 @@ def single(kind: Event, grid: float) -> Sides:
 
 
 def _loss(distribution: "PLDPmf") -> PrivacyLoss:
-    """What the library found, as we compose it."""
+    """Convert a distribution of the library into a `PrivacyLoss`."""
     dense = vars(distribution.to_dense_pmf())
     chances = np.asarray(dense["_probs"], dtype=np.float64)
     return PrivacyLoss(dense["_discretization"], dense["_lower_loss"], chances, dense["_infinity_mass"])
@@ -102,7 +102,7 @@ def _by_library(kind: Event, grid: float) -> "PrivacyLossDistribution":
 
 
 def _sampled_gaussian(kind: Event, grid: float, side: Literal["REMOVE", "ADD"]) -> "PLDPmf":
-    """What the library builds for a drawn Gaussian, without its loop over the points of the grid."""
+    """Build the library's distribution of a Poisson-sampled Gaussian without its loop over grid points."""
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_mechanism as library
 

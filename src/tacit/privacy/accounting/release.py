@@ -1,8 +1,8 @@
-"""One thing that left a site, as the ledger remembers it.
+"""One release: an answer that left a site, as the ledger records it.
 
-A release says how much noise it carried and how far one person or one site could have moved it. Those two
-numbers stay together with the relation under which they hold: a bare noise multiplier would let somebody
-compose numbers that mean different things. A release knows no data and can be published.
+A release holds its noise and how far one person or one site could have moved it. Those two numbers stay
+together with the relation under which they hold: a noise multiplier alone would allow composing numbers that
+mean different things. A release knows no data and can be published.
 """
 
 import math
@@ -24,7 +24,7 @@ Sampled = Literal["unit", "group"]
 
 # Discrete noise of fewer or more steps has no price.
 FEWEST_STEPS, MOST_STEPS = 16.0, 2.0**60
-# How many steps a bound must have for noise that was calibrated without knowing the lattice.
+# Fewest steps in a bound for noise that was calibrated without knowing the lattice.
 COARSEST = 2.0**16
 # The variance, in steps, of the rounding that makes a Gaussian discrete.
 ROUNDED = 16.0
@@ -32,15 +32,16 @@ ROUNDED = 16.0
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A noisy answer about private data, or `count` alike.
+    """A noisy answer about private data, or `count` equal ones.
 
     Args:
         law: What kind of noise: `gaussian` (L2), `laplace` (L1), `selection` of one candidate (pure), or
-            `discrete`: Gaussian on the integers (L2), for sums taken in secret.
+            `discrete`: Gaussian on the integers (L2), for secure sums.
         scale: Standard deviation (gaussian), or the b of Laplace; for a selection sensitivity / epsilon. That
             of discrete noise is what all the shares counted on add up to; like its sensitivity, in steps of
             the lattice.
-        sensitivity: How far one unit can move the answer under `relation`, in the norm of the law.
+        sensitivity: Largest distance by which one unit can move the answer under `relation`, in the norm of
+            the law.
         relation: Which neighbours: one unit more or less, or one unit exchanged for another.
         rate: Probability of the secret, independent draw that decided who took part; 1 means no such draw.
             Each release has a draw of its own: two answers about the same drawn batch are one release.
@@ -95,7 +96,7 @@ class Release:
 
     @property
     def two_sided(self) -> bool:
-        """Whether the drawn contribution is exchanged rather than present or absent.
+        """Return True if the sampled contribution is exchanged rather than present or absent.
 
         Only then do the two neighbours differ on both sides of what they share, each by half the sensitivity;
         without sampling the two cases cost the same.
@@ -103,12 +104,12 @@ class Release:
         return self.rate < 1 and (self.relation == "replace" or self.sampled == "group")
 
     def as_gaussian(self) -> "Release":
-        """The Gaussian release that a discrete one is a rounding of; any other as it is.
+        """Return the Gaussian release that a discrete one is a rounding of; other laws stay unchanged.
 
         Guarantee:
             At least as costly. Give whole numbers a Gaussian noise of variance scale^2 - 16, and round each
             coordinate y to the whole number z with probability in proportion to exp(-(z - y)^2 / (2 * 16)):
-            the outcome has the discrete Gaussian law of `scale` (Peikert 2010, theorem 3.1), but for a factor
+            the outcome has the discrete Gaussian law of `scale` (Peikert 2010, theorem 3.1), up to a factor
             within 5 exp(-32 pi^2) < 2^-450 of 1 for each coordinate, because the probabilities add up to a
             constant within 2.01 exp(-32 pi^2), wherever y is (Poisson's summation formula). Rounding reads
             no data, so the discrete release costs no more than the Gaussian one.
@@ -127,7 +128,7 @@ class Release:
         if self.relation == "replace":
             return self
         rate = 1.0 if self.sampled == "group" else self.rate
-        # What is there or not there moves the answer by its own length: the sensitivity is that bound.
+        # A unit present or absent moves the answer by its own length: the sensitivity is that bound.
         return replace(
             self, relation="replace", sensitivity=2 * self.sensitivity, rate=rate, bound=self.sensitivity
         )
@@ -171,7 +172,7 @@ def clipped_release(
 
 
 def in_any_round(purpose: str) -> str:
-    """What a release is for, whichever round it is of; of a round itself there is nothing more to say."""
+    """Remove the round number from a purpose; the purpose of a round itself becomes empty."""
     return re.sub(r"( of)? ?round \d+$", "", purpose)
 
 

@@ -99,7 +99,7 @@ def _sampled_divergence(moments: Array, rate: float, order: int) -> float:
     # Without the part that sums up to 1, so that little stays accurate.
     small = np.log(np.expm1(np.minimum(moments, 1)))
     above = np.where(moments > 1, moments + np.log1p(-np.exp(-moments)), small)
-    # What is too small for a double is not nothing.
+    # A divergence too small for a double still counts.
     return max(_log1p_exp(chances + above), LEAST) / (order - 1)
 
 

@@ -1,4 +1,4 @@
-"""What the rows of a ledger add up to, and the chain of hashes that holds them together."""
+"""State of a ledger, computed from its rows, and the chain of hashes that holds them together."""
 
 import hashlib
 from collections import Counter
@@ -19,9 +19,9 @@ GENESIS = hashlib.sha256(b"tacit ledger 1").digest()
 EVERYONE = "*"
 # Every record at every party: what concerns a whole site concerns them.
 RECORDS = "records"
-# What a reader of rows has beside their content.
+# Keys that a reader of rows has beside their content.
 BESIDE = ("number", "hash", "running_epsilon")
-# What a ledger is priced at when neither its reader nor its budgets say.
+# Delta of a price when neither the reader nor a budget sets one.
 USUAL_DELTA = 1e-5
 
 
@@ -39,16 +39,16 @@ class Budget:
 
 @dataclass
 class LedgerState:
-    """What the rows add up to.
+    """State of a ledger after its rows.
 
     Args:
-        number: How many rows.
-        head: The hash of the last one.
-        budgets: What each subject may cost.
-        totals: How often each kind of release was made.
-        tickets: What was charged under each ticket.
-        plans: What was charged under each plan.
-        times: When each plan that was written down began.
+        number: Number of rows.
+        head: Hash of the last row.
+        budgets: Budget of each subject.
+        totals: Number of releases of each kind.
+        tickets: Releases charged under each ticket.
+        plans: Releases charged under each plan.
+        times: Time at which each registered plan began.
     """
 
     number: int = 0
@@ -88,13 +88,13 @@ class LedgerState:
         elif kind == "release":
             self._charge(entry)
         else:
-            # What an older version does not know may cost something: it must not be skipped.
+            # An entry of a newer version may cost something: it must not be skipped.
             raise InvalidValue(f"kind = {kind!r} is not known to this version")
 
     def _charge(self, entry: dict[str, Any]) -> None:
         ticket, plan, owed = entry.pop("ticket"), entry.pop("plan", None), entry.pop("owed", False)
         release = from_dict(entry)
-        # Who does not change the price, nor which round: rounds alike are counted together.
+        # Party and round do not change the price: equal rounds are counted together.
         aim = in_any_round(release.purpose)
         self.totals[replace(release, count=1, party="", purpose=aim)] += release.count
         if ticket is not None:
@@ -112,13 +112,13 @@ class LedgerState:
         self.number += 1
 
     def pricing(self, subject: str, basis: Basis = "valid") -> Pricing:
-        """What decides the price of a subject, with its budget."""
+        """Return the pricing of a subject, with its budget."""
         budget = self.budget(subject)
         limit = None if budget is None else (budget.epsilon, budget.delta)
         return replace(self.plans.pricing(subject, basis), budget=limit)
 
     def pricings(self, subject: str | None = None, basis: Basis = "valid") -> list[Pricing]:
-        """What decides the price of a subject, or of each; alike ones once."""
+        """Return the pricings of a subject, or of all subjects; equal ones once."""
         about = self.plans.charged if subject is None else [subject]
         return list(dict.fromkeys(self.pricing(name, basis) for name in about))
 
@@ -131,11 +131,11 @@ class LedgerState:
         return max_epsilon(self.pricings(subject, basis), delta)
 
     def budget(self, subject: str) -> Budget | None:
-        """What limits a subject: its own budget, or everyone's."""
+        """Return the budget of a subject: its own, or everyone's."""
         return self.budgets.get(subject, self.budgets.get(EVERYONE))
 
     def usual_delta(self, subject: str | None = None) -> float:
-        """At which delta to price a subject, or everything, when nobody says."""
+        """Return the default delta for pricing a subject, or everything."""
         budget = self.budget(subject) if subject else None
         smallest = min((budget.delta for budget in self.budgets.values()), default=USUAL_DELTA)
         return budget.delta if budget else smallest

@@ -34,7 +34,7 @@ NEAR = (
 )
 # Between the run and its plan, or what it paid beyond it.
 AFTER = ":"
-# What each ticket has paid for.
+# Separator between a run and its plan, or what it paid beyond its plan.
 Charges = dict[str, list[Release]]
 
 
@@ -55,7 +55,7 @@ def beside(file: Path) -> Path:
 
 
 def envelope(releases: Iterable[Release], name: str = "") -> list[Release]:
-    """The releases that bound what a plan costs any one person, or any one site, whoever they are.
+    """Return the releases that bound a plan's cost for any one person, or any one site.
 
     The book has one subject for all people of the data, because sites may be other ones in the next run, and
     a person may be at another site in the next version of the file.
@@ -167,7 +167,7 @@ class DataBook:
         return receipt if self.knows(receipt.run) else None
 
     def knows(self, run: str) -> bool:
-        """Whether a ledger of these people holds a charge of a run."""
+        """Return True if a ledger of these people holds a charge of a run."""
         with ExitStack() as stack:
             return any(
                 ticket.partition(AFTER)[0] == run
@@ -298,7 +298,7 @@ def _share_budgets(ledgers: Sequence[Ledger]) -> None:
 
 
 def _bind_records(ledger: Ledger) -> None:
-    """Set the budget of everybody for single records by name, where an older version has not.
+    """Set everyone's budget for the subject `records` too, where an older version has not.
 
     Runs that protect whole sites are charged to `sites`: otherwise their records would have no lifetime.
     """
@@ -364,7 +364,7 @@ def _read_charges(ledger: Ledger) -> Charges:
     fields, found = Release.__dataclass_fields__, Charges()
     for entry in ledger.entries():
         if entry["kind"] == "release":
-            # What somebody has charged without a ticket is a run of its own.
+            # A charge without a ticket counts as a run of its own.
             ticket = entry["ticket"] or f"{entry['hash'][:32]}{AFTER}"
             found.setdefault(ticket, []).append(from_dict({key: entry[key] for key in fields}))
     return found

@@ -47,7 +47,7 @@ class _Sketch(msgspec.Struct, frozen=True):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """The description of the data of one book, as it is kept.
+    """The stored description of the data of one book.
 
     `ticket` is that of the last charge, empty if nothing was charged to the ledger, None if none was made.
     """
@@ -75,7 +75,7 @@ class Entry:
 
     @property
     def book(self) -> Path:
-        """The ledger."""
+        """Path of the ledger."""
         return self.place / BOOK
 
     @property

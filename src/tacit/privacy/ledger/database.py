@@ -62,7 +62,7 @@ def _as_written(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def damage(connection: sqlite3.Connection, path: Path | None) -> list[str]:
-    """What is wrong with a file beyond the hashes: pages that do not fit, guards that are gone."""
+    """Return the damage of a file beyond its hashes: inconsistent pages, changed or missing triggers."""
     checked = [row[0].decode() for row in connection.execute("PRAGMA integrity_check")]
     found = {row[0].decode() for row in connection.execute("SELECT sql FROM sqlite_master")}
     guards = [] if found == set(SCHEMA[1:]) else ["the table and its guards were changed"]
@@ -70,7 +70,7 @@ def damage(connection: sqlite3.Connection, path: Path | None) -> list[str]:
 
 
 def _missing(connection: sqlite3.Connection, path: Path | None) -> list[str]:
-    """Whether the file ends before its last page does: SQLite reads zeros there, which may fit."""
+    """Return the bytes missing after the file's end: SQLite reads zeros there, which may fit."""
     if path is None:
         return []
     (pages,), (size,) = (

@@ -28,12 +28,12 @@ PUBLIC = "public: the records are simulated or published"
 class Records(Protocol):
     """The records that a statistic is about: a federation."""
 
-    # Whether they are at remote sites, whose own ledgers bear what they release.
+    # True for records at remote sites, whose own ledgers bear their releases.
     distant: ClassVar[bool]
 
     @property
     def public(self) -> bool:
-        """Whether they are nobody's secret."""
+        """Return True if the records are public."""
         ...
 
     def people(self) -> People:
@@ -42,7 +42,7 @@ class Records(Protocol):
 
 
 def is_paid(given: Mapping[str, Any]) -> bool:
-    """Whether a statistic that is asked for with these arguments protects the records it is about."""
+    """Return True if a statistic with these arguments protects its records."""
     return given.get("epsilon") is not None and not getattr(given.get("key"), "rehearsal", False)
 
 
@@ -79,7 +79,7 @@ class Payment:
 
     @property
     def private(self) -> bool:
-        """Whether anything is protected."""
+        """Return True if the payment protects records: it has an epsilon."""
         return self.epsilon is not None
 
     @property
@@ -93,10 +93,10 @@ class Payment:
         """Describe the release of sums of one site that one record moves by at most `sensitivity`.
 
         Args:
-            sensitivity: How far, in the norm of the law.
-            purpose: What is released, in words.
-            multiplier: The noise in units of it; so much that one release costs all of epsilon if not said.
-            count: How often it is released.
+            sensitivity: Bound in the norm of the law.
+            purpose: Description of the release.
+            multiplier: Noise in units of it; by default one release costs all of epsilon.
+            count: Number of equal releases.
         """
         assert self.epsilon is not None
         if multiplier is None:

@@ -17,15 +17,15 @@ def begin_plan(
     larger: str | None = None,
     resumed: bool = False,
 ) -> str:
-    """Set the budget of a run, and write its plan down; the name of the plan that it is charged under.
+    """Set the budget of a run and register its plan; return the name of the plan that it is charged under.
 
     Args:
-        ledger: Where.
+        ledger: The ledger of the run.
         privacy: The promise.
-        releases: All that the run releases, if everybody joins each round.
+        releases: Releases of the whole run if every site joins each round.
         own: The name of its plan; resumed with other releases it is another one.
         larger: The plan that was written down for several runs, if this is one of them.
-        resumed: Whether something may have been charged before. A run that was begun by a version without
+        resumed: True if earlier charges are possible. A run that was begun by a version without
             plans goes on with what it was charged; otherwise the budget has to bear the whole plan.
 
     Raises:

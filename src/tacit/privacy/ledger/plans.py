@@ -19,21 +19,21 @@ from tacit.privacy.ledger.tally import Commitment, Tally
 
 # The plan of rows that runs have written before rows had plans: such a ledger holds one run.
 FORMER_RUN = ""
-# What goes beyond a plan that was written down; with a # in front, as no plan of a user is called.
+# Suffix of plans for releases beyond a registered plan; with # in front, which no user's plan has.
 BEYOND = " beyond"
 # Noise, and its sums, that were computed in two ways may differ in their last digits.
 ROUNDING = 1e-9
-# So many results are kept of what one plan can bear.
+# Number of results kept about what one plan can bear.
 KEPT = 16
 
 Basis = Literal["valid", "planned", "lifetime"]
-# What tells the price of a release, apart from its noise.
+# Attributes that decide the price of a release, apart from its noise.
 Price = tuple[str, str, str, str, float, bool]
 
 
 @dataclass(frozen=True)
 class Pricing:
-    """What decides the epsilon of a subject: its releases and, where plans were chosen in turn, the first.
+    """Determinants of a subject's epsilon: its releases and, for adaptively chosen plans, the first one.
 
     Args:
         counts: The releases.
@@ -59,7 +59,8 @@ class Pricing:
         found = filters.epsilon(self.counts, self.first, delta)
         if self.budget is None or self.budget[1] != delta:
             return found
-        # What is found by halving is a little above the truth; what a budget bears is not above it.
+        # Bisection ends a little above the truth; the budget itself is a bound where the filter admits the
+        # releases.
         bears = filters.admits(self.counts, self.first, *self.budget)
         return min(found, self.budget[0]) if bears else found
 
@@ -95,7 +96,7 @@ class RegisteredPlan:
         return replace(release, count=excess) if excess else None
 
     def excess(self, rows: Sequence[Release]) -> list[Release]:
-        """What of these releases is more than is left of the plan; nothing is taken."""
+        """Return the part of these releases that exceeds the rest of the plan; nothing is consumed."""
         some = {_price(row): dict(self.room.get(_price(row), {})) for row in rows}
         copy = RegisteredPlan([], room=some)
         return [excess for row in rows if (excess := copy.consume(row)) is not None]
@@ -166,7 +167,7 @@ class Plans:
         for name, part in self._committing([release], plan):
             self.count += 1
             excess = name == BEYOND
-            # What goes beyond a plan was decided upon later: it is a plan of its own.
+            # Releases beyond a plan were decided upon later: they form a plan of their own.
             own = plan if owed or not excess else f"#{plan}{BEYOND} {self.count}"
             place, plain = self.count if number is None else number, replace(part, party="", purpose="")
             entry = Commitment(place, own, plain, late=owed and excess)
@@ -176,9 +177,9 @@ class Plans:
             self.known[plan].consume(release)
 
     def _committing(self, rows: Sequence[Release], plan: str) -> list[tuple[str, Release]]:
-        """What a charge commits to that nothing has committed to yet, by plan.
+        """Return the releases that a charge newly commits to, with their plans.
 
-        A plan that was written down commits to all of itself when it begins, and to nothing after that.
+        A registered plan commits to all of itself when it begins, and to nothing after that.
         """
         whole = self.known.get(plan)
         if whole is None:
@@ -187,10 +188,10 @@ class Plans:
         return [*planned, *((BEYOND, row) for row in whole.excess(rows))]
 
     def pricing(self, subject: str, basis: Basis = "valid") -> Pricing:
-        """What decides the price of what was charged about a subject.
+        """Return the pricing of the releases charged to a subject.
 
         Args:
-            subject: Whom it is about.
+            subject: Its name.
             basis: `planned` takes all of it as one fixed plan, `lifetime` as plans that were chosen in turn;
                 `valid` is the first where there is one plan, and the second where there are several.
         """
@@ -230,7 +231,7 @@ class Plans:
                 yield subject
 
     def pricing_after(self, subject: str, charge: "Pending") -> Pricing:
-        """What would decide the price of a subject once a charge is paid, and its plan to the end."""
+        """Return the pricing of a subject once a charge is paid and its plan is completed."""
         tally, more = self._tally(subject), _about(subject, charge.more)
         first = _first(tally, more) if _several(tally, more) else None
         if not more:
@@ -239,7 +240,7 @@ class Plans:
         return Pricing(group_events(one_relation(everything, subject)), first)
 
     def can_afford(self, subject: str, charge: "Pending", epsilon: float, delta: float) -> bool:
-        """Whether a budget of a subject bears a charge.
+        """Return True if the budget of a subject bears a charge.
 
         Guarantee:
             Charges of one plan are composed only where the budget bears the whole of that plan, which is what
@@ -261,7 +262,7 @@ class Plans:
         return filters.admits(found.counts, found.first or (), epsilon, delta)
 
     def _fits(self, counts: Counts, epsilon: float, delta: float) -> bool:
-        # What costs no more than something known to be affordable is affordable: no need to compose again.
+        # Fewer releases than a known affordable set are affordable: no need to compose again.
         for *budget, most in self.bearable:
             if budget == [epsilon, delta] and all(times <= most.get(kind, 0) for kind, times in counts):
                 return True
@@ -284,7 +285,7 @@ class Pending:
 
 
 def max_epsilon(prices: Iterable[Pricing], delta: float) -> float:
-    """Epsilon of whoever it costs most; alike prices are worked out once."""
+    """Return the largest epsilon over all subjects; equal prices are computed once."""
     return max((price.epsilon(delta) for price in dict.fromkeys(prices)), default=0.0)
 
 
@@ -306,7 +307,7 @@ def _about(subject: str, parts: Parts) -> list[tuple[str, Release]]:
 
 
 def _several(tally: Tally, more: Iterable[tuple[str, Release]]) -> bool:
-    """Whether there are several plans about a subject once more is committed to."""
+    """Return True if several plans concern a subject after committing to more."""
     return len({*tally.plans, *(plan for plan, _ in more)}) > 1
 
 

@@ -21,9 +21,9 @@ class RunLedger(Ledger):
     Args:
         path: The file; None keeps the account in memory.
         book: The book; None where no private records of this machine are used.
-        receipt: The receipt of whoever has paid for this run, as a tuning has for its candidates. It counts
+        receipt: The receipt of the payer of this run, as a tuning has for its candidates. It counts
             if the book holds that charge.
-        name: What the run is called.
+        name: Name of the run.
 
     Guarantee:
         Once `cover` has returned, the book holds every release of the plan, and when a charge returns, every
@@ -54,8 +54,8 @@ class RunLedger(Ledger):
         of its directory, draws new noise: what is left of its plan is charged to the book once more.
 
         Args:
-            plan: What the run releases, if everybody joins each round.
-            run: What tells the run from any other.
+            plan: Releases of the run if every site joins each round.
+            run: Identifier of the run.
             work: Fingerprint of everything that its releases depend on.
 
         Raises:

@@ -37,7 +37,7 @@ from tacit.privacy.ledger.plans import Basis, max_epsilon, require_plan
 
 @dataclass(frozen=True)
 class Verification:
-    """What a look at the whole ledger found; epsilon is infinite where it cannot be trusted."""
+    """Result of verifying a whole ledger; epsilon is infinite where the ledger cannot be trusted."""
 
     events: int
     valid: bool
@@ -83,7 +83,7 @@ class Ledger:
         """
         budget = Budget(epsilon, delta)
         if subject != EVERYONE:
-            # A budget that is spelt otherwise than the releases would bind nobody.
+            # A budget under another spelling than the releases would bind no release.
             require_subject(subject, "site" if subject.partition("@")[0] == "sites" else "record")
         with self._writing():
             if self._account.budgets.get(subject) != budget:
@@ -218,7 +218,7 @@ class Ledger:
         return self._spent(delta, subject, "planned")
 
     def prices(self, delta: float) -> dict[str, float]:
-        """What each subject has spent, by its name."""
+        """Return the epsilon spent by each subject, by its name."""
         accounting.require_delta(delta)
         with self._reading():
             return self._account.prices(delta)
@@ -279,7 +279,7 @@ class Ledger:
             chosen = self._account.usual_delta() if delta is None else delta
             prices = [self._account.pricings(basis=basis) for basis in ("valid", "planned", "lifetime")]
             head = self._account.head.hex()
-        # Nobody who charges waits for this.
+        # Computed outside the lock, so that charges do not wait for it.
         valid, *both = (math.inf if problems else max_epsilon(rows, chosen) for rows in prices)
         return Verification(events, not problems, valid, chosen, head, problems, *both)
 
@@ -327,7 +327,7 @@ class Ledger:
         self._append({"kind": "plan", "plan": plan, "resumed": resumed, "releases": planned_rows(rows)})
 
     def _append(self, content: dict[str, Any], *, at: str | None = None) -> None:
-        # Who takes part in a round may be a secret: charges of a plan carry the time of its beginning.
+        # Participation in a round may be secret: charges of a plan carry the time of its beginning.
         at = datetime.now(UTC).isoformat(timespec="milliseconds") if at is None else at
         body = msgspec.json.encode({"at": at, **content})
         number, digest = (
@@ -374,7 +374,7 @@ class Ledger:
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:
-                # What was folded in may be undone: read it all again next time.
+                # The rolled-back rows may be in the account: read it all again next time.
                 if self._account.number != kept:
                     self._account = LedgerState()
                 if self._connection.in_transaction:

@@ -1,4 +1,4 @@
-"""What plans come to for one subject, summed up as they come: no charge is looked at twice.
+"""Running totals of one subject's plans: each charge is added once.
 
 Divergences add up over releases, so a filter needs one number for each order that is asked about, however
 many releases there were.
@@ -15,13 +15,13 @@ from tacit.privacy.accounting.release import Release, enclosing_subjects, is_mix
 
 @dataclass(frozen=True)
 class Commitment:
-    """What a plan costs from its first charge on, in the order in which plans began.
+    """A release in the order in which plans began; a plan costs from its first charge on.
 
     Args:
         number: Its place in that order.
         plan: The plan.
         release: The release.
-        late: Whether the plan had begun before: such a release is owed, and never happens.
+        late: True if the plan had begun before: such a release is owed, and never happens.
     """
 
     number: int
@@ -121,12 +121,12 @@ class Tally:
         return self._first[1]
 
     def changed_by(self, rows: Iterable[Release]) -> bool:
-        """Whether these releases would bring what is there to another relation."""
+        """Return True if these releases would change the neighboring relation of the tally."""
         after = self.relations | {(row.relation, row.unit) for row in rows}
         return is_mixed(after, self.subject) != self._mixed
 
     def admits(self, rows: Iterable[Release], epsilon: float, delta: float) -> bool:
-        """Whether the filter of a budget admits these releases as well."""
+        """Return True if the filter of a budget admits these releases as well."""
         more = group_events(self._add_price(row) for row in rows)
         if (self.pure + filters.total_pure_epsilon(more)) * (1 + renyi.SAFETY) <= epsilon:
             return True

@@ -38,7 +38,7 @@ class AllRuns:
         return {**asdict(self), "epsilon": self.epsilon if math.isfinite(self.epsilon) else None}
 
     def sentence(self) -> str:
-        """The total for people."""
+        """Render the total as a sentence."""
         return in_words(self.as_dict())
 
 

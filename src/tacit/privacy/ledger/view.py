@@ -1,6 +1,6 @@
-"""A ledger as people read it: every release, and what everything had cost up to there.
+"""Readable view of a ledger: every release, and the running epsilon.
 
-Reading changes nothing and needs no data; whoever has the file can do it.
+Reading changes nothing and needs no data; a copy of the file is enough.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,13 +17,13 @@ from tacit.privacy.statement import released_in_words
 from tacit.runtime.markup import facts
 
 Row = dict[str, Any]
-# So many running prices are computed, spread evenly.
+# Number of running prices, spread evenly.
 RUNNING_PRICES = 30
-# What tells a release from others that are alike at other sites, or in other rounds.
+# Keys in which equal releases at other sites, or in other rounds, differ.
 OWN = (
     "number", "at", "hash", "ticket", "plan", "owed", "subject", "party", "kind", "purpose", "running_epsilon"
 )  # fmt: skip
-# What they have in common and is told.
+# Keys that merged releases share and a line shows.
 TOLD = ("law", "scale", "sensitivity", "relation", "rate", "count", "unit")
 OTHER = "it is not the one that this run was charged on, or an older state of it"
 # More lines than these are read by programs.
@@ -70,15 +70,15 @@ def _account(
 ) -> dict[str, Any]:
     budgets = {name: vars(budget) for name, budget in ledger.budgets().items()}
     rows = [entry for entry in entries if entry["kind"] == "release"]
-    # Nobody who charges waits for this: the file is read, and not held.
+    # Computed outside the lock: the file is read, and charges do not wait for it.
     prices = price_rows(entries, ledger.usual_delta() if delta is None else delta, also)
     return {"path": str(ledger.path), **prices, "budgets": budgets, "head": ledger.head, "releases": rows}
 
 
 def price_rows(entries: Sequence[Row], delta: float, also: Sequence[str] = ()) -> dict[str, Any]:
-    """What rows of a ledger cost together and by subject; those that end a line get the price up to there.
+    """Return the prices of a ledger's rows, in total and by subject, and add running epsilons to some rows.
 
-    `epsilon` is what holds: of one plan what composition proves, of several what a filter needs. Beside it
+    `epsilon` is the valid bound: by composition for one plan, by a filter for several. Beside it
     are both numbers for all of it: as one fixed plan, and as plans of which each may have followed from the
     last.
     """
@@ -124,7 +124,7 @@ def ledger_summary(
         head: The hash of a row that must be in it, if that is known.
     """
     if path is None:
-        # What one run has charged is one plan.
+        # All charges of one run are one plan.
         same = {"kind": "release", "at": "", "ticket": None, "plan": "run"}
         rows = [{"number": place, **same, **row.as_dict()} for place, row in enumerate(releases, start=1)]
         whole: dict[str, Any] = {"valid": None, "problems": [], "head": None, "budgets": {}}
@@ -146,7 +146,7 @@ def ledger_summary(
 
 
 def problems(path: Path, head: str | None = None) -> list[str]:
-    """What is wrong with the ledger of a run; nothing where it verifies and holds what the run knew of it.
+    """Return the problems of a run's ledger; empty if it verifies and holds the row that the run knows.
 
     Args:
         path: The file.
@@ -165,9 +165,9 @@ def _wrong(ledger: Ledger, entries: Sequence[Row], delta: float | None, head: st
 
 
 def lines(rows: Sequence[Row]) -> list[Row]:
-    """Releases that follow each other and are alike but for whom they are about, in one line each.
+    """Merge consecutive releases that differ only in their subject into one line each.
 
-    Where that leaves too many lines, rounds that are alike are put together as well.
+    If that leaves too many lines, equal rounds are merged as well.
     """
     return [_line(group) for group in _group(rows)]
 

@@ -22,11 +22,11 @@ class AdaptiveBound:
     """A clip bound moved towards a quantile of the lengths, round by round (Andrew and others 2021).
 
     Args:
-        expected: How many contributions are expected in a round, public.
+        expected: Public, expected number of contributions in a round.
         noise: Standard deviation of the noise on the count of short ones.
         quantile: The share of contributions that should stay unclipped.
         speed: How fast the bound moves: by a factor of at most e^speed in a round.
-        rehearsal: Whether the noise repeats with the seed, and so protects nobody.
+        rehearsal: Whether the noise repeats with the seed, and so gives no protection.
     """
 
     expected: int
@@ -51,7 +51,7 @@ class AdaptiveBound:
         return bound * math.exp(-self.speed * (share - self.quantile))
 
     def release(self, *, relation: Relation = "add-remove", **fields: Any) -> Release:
-        """What one round's count costs."""
+        """Return the release of one round's noisy count."""
         # A unit joins or leaves with its half; an exchange, or a change in a group, can turn one half around.
         joins = relation == "add-remove" and fields.get("sampled", "unit") == "unit"
         sensitivity = 0.5 if joins else 1.0

@@ -26,14 +26,14 @@ FARTHEST = 1e6
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveClipping:
-    """How an update becomes a vector no longer than 1, and back.
+    """Encoding of an update as a vector of norm at most 1, with clip bounds that adapt, and its inverse.
 
     Args:
-        blocks: How many coordinates each part of an update has; each has a bound of its own.
-        quantile: Which share of the updates should be shorter than its bound.
+        blocks: Number of coordinates in each part of an update; each part has a bound of its own.
+        quantile: Share of the updates that should be shorter than their bound.
         start: The bounds before the first round.
-        norm: How lengths are measured.
-        weights: What each part counts for, where they do not count alike.
+        norm: Norm in which lengths are measured.
+        weights: Weight of each part, where they do not count alike.
     """
 
     blocks: tuple[int, ...]
@@ -61,12 +61,12 @@ class AdaptiveClipping:
 
     @property
     def width(self) -> int:
-        """How many numbers are sent: the update, and a count for each block."""
+        """Number of coordinates sent: the update, and a count for each block."""
         return sum(self.blocks) + len(self.blocks)
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """How long each block is at the most; with the counts, the whole is as long as 1."""
+        """Largest norm of each block; with the counts, the whole has norm 1."""
         given, power = self.weights or (1.0,) * len(self.blocks), self._power
         left = 1 - len(self.blocks) * COUNTED**power
         total = sum(weight**power for weight in given)
@@ -105,5 +105,5 @@ class AdaptiveClipping:
 
 
 def _split(rows: Array, blocks: Sequence[int]) -> "list[Array]":
-    """The parts of rows (..., coordinates), of so many coordinates each."""
+    """Split rows (..., coordinates) into blocks of the given widths."""
     return np.split(rows, np.cumsum(blocks)[:-1], axis=-1)

@@ -1,8 +1,7 @@
-"""What a promise becomes: a site half, a server half, and a price.
+"""Mechanism: the site half, the server half and the price of a promise.
 
-A mechanism clips, adds noise and names its price in one object, so that nobody can set clip, noise and
-sensitivity apart. The loop calls all three halves of every mechanism; what a mechanism does not do is
-nothing.
+A mechanism clips, adds noise and names its price in one object, so that clip, noise and sensitivity cannot be
+set apart. The loop calls all hooks of every mechanism; hooks that a mechanism does not need do nothing.
 """
 
 import math
@@ -52,7 +51,7 @@ class Contributions(Protocol):
 
 
 class Mechanism(Protocol):
-    """How private data may leave a site."""
+    """Privacy mechanism: the way in which private data may leave a site."""
 
     def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
         """The sums (sites, coordinates) as a training step may use them; one key for each site."""
@@ -83,11 +82,11 @@ class Mechanism(Protocol):
         ...
 
     def deviation(self, sites: int) -> float:
-        """The standard deviation of the noise in each number of a mean over so many sites."""
+        """Return the standard deviation of the noise in each coordinate of a mean over `sites` sites."""
         ...
 
     def count_releases(self, names: Collection[str]) -> tuple[Release, ...]:
-        """The price of learning how many records the sites hold; nothing where nobody needs to know."""
+        """Return the releases of the sites' record counts; empty where the mechanism needs no count."""
         ...
 
     def noisy_count(self, size: int, key: Key) -> float:
@@ -95,18 +94,18 @@ class Mechanism(Protocol):
         ...
 
     def denominator(self, sites: int) -> float | None:
-        """The public number that the updates of a federation of so many sites are averaged over.
+        """Return the public denominator of a mean over the updates of a federation of `sites` sites.
 
-        None where everybody may know how many came.
+        None where the number of participants may be known.
         """
         ...
 
     def update_bound(self) -> tuple[float, Norm] | None:
-        """How long an honest update can be when it reaches the server, where that is public and exact."""
+        """Bound, with its norm, of an honest update at the server, where that is public and exact."""
         ...
 
     def check_width(self, width: int) -> None:
-        """Refuse updates of so many numbers, if they cannot be protected; before anything is charged."""
+        """Refuse updates of `width` coordinates that cannot be protected, before anything is charged."""
         ...
 
     def at_round(self, number: int) -> "Mechanism":
@@ -114,7 +113,7 @@ class Mechanism(Protocol):
         ...
 
     def groups(self, names: Sequence[str]) -> SiteGroups | None:
-        """Whose sums alone the server sees; None where it sees every update."""
+        """Return the groups of sites whose sums alone the server sees; None where it sees every update."""
         ...
 
     def with_one_group(self) -> "Mechanism":
@@ -155,11 +154,11 @@ class NoPrivacy:
     """The null mechanism: nothing is clipped, noised or charged."""
 
     def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
-        """The plain sums."""
+        """Return the sums without noise."""
         return contributions.total(None)
 
     def noisy_sum(self, rows: Array, key: Key) -> Array:
-        """The plain sum."""
+        """Return the sum without noise."""
         return rows.sum(axis=0)
 
     def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
@@ -167,7 +166,7 @@ class NoPrivacy:
         return rows
 
     def at_site(self, update: Array, key: Key) -> Array:
-        """The update as it is."""
+        """Return the update unchanged."""
         return update
 
     def at_sites(self, updates: Array, keys: Sequence[Key]) -> Array:
@@ -175,7 +174,7 @@ class NoPrivacy:
         return np.stack([self.at_site(update, key) for update, key in zip(updates, keys, strict=True)])
 
     def at_server(self, combined: Array, key: Key) -> Array:
-        """The aggregate as it is."""
+        """Return the aggregate unchanged."""
         return combined
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
@@ -183,27 +182,27 @@ class NoPrivacy:
         return ()
 
     def count_releases(self, names: Collection[str]) -> tuple[Release, ...]:
-        """Nobody needs to know."""
+        """Return nothing: record counts are not released."""
         return ()
 
     def noisy_count(self, size: int, key: Key) -> float:
-        """Exactly; nobody asks."""
+        """Return the exact count."""
         return float(size)
 
     def denominator(self, sites: int) -> float | None:
-        """As many as came."""
+        """Return None: divide by the number of participants."""
         return None
 
     def deviation(self, sites: int) -> float:
-        """There is no noise."""
+        """Return 0: there is no noise."""
         return 0.0
 
     def update_bound(self) -> tuple[float, Norm] | None:
-        """Nobody knows."""
+        """Return None: updates have no bound."""
         return None
 
     def check_width(self, width: int) -> None:
-        """Any number will do."""
+        """Accept any width."""
 
     def at_round(self, number: int) -> "Mechanism":
         """The same in every round."""
@@ -214,17 +213,17 @@ class NoPrivacy:
         return None
 
     def with_one_group(self) -> "Mechanism":
-        """The same."""
+        """Return this mechanism."""
         return self
 
     def with_task(self, task: object) -> "Mechanism":
-        """The same."""
+        """Return this mechanism."""
         return self
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountNoise:
-    """How the number of records at each site is bought: noise on a count, which one record moves by 1."""
+    """Noise on the number of records at each site; one record moves the count by 1."""
 
     law: NoiseLaw
     scale: float
@@ -282,7 +281,7 @@ class RecordLevel(NoPrivacy):
         return self.noisy_sums(Rows(rows[None]), [key], 0)[0]
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
-        """One release per site that takes part: its own records, nobody else's."""
+        """Return one release per participating site, about its own records."""
         return tuple(
             Release(
                 law=self.law,
@@ -301,7 +300,7 @@ class RecordLevel(NoPrivacy):
         )
 
     def deviation(self, sites: int) -> float:
-        """That of the noise in one noisy sum, averaged over so many sites."""
+        """Return the standard deviation of the noise in one noisy sum, averaged over `sites` sites."""
         return DEVIATIONS[self.law] * self.multiplier * self.clip / math.sqrt(sites)
 
     def count_releases(self, names: Collection[str]) -> tuple[Release, ...]:
@@ -358,7 +357,7 @@ class BoundedSum:
         return float(add_noise(total, self.law, scale, key, self.rehearsal)[0])
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
-        """One release per site: its own records, nobody else's."""
+        """Return one release per site, about its own records."""
         return tuple(
             clipped_release(
                 self.multiplier,
@@ -388,7 +387,7 @@ def clip_by_law(rows: Array, law: NoiseLaw, bound: float) -> Array:
 
 
 def clip_factors(lengths: Array, bound: float) -> Array:
-    """What to multiply contributions of these lengths by, so that none is longer than `bound`.
+    """Return the clipping factors of contributions with these lengths: scaled lengths are at most `bound`.
 
     For contributions that are never written out; their lengths come in double precision, good to nine digits,
     or to 1e-100, which no bound is as short as.

@@ -43,7 +43,7 @@ def clip_rows(rows: Rows, bound: float, *, norm: Norm = "l2") -> Rows:
     slack = 1 - 8 * float(precision.eps) - rows.shape[-1] * float(np.finfo(np.float64).eps)
     with np.errstate(all="ignore"):
         shrunk = (rows.astype(np.float64) / length[..., None] * (bound * slack)).astype(rows.dtype)
-        # What is no normal number could have been rounded up to a multiple of itself.
+        # A subnormal number could have been rounded up to a multiple of itself.
         shrunk[np.abs(shrunk) < precision.tiny] = 0.0
     clipped, long = rows.copy(), length > bound
     clipped[long] = shrunk[long]

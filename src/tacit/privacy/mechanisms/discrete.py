@@ -92,7 +92,7 @@ def _blocks(sigma: float) -> _Blocks:
 
 
 def _accept(blocks: _Blocks, count: int, secret: Secret) -> Integers:
-    """Those of so many draws that are kept."""
+    """Draw `count` candidates and return the accepted ones."""
     picks, places, coins = secret.words((3, count))
     starts = _pick_block(blocks, picks, secret) * blocks.length
     inside = (places & np.uint64(blocks.length - 1)).view(np.int64)
@@ -117,7 +117,7 @@ def _pick_block(blocks: _Blocks, words: Words, secret: Secret) -> Integers:
 def _flip_coin(
     blocks: _Blocks, starts: Integers, inside: Integers, coins: Words, secret: Secret
 ) -> NDArray[np.bool]:
-    """Whether u < exp(-r), where r is by how much the logarithm of the density fell since the start."""
+    """Return coin flips u < exp(-r), where r is the fall of the log density since the block's start."""
     # r = ((start + inside)^2 - start^2) / (2 sigma^2), in factors of which each is rounded once.
     falls = (inside.astype(np.float64) / blocks.sigma) * ((2 * starts + inside) / (2 * blocks.sigma))
     chances, numbers = np.exp(-falls), coins * 2.0**-64
@@ -129,7 +129,7 @@ def _flip_coin(
 
 
 def _below(number: int, fall: int, sigma: float) -> bool:
-    """Whether number / 2^256 < exp(-fall / (2 sigma^2)), in so many digits that bits decide, not rounding."""
+    """Return number / 2^256 < exp(-fall / (2 sigma^2)), with enough digits that rounding cannot decide."""
     with localcontext(prec=DIGITS):
         return Decimal(number) < (-Decimal(fall) / (2 * Decimal(sigma) ** 2)).exp() * 2**BITS
 

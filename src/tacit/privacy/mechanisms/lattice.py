@@ -1,4 +1,4 @@
-"""How clipped vectors become integers modulo 2^32 and back, so that their sum can be taken in secret.
+"""Lattice of secure sums: encode clipped vectors as integers modulo 2^32, and decode their sum.
 
 A vector is scaled by a power of two and rounded at random to whole numbers, without bias, but never to a
 vector longer than a public bound (conditional rounding: Kairouz, Liu and Steinke 2021). The bound is what one
@@ -21,7 +21,7 @@ from tacit.runtime.keys import Secret
 
 # Half the ring; and how many standard deviations of noise must fit into it beside the longest sum.
 HALF, DEVIATIONS = 2.0**31, 12.0
-# How often a vector is rounded anew before it is rounded to the nearest.
+# Random roundings of a vector before it is rounded to the nearest.
 TRIES = 8
 
 
@@ -87,15 +87,15 @@ class Lattice:
 
         The nearest whole vector is at most half a step away in each coordinate, sqrt(width) / 2 in all.
         """
-        # Clipped vectors are within the bound but for the rounding of a norm over `width` numbers.
+        # Clipped vectors are within the bound up to the rounding of a norm over `width` numbers.
         rounding = 1 + (self.width + 16) * 2.0**-52
         return self.scale * self.clip * rounding + math.sqrt(self.width) / 2 * (1 + 2.0**-50)
 
     def share(self, multiplier: float, honest: int) -> float:
-        """The standard deviation, in steps, of each share of noise if `honest` shares are counted on.
+        """Return the standard deviation, in steps, of each noise share if `honest` shares are counted on.
 
         Guarantee:
-            So many shares, or more, are as private as one discrete Gaussian of `multiplier * reach`. With k
+            `honest` shares, or more, are as private as one discrete Gaussian of `multiplier * reach`. With k
             shares of s steps, probabilities differ from its own by a factor of at most
             exp(10 k exp(-pi^2 s^2)) for each coordinate (Kairouz, Liu and Steinke 2021): for any model, and
             the least s allowed, closer to 1 than 2^-3000.
@@ -129,7 +129,7 @@ class Lattice:
         return nearest
 
     def encode(self, steps: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """Whole numbers modulo 2^32."""
+        """Encode whole numbers modulo 2^32."""
         return steps.astype(np.uint32)
 
     def decode(self, total: NDArray[np.uint32]) -> NDArray[np.float64]:

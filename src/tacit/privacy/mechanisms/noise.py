@@ -1,6 +1,6 @@
 """Noise from a cryptographic stream, bound to what it protects.
 
-Nobody gets bare noise from here: each function takes the values and returns them noised, and the stream is
+No function returns noise alone: each takes the values and returns them noised, and the stream is
 keyed by the values too, so no noise is ever used for two different values. It knows scales, not promises:
 how much noise is enough is decided in `accounting`.
 """
@@ -42,7 +42,7 @@ def laplace(values: Array, scale: float, *keys: Key) -> Array:
 
 
 def require_rehearsal(key: Key, rehearsal: bool) -> None:
-    """Refuse draws that repeat where no rehearsal was declared: they would be charged, and protect nobody."""
+    """Refuse repeatable draws outside a declared rehearsal: they would be charged without protecting."""
     if key.rehearsal and not rehearsal:
         raise Refused("a rehearsal key repeats its noise; declare it with rehearsal=True, in Privacy or here")
 
@@ -50,7 +50,7 @@ def require_rehearsal(key: Key, rehearsal: bool) -> None:
 def _streams(values: Array, scale: float, keys: Sequence[Key], law: bytes) -> tuple[list[Secret], int]:
     """A stream for each key, bound to the values, the scale and the law; and how many numbers each gives."""
     require_positive("scale", scale)
-    # Noise hides nothing in a NaN or an infinity: whoever got here without clipping is stopped.
+    # Noise hides nothing in a NaN or an infinity: values that were not clipped are refused.
     finite = np.count_nonzero(np.isfinite(values)) == values.size
     require(finite, "values", "some that are not finite", "finite, that is, clipped")
     assert len(keys) == 1 or len(keys) == len(values), "one key for all values, or one for each row"

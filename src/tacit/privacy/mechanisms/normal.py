@@ -7,7 +7,7 @@ pieces of its own, chosen by the twelve bits after the next four, and so has its
 times. All that is done with a word is to look up, to multiply and to add, so that a number does not depend on
 those beside it. What lies beyond, one in a million, is left to scipy.
 
-Loading this loads numba: whoever draws no noise does without it.
+Loading this loads numba: import it only to draw noise.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def scale_to_grid(noise: Array, values: Array, scale: float, step: float) -> Non
 
 @compiled
 def _invert(words: Words, table: Array, found: Array) -> int:
-    """Write the inverse at each word, but for those that are beyond all pieces; how many are."""
+    """Write the normal quantile at each word, except beyond all pieces; return the number of words beyond."""
     beyond = 0
     for place in range(len(words)):
         word, first = words[place] & REST, 0

@@ -1,9 +1,9 @@
 """A noisy Gram matrix of columns that different parties hold, by secure products with noise in shares.
 
-Parties hold different columns of the same records, in blocks of bounded length, one for each curve. All that
-a server learns is W'W + E, where a row of W is 1 and then everybody's columns of a record, and E is noise
-that every party adds a part of. Sums are taken in whole numbers modulo 2^32, so rows are rounded to steps of
-2^-f and products come in steps of 4^-f; f is as large as the ring allows.
+Parties hold different columns of the same records, in blocks of bounded length, one for each curve. A server
+learns W'W + E alone, where a row of W is 1 and then all parties' columns of a record, and E is noise that
+every party adds a part of. Sums are taken in whole numbers modulo 2^32, so rows are rounded to steps of 2^-f
+and products come in steps of 4^-f; f is as large as the ring allows.
 
 One record, exchanged for another, moves W'W by at most sqrt(2) R in Frobenius norm, where R is the number of
 blocks and the 1: |ww' - vv'|^2 = |w|^4 + |v|^4 - 2 (w'v)^2 <= 2 R^2. Noise that is fair to a symmetric matrix
@@ -33,12 +33,12 @@ from tacit.runtime.keys import Key
 Steps = NDArray[np.int64]
 Ring = NDArray[np.uint32]
 
-# How fine the steps of a row may be, as powers of two: fewer would tell in the products, more do not fit.
+# Fineness of a row's steps, as powers of two: fewer would show in the products, more do not fit.
 COARSE, FINE = 5, 15
 
 
 def shares_of(parties: int, colluders: int) -> int:
-    """How many shares of noise count among so many parties, of which all must stay.
+    """Return the number of noise shares that count among `parties` parties, of which all must stay.
 
     Raises:
         Refused: There are too few parties, or the colluders could read another's rows.
@@ -60,21 +60,21 @@ def shares_of(parties: int, colluders: int) -> int:
 
 
 def triangle_index(row: Steps | int, column: Steps | int, order: int) -> Steps:
-    """Where an entry of a symmetric matrix stands in the vector that is added up.
+    """Return the index of an entry of a symmetric matrix in the vector that is summed.
 
     The vector is the upper triangle row by row, with the diagonal and without the first entry of all.
 
     Args:
         row: Counted from 0.
         column: At least the row.
-        order: How many rows the matrix has.
+        order: Number of rows of the matrix.
     """
     rows, columns = np.asarray(row, dtype=np.int64), np.asarray(column, dtype=np.int64)
     return rows * (2 * order - rows + 1) // 2 + columns - rows - 1
 
 
 def matrix_order(entries: Array) -> int:
-    """How many rows the matrix has whose upper triangle, row by row, these are."""
+    """Return the number of rows of a matrix from its upper triangle, row by row."""
     order = (math.isqrt(8 * entries.size + 1) - 1) // 2
     fits = entries.ndim == 1 and order * (order + 1) // 2 == entries.size
     require(fits, "entries", f"shape {entries.shape}", "the upper triangle of a matrix, in a row")
@@ -128,27 +128,27 @@ class SecureGram(NoPrivacy):
 
     @property
     def blocks(self) -> int:
-        """How many blocks a record has, with the constant 1: its squared length at the most."""
+        """Number of blocks in a record, with the constant 1: the bound of its squared length."""
         return 1 + sum(len(blocks) for blocks in self.widths)
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """How many columns each party holds."""
+        """Number of columns of each party."""
         return tuple(sum(blocks) for blocks in self.widths)
 
     @property
     def order(self) -> int:
-        """How many rows the matrix has: one for the constant, one for each column."""
+        """Number of rows of the matrix: one for the constant, one for each column."""
         return 1 + sum(self.columns)
 
     @property
     def entries(self) -> int:
-        """How many numbers are added up: those of `place`."""
+        """Number of summed entries: those of `triangle_index`."""
         return self.order * (self.order + 1) // 2 - 1
 
     @cached_property
     def bits(self) -> int:
-        """How fine rows are rounded: to steps of 2^-bits, the finest that keep all sums inside the ring.
+        """Rounding bits of a row, in steps of 2^-bits: the finest whose sums stay inside the ring.
 
         Raises:
             InvalidValue: They would be coarse.
@@ -166,12 +166,12 @@ class SecureGram(NoPrivacy):
 
     @property
     def unit(self) -> float:
-        """How many steps of a product make 1."""
+        """Number of steps of a product that make 1."""
         return 4.0**self.bits
 
     @property
     def sensitivity(self) -> float:
-        """How far one record moves the vector that is added up, in steps."""
+        """Sensitivity, in steps, of the summed vector to one record."""
         return self._sensitivity(self.bits)
 
     @property
@@ -197,10 +197,10 @@ class SecureGram(NoPrivacy):
         return self.sigma / math.sqrt(2)
 
     def groups(self, names: Sequence[str]) -> SiteGroups:
-        """One group of everybody: what the server sees is one row.
+        """Return one group of all parties: the server sees one row.
 
         Raises:
-            Refused: Somebody is missing, and columns with them.
+            Refused: A party is missing, and its columns with it.
         """
         if len(names) != len(self.widths):
             raise Refused(
@@ -231,14 +231,14 @@ class SecureGram(NoPrivacy):
         )
 
     def at_site(self, update: Array, key: Key) -> Array:
-        """A party's rows in whole steps, and behind them its share of noise; neither ever leaves it as it is.
+        """Round a party's rows to whole steps and append its noise share; neither leaves it in the clear.
 
         Args:
             update: Its rows (records, columns) one after the other, then zeros up to the longest party's.
-            key: Where rounding and noise come from.
+            key: Source of rounding and noise.
 
         Guarantee:
-            Numbers are rounded at random and without bias; what is not finite becomes 0.
+            Numbers are rounded at random and without bias; NaN and infinities become 0.
         """
         noise.require_rehearsal(key, self.rehearsal)
         values = np.ascontiguousarray(update)
@@ -253,7 +253,7 @@ class SecureGram(NoPrivacy):
         return np.concatenate([rounded, shares.astype(np.float64)])
 
     def secure_input(self, party: int, row: Array) -> tuple[Steps, Ring]:
-        """What a party brings to the others, of what `at_site` has made of its rows.
+        """Return the input of a party to the secure products, from the result of its `at_site`.
 
         Args:
             party: Its place among all.
@@ -296,7 +296,7 @@ class SecureGram(NoPrivacy):
         return bounded
 
     def decode(self, total: Ring) -> Array:
-        """The sum of everybody's vectors as the upper triangle of W'W + E, row by row, all of it."""
+        """Decode the sum of all parties' vectors as the upper triangle of W'W + E, row by row, all of it."""
         values = total.view(np.int32) / self.unit
         diagonal = np.arange(1, self.order)
         values[triangle_index(diagonal, diagonal, self.order)] *= math.sqrt(2)
@@ -320,11 +320,11 @@ class SecureGram(NoPrivacy):
         return (self.blocks * 4.0**bits + rounding) * (1 + 2.0**-50)
 
     def _scale(self, bits: int) -> float:
-        # What rounding takes of a Gaussian's variance is added first, so that the multiplier is kept on any
+        # The variance that rounding takes from a Gaussian is added first, so that the multiplier holds on any
         # lattice.
         return math.hypot(self.multiplier * self._sensitivity(bits), math.sqrt(ROUNDED)) * (1 + 2.0**-40)
 
     def _share(self, bits: int) -> float:
-        # As for sums: so many shares of 16 steps or more are as good as one draw (see Lattice.share).
+        # As for sums: `counted` shares of 16 steps or more are as good as one draw (see Lattice.share).
         counted = shares_of(len(self.widths), self.colluders)
         return self._scale(bits) / math.sqrt(counted) * (1 + 2.0**-48)

@@ -28,21 +28,21 @@ FEWEST, MOST = 3, 100
 
 
 def threshold(sites: int) -> int:
-    """How many of so many sites must stay to the end: more than two thirds."""
+    """Return the number of sites that must stay to the end: more than two thirds."""
     require(FEWEST <= sites <= MOST, "sites", sites, f"from {FEWEST} to {MOST}")
     return 2 * sites // 3 + 1
 
 
 def honest(sites: int, colluders: int, least: int | None = None) -> int:
-    """How many vectors of honest sites every sum over so many holds at the least.
+    """Return the smallest number of honest sites' vectors in any sum that is revealed.
 
     Args:
-        sites: How many take part.
-        colluders: How many of them may work together with the server.
-        least: How many must stay to the end; more than two thirds unless said otherwise.
+        sites: Number of participants.
+        colluders: Number of them that may work together with the server.
+        least: Number that must stay to the end; by default more than two thirds.
 
     Raises:
-        Refused: So many colluders could unmask a site.
+        Refused: This many colluders could unmask a site.
     """
     kept = threshold(sites) if least is None else least
     # Each half of two honest groups could be told another set of survivors; with all colluders, neither may
@@ -66,10 +66,10 @@ class SecureSum(NoPrivacy):
     Args:
         clip: The L2 bound of one site's update.
         multiplier: The noise that counts, in units of the bound on the lattice.
-        colluders: How many sites may work together with the server.
-        sites: How many take part.
-        parties: Whose sums are taken in a round, given the sites and its number; without it, everybody's.
-        number: Which round it is.
+        colluders: Number of sites that may work together with the server.
+        sites: Number of participants.
+        parties: Groups to sum in a round, given the sites and its number; by default one group of all.
+        number: Number of the round.
         rehearsal: Whether the noise repeats.
     """
 
@@ -89,13 +89,13 @@ class SecureSum(NoPrivacy):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many sites there are in each group."""
+        """Number of sites in each group."""
         names = [str(place) for place in range(self.sites)]
         return tuple(len(group) for group in self.groups(names))
 
     @property
     def shares(self) -> int:
-        """How many shares of noise every sum holds at the least; refuses groups that hide nobody."""
+        """Smallest number of noise shares in any sum; refuses groups too small to hide a site."""
         smallest = min(self.sizes)
         if smallest < FEWEST:
             raise Refused(
@@ -105,10 +105,10 @@ class SecureSum(NoPrivacy):
         return min(honest(size, self.colluders) for size in self.sizes)
 
     def groups(self, names: Sequence[str]) -> SiteGroups:
-        """Whose sums the server sees.
+        """Return the groups of sites whose sums the server sees.
 
         Raises:
-            Refused: Somebody is missing from the start: shares of noise are sized for all sites.
+            Refused: A site is missing from the start: shares of noise are sized for all sites.
         """
         if len(names) != self.sites:
             raise Refused(
@@ -127,7 +127,7 @@ class SecureSum(NoPrivacy):
         return replace(self, parties=None)
 
     def lattice(self, width: int) -> Lattice:
-        """How updates of so many numbers become whole steps."""
+        """Return the lattice that encodes updates of `width` coordinates."""
         return Lattice.fit(
             clip=self.clip,
             width=width,
@@ -137,7 +137,7 @@ class SecureSum(NoPrivacy):
         )
 
     def check_width(self, width: int) -> None:
-        """Refuse updates of so many numbers where they do not fit the lattice with their noise."""
+        """Refuse updates of `width` coordinates that do not fit the lattice with their noise."""
         _ = self.lattice(width).share(self.multiplier, self.shares)
 
     def at_site(self, update: Array, key: Key) -> Array:
@@ -161,11 +161,11 @@ class SecureSum(NoPrivacy):
         return self.lattice(steps.size).encode(steps.astype(np.int64))
 
     def mean_of(self, total: NDArray[np.uint32], sites: int) -> NDArray[np.float64]:
-        """A sum over a group of so many sites as a mean, whoever dropped out: the denominator is public."""
+        """Decode the sum over a group of `sites` sites as a mean; its denominator is public."""
         return self.lattice(total.size).decode(total) / sites
 
     def deviation(self, sites: int) -> float:
-        """That of the noise in the mean of so many updates, if all shares are there."""
+        """Return the standard deviation of the noise in a mean of `sites` updates with all shares."""
         return self.multiplier * self.clip * (sites / self.shares) ** 0.5 / sites
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:

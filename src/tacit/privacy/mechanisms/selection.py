@@ -26,10 +26,10 @@ class Selection:
 
     Args:
         epsilon: The price of one choice.
-        sensitivity: How far one record can move any score, under the relation of the release.
+        sensitivity: Largest change of any score by one record, under the relation of the release.
         rule: `exponential`, or `permute-and-flip`, which is never worse and at best twice as good
             (McKenna and Sheldon 2020).
-        rehearsal: Whether the draws repeat with the seed, and so protect nobody.
+        rehearsal: Whether the draws repeat with the seed, and so give no protection.
     """
 
     epsilon: float
@@ -56,7 +56,7 @@ class Selection:
         return _noisiest(weights, self.rule, key, values.tobytes())
 
     def release(self, **fields: Any) -> Release:
-        """What one choice costs."""
+        """Return the release of one choice."""
         return Release(
             law="selection",
             scale=self.sensitivity / self.epsilon,
@@ -71,11 +71,11 @@ class PrivateQuantile:
     """A quantile of private numbers by the exponential mechanism (Smith 2011), such as a clip radius.
 
     Args:
-        quantile: Which one: 0.5 is the median.
+        quantile: Its order: 0.5 is the median.
         low: The smallest answer, public.
         high: The largest answer, public; numbers outside count as the nearest end.
         epsilon: The price.
-        rehearsal: Whether the draws repeat with the seed, and so protect nobody.
+        rehearsal: Whether the draws repeat with the seed, and so give no protection.
     """
 
     quantile: float
@@ -113,7 +113,7 @@ class PrivateQuantile:
         return min(self.low + round((place - self.low) / step) * step, self.high)
 
     def release(self, **fields: Any) -> Release:
-        """What one answer costs."""
+        """Return the release of one answer."""
         return Selection(epsilon=self.epsilon, rehearsal=self.rehearsal).release(**fields)
 
 

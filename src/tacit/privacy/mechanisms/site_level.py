@@ -1,4 +1,4 @@
-"""Whole updates under protection: what a site sends is clipped, and somebody adds noise to it."""
+"""Site-level mechanism: the whole update of a site is clipped, and the site or the server adds noise."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -73,13 +73,13 @@ class SiteLevel(NoPrivacy):
         return add_noise(combined, self.law, scale, key, self.rehearsal)
 
     def deviation(self, sites: int) -> float:
-        """That of the noise in the mean of so many updates, wherever it is added."""
+        """Return the standard deviation of the noise in a mean of `sites` updates, wherever it is added."""
         at_site = self.multiplier * self.clip / math.sqrt(sites)
         own = at_site if self.where == "site" else self.multiplier * self.reach
         return DEVIATIONS[self.law] * own
 
     def denominator(self, sites: int) -> float | None:
-        """How many sites are expected, if the server adds the noise: `reach` holds for that number alone."""
+        """Expected number of sites, if the server adds the noise: `reach` holds for that number alone."""
         return self.rate * sites if self.where == "server" else None
 
     def update_bound(self) -> tuple[float, Norm] | None:
@@ -87,8 +87,8 @@ class SiteLevel(NoPrivacy):
         return (self.clip, NORMS[self.law]) if self.where == "server" else None
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
-        """One release about the sites, whoever takes part."""
-        # Who sees every single update sees a site exchanged for another, not one more or less.
+        """Return one release about the sites, independent of who takes part."""
+        # A server that sees every single update sees a site replaced, not one added or removed.
         at_site = self.where == "site"
         relation: Relation = "replace" if at_site else "add-remove"
         view: View = "server" if at_site else "sites"

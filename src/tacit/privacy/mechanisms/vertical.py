@@ -16,11 +16,11 @@ from tacit.privacy.policy import LONGEST as LONGEST
 from tacit.privacy.policy import require_bound
 from tacit.runtime.keys import Key
 
-# Who holds columns that are not known yet.
+# Holder of columns that are not known yet.
 EVERYBODY = "every party"
 # Of one histogram an exchange moves two counts by one.
 EXCHANGED = math.sqrt(2)
-# A length is rounded: who is as long as a bound but for this share of it is shortened by as much.
+# Relative slack for the rounding of a length: a record this close to the bound is shortened by as much.
 SLACK = 1e-9
 # Sums of doubles are rounded, and another record rounds them otherwise: this much more noise, as a share of
 # it, covers the roundings of products over up to `MOST_ADDED` records; see `ColumnsTogether.at_server`.
@@ -29,12 +29,12 @@ ROUNDED, MOST_ADDED = 2.0**-20, 2**23
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnMechanism(NoPrivacy):
-    """What all mechanisms for columns share.
+    """Base of the vertical mechanisms.
 
     Args:
-        multiplier: All the noise there is, in units of half the sensitivity.
-        radii: How long a record may be in each protected column.
-        holders: Who holds each of them.
+        multiplier: Total noise, in units of half the sensitivity.
+        radii: Clip radius of a record in each protected column.
+        holders: Party of each column.
         rehearsal: Whether the noise repeats.
     """
 
@@ -70,7 +70,7 @@ class LocalColumns(ColumnMechanism):
         return allocate_noise(self.radii, widths, self.multiplier)
 
     def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
-        """The records (records, numbers) of a column as they leave its party; one not protected as it is.
+        """Clip the records (records, numbers) of a column and add noise; unprotected columns pass unchanged.
 
         Guarantee:
             No record is longer than the radius before noise, its roundings included, so that an exchange
@@ -111,7 +111,7 @@ class GramMatrix(ColumnMechanism):
 
     @property
     def sensitivity(self) -> float:
-        """How far W'W moves, in the Frobenius norm, if one record is exchanged for another."""
+        """Sensitivity of W'W in Frobenius norm if one record is replaced."""
         return math.sqrt(2) * (1 + len(self.radii))
 
     @property
@@ -147,7 +147,7 @@ class GramMatrix(ColumnMechanism):
         return values
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
-        """One release about the records of everybody."""
+        """Return one release about the records of all parties."""
         return (
             Release(
                 scale=self.sigma,
