@@ -1,4 +1,4 @@
-"""A round of several models: each site trains the one it belongs to, and moves that one."""
+"""Rounds of a clustered federation: each site trains the model of its own cluster and moves that alone."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,22 +25,22 @@ from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Records
 
-# What is kept of where sites went while there was one model for all.
+# Name of the update history of the warm-up rounds among a checkpoint's tensors.
 TRAILS = "trails"
 
 
 @dataclass(eq=False)
 class ClusterRound:
-    """What the sites of a round made of several models.
+    """Assign the sites of a round to clusters and split their updates by the model that they move.
 
     Args:
-        clusters: How sites are told apart.
+        clusters: The clustering rule.
         models: The models before the round (models, coordinates).
-        before: Which model each site belonged to; by `loss`, which it chose.
+        before: The model of each site before the round; with `loss`, the one that it chose.
         key: The key of the round.
-        f: How many liars the rule stands that combines them.
-        together: Whether there is still one model for all, which everybody moves.
-        trails: What is remembered of the rounds with one model for all; this round is added to it.
+        f: The number of malicious sites that the aggregation rule tolerates.
+        together: True in the warm-up, where there is one model that all sites move.
+        trails: Update history of the warm-up rounds; this round is added to it.
     """
 
     clusters: Clusters
@@ -52,7 +52,7 @@ class ClusterRound:
     trails: UpdateHistory | None = None
 
     def __call__(self, kept: Updates) -> Groups:
-        """The updates by the model that they move: what a site has come to, seen from its model."""
+        """Group the updates by model: each is the site's new weights minus the model that it moves."""
         handed = self.clusters.models_for(self.models, self.before, kept.names)
         if self.trails is not None and (self.together or not self.before):
             self.trails = self.trails.with_round(kept, handed, self.f)
@@ -62,7 +62,7 @@ class ClusterRound:
             kept, handed, self.models, self.before, self.key / "clusters", self.f, self.trails
         )
         own = self.clusters.models_for(self.models, found, kept.names)
-        # Who stays with its model moves it by what it sent, to the last bit.
+        # A site that keeps its model moves it by its own update, bit for bit.
         moved = kept.matrix + (handed - own)
         groups: list[Updates] = []
         for model in range(len(self.models)):
@@ -100,7 +100,7 @@ def train_clusters(
 
 
 def trails_of(clusters: Clusters, point: Checkpoint, federation: Federation) -> UpdateHistory | None:
-    """What is remembered of the rounds with one model for all, if there are such."""
+    """Return the update history of the warm-up rounds; None for clusters without a warm-up."""
     if not clusters.warm:
         return None
     kept, sites = point.kept.get(TRAILS), tuple(federation)
@@ -111,7 +111,7 @@ def trails_of(clusters: Clusters, point: Checkpoint, federation: Federation) -> 
 def watch_scores(
     watch: Watch, task: Task, state: Array, clusters: Mapping[str, int], key: Key
 ) -> dict[str, float]:
-    """What a watch sees of a state after a round."""
+    """Score a state after a round; of several models, each on the held-out records of its own sites."""
     if state.ndim == 1 or not isinstance(watch, HeldOutWatch):
         return watch.scores(task, state, key)
     return score_clusters(task, state, clusters, watch.records)
@@ -120,12 +120,12 @@ def watch_scores(
 def score_clusters(
     task: Task, state: Array, clusters: Mapping[str, int], records: Records | None
 ) -> dict[str, float]:
-    """The scores of a state on held-out records; of several models, a mean in which each site has its own.
+    """Score a state on held-out records; several models give a weighted mean over clusters.
 
-    Where it is known which site a record is of, each model is scored on the records of its own sites and on
-    those that are nobody's, and counts by their number. Where it is not, each is scored on all records, and
-    counts by its sites: that understates models of groups that differ. A task that knows better says it
-    itself, by `score_each`.
+    If the records name their sites, each model is scored on the records of its own sites and on those without
+    a
+    site, weighted by their number. Otherwise each model is scored on all records, weighted by its sites: that
+    understates models of groups that differ. A task may decide otherwise with `score_each`.
     """
     if records is None:
         return {}
@@ -143,9 +143,9 @@ def score_clusters(
 def own_records(
     task: Task, state: Array, clusters: Mapping[str, int], records: Records | None
 ) -> list[tuple[tuple[str, ...], Records]]:
-    """The sites of each model, and their held-out records; nothing where nobody knows whose those are.
+    """Return the sites of each model with their held-out records; empty if the records name no sites.
 
-    Records that no score can be computed on, because they are too few, are left out.
+    Clusters with too few records for any score are left out.
     """
     # A task that scores several models itself knows whose records are whose.
     if records is None or state.ndim == 1 or hasattr(task, "score_each"):
@@ -156,13 +156,13 @@ def own_records(
 def _own(
     task: Task, state: Array, clusters: Mapping[str, int], records: Records
 ) -> list[tuple[tuple[str, ...], Records, dict[str, float]]]:
-    """The sites of each model, their held-out records, and what the model scores on them."""
+    """Return the sites of each model, their held-out records, and the scores of the model on them."""
     found: list[tuple[tuple[str, ...], Records, dict[str, float]]] = []
     if records.sites is None:
         return found
     for model in sorted(set(clusters.values())):
         names = tuple(name for name in clusters if clusters[name] == model)
-        # What is nobody's is everybody's.
+        # Records without a site count for every cluster.
         own = records.take(np.flatnonzero(np.isin(records.sites, (*names, ""))))
         with suppress(InvalidValue):
             found.append((names, own, finite(task.score(state[model], own))))
@@ -201,13 +201,13 @@ def resolve_for_clusters(
 def idle_models(
     aggregation: Aggregator, clusters: Clusters | None, standing: Mapping[str, int], rounds: int
 ) -> list[str]:
-    """Which models nobody moves after so many rounds, and why, in words.
+    """Name the models that no site can move any more, with the reasons.
 
     Args:
-        aggregation: How updates are combined.
-        clusters: How sites are told apart, if they are.
-        standing: Which model each site belongs to.
-        rounds: How many rounds there were: while there is one model for all, everybody moves it.
+        aggregation: The aggregation rule.
+        clusters: The clustering rule; None for a single model.
+        standing: The model of each site.
+        rounds: The number of finished rounds; all sites move the one model of the warm-up.
     """
     found: list[str] = []
     if clusters is None or not standing or rounds < clusters.warm:

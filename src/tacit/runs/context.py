@@ -40,7 +40,7 @@ from tacit.runtime.tables import Unwritable, canonical
 from tacit.runtime.threads import one_thread
 from tacit.sites.federation import Federation
 
-# What is kept of bounds that follow the updates.
+# Name of the adaptive clipping bounds among a checkpoint's tensors.
 BOUNDS = "bounds"
 
 
@@ -69,12 +69,12 @@ class RunContext:
 
     @property
     def task(self) -> Task:
-        """What is learnt."""
+        """The bound task of the prepared run."""
         return self.prepared.task
 
     @property
     def mechanism(self) -> Mechanism:
-        """What may leave the sites."""
+        """The privacy mechanism of the prepared run."""
         return self.prepared.mechanism
 
     def begin(self, directory: Directory, ledger: Ledger, key: Key, data: str) -> tuple[Self, Checkpoint]:
@@ -110,7 +110,7 @@ class RunContext:
             added = self.spec.augment.augment(
                 self.federation, self.spec.privacy, self.prepared.provenance, own
             )
-        # Who was left out is told by the records themselves, or by a count that was paid for.
+        # Sites left out depend on the records, or on a count that was charged.
         paid = isinstance(self.spec.privacy, Privacy) and self.spec.privacy.unit == "record"
         notes = self.prepared.provenance.public if paid else self.prepared.provenance.bare
         notes.extend(added.notes)
@@ -123,7 +123,7 @@ class RunContext:
             return self
         known = directory.read_json(OPENED)
         if known is not None:
-            # What rounds were trained on stays, whatever has changed since.
+            # Rounds were trained on these answers; later changes must not replace them.
             return replace(self, prepared=self.prepared.with_answers(known))
         blank = _blank(point)
         ticket = self.ticket(blank, key / question.kind)
@@ -153,7 +153,7 @@ class RunContext:
     def ask_final(
         self, point: Checkpoint, clusters: Mapping[str, int], directory: Directory, ledger: Ledger, key: Key
     ) -> Checkpoint:
-        """Where the run stands once its last question has been asked; `clusters` says of which model."""
+        """Charge and ask the final query; return the closed checkpoint. `clusters` names sites' models."""
         question = final_query_of(self.task)
         if question is None or point.closed:
             return point
@@ -174,7 +174,7 @@ class RunContext:
             self.ask(question, model, key / at, names) if names else None
             for at, (model, names) in enumerate(zip(state, members, strict=True))
         ]
-        # A model that nobody belongs to is closed by what everybody else said.
+        # A model without sites is closed with the mean answer of the others.
         usual = np.stack([answer for answer in asked if answer is not None]).mean(axis=0)
         return np.stack([
             question.apply(model, usual if answer is None else answer, self.noise(question, len(names)))
@@ -182,14 +182,14 @@ class RunContext:
         ])  # fmt: skip
 
     def ask(self, question: Query, state: Array, key: Key, among: Sequence[str] | None = None) -> Array:
-        """What the sites answer, combined; everybody is asked, unless the price counts on a draw."""
+        """Return the sites' combined answers to a query; with secret participation, those of a sample."""
         mechanism = self.prepared.solve_query(question).with_one_group()
         names = list(self.federation if among is None else among)
         expected = mechanism.denominator(len(names))
         if expected is not None:
             names = self.spec.sampling(names, self.spec.privacy.participation, key / "who")
         if not names:
-            # Noise alone answers, so that nobody learns that nobody came.
+            # The answer is noise alone, so that it does not reveal that no site took part.
             nobody = Updates((), np.zeros((0, question.width)))
             return mechanism.at_server(Mean()(nobody, sites=expected), key / "server")
         answers = self.spec.engine.train(question, self.federation, state, names, mechanism, key)
@@ -211,18 +211,18 @@ class RunContext:
 
     @property
     def joins(self) -> bool:
-        """Whether what parties send is put side by side, so that none can be compared with another."""
+        """True if parties' outputs are concatenated (vertical data), so that updates cannot be compared."""
         return isinstance(self.prepared.aggregation, Join)
 
     def tamper(self, updates: Updates, key: Key) -> Updates:
-        """What the sites send, liars among them if the run has some."""
+        """Replace the updates of malicious sites if the run has an attack."""
         if self.spec.attack is None:
             return updates
         liars = self.spec.attack.draw_liars(list(self.federation), Key(key.seed))
         return self.spec.attack.poison_updates(updates, liars, self.prepared.aggregation, key / "attack")
 
     def noise(self, question: Query, sites: int | None = None) -> float:
-        """The deviation of the noise in each number of the combined answers of so many sites, or all."""
+        """Return the noise's standard deviation per number of a query's answer (by default, of all sites)."""
         mechanism = self.prepared.solve_query(question).with_one_group()
         return mechanism.deviation(max(len(self.federation) if sites is None else sites, 1))
 
@@ -238,19 +238,22 @@ class RunContext:
 
     @cached_property
     def _work(self) -> list[str]:
-        """What is done at the sites, to which records, and where, in words."""
-        # When to stop changes no sum.
+        """Fingerprint of everything that a round's sums depend on: task, options, data, machine.
+
+        Unknown parts become the nonce of this process, so that they never match after a crash.
+        """
+        # The stopping rule does not change any sum.
         choices = self.prepared.describe(self.federation, stop=None)
         known = [getattr(self.task, "identity", None), choices_of(choices, self.spec.augment)]
         names = list(self.federation)
         trusted = self.mechanism.denominator(len(names)) is not None
-        # Products in secret need everybody, so the same inputs give the same sum.
+        # A secure Gram matrix needs all parties, so the same inputs give the same sum.
         loses = self.mechanism.groups(names) is not None and not isinstance(self.mechanism, SecureGram)
         # Sites that remember what they have joined are in one sum at most, however often a round is begun.
         loses = loses and not self.spec.engine.remembers
         if loses or (trusted and isinstance(self.prepared.aggregation, CustomAggregator)):
-            # A sum in secret may lose other sites the next time, and a user's own rule may be another: with
-            # the same noise, two answers would differ by what it hides.
+            # A secure sum may lose other sites the next time, and a custom aggregator may differ: with
+            # the same noise, the difference of two answers would be unprotected.
             known.append(None)
         records = f"{self.federation.records} {self.federation.fingerprint.hex()}"
         return [part or self.nonce for part in (*known, records, machine())]

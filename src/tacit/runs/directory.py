@@ -45,19 +45,19 @@ Files = Mapping[str, Document]
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """Where a run stands after a round.
+    """State of a run after a round, as written to `state.safetensors`.
 
     Args:
-        finished: How many rounds are done.
+        finished: The number of finished rounds.
         state: The state after them.
-        memory: What the server's step remembers.
-        best: The state to keep, so far.
-        best_round: The round it is from.
-        ledger_head: The last row of the ledger when this was written.
-        data: What tells the data of this run from any other; keyed by the run's secret.
-        closed: Whether what is asked after the last round is in `best`.
-        kept: What else was found in earlier rounds and is needed in later ones, by its name.
-        statement: The digest of the statement of a run that is over.
+        memory: The memory of the server step (momentum, second moments).
+        best: The best state so far.
+        best_round: The round of the best state.
+        ledger_head: The hash of the ledger's last row when this was written.
+        data: Fingerprint of the data, keyed by the run's secret.
+        closed: True once the answers to the final query are in `best`.
+        kept: Other tensors that later rounds need, by name.
+        statement: The digest of the statement of a finished run.
     """
 
     finished: int
@@ -83,7 +83,7 @@ class Directory:
         self.path = Path(path) if path is not None else None
 
     def file(self, name: str) -> Path | None:
-        """Where a file is; None if nothing is kept."""
+        """Return the path of a file; None for a run without a directory."""
         return self.path / name if self.path is not None else None
 
     def read(self, name: str) -> bytes | None:
@@ -123,16 +123,16 @@ class Directory:
 
     @contextmanager
     def claim(self, experiment: Document, *, resume: bool, beside: Files | None = None) -> Generator[None]:
-        """Make this the directory of an experiment, or go on with it; nobody else may meanwhile.
+        """Lock the directory for one process, and write the experiment or resume it.
 
         Args:
             experiment: Its tables, everything decided.
-            resume: Whether to go on with the run that is here.
-            beside: Files of JSON, by name, that a new directory gets before its experiment: who finds an
-                experiment finds them.
+            resume: True to continue the run that is here.
+            beside: JSON files by name, written to a new directory before its experiment, so that they exist
+                whenever the experiment does.
 
         Raises:
-            RunUnusable: It holds a run already, or that of another experiment, or somebody works on it.
+            RunUnusable: It holds a run already, or that of another experiment, or another process uses it.
         """
         if self.path is None:
             yield
@@ -224,7 +224,7 @@ class Directory:
         self.write(STATE, save(own, metadata={**notes, "sha256": _fingerprint(own, notes)}))
 
     def checkpoint(self) -> Checkpoint | None:
-        """Where the run stood when it was last kept."""
+        """Read the last checkpoint; None if there is none."""
         place = self.file(STATE)
         if place is None or self.read(STATE) is None:
             return None
@@ -250,7 +250,7 @@ class Directory:
             raise RunUnusable(f"run {self.path} cannot be read: {STATE} is damaged ({error})") from error
 
     def resumable(self, ledger: Ledger, data: str) -> Checkpoint | None:
-        """Where to go on, if the run was begun.
+        """Return the checkpoint to resume from; None for a new run.
 
         Raises:
             RunUnusable: The ledger is older than the checkpoint, or the data are other data.
@@ -307,13 +307,13 @@ class Directory:
         small = {name: np.ascontiguousarray(values, dtype=np.float32) for name, values in weights.items()}
         name = f"{WEIGHTS}/{number:06d}.safetensors"
         self.write(name, save(small))
-        # Who took part may be a secret, and the time between two rounds would tell: all have that of the run.
+        # The time between two rounds could reveal a secret participation: all files get the run's time.
         with self._explain("written", name), suppress(FileNotFoundError):
             began = (self.path / EXPERIMENT).stat().st_mtime_ns
             os.utime(self.path / name, ns=(began, began))
 
     def weights(self) -> "dict[int, dict[str, Array]]":
-        """What was kept of such weights, by the round and by whose they are."""
+        """Read the weight snapshots, by round and by the name of their site or model."""
         if self.path is None:
             return {}
         from safetensors import SafetensorError
@@ -339,7 +339,7 @@ class Directory:
 
 
 def place_for(stem: Path, *, resume: bool) -> Path:
-    """Where a run of this name lies: the same name twice gives two places; to resume, the last of them."""
+    """Return the directory for a run name, numbered if the name is taken; to resume, the last that exists."""
     places = (stem if number == 1 else stem.with_name(f"{stem.name}-{number}") for number in count(1))
     taken = list(takewhile(lambda place: place.exists(), places))
     if resume:
@@ -359,7 +359,7 @@ def environment() -> dict[str, Any]:
 
 @cache
 def machine() -> str:
-    """What the last bits of a sum depend on: libraries, processor, and how they are told to work."""
+    """Describe the numerical environment (libraries, processor), which decides the last bits of a sum."""
     told = {name: value for name, value in os.environ.items() if name.partition("_")[0] in MATHEMATICS}
     model = ""
     with suppress(OSError):
@@ -370,7 +370,7 @@ def machine() -> str:
 
 
 def _fingerprint(tensors: "Mapping[str, Array]", notes: Mapping[str, str]) -> str:
-    """What tells a checkpoint from a damaged one."""
+    """Return the SHA-256 of a checkpoint's tensors and notes, which detects a damaged file."""
     found = hashlib.sha256(repr(sorted(notes.items())).encode())
     for name in sorted(tensors):
         found.update(repr((name, tuple(tensors[name].shape))).encode() + tensors[name].tobytes())
@@ -378,7 +378,7 @@ def _fingerprint(tensors: "Mapping[str, Array]", notes: Mapping[str, str]) -> st
 
 
 def _is_same_document(held: str, given: str) -> bool:
-    """Whether two documents say the same: tables in another order, or 1 for 1.0, are no other experiment."""
+    """Compare two TOML documents by their content: neither the order of tables nor 1 against 1.0 counts."""
     if held == given:
         return True
     try:

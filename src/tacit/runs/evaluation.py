@@ -1,9 +1,8 @@
-"""How good a result is: beside what each site alone and all records pooled could do, and how certain that is.
+"""Baselines (each site alone, all records pooled) and confidence intervals of a result.
 
 Baselines are trained by the same local work; they look at records without protection, and are for
-simulations, open runs and rehearsals. Intervals tell how far scores would move with other held-out records,
-and that alone: nothing is trained again, so how far a model depends on its own records and draws is not in
-them.
+simulations, open runs and rehearsals. Intervals cover the sampling of held-out records alone: nothing is
+trained again, so the variation from training records and random draws is not in them.
 """
 
 import math
@@ -37,7 +36,7 @@ CERTAIN = "finding out how certain the scores are"
 # Groups of fewer records tell more about themselves than about a score.
 FEWEST = 3
 EACH, TOGETHER = "training each site alone, to compare", "training on pooled records, to compare"
-# How good something is on these records.
+# Scores of a model, or of anything else, on fixed records.
 Scoring = Callable[[Any], dict[str, float]]
 
 
@@ -88,17 +87,17 @@ def train_baselines(
     parted: Callable[[Any], Sequence[tuple[Sequence[str], Any]]] = lambda records: (),
     tell: Tell = silent,
 ) -> dict[str, Scoring]:
-    """How each site `alone` (their mean) and all records `pooled` score records: both are trained here.
+    """Train and score the baselines: each site `alone` (their mean) and all records `pooled`.
 
     Args:
-        task: What is learnt.
-        federation: Who holds which records.
-        rounds: How many.
+        task: The task.
+        federation: The sites.
+        rounds: The number of rounds.
         test: The records that models will be scored on; without any, nothing is trained.
-        provenance: Who may look.
+        provenance: Decides if the records may be looked at.
         key: The run's key.
-        parted: Records by the sites that they are scored for, where several models are compared with.
-        tell: Told what is being done.
+        parted: Records by the sites that they are scored for, with several models.
+        tell: Receives progress.
     """
     if test is None:
         return {}

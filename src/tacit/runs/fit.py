@@ -67,29 +67,29 @@ def fit(
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> Run:
-    """Train a task across the sites of a federation, and keep account of what that cost.
+    """Train a task across the sites of a federation, and account for its privacy cost.
 
     Args:
-        task: What is learnt.
-        federation: Who holds which records.
-        privacy: What may leave a site.
-        aggregation: How updates are combined.
-        server: What the server does with the combined update.
-        sampling: How the sites of a round are drawn.
-        stop: When to end before the last round, and which round to keep.
-        augment: How sites add synthetic records to their own.
-        quarantine: Who keeps watch over the sites, if anybody does.
-        attack: How some sites lie, in a rehearsal.
-        clusters: How sites are told apart that learn several models, if there are several.
-        engine: Where the work is done.
-        rounds: How many.
-        seed: What repeats.
-        baselines: Whether to train each site alone and on pooled records too, for comparison; left out where
-            that would let out what the promise protects.
-        name: What to call the run.
-        out: The directory that remembers the run; nothing is kept without one.
-        resume: Whether to go on with the run in `out`, if there is one.
-        callbacks: Called after every round; those with a method `stage` are told what is done between, too.
+        task: The task, which says what is learned.
+        federation: The sites and their data.
+        privacy: The privacy policy: what may leave a site.
+        aggregation: The aggregation rule.
+        server: The server step, applied to the combined update.
+        sampling: The sampling of the sites of a round.
+        stop: Early stopping, which also chooses the round to keep.
+        augment: Synthetic records that sites add to their own.
+        quarantine: The rule that watches the sites and excludes suspects.
+        attack: The attack of malicious sites, in a rehearsal.
+        clusters: The clustering of sites, for several models.
+        engine: The engine that runs the local work.
+        rounds: The number of rounds.
+        seed: The seed of everything repeatable.
+        baselines: Train each site alone and on pooled records too, for comparison; left out where that would
+            release what the policy protects.
+        name: The name of the run.
+        out: The run's directory; nothing is written without one.
+        resume: Continue the run in `out`, if there is one.
+        callbacks: Called after every round; those with a method `stage` also receive progress in between.
 
     Raises:
         TacitError: Anything the user can mend: bad data, a promise that cannot be kept, a budget that does
@@ -125,7 +125,7 @@ def run_spec(
     assert prepared.federation is not None, "it was given"
     directory, book, provenance = Directory(out), book_of(federation, spec.privacy), prepared.provenance
     if book is not None and directory.read(EXPERIMENT) is None and not book.accept(federation.receipt):
-        # What the lifetime budget of these people cannot bear is refused before anything is written.
+        # Refuse what exceeds these people's lifetime budget before anything is written.
         book.check(prepared.price())
     choices = {"name": name, "seed": spec.seed, "rounds": spec.rounds, "baselines": baselines}
     # An experiment that is read from its directory has looked at nothing: what it knows was found before.

@@ -1,4 +1,4 @@
-"""What is asked of the sites once, before the first round or after the last, and how that is kept."""
+"""Queries: asked of the sites once, before the first round or after the last, and saved for resuming."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -12,12 +12,12 @@ from tacit.runtime.arrays import Array
 
 
 def initial_query_of(task: Task) -> InitialQuery | None:
-    """What a task has to know before the first round; a user's own task need not say."""
+    """Return the task's initial query, asked before the first round; None if it needs none."""
     return cast("InitialQuery | None", getattr(task, "initial_query", None))
 
 
 def final_query_of(task: Task) -> FinalQuery | None:
-    """What a task has to know after the last round; a user's own task need not say."""
+    """Return the task's final query, asked after the last round; None if it needs none."""
     return cast("FinalQuery | None", getattr(task, "final_query", None))
 
 
@@ -41,12 +41,12 @@ def skip_if_unaffordable(question: Query | None, left: list[str], *, resumed: bo
 
 
 def findings(task: Task, state: Array) -> list[str]:
-    """What a task has to say of its result, in words; most say nothing."""
+    """Return the task's own sentences about its result; empty for most tasks."""
     return cast(Any, task).findings(state) if hasattr(task, "findings") else []
 
 
 def shortcomings(task: Task, state: Array) -> list[str]:
-    """Why the result of a task should not be taken as it stands, in words; most have nothing to say."""
+    """Return the task's warnings against using its result as it stands; empty for most tasks."""
     return cast(Any, task).shortcomings(state) if hasattr(task, "shortcomings") else []
 
 

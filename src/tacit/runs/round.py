@@ -1,4 +1,4 @@
-"""What the server makes of the updates of a round: screened, judged, combined, and why.
+"""One round on the server: screen the updates, judge the sites, aggregate.
 
 It sees what has left the sites, noise included, and nothing else.
 """
@@ -20,17 +20,17 @@ from tacit.runtime.arrays import Array
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RoundResult:
-    """What came of a round.
+    """Result of a round on the server.
 
     Args:
         step: The aggregate; None if there is none.
-        skipped: Why there is none.
-        faults: Updates that were left out, and why.
-        shares: How much of each update is in the aggregate, where the rule says.
-        standings: What the server thinks of each site.
-        decisions: Whose standing changed.
-        clusters: Which model each site belongs to, where there are several.
-        diary: What each site tells of its work.
+        skipped: The reason that there is none.
+        faults: Rejected updates, with reasons.
+        shares: The weight of each update in the aggregate, for rules that report it.
+        standings: The quarantine standing of each site.
+        decisions: Changes of standing.
+        clusters: The model of each site, with several models.
+        diary: The metrics that each site reports of its local work.
     """
 
     step: "Array | None" = None
@@ -54,13 +54,13 @@ def single_model(updates: Updates) -> Groups:
 
 @dataclass(frozen=True, eq=False)
 class RoundAggregator:
-    """How updates become one step.
+    """Turn the updates of a round into one step.
 
     Args:
-        aggregation: The rule.
-        quarantine: Who keeps watch over the sites, if anybody does.
-        blind: Whether what comes are means over groups of sites, which is all that anybody sees.
-        sites: How many there are in all.
+        aggregation: The aggregation rule.
+        quarantine: The rule that watches the sites, if there is one.
+        blind: True under secure aggregation: the rows are means over groups of sites, not updates of sites.
+        sites: The number of sites in the federation.
     """
 
     aggregation: Aggregator
@@ -77,17 +77,17 @@ class RoundAggregator:
         expected: float | None,
         parted: Callable[[Updates], Groups] = single_model,
     ) -> RoundResult:
-        """Combine what came.
+        """Screen, judge and combine the updates.
 
         Args:
-            updates: What the sites sent.
-            screen: What may be aggregated.
-            past: What the server thought of each site before.
-            expected: The public number of sites to average over; None where everybody may know who came.
-            parted: Which updates move which model.
+            updates: The updates that the sites sent.
+            screen: The limits that an update must keep.
+            past: The standing of each site before.
+            expected: The public number of sites to average over; None where participation is public.
+            parted: Splits the updates by the model that they move.
 
         Raises:
-            InvalidValue: Of all sites there are, not one sent finite numbers.
+            InvalidValue: None of all the sites sent finite numbers.
         """
         kept, faults = screen.rows(updates)
         diverged = not kept.names and all(fault.reason == "not-finite" for fault in faults)
@@ -101,7 +101,7 @@ class RoundAggregator:
             kept = self.quarantine.admit(kept, standings)
         groups, clusters = parted(kept)
         told = RoundResult(
-            # Where who took part is a secret, who made a mistake is one too.
+            # Secret participation: the names in faults would reveal it.
             faults=faults if expected is None else anonymize(faults),
             standings=standings,
             decisions=decisions,
@@ -120,7 +120,7 @@ class RoundAggregator:
             except TooFewSites as error:
                 why, step, told = str(error), None, {}
             except MemoryError:
-                # What it says would tell how many came.
+                # The error's own text would reveal how many sites took part.
                 why, step, told = "not enough memory to combine the updates", None, {}
             steps.append(step)
             shares |= told
@@ -134,7 +134,7 @@ class RoundAggregator:
 
     def _step(self, kept: Updates, expected: float | None) -> "tuple[Array, dict[str, float]]":
         if expected is not None:
-            # Absent sites count as zeros: there are never too few, and nobody may know how many came.
+            # Absent sites count as zeros: there are never too few, and the realised count stays secret.
             return self.aggregation(kept, sites=expected), {}
         if not kept.names:
             raise TooFewSites("no site sent an update that can be used")
@@ -142,14 +142,14 @@ class RoundAggregator:
             return self.aggregation.combine_groups(kept), {}
         self.aggregation.tolerates(len(kept.names))
         shares = self.aggregation.shares(kept)
-        # That everybody counts alike is what a mean says anyway.
+        # Equal shares say nothing beyond "mean".
         if shares is None or float(shares.max()) == float(shares.min()):
             return self.aggregation(kept), {}
         # A rule that says how much of each update is in its result has found it already.
         return shares @ kept.matrix, dict(zip(kept.names, shares.tolist(), strict=True))
 
     def _most(self, sites: int) -> int:
-        """How many sites may be left out, so that the rule can still serve the others."""
+        """Return the most sites that may be left out while the rule still tolerates the rest."""
         most = sites // 3
         for left_out in range(most + 1):
             try:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 # Prices that differ by less, as a share, are the same.
 CLOSE = 1e-6
-# What the ledger and the promise decide of a statement, beside the price.
+# Fields of a statement that the ledger and the policy fix, beside the price.
 DECIDED = ("unit", "relation", "delta", "rehearsal")
 
 
@@ -88,12 +88,12 @@ class Run:
 
     @property
     def scores(self) -> dict[str, float]:
-        """How good the model is on held-out records."""
+        """Scores of the model on held-out records."""
         return dict(self.record.scores)
 
     @property
     def baselines(self) -> dict[str, dict[str, float]]:
-        """How good models of each site alone and of pooled records are, where that may be known."""
+        """Scores of models trained at each site alone and on pooled records, if the policy allows them."""
         return dict(self.record.baselines)
 
     @cached_property
@@ -115,18 +115,18 @@ class Run:
 
     @property
     def clusters(self) -> dict[str, int]:
-        """Which of several models each site belongs to; empty where there is one model for all."""
+        """The model that each site belongs to; empty with one model for all sites."""
         chosen = self.record.chosen
         return dict(self.record.rounds[chosen - 1].clusters) if chosen else {}
 
     @cached_property
     def models(self) -> tuple[Any, ...]:
-        """What to predict with: one model for all sites, or one for each cluster of sites."""
+        """The fitted models: one for all sites, or one per cluster."""
         return tuple(self.task.model(state) for state in self.state.reshape(-1, self.state.shape[-1]))
 
     @property
     def model(self) -> Any:  # noqa: ANN401
-        """What to predict with, where there is one model for all sites."""
+        """The fitted model; refused if there are several."""
         first, *others = self.models
         if others:
             raise InvalidValue(
@@ -136,7 +136,7 @@ class Run:
         return first
 
     def model_of(self, site: str) -> Any:  # noqa: ANN401
-        """What to predict with at a site."""
+        """Return the fitted model of a site's cluster."""
         if not self.clusters:
             return self.model
         require_word("site", site, self.clusters)
@@ -213,7 +213,7 @@ class Run:
         )
 
     def _pictures(self) -> "list[Figure]":
-        """What there is to see of the model itself."""
+        """Return the task's own figures of the model."""
         wanted = getattr(self.task, "pictures", None)
         if wanted is None:
             return []
@@ -250,7 +250,7 @@ def _remember_end(directory: Directory, statement: Mapping[str, Any]) -> None:
 
 
 def is_over(directory: Directory) -> bool:
-    """Whether the run in a directory has been written down."""
+    """Return True if the directory holds a finished run (it has a summary)."""
     return directory.read(SUMMARY) is not None
 
 

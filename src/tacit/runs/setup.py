@@ -1,8 +1,8 @@
-"""From the spec of a run to a run that is decided, checked and priced, and nothing charged yet.
+"""`prepare`: decide, check and price a run before anything is charged.
 
-`prepare` is the only place where that happens: `plan` prints what it finds, `fit` runs it, the guard of a
-site recomputes it. It is a function of its arguments alone: whoever reads the same experiment, the
-coordinator of a federation or a site of it, comes to the same mechanism, and nobody has to be told.
+It is the only place where that happens: `plan` prints its result, `fit` runs it, the guard of a site
+recomputes it. It is a function of its arguments alone: the coordinator and every site that read the same
+experiment derive the same mechanism, without exchanging it.
 """
 
 from collections.abc import Sequence
@@ -45,14 +45,14 @@ LAYOUTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class PublicFacts:
-    """What everybody may know of a federation, whether it has been opened or not.
+    """Public facts about a federation, known before it is opened.
 
     Args:
-        names: The sites; None where the data decide.
-        records: How many records all sites hold together, if that is public.
-        public: Whether the records are nobody's secret.
-        distant: Whether the sites hold their data themselves.
-        layout: What the sites hold; None if that has been compared already.
+        names: The sites; None if the data decide them.
+        records: The number of records of all sites, if that is public.
+        public: True if the records are public data.
+        distant: True if the sites hold their data on other machines.
+        layout: The layout of the data; None if it has been checked already.
     """
 
     names: tuple[str, ...] | None = None
@@ -75,21 +75,21 @@ class PreparedRun:
     """A run before its first charge.
 
     Args:
-        spec: What was asked for.
-        facts: What everybody may know of the sites.
-        names: The sites; where the data decide, as few as will do.
-        task: What is learnt, with everything decided that depends on the promise and the data.
-        aggregation: How updates are combined, resolved for these sites.
-        clusters: How sites are told apart, resolved for these sites.
-        training: What is left of the promise for training.
-        mechanism: What keeps it.
-        queries: What is asked of the sites once.
-        watched: The noisy loss that is bought after every round, if one is.
-        provenance: What is public, and what leaves bare.
-        packing: How updates are sent in units of bounds that follow them, if they are.
-        federation: Who holds what; None in a plan, which has no data. What follows is then empty as well.
-        watch: What is looked at after every round.
-        test: What the result is scored on.
+        spec: The run's options.
+        facts: Public facts about the sites.
+        names: The sites; if the data decide them, the smallest number that the rule accepts.
+        task: The bound task; everything that depends on the policy and the data is decided.
+        aggregation: The aggregation rule, resolved for these sites.
+        clusters: The clustering rule, resolved for these sites.
+        training: The part of the privacy budget that is left for training.
+        mechanism: The mechanism that enforces it.
+        queries: The initial and final query.
+        watched: The noisy loss that is bought after every round, if there is one.
+        provenance: Public facts, and everything that leaves unprotected.
+        packing: Adaptive clipping, if the policy has `clip_quantile`.
+        federation: The sites' data; None in a plan, and everything below is then empty as well.
+        watch: The scores that early stopping looks at.
+        test: The records that the result is scored on.
     """
 
     spec: RunSpec
@@ -118,27 +118,27 @@ class PreparedRun:
         return self.training.solve_query(question, self.mechanism)
 
     def price_of(self, question: Query) -> list[Release]:
-        """What a question costs."""
+        """Return the releases that a query costs."""
         priced = self.solve_query(question).release(0, self.names)
         return [replace(release, purpose=question.kind) for release in priced]
 
     def releases_of_round(self, number: int, joining: Sequence[str] | None = None) -> list[Release]:
-        """What a round releases among the sites that join it: everybody, if not said."""
+        """Return the releases of a round among the sites that join it (by default all)."""
         watched = () if self.watched is None else self.watched.release(number, self.names)
         trained = self.mechanism.release(number, self.names if joining is None else joining)
         return [*trained, *watched]
 
     def planned_releases(self, first: int = 1) -> list[Release]:
-        """What the rounds from `first` on release, if everybody joins each."""
+        """Return the releases of the rounds from `first` on, with every site in each."""
         rounds = range(first, self.spec.rounds + 1)
         return [release for number in rounds for release in self.releases_of_round(number)]
 
     def price(self) -> list[Release]:
-        """What the whole run releases, if everybody joins each round: the one price of it."""
+        """Return all releases of the run, with every site in each round: its one price."""
         return [release for part in self._once() for release in part] + self.planned_releases()
 
     def _once(self) -> tuple[list[Release], ...]:
-        """What is released beside the rounds: synthetic records, questions, the number of records."""
+        """Return the releases outside the rounds: synthetic records, queries, the number of records."""
         spec = self.spec
         added = () if spec.augment is None else spec.augment.release(spec.privacy, self.names)
         asked = [release for question in self.queries for release in self.price_of(question)]
@@ -177,12 +177,12 @@ def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRu
     """Decide, check and price everything that can be before anything is charged.
 
     Args:
-        spec: What was asked for.
-        sites: Who holds what; or, to plan, what everybody may know of that, if anything. Then the price is
-            the same, and what only the data can tell is not checked.
+        spec: The run's options.
+        sites: The sites with their data; to plan, the public facts about them, if any. Then the price is the
+            same, and checks that need the data are left out.
 
     Raises:
-        TacitError: What the user can mend: data that cannot be learnt from, a promise that cannot be kept.
+        TacitError: What the user can mend: data that cannot be learned from, a promise that cannot be kept.
     """
     federation = sites if isinstance(sites, Federation) else None
     facts = PublicFacts.of(sites) if isinstance(sites, Federation) else sites or PublicFacts()
@@ -242,18 +242,18 @@ def resolve_sites(
 
 
 def sites_warnings(spec: RunSpec, aggregation: Aggregator, names: tuple[str, ...] | None) -> list[str]:
-    """What the author may want to reconsider about who is believed, as far as sites are known."""
+    """Return warnings about trust in single sites, as far as the sites are known."""
     if isinstance(aggregation, Join):
-        # Nobody's columns are outvoted by others.
+        # Columns are concatenated, so no party can outvote another.
         return []
     known = None if names is None else len(names)
     return aggregation_warnings(aggregation, known, spec.privacy, spec.quarantine)
 
 
 def _expected_queries(task: Task, provenance: Provenance, facts: PublicFacts) -> list[Query]:
-    """What a task will ask of the sites once it is bound: what may be looked at, it need not ask for."""
+    """Return the queries that the task will need once bound; visible data answer the initial one for free."""
     opening, closing = initial_query_of(task), final_query_of(task)
-    # Nobody looks at what is elsewhere, whoever may.
+    # Data on other machines cannot be looked at, even in an open run.
     looked = provenance.allowed and not facts.distant
     known = looked or getattr(task, "horizon", None) is not None
     known = known and not getattr(opening, "always", False)
@@ -311,10 +311,10 @@ def require_protection(task: Task, facts: PublicFacts, provenance: Provenance) -
 
 
 def resolve_aggregator(spec: RunSpec, task: Task) -> Aggregator:
-    """How updates are combined: by the rule that was given, or as a task says that learns from columns.
+    """Return the aggregation rule: the one that was given, or `Join` for vertical data.
 
     Raises:
-        Refused: Columns are put side by side, and nothing that is for updates goes with that.
+        Refused: Options that work on updates are given for a task that concatenates columns.
     """
     if layout_of(task) == "environments" and spec.augment is not None:
         raise Refused(
@@ -359,12 +359,12 @@ def with_mechanism(task: Task, mechanism: Mechanism) -> Task:
 def resolve_adaptive_clipping(
     task: Task, federation: Federation, privacy: Privacy | Open
 ) -> AdaptiveClipping | None:
-    """How updates are sent in units of bounds that follow them, if the promise wants that.
+    """Return adaptive clipping (quantile-tracked clip bounds) if the policy has `clip_quantile`, else None.
 
     Args:
-        task: What is learnt; it may say which parts an update has (`blocks`).
-        federation: Who holds what.
-        privacy: What is promised.
+        task: The task; its `blocks` may divide an update into parts with bounds of their own.
+        federation: The sites.
+        privacy: The privacy policy.
     """
     if isinstance(privacy, Open) or privacy.clip_quantile is None:
         return None
@@ -396,7 +396,7 @@ def _trial_state(task: Task, federation: Federation) -> Array:
 
 
 def initial_provenance(federation: Federation, privacy: Privacy | Open) -> Provenance:
-    """What is public of a federation, and what was taken from its records already."""
+    """Return the provenance of a federation: public facts, and facts already taken from its records."""
     held = "worlds" if federation.layout == "environments" else "records"
     provenance = Provenance(privacy, public=federation.public, what=held)
     if federation.held_out is not None and federation.held_out_public and not federation.public:
@@ -417,7 +417,7 @@ def poison(attack: Attack | None, federation: Federation, seed: int) -> Federati
 
 
 def require_rehearsal(privacy: Privacy | Open) -> None:
-    """Refuse attacks where somebody is protected, and where nobody would see them."""
+    """Refuse attacks in protected runs that are not rehearsals, and under secure aggregation."""
     if isinstance(privacy, Open):
         return
     if not privacy.rehearsal:
@@ -440,7 +440,7 @@ def require_scores(
     start, opening = _trial_state(task, federation), initial_query_of(task)
     task = task if opening is None else with_answers(task, opening.placeholder)
     mechanism.check_width(start.shape[-1] if packing is None else packing.width)
-    # What is watched is often what the result is scored on.
+    # The watched and the test records are often the same table; score each table once.
     for whole in {id(table): table for table in tables}.values():
         # Worlds are glanced at: to play them to the end would take longer than some runs.
         glance = None if whole is None else whole.at_a_glance

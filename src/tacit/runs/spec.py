@@ -34,18 +34,18 @@ KINDS = "kinds"
 
 
 class Augmenter(Protocol):
-    """How sites add synthetic records to their own before the first round."""
+    """Protocol of synthetic data: sites add synthetic records to their own before the first round."""
 
     def check(self, federation: Federation, privacy: Privacy | Open, provenance: Provenance) -> None:
         """Refuse what cannot be done with these records and this promise, before anything is charged."""
         ...
 
     def reserve(self, privacy: Privacy | Open) -> Privacy | Open:
-        """What is left of a promise for training, once the synthetic records have their part."""
+        """Return the privacy policy that is left for training after the synthetic records have their part."""
         ...
 
     def release(self, privacy: Privacy | Open, names: Collection[str]) -> tuple[Release, ...]:
-        """What they cost; charged before anything is drawn."""
+        """Return the releases to charge before any synthetic record is drawn."""
         ...
 
     def augment(

@@ -1,8 +1,8 @@
-"""When a run ends before its last round, and which round is kept.
+"""Early stopping, and the choice of the round to keep.
 
-What decides is either public held-out records, or a loss that every site tells about records it keeps apart,
-with noise and at a price. Choosing a round by a score uses the records behind the score up: with held-out
-records, what is watched and what the result is scored on are therefore different halves.
+The criterion is either a score on public held-out records, or a loss that every site reports on records it
+keeps apart, with noise and at a price. Choosing a round by a score uses the records behind the score up: of
+held-out records, one half is watched and the other scores the result.
 """
 
 import math
@@ -50,7 +50,7 @@ class Stopping:
         require_positive("bound", self.bound)
 
     def reserve(self, privacy: Privacy | Open) -> Privacy | Open:
-        """What is left of a promise for training, once watching has its part."""
+        """Return the privacy policy that is left for training after the watched loss has its part."""
         if self.epsilon is None:
             return privacy
         if isinstance(privacy, Open) or privacy.unit != "record":
@@ -66,7 +66,7 @@ class Stopping:
         return replace(privacy, epsilon=privacy.epsilon - self.epsilon, delta=privacy.delta * (1 - share))
 
     def noisy_loss(self, privacy: Privacy | Open, rounds: int) -> BoundedSum | None:
-        """What lets every round be watched for `epsilon`; None where held-out records are watched."""
+        """Return the bounded sum that buys the watched loss of all rounds; None for held-out records."""
         if self.epsilon is None or isinstance(privacy, Open):
             return None
         share = 1.0 if privacy.epsilon is None else self.epsilon / privacy.epsilon
@@ -83,7 +83,7 @@ class Stopping:
 
 
 class Watch(Protocol):
-    """What is looked at after every round."""
+    """Protocol of the score that is computed after every round."""
 
     @property
     def goal(self) -> Goal:
@@ -92,11 +92,11 @@ class Watch(Protocol):
 
     @property
     def patience(self) -> int | None:
-        """How many rounds to wait for something better; None to take the last round, whatever it is."""
+        """Rounds without improvement before stopping; None to train all rounds and keep the last."""
         ...
 
     def scores(self, task: Task, state: Array, key: Key) -> dict[str, float]:
-        """What is seen."""
+        """Score the state after a round."""
         ...
 
 
@@ -144,7 +144,7 @@ class NoisyLoss:
 def watch_over(
     federation: Federation, stopping: Stopping | None, goal: Goal, provenance: Provenance, key: Key
 ) -> tuple[HeldOutWatch, Records | None]:
-    """How to watch held-out records, and which of them are left to score the result on."""
+    """Split held-out records: return the watch over one part, and the records left to score the result."""
     held_out = federation.held_out
     if held_out is not None and not federation.held_out_public:
         provenance.look("the scores on held-out records", instead="score on public records, or on none")
@@ -185,7 +185,7 @@ def best(rounds: Sequence[Round], goal: Goal, patience: int | None) -> int:
 
 
 def early_stop_reason(rounds: Sequence[Round], goal: Goal, patience: int | None) -> str | None:
-    """Why to stop now, in words; None to go on."""
+    """Return the reason to stop now; None to continue."""
     waited = rounds[-1].number - best(rounds, goal, patience) if rounds else 0
     if patience is None or waited < patience:
         return None

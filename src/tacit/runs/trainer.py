@@ -51,7 +51,7 @@ class Trainer:
 
     @property
     def prepared(self) -> PreparedRun:
-        """What was decided."""
+        """The prepared run."""
         return self.context.prepared
 
     @property
@@ -61,7 +61,7 @@ class Trainer:
 
     @property
     def privacy(self) -> Privacy | Open:
-        """What may leave a site."""
+        """The privacy policy of the run."""
         return self.spec.privacy
 
     @property
@@ -71,27 +71,27 @@ class Trainer:
 
     @property
     def federation(self) -> Federation:
-        """Who holds what."""
+        """The sites and their data."""
         return self.context.federation
 
     @property
     def task(self) -> Task:
-        """What is learnt."""
+        """The bound task."""
         return self.prepared.task
 
     @property
     def mechanism(self) -> Mechanism:
-        """What may leave the sites."""
+        """The privacy mechanism."""
         return self.prepared.mechanism
 
     @property
     def aggregation(self) -> Aggregator:
-        """How updates are combined."""
+        """The resolved aggregation rule."""
         return self.prepared.aggregation
 
     @property
     def clusters(self) -> Clusters | None:
-        """How sites are told apart, if they are."""
+        """The resolved clustering rule; None with one model."""
         return self.prepared.clusters
 
     def run(
@@ -151,18 +151,18 @@ class Trainer:
         return point, replace(self._record(point, past, left), stopped=early)
 
     def _start(self, point: Checkpoint, key: Key) -> Checkpoint:
-        """Where the run stands before its first round."""
+        """Return the checkpoint before the first round, with initial models and server memory."""
         start = self.task.start(self.federation, key / "start")
         start = start if self.clusters is None else self.clusters.initial_models(start)
         return replace(point, state=start, memory=self.spec.server.remember(start), best=start)
 
     def _stop_reason(self, past: Sequence[Round], point: Checkpoint) -> str | None:
-        """Why to end now, in words; None to go on."""
+        """Return the reason to stop now, early stopping or the task's own; None to continue."""
         waited = early_stop_reason(past, self.watch.goal, self.watch.patience)
         return waited or stop_reason(self.task, point.state)
 
     def _record(self, point: Checkpoint, past: Sequence[Round], left: Sequence[str]) -> Record:
-        """What happened, and what of the plan was left out."""
+        """Return the record of the run: rounds, chosen round, notes, and the queries left out."""
         last = past[-1].clusters if past else {}
         notes = (
             *self.notes(point.state.shape[-1]),
@@ -188,7 +188,7 @@ class Trainer:
         ticket = self.context.ticket(point, key)
         key = key if key.rehearsal else key / ticket
         names = self.spec.sampling(self.names, self.privacy.participation, key / "who")
-        # Where the price counts on a secret draw, how many came is a secret; so is the time it took.
+        # With secret participation, the number of sites is a secret; so is the duration of the round.
         expected = self.mechanism.denominator(len(self.names))
         before = self._known(past)
         found = self._skip_if_few(names, expected, before)
@@ -209,7 +209,7 @@ class Trainer:
             number=number,
             rounds=self.spec.rounds,
             sites=len(names) if expected is None else None,
-            # What was not paid for is not looked at.
+            # A round that was not charged is not scored.
             scores=self._scores(after.state, found.clusters, key) if paid else {},
             epsilon=None if isinstance(self.privacy, Open) else ledger.spent(self.privacy.delta),
             budget=None if isinstance(self.privacy, Open) else self.privacy.epsilon,
@@ -227,7 +227,7 @@ class Trainer:
     def _skip_if_few(
         self, names: Sequence[str], expected: float | None, before: RoundResult
     ) -> RoundResult | None:
-        """Why this round is over before it begins, if too few are there; then nothing is paid."""
+        """Return a skipped round if too few sites take part, which is not charged; None otherwise."""
         if expected is not None:
             return None
         try:
@@ -276,7 +276,7 @@ class Trainer:
                 expected=mechanism.denominator(len(self.names)),
                 parted=parted,
             )
-        # Who took part may be a secret; then so is what they tell, and who did not answer.
+        # With secret participation, metrics of sites and missing replies are secrets too.
         known = mechanism.denominator(len(self.names)) is None
         shown = known and self.prepared.provenance.allowed
         told = {name: dict(entry) for name, entry in updates.metrics.items() if shown}
@@ -285,7 +285,7 @@ class Trainer:
         return replace(found, faults=faults, diary=told), self.remember(point, parted)
 
     def _screen(self, updates: Updates, number: int, ticket: str, mechanism: Mechanism) -> Screen:
-        """What may be aggregated in a round."""
+        """Return the screen that the updates of a round must pass."""
         anything: tuple[float, Norm] = (LONGEST, "l2")
         return Screen(
             names=updates.names,
@@ -296,7 +296,7 @@ class Trainer:
         )
 
     def _advance(self, point: Checkpoint, found: RoundResult, number: int, key: Key) -> Checkpoint:
-        """Where the run stands after the server's step; a round without one changes nothing."""
+        """Apply the server step and return the new checkpoint; a skipped round changes nothing."""
         if found.step is None:
             return point
         combined, kept = self.mechanism.at_server(found.step, key / "server"), dict(point.kept)
@@ -309,7 +309,7 @@ class Trainer:
         return replace(point, state=advanced, memory=memory, kept=kept)
 
     def _scores(self, state: Array, clusters: Mapping[str, int], key: Key) -> dict[str, float]:
-        """How good the state is after a round."""
+        """Score the state after a round."""
         return watch_scores(self.watch, self.task, self._scored_state(state, clusters, key), clusters, key)
 
     def _scored_state(self, state: Array, clusters: Mapping[str, int], key: Key) -> Array:
@@ -318,28 +318,28 @@ class Trainer:
         blind = isinstance(self.watch, HeldOutWatch) and self.watch.records is None
         if question is None or blind or self.prepared.price_of(question):
             return state
-        # Before anybody is told apart, all models are one.
+        # Before clusters are assigned, all models are equal.
         own = clusters or dict.fromkeys(self.names, 0)
         return self.context.apply_final(question, state, own, key / "closing")
 
     def _known(self, past: Sequence[Round]) -> RoundResult:
-        """What is known of the sites before a round."""
+        """Return the standings and clusters before a round."""
         if past:
             return RoundResult(standings=past[-1].standings, clusters=past[-1].clusters)
         clusters = self.clusters
         return RoundResult(clusters={} if clusters is None else clusters.initial_assignment(self.names))
 
     def remember(self, point: Checkpoint, parted: object) -> Checkpoint:
-        """Where the run stands, with what is remembered of how the sites of a round were parted."""
+        """Return the checkpoint with the update history of a clustered warm-up round."""
         trails = parted.trails if isinstance(parted, ClusterRound) else None
         if trails is None:
             return point
         return replace(point, kept={**point.kept, TRAILS: trails.rows})
 
     def assign_clusters(self, found: RoundResult, point: Checkpoint, number: int, key: Key) -> RoundResult:
-        """What came of a round; after the last one with one model for all, sites are told apart for good.
+        """Return the round's result; after the last warm-up round, with the sites assigned to clusters.
 
-        Who did not come to that very round is told apart by what it sent before.
+        Sites absent from that round are assigned by their earlier updates.
         """
         if self.clusters is None or number != self.clusters.warm:
             return found
@@ -356,7 +356,7 @@ class Trainer:
         clusters: Mapping[str, int],
         mechanism: Mechanism,
     ) -> None:
-        """Keep the weights before a round and, where everybody may see them, what each site made of them."""
+        """Write the weights before a round and, where updates are visible, each site's weights after it."""
         every: int | None = getattr(self.task, "snapshots", None)
         if self.context.keep is None or not every or number % every:
             return
@@ -381,7 +381,7 @@ class Trainer:
             )
 
     def notes(self, width: int) -> tuple[str, ...]:
-        """What to mind when reading the record of a run that trains so many numbers."""
+        """Return warnings for the record of a run with `width` parameters."""
         found = sites_warnings(self.spec, self.aggregation, self.names)
         if (
             self.spec.quarantine is not None
@@ -400,7 +400,7 @@ class Trainer:
         return tuple(found)
 
     def facts(self) -> tuple[str, ...]:
-        """What is good to know of how a run combines updates."""
+        """Return a sentence on how many malicious sites the aggregation rule tolerates."""
         if self.context.joins or not self._tolerated_liars:
             return ()
         rule, sites = name_of(self.aggregation), len(self.names)
@@ -410,6 +410,6 @@ class Trainer:
 
     @property
     def _tolerated_liars(self) -> int:
-        """How many sites may lie, of those that share a model."""
+        """Number of malicious sites that the rule tolerates among sites that share a model."""
         models = 1 if self.clusters is None else self.clusters.models
         return self.aggregation.tolerates(len(self.names) // models)
