@@ -1,8 +1,7 @@
-"""Every attack against every aggregator: what is left of a model when some sites lie.
+"""Attack tables: every attack against every aggregation rule, as the score that is left when some sites lie.
 
-A trial repeats one experiment, once for each attack and each rule, in rehearsal: liars are made up, and what
-they do to private records is nobody's business. Under a promise everything is tried twice, with its noise and
-without.
+A trial repeats one experiment for each attack and each rule, always as a rehearsal: malicious sites are
+simulated. Under a privacy policy each is tried twice, with its noise and without.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +35,7 @@ from tacit.sites.federation import Federation
 Scores = dict[str, dict[str, float | None]]
 NOBODY, TRIALS = "none", "trials.json"
 STEPS = {step.kind: step for step in (Mixing, Bucketing)}
-# The rules that are compared if nobody says which: the plain one, those that stand noise, and the classics.
+# The rules that are compared by default: the mean, those that tolerate noise, and the classics.
 USUAL = (
     "mean", "median", "trimmed-mean", "geometric-median", "krum", "multi-krum", "centered-clip",
     "covariance-filter", "mixing+trimmed-mean", "mixing+geometric-median",
@@ -48,9 +47,9 @@ class AttackCell(Cell):
     """One trial.
 
     Args:
-        noise: Whether it is `with` the noise of the promise, or `without`.
-        attack: Who lies how; `none` is nobody.
-        rule: What should stand it.
+        noise: `with` the noise of the policy, or `without`.
+        attack: The attack; `none` for honest sites alone.
+        rule: The aggregation rule that should tolerate it.
     """
 
     noise: str
@@ -63,18 +62,18 @@ class AttackCell(Cell):
 
 @dataclass(frozen=True, kw_only=True)
 class AttackTrials(Batch[AttackCell, "AttackScores"]):
-    """What an experiment file with a table [attack] asks for.
+    """Trials of an experiment file with a table [attack].
 
     Args:
-        experiment: What is repeated.
-        attacks: Who lies how, by name; `none` is nobody.
-        rules: What should stand it, by name.
+        experiment: The experiment that is repeated.
+        attacks: The attacks by name; `none` for honest sites alone.
+        rules: The aggregation rules by name.
         document: As for any batch; so are `folder` and `workers`.
     """
 
     attacks: Mapping[str, Attack | None]
     rules: Mapping[str, Aggregator]
-    # What was refused or broke would do so again.
+    # A refused or failed trial would fail again.
     retries: ClassVar[bool] = False
 
     @classmethod
@@ -105,13 +104,13 @@ class AttackTrials(Batch[AttackCell, "AttackScores"]):
 
     @property
     def cells(self) -> tuple[AttackCell, ...]:
-        """Every attack against every rule, and nobody's, without noise before with it."""
+        """Every attack (and none) against every rule, first without noise, then with it."""
         every = product(self.promises, self.attacks, self.rules)
         return tuple(AttackCell(noise=noise, attack=attack, rule=rule) for noise, attack, rule in every)
 
     @property
     def liars(self) -> int:
-        """How many sites lie."""
+        """Number of malicious sites."""
         return max(attack.liars for attack in self.attacks.values() if attack is not None)
 
     @property
@@ -150,7 +149,7 @@ class AttackTrials(Batch[AttackCell, "AttackScores"]):
         return {**cell.row, "score": score, "failed": failed}
 
     def begin_line(self, cell: AttackCell) -> str:
-        """What is tried next."""
+        """Return the line that announces a trial."""
         return str(cell)
 
     def end_line(self, cell: AttackCell, row: Row) -> str:
@@ -191,16 +190,16 @@ class AttackTrials(Batch[AttackCell, "AttackScores"]):
 
 @dataclass(frozen=True, kw_only=True)
 class AttackScores:
-    """What came of the trials.
+    """Scores of all trials.
 
     Args:
-        name: What the experiment is called.
-        score: Which score decides, and its good direction.
-        liars: How many sites lied.
-        sites: Among how many.
-        tables: The scores, without noise and, under a promise, with it.
-        why: Why a score is missing, by noise, rule and attack.
-        path: The directory that remembers them.
+        name: The name of the experiment.
+        score: The deciding score, and its good direction.
+        liars: The number of malicious sites.
+        sites: The number of all sites.
+        tables: The scores, without noise and, under a privacy policy, with it.
+        why: Reasons of missing scores, by noise, rule and attack.
+        path: The directory of the batch.
     """
 
     name: str
@@ -258,7 +257,7 @@ class AttackScores:
         return fit_table(["attack", *table[NOBODY]], cells)
 
     def _missing(self, noise: str) -> list[str]:
-        """Why scores are missing; a rule that is refused is so whatever the attack."""
+        """Return the reasons of missing scores; a rule that is refused is so for every attack."""
         return [
             f"{rule}, {attack}: {reason}"
             if self.tables[noise][NOBODY][rule] is not None
@@ -295,7 +294,7 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> AttackTrials:
 
 
 def has_attack_table(path: str | Path, changes: Sequence[str] = ()) -> bool:
-    """Whether a file, or the one that a directory keeps, has a table [attack] to be tried out."""
+    """Return True if a file, or the one that a directory keeps, has a table [attack] to be tried."""
     if (Path(path) / STATE).exists():
         # The directory of a single run, which had its attack.
         return False
@@ -319,7 +318,7 @@ def _read_scores(directory: Directory) -> AttackScores | None:
 def _score(experiment: Experiment, federation: Federation) -> tuple[float | None, str | None]:
     """The score that decides, or why there is none."""
     try:
-        # What liars do to a model may well leave the range of numbers; that is a result, not a mistake.
+        # Attacks may drive a model to infinity; that is a result, not an error.
         with np.errstate(all="ignore"):
             run = experiment.run_on(federation, None)
     except (Refused, TooFewSites) as error:
@@ -346,7 +345,7 @@ def _attacks(asked: Table, folder: Path) -> dict[str, Attack]:
 
 
 def _rule(word: str, liars: int) -> Aggregator:
-    """An aggregator by its kind, perhaps with a step before it, that is to stand so many liars."""
+    """Construct an aggregation rule by its kind, perhaps after a step, that tolerates `liars` sites."""
     step, _, kind = word.rpartition("+")
     require_word("[attack] against", kind, [name for name in AGGREGATORS if name not in STEPS])
     options: Table = {"f": liars} if "f" in AGGREGATORS[kind].__dataclass_fields__ else {}

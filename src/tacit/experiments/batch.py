@@ -53,7 +53,7 @@ class Cell:
 
     @property
     def group(self) -> Hashable:
-        """What it shares with the cells that it is averaged with."""
+        """Key shared by the cells that are averaged together."""
         return self
 
     @classmethod
@@ -67,7 +67,7 @@ ResultKind = TypeVar("ResultKind", covariant=True)
 
 
 def silent(line: str) -> None:
-    """Tell nobody."""
+    """Discard a progress line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
     experiment: Experiment
     document: Table
     folder: Path = field(default=Path(), repr=False, compare=False)
-    # Whether a cell that failed is tried again when the batch is resumed.
+    # True if a resumed batch tries failed cells again.
     retries: ClassVar[bool] = True
     workers: int = field(default=1, repr=False, compare=False)
 
@@ -105,7 +105,7 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
 
     @property
     def size(self) -> str:
-        """What the runs are of, in words."""
+        """Number of runs by factor, in words."""
         return ""
 
     @abstractmethod
@@ -126,15 +126,15 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
         """Collect what is known."""
 
     def outcome(self, row: Row) -> str:
-        """What came of a cell that has a score, in a few words."""
+        """Return the result of a cell that has a score, in a few words."""
         return ""
 
     def begin_line(self, cell: CellKind) -> str:
-        """What to announce before a cell is run; nothing where it is empty."""
+        """Return the line that announces a cell before it is run; empty for none."""
         return ""
 
     def end_line(self, cell: CellKind, row: Row) -> str:
-        """What to announce once a cell has its row; nothing where it is empty."""
+        """Return the line that announces the result of a cell; empty for none."""
         failed = row["failed"]
         return f"{cell}: {self.outcome(row) if failed is None else f'failed: {failed}'}"
 
@@ -218,12 +218,12 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BatchResult(ABC, Generic[CellKind]):
-    """What came of a batch.
+    """Results of a batch.
 
     Args:
-        batch: What was asked for.
-        rows: What is known of each cell: its scores, or why it has none.
-        path: The directory that remembers it.
+        batch: The batch.
+        rows: The row of each finished cell: its scores, or the reason that it has none.
+        path: The directory of the batch.
     """
 
     batch: Batch[CellKind, Any]
@@ -240,12 +240,12 @@ class BatchResult(ABC, Generic[CellKind]):
 
     @property
     def name(self) -> str:
-        """What the experiment is called."""
+        """Name of the experiment."""
         return self.batch.experiment.name
 
     @property
     def futile(self) -> bool:
-        """Whether no run has come to anything."""
+        """True if every run so far has failed."""
         return bool(self.rows) and all(row["failed"] is not None for row in self.rows.values())
 
     @property
@@ -273,10 +273,10 @@ class BatchResult(ABC, Generic[CellKind]):
     @property
     @abstractmethod
     def _columns(self) -> tuple[list[str], list[str]]:
-        """What the frame has of each run beside its scores, and which of that are numbers."""
+        """Columns of the frame beside the scores, and those among them that are numeric."""
 
     def _factors(self, cell: CellKind) -> Row:
-        """What the frame has of a cell, where that is not in its row."""
+        """Return columns of a cell that its row does not have."""
         return {}
 
     def _in_order(self) -> list[CellKind]:
@@ -330,13 +330,13 @@ class BatchResult(ABC, Generic[CellKind]):
 
     @property
     def runs(self) -> str:
-        """How many runs there are, and of what."""
+        """Number of runs, finished and in all, in words."""
         done, every = len(self.rows), len(self.batch.cells)
         many = f"{every}" if done == every else f"{done} of {every}"
         return f"{many}{f': {self.batch.size}' if self.batch.size else ''}"
 
     def failed_in_words(self) -> list[str]:
-        """What failed, in words."""
+        """Return one sentence for each reason of failure."""
         return [
             f"failed, {len(cells)} runs, such as {cells[0]}: {reason}"
             for reason, cells in self.failures.items()
@@ -377,7 +377,7 @@ def student_interval(values: Sequence[float] | Array) -> tuple[float, float]:
 
 
 def count_words(count: int, word: str, rest: str = "") -> str:
-    """So many of something: `1 seed`, `2 numbers of parties`."""
+    """Format a count with its noun: `1 seed`, `2 numbers of parties`."""
     return f"{count} {word}{'s' * (count != 1)}{rest}"
 
 

@@ -52,13 +52,13 @@ KINDS: Mapping[str, Kinds] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a file says outside its tables.
+    """Keys of an experiment file outside its tables.
 
     Args:
-        name: What to call the experiment.
-        seed: What repeats.
-        rounds: How many rounds.
-        baselines: Whether to train each site alone and on pooled records too, where that may be known.
+        name: The name of the experiment.
+        seed: The seed of everything repeatable.
+        rounds: The number of rounds.
+        baselines: Train each site alone and on pooled records too, if the policy allows it.
     """
 
     name: str = "experiment"
@@ -80,20 +80,20 @@ class Experiment(Header, RunSpec):
     task: Any
 
     def plan(self) -> Plan:
-        """What it promises and costs; touches no data."""
+        """Return the plan: the promise and its price; touches no data."""
         self.check()
         sized = hasattr(self.data, "size_task")
         task = self.data.size_task(self.task, self.sites) if sized else self.task
         return prepare(dataclasses.replace(self, task=task), self.facts).plan()
 
     def warnings(self) -> list[str]:
-        """What its author may want to reconsider about who is believed, as far as sites are known."""
+        """Return warnings about trust in single sites, as far as the sites are known."""
         _, _, aggregation = resolve_sites(self, resolve_aggregator(self, self.task), self.names)
         return sites_warnings(self, aggregation, self.names)
 
     @property
     def facts(self) -> PublicFacts:
-        """What the file says of the sites and their data."""
+        """Public facts of the file about the sites and their data."""
         return PublicFacts(
             names=self.names, records=self.data.public_records, public=self.public, distant=self._is_remote
         )
@@ -105,12 +105,12 @@ class Experiment(Header, RunSpec):
 
     @property
     def public(self) -> bool:
-        """Whether the records are nobody's secret."""
+        """True if the records are public data."""
         return getattr(self.data, "public", False)
 
     @property
     def _is_remote(self) -> bool:
-        """Whether the sites hold their data themselves."""
+        """True if the sites hold their data on other machines."""
         return getattr(self.data, "distant", False)
 
     def check(self) -> None:

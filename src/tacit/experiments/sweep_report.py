@@ -36,7 +36,7 @@ CHOOSE = (
     "Each run has a price of its own, as if there were no other. To choose a value for records that are "
     "somebody's, choose within one promise: tacit tune."
 )
-# What a line is called where there is one.
+# The label of a single line.
 ONE = "federated"
 REFERENCES = {"alone": "each site alone", "pooled": "pooled"}
 
@@ -63,7 +63,7 @@ def _head(swept: SweepResult) -> list[tuple[str, str]]:
 
 
 def promise_of(swept: SweepResult) -> str:
-    """What private runs have in common, in words."""
+    """Return the promise that all private runs share, in words."""
     promise = swept.batch.example.privacy
     if isinstance(promise, Open):
         return "none: every run is open"
@@ -133,7 +133,7 @@ def _spent(row: dict[str, Any]) -> str:
 
 
 def notes_of(swept: SweepResult) -> list[str]:
-    """What to mind when reading the table."""
+    """Return the notes below the table: intervals, alerts, and the cost of choosing."""
     intervals = [f"Intervals: {swept.interval}."] * bool(swept.interval)
     priced = not isinstance(swept.batch.example.privacy, Open)
     return [*intervals, *(alert["words"] for alert in swept.alerts()), *([CHOOSE] * priced)]
@@ -160,7 +160,7 @@ def axis_key(swept: SweepResult) -> str:
 
 
 def score_format(swept: SweepResult) -> str:
-    """How numbers of the score that counts are written."""
+    """Return the number format of the deciding score."""
     return "{:.1f}" if swept.goal[0].startswith(("return", "iqm")) else "{:.3f}"
 
 
@@ -233,7 +233,7 @@ def _by_value(swept: SweepResult, rows: "pd.DataFrame") -> "Picture":
 
 
 def _baseline_scores(swept: SweepResult) -> dict[str, float]:
-    """What the score is without any promise, where that is the same for all runs."""
+    """Return the scores of the baselines that are the same for all runs."""
     found = {str(one["name"]): _mean(swept, one) for one in swept.baselines() if not one["changes"]}
     return {REFERENCES.get(name, name): mean for name, mean in found.items() if mean is not None}
 
@@ -255,7 +255,7 @@ def _mean(swept: SweepResult, one: dict[str, Any]) -> float | None:
 
 
 def headline(swept: SweepResult) -> str:
-    """What came of it, in one sentence."""
+    """Return the main result of the sweep in one sentence."""
     rows = _rows(swept).to_dict("records")
     if not rows:
         return f"Nothing can be drawn of {swept.name} yet"
@@ -282,7 +282,7 @@ def _at(price: float) -> str:
 
 
 def provenance(swept: SweepResult) -> str:
-    """Where the numbers come from."""
+    """Return the provenance of the figures: experiment, task, seeds, rehearsal."""
     promise = swept.batch.example.privacy
     seeds = len(swept.batch.seeds)
     told = f"{swept.name}: {swept.batch.experiment.task.kind}, mean of {seeds} seed{'s' * (seeds != 1)}"
@@ -292,7 +292,7 @@ def provenance(swept: SweepResult) -> str:
 
 
 def _line(name: str, value: object) -> str:
-    """What a line is called; words speak for themselves."""
+    """Return the label of a line; words need no key before them."""
     return f"{name} {_word(value)}" if isinstance(value, float) else str(value)
 
 
@@ -342,7 +342,7 @@ def _describe_figure(swept: SweepResult) -> str:
 
 
 def _costs(swept: SweepResult) -> list[Block]:
-    """What every run cost, one by one."""
+    """Return a table of the cost of every run."""
     names = labels(swept.keys)
     rows = [
         (

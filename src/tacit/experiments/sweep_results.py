@@ -1,4 +1,4 @@
-"""What came of a sweep: a row for each run, means over seeds with their intervals, what to mind."""
+"""Results of a sweep: a row for each run, means over seeds with their intervals, warnings."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tacit.reports.plots.style import Picture
 
 PLAIN = ("spent", "delta", "rounds", "seconds")
-# So many seeds tell something of others; fewer tell about themselves.
+# The smallest number of seeds whose interval says something about other seeds.
 ENOUGH = 3
 SCHEMA = 1
 REHEARSED = "REHEARSAL: the noise repeats with the seed, so it protects nobody."
@@ -36,15 +36,16 @@ REHEARSED = "REHEARSAL: the noise repeats with the seed, so it protects nobody."
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SweepResult(BatchResult[SweepCell]):
-    """What came of a sweep.
+    """Results of a sweep.
 
-    In its frame and table, keys that are swept have columns of their own, and an epsilon of infinity is an
-    open run; `spent` is what the statement of the run says, and is missing where nothing was promised.
+    In its frame and table, swept keys have columns of their own, and an infinite epsilon is an open run;
+    `spent`
+    is the epsilon in the run's statement, and is missing for open runs.
 
     Args:
-        batch: What was asked for.
-        rows: What is known of each run: its scores, or why it has none.
-        path: The directory that remembers it.
+        batch: The sweep.
+        rows: The row of each finished run: its scores, or the reason that it has none.
+        path: The directory of the sweep.
     """
 
     batch: Sweep
@@ -56,7 +57,7 @@ class SweepResult(BatchResult[SweepCell]):
 
     @property
     def keys(self) -> list[str]:
-        """What is swept."""
+        """Swept keys."""
         return list(self.batch.swept)
 
     @property
@@ -66,7 +67,7 @@ class SweepResult(BatchResult[SweepCell]):
 
     @cached_property
     def scores(self) -> list[str]:
-        """What is told of models, the score that counts first; no single worlds, no ends of intervals."""
+        """Names of the scores, the deciding one first; without single worlds and ends of intervals."""
         names = dict.fromkeys(name for row in self._scored for name in row["scores"])
         plain = [name for name in names if "@" not in name and not name.endswith(("_low", "_high"))]
         return sorted(plain, key=lambda name: name != self.goal[0])
@@ -96,7 +97,7 @@ class SweepResult(BatchResult[SweepCell]):
         }
 
     def numeric(self, key: str) -> bool:
-        """Whether all values of a key are numbers."""
+        """Return True if all values of a key are numbers."""
         return all(isinstance(sort_value(text), float) for text in self.batch.swept[key])
 
     def table(self) -> "pd.DataFrame":
@@ -120,9 +121,10 @@ class SweepResult(BatchResult[SweepCell]):
         return [self.rows[cell] for cell in cells if cell in self.rows and not self.rows[cell]["failed"]]
 
     def baselines(self) -> list[Row]:
-        """What models score that were trained without any promise, by site `alone` and `pooled`.
+        """Return the scores of the baselines, trained without privacy: by site `alone` and `pooled`.
 
-        Each has `changes`, those values that such models depend on, `name`, `n`, and the mean of each score
+        Each row has `changes` (the swept values that baselines depend on), `name`, `n`, and the mean of each
+        score
         with its interval.
         """
         found: list[Row] = []
@@ -136,7 +138,7 @@ class SweepResult(BatchResult[SweepCell]):
 
     @property
     def interval(self) -> str:
-        """What intervals are, in words; empty where there are none."""
+        """Kind of the intervals, in words; empty if there are none."""
         kinds = list(self.table()["interval"].dropna().unique())
         words = {
             "t": "the 95 % interval of the mean over seeds (Student's t)",
@@ -145,7 +147,7 @@ class SweepResult(BatchResult[SweepCell]):
         return "; or ".join(words[kind] for kind in kinds)
 
     def alerts(self) -> list[dict[str, str]]:
-        """What has to be known before anything else: each has a `tone` and `words`, as reports have them."""
+        """Return warnings about the sweep as a whole: each has a `tone` and `words`, as in reports."""
         every, failed = len(self.batch.cells), sum(map(len, self.failures.values()))
         loose = [cell for cell, row in self.rows.items() if row["failed"] is None and _loose(row)]
         seeds, unknown = len(self.batch.seeds), len(self.unknown)
@@ -222,11 +224,11 @@ class SweepResult(BatchResult[SweepCell]):
 
 
 def _average(rows: Sequence[Row], scores: Sequence[str], *, plain: bool = False) -> Row:
-    """What runs that differ in their seeds alone come to."""
+    """Average the rows of runs that differ in their seeds alone."""
     found: Row = {"n": len(rows), "unit": rows[0]["unit"]}
     for name in PLAIN:
         known = [row[name] for row in rows if row[name] is not None]
-        # What runs cost is never averaged: the dearest counts.
+        # Epsilon is never averaged: the largest counts.
         pick = max if name in ("spent", "delta") else np.mean
         found[name] = float(pick(known)) if known else None if plain else math.nan
     # Of a price that is not proven no larger one is known.
@@ -264,5 +266,5 @@ def interval_of(values: Sequence[float]) -> tuple[float | None, float | None, st
 
 
 def _loose(row: Row) -> bool:
-    """Whether something was promised of which no price is proven."""
+    """Return True for a private run without a proven epsilon."""
     return row["unit"] is not None and row["spent"] is None

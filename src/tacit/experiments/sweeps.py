@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 Value = str | float
 # Some values: of each key that is swept, as it was written.
 Changes = tuple[tuple[str, str], ...]
-# What says little without the name of its table.
+# The last part of keys that are labeled by their table.
 KIND = ".kind"
 SEEDS = 3
 MOST = 1000
 WORKERS = 2
 EPSILON = "privacy.epsilon"
-# What has its own way to be varied, or changes no result.
+# Keys that have another option, or change no result.
 FIXED = {
     "seed": "say how many seeds there are (--seeds)",
     "name": "it changes no result",
@@ -80,11 +80,11 @@ class SweepSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCell(Cell):
-    """Where a run stands in a sweep.
+    """One run of a sweep.
 
     Args:
-        changes: What it has of each key that is swept.
-        seed: What it repeats by.
+        changes: Its value of each swept key.
+        seed: The seed.
     """
 
     changes: Changes
@@ -169,7 +169,7 @@ class Sweep(Batch[SweepCell, "SweepResult"]):
 
     @property
     def size(self) -> str:
-        """What is varied, in words."""
+        """Number of values of each swept key and of seeds, in words."""
         parts = [f"{len(values)} of {key}" for key, values in self.swept.items()]
         return " x ".join([*parts, count_words(len(self.seeds), "seed")])
 
@@ -198,7 +198,7 @@ class Sweep(Batch[SweepCell, "SweepResult"]):
         return replace(experiment, seed=cell.seed, baselines=experiment.baselines and cell.changes == first)
 
     def outcome(self, row: Row) -> str:
-        """How good the model is, and what it cost."""
+        """Return the deciding score of a run and its epsilon, in words."""
         name = self.experiment.task.goal[0]
         found = row["scores"].get(name)
         score = "no score" if found is None else f"{NAMES.get(name, name)} {found:.4g}"
@@ -208,7 +208,7 @@ class Sweep(Batch[SweepCell, "SweepResult"]):
         return f"{score} at epsilon {spent}"
 
     def result(self, rows: Mapping[SweepCell, Row], path: Path | None) -> "SweepResult":
-        """What came of it."""
+        """Return the results of the sweep."""
         from tacit.experiments.sweep_results import SweepResult
 
         return SweepResult(batch=self, rows=rows, path=path)
@@ -282,12 +282,12 @@ def load(path: str | Path) -> "SweepResult | None":
 
 
 def run_experiment(experiment: Experiment) -> Row:
-    """What came of a run: what it cost, and how good its model is."""
+    """Run an experiment without a directory, and return its row: price and scores."""
     began = time.perf_counter()
     run = experiment.run(None)
     took = time.perf_counter() - began
     promise = run.privacy
-    # Where a draw is secret, the time tells how many were drawn.
+    # With secret sampling, the duration would reveal the sample size.
     secret = not isinstance(experiment.privacy, Open) and not experiment.privacy.rehearsal
     return {
         "unit": promise.unit,
@@ -342,7 +342,7 @@ def _experiment_at(document: Table, changes: Changes, folder: Path) -> tuple[Exp
 
 
 def _require_public(experiment: Experiment, promise: Privacy | Open) -> None:
-    """Refuse records that are somebody's: a sweep looks at every score, and each run names its own price."""
+    """Refuse private records outside a rehearsal: a sweep sees every score, on one ledger per run."""
     if getattr(experiment.data, "distant", False):
         raise Refused(
             f"a sweep does not go with [data] {experiment.data.kind}, which is at the sites: sweep simulated "
@@ -423,7 +423,7 @@ def values_by_key(lists: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def value_of(text: str) -> object:
-    """What a text stands for."""
+    """Parse the text of a swept value as TOML."""
     document: Table = {}
     override_value(document, f"value={text}")
     return document["value"]
@@ -436,13 +436,13 @@ def sort_value(text: str) -> Value:
 
 
 def _number(text: str) -> object:
-    """What a text stands for; whole numbers are numbers like others."""
+    """Parse a swept value; integers become floats."""
     found = value_of(text)
     return float(found) if isinstance(found, int) and not isinstance(found, bool) else found
 
 
 def labels(keys: Sequence[str]) -> dict[str, str]:
-    """What keys are called among each other: by their last part, or a kind by its table, if that will do."""
+    """Return short labels of keys: the last part, or a kind's table, unless two would be equal."""
     last = {key: key.removesuffix(KIND).rpartition(".")[2] for key in keys}
     seen = list(last.values())
     return {key: name if seen.count(name) == 1 else key for key, name in last.items()}

@@ -1,10 +1,10 @@
-"""HOW GOOD, AND FOR HOW MANY: one experiment, repeated over all that its table [study] varies.
+"""Studies: one experiment, repeated over all factors that its table [study] varies.
 
-curves                what a study of curves varies: subjects, parties, folds and promises
-curve_results         what came of it: a table, a summary, figures
-environments          what a study in environments varies: regimes of training, promises and seeds
+curves                studies of curves: subjects, parties, folds and promises
+curve_results         their results: a table, a summary, figures
+environments          studies in environments: training regimes, promises and seeds
 regimes               ways to train in the same environments
-environment_results   what came of it: means with intervals, a summary
+environment_results   their results: means with intervals, a summary
 environment_figures   figures and films
 """
 
@@ -36,7 +36,7 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Study:
 
 
 def has_study_table(path: str | Path, changes: Sequence[str] = ()) -> bool:
-    """Whether a file, or the one that a directory keeps, has a table [study]."""
+    """Return True if a file, or the one that a directory keeps, has a table [study]."""
     return read_as(lambda document, folder: "study" in document, path, changes)
 
 

@@ -1,4 +1,4 @@
-"""What came of a study of curves: a row for each run, their means, a summary for people, figures."""
+"""Results of a study of curves: a row for each run, their means, a summary for people, figures."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ BY = ("release", "epsilon", "parties")
 MEASURES = (*SCORES, "seconds", "bytes")
 COLUMNS = [*BY, "replicate", "fold", "spent", *SCORES, "selected", "steps", "seconds", "bytes", "floor"]
 NUMBERS = ["epsilon", "spent", "floor", *MEASURES]
-# What the summary shows of a mean: its name for people, how many decimals, in which unit.
+# Means in the summary: label, decimals, and factor of the unit.
 SHOWN = {
     "r2": ("R2", 3, 1.0),
     "ril2": ("RIL2", 3, 1.0),
@@ -36,15 +36,16 @@ KINDS = ("sensitivity", "specificity")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CurveStudyResult(BatchResult[CurveCell]):
-    """What came of a study of curves.
+    """Results of a study of curves.
 
-    In its frame, epsilon is what was asked for, infinite where nothing was promised, and `spent` is what the
-    statement of the run says; `floor` is the RIL2 that nobody can expect to go below.
+    In its frame, `epsilon` is the requested one, infinite for an open run, and `spent` is the one in the
+    run's
+    statement; `floor` is the RIL2 of the true regression, which no method is expected to beat.
 
     Args:
-        batch: What was asked for.
-        rows: What is known of each cell: its scores, or why it has none.
-        path: The directory that remembers it.
+        batch: The study.
+        rows: The row of each finished cell: its scores, or the reason that it has none.
+        path: The directory of the study.
     """
 
     batch: CurveStudy
@@ -103,7 +104,7 @@ class CurveStudyResult(BatchResult[CurveCell]):
         ]
 
     def _promise(self) -> list[tuple[str, str]]:
-        """What all private runs have in common."""
+        """Return the promise that all private runs share, for the summary."""
         promise = self.batch.example.privacy
         if isinstance(promise, Open):
             return []
@@ -161,7 +162,7 @@ def _draw(studied: CurveStudyResult, folder: Path) -> dict[str, Path]:
 def _by_parties(
     studied: CurveStudyResult, release: str, table: "pd.DataFrame", folder: Path
 ) -> dict[str, Path]:
-    """Error and selection by parties; so many promises to a figure as can be told apart."""
+    """Draw error and selection by the number of parties; one figure per group of distinguishable colors."""
     from tacit.functional.figures import by_parties, selection
     from tacit.reports.plots.style import PALETTE
 
@@ -202,7 +203,7 @@ def _by_epsilon(studied: CurveStudyResult, folder: Path) -> dict[str, Path]:
 
 
 def _party_effect(table: "pd.DataFrame") -> str:
-    """How much the number of parties matters, at the promise where it matters most."""
+    """Return a title: the largest difference in RIL2 between numbers of parties, over all promises."""
     groups = table.groupby("epsilon")["ril2"]
     most = float((groups.max() - groups.min()).max())
     return f"With {_span(sorted(set(table['parties'])))} parties, RIL2 differs by at most {most:.3f}"

@@ -50,15 +50,15 @@ SCORES = ("r2", "ril2", "rmse", "nrmse", "smape", "wmape", "sensitivity", "speci
 
 @dataclass(frozen=True, kw_only=True)
 class CurveFactors:
-    """What is varied.
+    """Factors of a study of curves: the table [study].
 
     Args:
-        replicates: How many draws of subjects, of the same truth.
-        parties: How many parties divide the predictors, in turn; as in [sites] if not said.
-        folds: Into how many parts the subjects are divided, each scored by what the others have learnt.
-        epsilons: What a run may cost all parties together, or `open`; as in [privacy] if not said.
-        releases: What leaves a party, `local` or `moments`; as in [task] if not said.
-        workers: How many processes share the work; as many as there are cores if not said.
+        replicates: The number of draws of subjects from the same truth.
+        parties: Numbers of parties that divide the predictors, in turn; by default as in [sites].
+        folds: The number of cross-validation folds of the subjects.
+        epsilons: Budgets of a run for all parties together, or `open`; by default as in [privacy].
+        releases: The kinds of release of a party, `local` or `moments`; by default as in [task].
+        workers: The number of processes; by default the number of cores.
     """
 
     replicates: int = 1
@@ -88,14 +88,14 @@ class CurveFactors:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveCell(Cell):
-    """Where a run stands in a study.
+    """One run of a study of curves.
 
     Args:
-        replicate: Which draw of subjects, of the same truth.
-        fold: Which part of them is held out, from 0.
-        release: What leaves a party.
-        epsilon: What it may cost all parties together; infinite where nothing is promised.
-        parties: How many divide the predictors.
+        replicate: The number of the draw of subjects from the same truth.
+        fold: The held-out fold, from 0.
+        release: The kind of release of a party.
+        epsilon: The budget of all parties together; infinite for an open run.
+        parties: The number of parties that divide the predictors.
     """
 
     replicate: int
@@ -128,15 +128,15 @@ class CurveCell(Cell):
 
 @dataclass(frozen=True, kw_only=True)
 class CurveStudy(Batch[CurveCell, "CurveStudyResult"]):
-    """What an experiment file with a table [study] asks for, of curves.
+    """Study of curves: an experiment file with a table [study].
 
     Args:
-        experiment: What is repeated.
-        replicates: Which draws of subjects.
-        folds: Into how many parts they are divided.
+        experiment: The experiment that is repeated.
+        replicates: The numbers of the draws of subjects.
+        folds: The number of cross-validation folds.
         parties: The numbers of parties.
-        epsilons: What a run may cost; infinite where nothing is promised.
-        releases: What leaves a party.
+        epsilons: The budgets; infinite for an open run.
+        releases: The kinds of release of a party.
         document: As for any batch; so are `folder` and `workers`.
     """
 
@@ -185,7 +185,7 @@ class CurveStudy(Batch[CurveCell, "CurveStudyResult"]):
 
     @property
     def size(self) -> str:
-        """How many runs, and of what, in words."""
+        """Number of runs by factor, in words."""
         parts = [
             count_words(len(self.replicates), "replicate"),
             count_words(self.folds, "fold"),
@@ -206,19 +206,19 @@ class CurveStudy(Batch[CurveCell, "CurveStudyResult"]):
         return row_of(cell, lambda: _score(self.experiment, cell, self.folds))
 
     def outcome(self, row: Row) -> str:
-        """How far off predictions are, and how long that took."""
+        """Return the prediction error and the duration of a run, in words."""
         error = "unknown" if row["ril2"] is None else f"{row['ril2']:.4f}"
         return f"RIL2 {error}, {row['seconds']:.1f} s"
 
     def result(self, rows: Mapping[CurveCell, Row], path: Path | None) -> "CurveStudyResult":
-        """What came of it."""
+        """Return the results of the study."""
         from tacit.experiments.studies.curve_results import CurveStudyResult
 
         return CurveStudyResult(batch=self, rows=rows, path=path)
 
 
 def promise_in_words(epsilon: float) -> str:
-    """What a run costs, for people."""
+    """Format the budget of a run for people."""
     return OPEN if math.isinf(epsilon) else f"epsilon {epsilon:g}"
 
 
@@ -228,7 +228,7 @@ def experiment_for(experiment: Experiment, cell: CurveCell) -> Experiment:
     if math.isinf(cell.epsilon):
         privacy = Open()
     elif isinstance(privacy, Privacy):
-        # Who adds the noise follows from what is released.
+        # The release decides who adds the noise: local releases are noised at the site.
         apart = cell.release == "local"
         noise = "site" if apart else "server" if privacy.noise == "site" else privacy.noise
         privacy = replace(privacy, epsilon=cell.epsilon, noise=noise)

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from tacit.sites.federation import Federation
 
 Drawing = Callable[[Path], object]
-# How weights are laid out in a plane.
+# Embeddings of weights in a plane.
 MAPS = ("t-sne", "umap")
-# How far below untrained policies an axis goes, as a part of how far the best is above them.
+# An axis ends this far below untrained policies, as a share of the best one's lead over them.
 BELOW = 0.25
-# What a score is called that is of no world in particular.
+# Label of a score over all worlds.
 EVERYWHERE = "all worlds"
 
 
@@ -47,7 +47,7 @@ class FinishedRun:
 
     @property
     def rounds(self) -> list[Round]:
-        """What happened in it."""
+        """Rounds of the run, from its directory."""
         return Directory(self.place).rounds()
 
     @property
@@ -77,7 +77,7 @@ def draw(studied: WorldStudyResult, folder: Path, announce: Announce) -> dict[st
 
 
 def drawings(studied: WorldStudyResult) -> dict[str, Drawing]:
-    """What there is to draw, by what it shows; nothing where no run has a score."""
+    """Return all drawings of a study by name; empty if no run has a score."""
     means = studied.table().reset_index()
     if not (means["regime"] != UNTRAINED).any():
         return {}
@@ -122,7 +122,7 @@ def _stages(scenes: "Scenes") -> "dict[str, tuple[str, World]]":
 
 
 def _film(run: "Run", site: str, world: "World", place: Path, seed: int) -> Path:
-    """One episode of the model of a site; in a world that is nobody's, of the model of all."""
+    """Film one episode of a site's model; in a world without a site, of the one model of all sites."""
     from tacit.control.envs.spaces import refuse_undrawable
 
     with refuse_undrawable(world):
@@ -130,7 +130,7 @@ def _film(run: "Run", site: str, world: "World", place: Path, seed: int) -> Path
 
 
 def _of_learning(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, Drawing]:
-    """Learning curves by world, all in one, and by regime; so many regimes to a figure as have colours."""
+    """Draw learning curves: by world, overlaid, and by regime; one figure per group of colors."""
     from tacit.control.figures import learning_curves, overlay, side_by_side
 
     rows = learning_history(studied)
@@ -151,7 +151,7 @@ def _of_learning(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, 
 
 
 def _of_returns(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, Drawing]:
-    """What regimes come to in each world in the end, and what that costs."""
+    """Draw the final return of each regime in each world, and the return against epsilon."""
     from tacit.control.figures import privacy_return, scenarios
 
     found: dict[str, Drawing] = {}
@@ -164,7 +164,7 @@ def _of_returns(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, D
         found[f"scenarios{more}"] = _calling(scenarios, part, **options, provenance=provenance)
     priced = means[means["spent"].notna()]
     if len(priced):
-        # What a few seeds differ by would call everything chance: episodes tell whether anything was learnt.
+        # Intervals over a few seeds are too wide; those over episodes show if anything was learned.
         ends = {"played_low": "low", "played_high": "high"}
         table = priced.drop(columns="epsilon").rename(columns={"spent": "epsilon", **ends})
         table = table[["epsilon", "return", "low", "high", "regime"]].dropna(axis=1)
@@ -194,7 +194,7 @@ def _of_weights(studied: WorldStudyResult) -> dict[str, Drawing]:
         names = {others[0]: SHARED} if len(others) == 1 else {}
         kept = [place for place, owner in enumerate(owners) if owner in homes or owner in names]
         if not any(owners[place] in homes for place in kept):
-            # Where nobody sees what single sites send, nobody keeps it.
+            # Under secure aggregation single updates are invisible, so none were kept.
             continue
         sites = [names.get(owners[place], owners[place]) for place in kept]
         worlds = [homes.get(site, "") for site in sites]
@@ -232,7 +232,7 @@ def _returns(studied: WorldStudyResult, means: "pd.DataFrame") -> "pd.DataFrame"
 
 
 def _options(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, Any]:
-    """What all figures of returns have in common."""
+    """Return the options that all figures of returns share."""
     return {"target": _target(studied), "unseen": studied.unseen, "lowest": _lowest(studied, means)}
 
 
@@ -244,7 +244,7 @@ def _target(studied: WorldStudyResult) -> float | None:
 
 
 def _lowest(studied: WorldStudyResult, means: "pd.DataFrame") -> float | None:
-    """Where an axis ends, so that a regime that went astray does not flatten all others."""
+    """Return the lower end of the axis, so that a failed regime does not flatten the rest; None for none."""
     floor, best = _references(means).get(UNTRAINED), float(means["return"].max())
     if floor is None or best <= floor:
         return None
@@ -261,7 +261,7 @@ def _references(means: "pd.DataFrame") -> dict[str, float]:
 
 
 def _parts(rows: "pd.DataFrame") -> "list[tuple[str, pd.DataFrame]]":
-    """Rows by so many regimes as can be told apart, and what is added to the names of their figures."""
+    """Split rows into groups of regimes with distinct colors, each with the suffix of its figure's name."""
     from tacit.reports.plots.style import PALETTE
 
     labels = list(dict.fromkeys(rows["regime"].tolist()))
@@ -312,7 +312,7 @@ def learning_history(studied: WorldStudyResult) -> "pd.DataFrame":
 
 
 def cluster_history(studied: WorldStudyResult) -> "dict[str, pd.DataFrame]":
-    """Which cluster each site is in after every round, by regime; of the first seed."""
+    """Return the cluster of each site after every round, by regime; of the first seed."""
     import pandas as pd
 
     found: dict[str, pd.DataFrame] = {}

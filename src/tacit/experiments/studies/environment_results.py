@@ -1,4 +1,4 @@
-"""What came of a study in environments: a row for each run, means with intervals, and what they show."""
+"""Results of a study in environments: a row for each run, means with intervals, and conclusions in words."""
 
 import math
 from collections.abc import Sequence
@@ -29,15 +29,16 @@ ALIKE = 0.05
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class WorldStudyResult(BatchResult[WorldCell]):
-    """What came of a study of worlds.
+    """Results of a study in environments.
 
-    In its frame, epsilon is what was asked for, and `spent` what the statement of the run says; both are
-    missing where nothing is promised. `steps` are those of one site, `steps_in_all` those of all together.
+    In its frame, `epsilon` is the requested one and `spent` the one in the run's statement; both are missing
+    for
+    open runs. `steps` are environment steps of one site, `steps_in_all` those of all sites.
 
     Args:
-        batch: What was asked for.
-        rows: What is known of each cell: its scores, or why it has none.
-        path: The directory that remembers it, and every run in it.
+        batch: The study.
+        rows: The row of each finished cell: its scores, or the reason that it has none.
+        path: The directory of the study, with every run in it.
     """
 
     batch: WorldStudy
@@ -48,20 +49,20 @@ class WorldStudyResult(BatchResult[WorldCell]):
 
     @property
     def scores(self) -> list[str]:
-        """What is told of agents, without the ends of intervals."""
+        """Score columns of agents, without the ends of intervals."""
         known = [str(name) for name in self.frame.columns]
         first = known.index(PLAIN[-1]) + 1
         return [name for name in known[first:-1] if not name.endswith(("_low", "_high"))]
 
     @cached_property
     def worlds(self) -> dict[str, str]:
-        """The scores in each kind of world, by its name; the mean over nobody's comes last."""
+        """Score column of each kind of world, by its name; the mean over unseen worlds comes last."""
         found = {name.removeprefix(WORLD): name for name in self.scores if name.startswith(WORLD)}
         return found | ({"unseen": UNSEEN} if UNSEEN in self.scores and len(self.unseen) > 1 else {})
 
     @property
     def unseen(self) -> tuple[str, ...]:
-        """The worlds that nobody trains in."""
+        """Worlds in which no site trains."""
         return tuple(getattr(self.batch.experiment.data, "unseen", {}))
 
     def table(self) -> "pd.DataFrame":
@@ -153,7 +154,7 @@ class WorldStudyResult(BatchResult[WorldCell]):
         return self.table().set_index("label")
 
     def _label(self, regime: str, epsilon: float) -> str:
-        """What a regime is called among all others."""
+        """Return the label of a regime at an epsilon."""
         asked = None if math.isnan(epsilon) else epsilon
         found = [each for each in self.batch.regimes if (each.name, each.epsilon) == (regime, asked)]
         return found[0].label if found else regime
@@ -162,7 +163,7 @@ class WorldStudyResult(BatchResult[WorldCell]):
 def _means(own: "pd.DataFrame", scores: list[str]) -> Row:
     """The means of runs that differ in their seeds alone."""
     found: Row = {"n": len(own), "unit": own["unit"].iloc[0]}
-    # What runs cost is never averaged: the dearest counts.
+    # Epsilon is never averaged: the largest counts.
     found |= {name: own[name].max() if name == "spent" else own[name].mean() for name in PLAIN}
     for name in PLAYED:
         ends = f"return{name.removeprefix('played')}"
@@ -220,7 +221,7 @@ def _head(studied: WorldStudyResult) -> list[tuple[str, str]]:
 
 
 def _promise(studied: WorldStudyResult) -> list[tuple[str, str]]:
-    """What every private run promises to whom."""
+    """Return the promise of the private runs, for the summary."""
     promises = [regime.experiment.privacy for regime in studied.batch.regimes]
     units = {promise.unit for promise in promises if not isinstance(promise, Open)}
     rehearsed = any(not isinstance(promise, Open) and promise.rehearsal for promise in promises)
@@ -231,7 +232,7 @@ def _promise(studied: WorldStudyResult) -> list[tuple[str, str]]:
 
 
 def _by_regime(rows: Sequence[dict[Any, Any]]) -> str:
-    """What each regime promises, returns, and is trained by."""
+    """Format a table of regimes: price, return, interquartile mean, training steps."""
     header = ("regime", "promise", "n", "return", "95 %", "IQM", "95 %", "steps a site", "steps in all")
     return align_table(header, [
         (
@@ -245,7 +246,7 @@ def _by_regime(rows: Sequence[dict[Any, Any]]) -> str:
 
 
 def _by_world(studied: WorldStudyResult, rows: Sequence[dict[Any, Any]]) -> str:
-    """What each regime returns in each world, and how well its clusters are the worlds."""
+    """Format a table of returns by regime and world, with the agreement of clusters and worlds."""
     worlds = {_title(name, studied.unseen): score for name, score in studied.worlds.items()}
     solved = {"solved %": 100.0} if "solved" in studied.scores else {}
     apart = any(not math.isnan(row["agreement"]) for row in rows)
@@ -268,7 +269,7 @@ def _title(name: str, unseen: Sequence[str]) -> str:
 
 
 def _price(row: dict[Any, Any]) -> str:
-    """What a regime truly costs, for people."""
+    """Format the spent epsilon of a regime for people."""
     if not isinstance(row["unit"], str):
         return "none"
     spent = "unbounded" if math.isnan(row["spent"]) else f"{row['spent']:.4g}"
@@ -276,7 +277,7 @@ def _price(row: dict[Any, Any]) -> str:
 
 
 def _conclusions(studied: WorldStudyResult, table: "pd.DataFrame") -> list[str]:
-    """What the means show, in sentences."""
+    """Return the conclusions from the means, in sentences."""
     seeds = int(table["n"].max())
     found = [
         f"Means over {seeds} seeds, with the 95 % interval of the mean (Student's t)."
@@ -298,21 +299,21 @@ def _conclusions(studied: WorldStudyResult, table: "pd.DataFrame") -> list[str]:
 
 
 def _beside_alone(above: Sequence[str], table: "pd.DataFrame") -> list[str]:
-    """Which regimes are worth their trouble to every world."""
+    """Name the regimes that beat agents trained alone in every world."""
     steps = table.set_index("label")["steps"].to_dict()
     if not set(steps) - {ALONE, UNTRAINED}:
         return []
     if not above:
         return ["No regime is above agents alone in every world."]
     verb = "is" if len(above) == 1 else "are"
-    # Where sites are drawn by chance, steps are a little more or less.
+    # Sampling of sites makes steps vary a little.
     alike = all(abs(steps[label] / steps[ALONE] - 1) < ALIKE for label in above)
     fair = ", at as many steps a site" if alike else "; mind the steps a site"
     return [f"{join_words(above)} {verb} above agents alone in every world{fair}."]
 
 
 def _fewer(table: "pd.DataFrame") -> list[str]:
-    """Where fewer sites train alone than together."""
+    """Note that fewer sites train alone than in the federation, if so."""
     sites = table.set_index("label")["sites"].drop(index=UNTRAINED, errors="ignore")
     if ALONE not in sites.index or sites[ALONE] >= sites.max():
         return []

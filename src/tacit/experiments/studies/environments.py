@@ -39,25 +39,26 @@ if TYPE_CHECKING:
     from tacit.sites.environments import Scenes
     from tacit.sites.federation import Federation
 
-# Where runs are in the directory of a study.
+# The folder of the runs in the directory of a study.
 RUNS = "runs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorldFactors:
-    """What is varied; every table [study.NAME] is a regime of the file's own.
+    """Factors of a study in environments: the table [study]; a table [study.NAME] is a custom regime.
 
     Args:
-        regimes: Which ones, `alone`, `federated`, `clustered`, `private` or the file's own; all that the file
-            has what they need for if not said.
-        epsilons: What private runs may cost, in turn; as in [privacy] if not said.
-        replicates: How often everything is repeated, each time with the next seed.
-        alone_copies: How many copies of each kind of world train alone at most; as many as agents are judged
-            in if not said. A thousand lonely agents teach nothing.
-        films: Whether to film the agents of one regime, once in each kind of world.
-        workers: How many processes share the work; if not said as many as there are cores, or one where
-            worlds are compiled, since a run uses all cores then.
-        own: What differs from the file in each regime of its own.
+        regimes: The regimes, `alone`, `federated`, `clustered`, `private` or custom ones; by default all that
+            the file has the tables for.
+        epsilons: Budgets of private runs, in turn; by default as in [privacy].
+        replicates: The number of repetitions, each with the next seed.
+        alone_copies: The largest number of copies of each kind of world that train alone; by default as many
+            as
+            agents are judged in.
+        films: Film the agents of one regime, once in each kind of world.
+        workers: The number of processes; by default the number of cores, or one for compiled worlds, of which
+            a run uses all cores.
+        own: The changes to the file in each custom regime.
     """
 
     regimes: tuple[str, ...] | None = None
@@ -89,12 +90,12 @@ class WorldFactors:
 
 @dataclass(frozen=True, kw_only=True)
 class WorldCell(Cell):
-    """Where a run stands in a study.
+    """One run of a study in environments.
 
     Args:
-        regime: How it is trained, or `untrained`.
-        epsilon: What it may cost, where that was said.
-        seed: What it repeats by.
+        regime: The training regime, or `untrained`.
+        epsilon: The budget, if one was set.
+        seed: The seed.
     """
 
     regime: str
@@ -112,20 +113,20 @@ class WorldCell(Cell):
 
     @property
     def folder(self) -> str:
-        """What the directory of its run is called."""
+        """Name of the run's directory."""
         price = "" if self.epsilon is None else f"-epsilon-{self.epsilon:.12g}"
         return f"{self.regime}{price}-seed-{self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorldStudy(Batch[WorldCell, "WorldStudyResult"]):
-    """What an experiment file with a table [study] asks for, in worlds.
+    """Study in environments: an experiment file with a table [study].
 
     Args:
-        experiment: What all regimes have in common.
-        regimes: The regimes, each with the experiment that it is.
-        seeds: What runs repeat by; the worlds and what agents are judged by are the same for one seed.
-        films: Whether agents are filmed.
+        experiment: The part that all regimes share.
+        regimes: The regimes, each with its experiment.
+        seeds: The seeds; worlds and evaluation episodes are the same for one seed.
+        films: True if agents are filmed.
         document: As for any batch; so are `folder` and `workers`.
     """
 
@@ -155,7 +156,7 @@ class WorldStudy(Batch[WorldCell, "WorldStudyResult"]):
 
     @property
     def cells(self) -> tuple[WorldCell, ...]:
-        """Every regime with every seed, and before them a policy that nobody has trained."""
+        """Every regime with every seed, preceded by an untrained policy."""
         kinds = [(UNTRAINED, None), *((regime.name, regime.epsilon) for regime in self.regimes)]
         return tuple(
             WorldCell(regime=name, epsilon=epsilon, seed=seed)
@@ -172,7 +173,7 @@ class WorldStudy(Batch[WorldCell, "WorldStudyResult"]):
 
     @property
     def size(self) -> str:
-        """Which regimes there are, and how many seeds."""
+        """Regimes and number of seeds, in words."""
         listed = join_words([regime.label for regime in self.regimes])
         times = f"; {len(self.seeds)} seeds each" if len(self.seeds) > 1 else ""
         return f"{listed}, beside untrained policies{times}"
@@ -191,7 +192,7 @@ class WorldStudy(Batch[WorldCell, "WorldStudyResult"]):
                 raise type(error)(f"regime {regime.label}: {error}") from error
 
     def _require_public(self) -> None:
-        """Refuse worlds that are somebody's, where each run would name its own price."""
+        """Refuse private worlds outside a rehearsal: each run would charge a ledger of its own."""
         promises = [regime.experiment.privacy for regime in self.regimes]
         real = [promise for promise in promises if not isinstance(promise, Open) and not promise.rehearsal]
         if real and not getattr(self.experiment.data, "public", False):
@@ -209,13 +210,13 @@ class WorldStudy(Batch[WorldCell, "WorldStudyResult"]):
         return row_of(cell, lambda: _train(chosen, None if place is None else place / RUNS / cell.folder))
 
     def outcome(self, row: Row) -> str:
-        """What agents bring in, and how long that took."""
+        """Return the mean return and the duration of a run, in words."""
         spent = "" if row["spent"] is None else f" at epsilon {row['spent']:.4g}"
         took = "" if row["seconds"] is None else f", {row['seconds']:.1f} s"
         return f"return {row['scores'].get('return', float('nan')):.1f}{spent}{took}"
 
     def result(self, rows: Mapping[WorldCell, Row], path: Path | None) -> "WorldStudyResult":
-        """What came of it."""
+        """Return the results of the study."""
         from tacit.experiments.studies.environment_results import WorldStudyResult
 
         return WorldStudyResult(batch=self, rows=rows, path=path)
@@ -229,14 +230,14 @@ def experiment_for(experiment: Experiment, cell: WorldCell) -> Experiment:
 def steps_until(
     experiment: Experiment, rounds: Sequence[Round], end: int | None = None
 ) -> tuple[float, float]:
-    """How many steps of the environment a site has made until the end of a round, and all sites together.
+    """Count environment steps until the end of a round: of one site, and of all sites together.
 
-    Where who took part is a secret, that is what is expected.
+    With secret participation these are expected counts.
 
     Args:
-        experiment: What was run.
-        rounds: What happened.
-        end: The number of the round; the last if not said.
+        experiment: The experiment.
+        rounds: Its rounds.
+        end: The number of the round; by default the last.
     """
     sites, joins = len(experiment.sites.names), experiment.privacy.participation
     came = [sites * joins if entry.sites is None else entry.sites for entry in rounds[:end]]
@@ -253,7 +254,7 @@ def world_kinds(federation: "Federation") -> dict[str, str]:
 
 def _train(chosen: Experiment, place: Path | None) -> Row:
     federation = chosen.open_federation()
-    # What was cut off in the middle of a run goes on there.
+    # An interrupted run resumes.
     begun = place is not None and place.exists()
     if place is not None:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -277,7 +278,7 @@ def _train(chosen: Experiment, place: Path | None) -> Row:
 
 
 def _agreement(chosen: Experiment, run: "Run", federation: "Federation") -> float | None:
-    """How well groups of sites that were found are the kinds of their worlds, where sites were told apart."""
+    """Return the agreement of the clusters found with the kinds of worlds; None without clusters."""
     known = world_kinds(federation)
     if chosen.clusters is None or chosen.clusters.by == "site" or not run.clusters or not known:
         return None
@@ -285,10 +286,11 @@ def _agreement(chosen: Experiment, run: "Run", federation: "Federation") -> floa
 
 
 def _untrained_row(chosen: Experiment) -> Row:
-    """What the weights bring in that every run of this seed begins with.
+    """Score the initial weights, from which every run of this seed starts.
 
-    Their actions are drawn, that is, nearly any is as likely as another. The likeliest one of weights that
-    nobody has trained is a whim: here it falls like a stone, there it hovers for ever.
+    Actions are sampled: the likeliest action of untrained weights is arbitrary, so that a greedy policy may
+    fall
+    like a stone or hover for ever.
     """
     chosen = replace(chosen, privacy=Open())
     federation = chosen.open_federation()
@@ -313,7 +315,7 @@ def _untrained_row(chosen: Experiment) -> Row:
 
 
 def _random_returns(policy: "Policy", scenes: "Scenes | None") -> dict[str, float]:
-    """What a policy brings in when its actions are drawn."""
+    """Return the scores of a policy whose actions are sampled."""
     from tacit.control.agents.evaluation import summarise
 
     if scenes is None:
@@ -357,5 +359,5 @@ def _require_regimes(names: tuple[str, ...], factors: WorldFactors) -> None:
 
 
 def _has_compiled_worlds(regimes: tuple[Regime, ...]) -> bool:
-    """Whether some worlds are compiled, so that one run keeps all cores busy."""
+    """Return True if some worlds are compiled, so that one run uses all cores."""
     return any(getattr(regime.experiment.data, "world", "") == "fast-lander" for regime in regimes)

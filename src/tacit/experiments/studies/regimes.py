@@ -1,11 +1,11 @@
 """Regimes: ways to train on the same worlds, each an experiment of its own.
 
-    alone       every site learns from nobody, and is given as many steps as in the others
-    federated   one model for all, nothing promised
-    clustered   several models, each for the sites that learn alike
-    private     one model for all, under the promise of the file
+    alone       every site trains by itself, with as many steps as in the others
+    federated   one model for all, without a privacy policy
+    clustered   several models, each for a cluster of sites that learn alike
+    private     one model for all, under the privacy policy of the file
 
-Beside these, a file may have regimes of its own: tables [study.NAME] that say what differs from the file.
+A file may add custom regimes: tables [study.NAME] with their differences from the file.
 """
 
 import re
@@ -26,11 +26,11 @@ from tacit.sites.sampling import Poisson
 
 ALONE, FEDERATED, CLUSTERED, PRIVATE = "alone", "federated", "clustered", "private"
 OURS = (ALONE, FEDERATED, CLUSTERED, PRIVATE)
-# What policies are that nobody has trained.
+# The name of untrained policies among the regimes.
 UNTRAINED = "untrained"
-# What a regime of the file's own may not say: it is the same in all.
+# Keys that a custom regime may not change: they are the same in all.
 COMMON = ("name", "seed", "baselines", "study", "tune")
-# One round in so many is for all together, before sites are told apart.
+# One round in this many warms up one model for all, before sites are clustered.
 WARM = 4
 
 
@@ -50,21 +50,22 @@ class Regime:
 
     @property
     def epsilon(self) -> float | None:
-        """What it may cost, where that was said."""
+        """Budget of a private regime, if one was set."""
         privacy = self.experiment.privacy
         return privacy.epsilon if isinstance(privacy, Privacy) else None
 
 
 @dataclass(frozen=True)
 class Regimes:
-    """How regimes are made of a file.
+    """Builder of the regimes of a file.
 
     Args:
         document: The file, without its table [study].
-        folder: Where it lies.
-        own: Its own regimes, by name.
-        epsilons: What private runs may cost; as the promise says if not said.
-        alone_copies: How many copies of each world train alone; as many as agents are judged in if not said.
+        folder: The folder of the file.
+        own: Its custom regimes, by name.
+        epsilons: Budgets of private runs; by default as in [privacy].
+        alone_copies: The number of copies of each world that train alone; by default as many as agents are
+            judged in.
     """
 
     document: Table
@@ -81,7 +82,7 @@ class Regimes:
         return (*there, *self.own)
 
     def common(self) -> Experiment:
-        """What all regimes have in common: the file without a promise and without clusters."""
+        """Return the experiment that all regimes share: the file without privacy and clusters."""
         return construct_experiment(self._bare(), self.folder)
 
     def select(self, names: Sequence[str]) -> tuple[Regime, ...]:
@@ -109,7 +110,7 @@ class Regimes:
         return {**rest, "privacy": {"kind": Open.kind, "participation": joins}}
 
     def promise(self) -> Privacy | Open | None:
-        """What the file promises, at the first of several prices."""
+        """Return the file's privacy policy, at the first of several budgets."""
         table = self.document.get("privacy")
         if table is None or not isinstance(table, dict) or not self.epsilons:
             return None if table is None else build("privacy", self.document, self.folder, KINDS["privacy"])
@@ -150,7 +151,7 @@ class Regimes:
             sites=sites,
             rounds=max(round(common.rounds * common.privacy.participation), 1),
             privacy=Open(),
-            # Nobody is combined with anybody, so nothing else would be what a lone agent does.
+            # A cluster of one site needs no rule other than the mean.
             aggregation=Mean(),
             server=Plain(),
             sampling=Poisson(),
@@ -188,9 +189,9 @@ def require_own(own: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def merge(document: Mapping[str, Any], changes: Mapping[str, Any]) -> Table:
-    """A document with some of it changed, key by key; a table of another kind takes the place of the first.
+    """Merge changes into a document, key by key; a table of another kind replaces the first.
 
-    A promise is never mixed from two: one that is given stands as it is.
+    A table [privacy] is never merged: a given one replaces the whole.
     """
     found = dict(document)
     for key, value in changes.items():

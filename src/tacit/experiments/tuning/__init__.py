@@ -1,8 +1,8 @@
-"""WHICH MODEL: choosing among a few candidates within one promise.
+"""Hyperparameter tuning: choose among a few candidates within one privacy budget.
 
 grid       the table [tune] of an experiment file, as candidates
-selection  what decides: held-out records, or records that sites keep apart
-search     find the noise that all of it together needs, train them all, choose, and keep one account
+selection  the criterion: held-out records, or records that sites keep apart
+search     calibrate the noise for all of it, train the candidates, choose, and keep one account
 """
 
 from tacit.experiments.tuning.grid import Candidate, TuningGrid, read

@@ -22,7 +22,7 @@ from tacit.runtime.tables import construct, portable, read_as
 
 Table = dict[str, Any]
 
-# What may vary, beside the number of rounds, and why other things may not.
+# Tables that may vary, beside the number of rounds; and the reasons that other keys may not.
 TABLES = ("task", "server", "aggregation")
 FIXED = {
     "privacy": "the promise is made once, for all candidates together",
@@ -30,7 +30,7 @@ FIXED = {
     "sites": "candidates are compared on the same records",
     "seed": "a seed that was chosen is luck",
 }
-# What a candidate cannot have.
+# Tables that a candidate cannot have, with the reasons.
 APART = {
     "clusters": "candidates are compared by one model for all sites; choose first, then tell sites apart",
     "attack": "a choice among what liars have spoilt is no choice; try attacks with tacit run",
@@ -49,17 +49,17 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What it is called, and the directory of its run."""
+        """Name of the candidate, and of its run's directory."""
         return f"candidate-{self.number}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuningGrid:
-    """What an experiment file with a table [tune] asks for.
+    """Tuning of an experiment file with a table [tune].
 
     Args:
-        tuning: How the choice is made.
-        candidates: What there is to choose from.
+        tuning: The options of the choice.
+        candidates: The candidates.
         document: The file as it was read, with absolute paths.
     """
 
@@ -69,7 +69,7 @@ class TuningGrid:
 
     @property
     def common(self) -> Experiment:
-        """What all candidates share: data, sites, seed and promise."""
+        """Experiment that all candidates share: data, sites, seed and privacy policy."""
         return self.candidates[0].experiment
 
 
@@ -149,7 +149,7 @@ def _require_list(key: str, values: object, options: set[str]) -> None:
 
 
 def _settings(varied: Iterable[str], values: Iterable[Any]) -> Table:
-    """What a candidate sets, key by key; a whole table stands for its keys."""
+    """Return the values of a candidate, key by key; a whole table is flattened into its keys."""
     found: Table = {}
     for key, value in zip(varied, values, strict=True):
         found |= dict(_flat({key: value})) if key in TABLES else {key: value}

@@ -57,13 +57,13 @@ RESULT = "tuning.json"
 
 @dataclass(frozen=True, kw_only=True)
 class TuningTrial:
-    """What came of a candidate.
+    """Result of a candidate.
 
     Args:
         candidate: Its name.
-        changes: What varied.
-        score: What the choice went by; None if there is none.
-        failed: Why it could not be chosen, if so.
+        changes: Its values of the tuned keys.
+        score: The score that the choice used; None if there is none.
+        failed: The reason that it could not be chosen, if so.
     """
 
     candidate: str
@@ -111,14 +111,14 @@ class TuningResult:
 
 @dataclass(frozen=True, eq=False)
 class PreparedTuning:
-    """What is the same for all candidates, and what each of them may cost.
+    """Tuning before its first charge: shared data and choice, and the price of each candidate.
 
     Args:
-        federation: What they train on.
-        choice: What decides among them.
-        tasks: What each learns, by its name, as settled for these data; for pricing.
+        federation: The sites on which candidates are trained.
+        choice: The criterion that decides among them.
+        tasks: The bound task of each candidate, by its name; for pricing.
         candidates: The candidates, each with the noise that it needs.
-        bare: What the choice lets out unprotected.
+        bare: Facts that the choice releases unprotected.
     """
 
     federation: Federation
@@ -137,7 +137,7 @@ class PreparedTuning:
         return replace(self, federation=training, choice=replace(self.choice, apart=apart))
 
     def planned_releases(self) -> list[Release]:
-        """What all candidates release, if everybody joins each round, and the choice."""
+        """Return the releases of all candidates, with every site in each round, and of the choice."""
         return [*_candidate_releases(self.candidates, self), *self.choice.release()]
 
 
@@ -165,7 +165,7 @@ def tune(
     """
     directory = Directory(out)
     notify(callbacks, "opening the data and pricing all candidates")
-    # What cannot be done is refused before anything is written.
+    # Refuse what is impossible before anything is written.
     with grid.common.withhold_details():
         stage = prepare_tuning(grid) if directory.read(RESULT) is None else None
     book = None if stage is None else book_of(stage.federation, grid.common.privacy)
@@ -179,7 +179,7 @@ def tune(
             done = _search(grid, stage, directory, book, announce, callbacks)
         told = {"trials": [asdict(trial) for trial in done.trials], "chosen": done.chosen}
         directory.write_json(RESULT, {**told, "by": done.by, "noise": done.noise})
-        # What failed is over, too: nobody will need its noise again.
+        # Failed candidates are final too: their noise is not needed again.
         for place in (
             directory,
             *(_candidate_directory(candidate, directory) for candidate in stage.candidates),
@@ -211,7 +211,7 @@ def _search(
         try:
             runs[candidate.name] = _run(candidate, stage.federation, directory, privacy, plan, callbacks)
         except InvalidValue as error:
-            # Whether training diverged everybody sees; what was planned is paid all the same.
+            # The failure is visible in the results, so the whole plan of the candidate is charged.
             failed[candidate.name] = str(error)
             _pay_the_rest(candidate, stage, directory, key, plan)
     if not runs:
@@ -294,7 +294,7 @@ class PreparedData:
     federation: Federation
 
     def open(self, split: object, seed: int, *, may_look: bool = False) -> Federation:
-        """The federation, as it is."""
+        """Return the prepared federation."""
         return self.federation
 
 
@@ -320,7 +320,7 @@ def _run(
         (place / LEDGER).symlink_to(Path("..") / LEDGER)
     if not isinstance(privacy, Open):
         _candidate_directory(candidate, directory).write(PLAN, plan)
-    # What is spent is spent by all candidates so far, and so is what may be.
+    # Spent epsilon and budget are those of all candidates together.
     budget = None if isinstance(privacy, Open) else privacy.epsilon
     told = MappedCallback(callbacks, lambda entry: replace(entry, budget=budget))
     name = f"{candidate.experiment.name}-{candidate.number}"
@@ -342,7 +342,7 @@ def _pay_the_rest(
 
 
 def _unpaid(candidate: Candidate, stage: PreparedTuning, place: Directory) -> list[Release]:
-    """What a failed candidate has not paid of its plan; where files do not tell, more rather than less."""
+    """Return the releases that a failed candidate has not paid of its plan; in doubt, too many."""
     augment, rounds = candidate.experiment.augment, len(place.rounds())
     question = initial_query_of(stage.tasks[candidate.name])
     if rounds or place.read(OPENED) is not None or (question is None and augment is None):
@@ -359,9 +359,9 @@ def _write_statements(
     bare: Sequence[str],
     book: DataBook | None,
 ) -> dict[str, Run]:
-    """The runs, each stating what was promised and paid for all of them and for the choice; written down.
+    """Write the statement of all candidates and the choice into every run; return the runs.
 
-    Whoever shows one of them shows something that was chosen, or passed over, among all.
+    A single run was selected or passed over among all, so its own price alone would understate.
     """
     whole, found = state(privacy, ledger.releases(), prices=subject_prices(ledger, privacy)), dict[str, Run]()
     if book is not None and isinstance(privacy, Privacy):
@@ -475,7 +475,7 @@ def _with_share(candidates: Sequence[Candidate], share: float) -> tuple[Candidat
 
 
 def _candidate_releases(candidates: Sequence[Candidate], stage: PreparedTuning) -> list[Release]:
-    """What all candidates release, if everybody joins each round."""
+    """Return the releases of all candidates, with every site in each round."""
     solved, found = dict[str, list[Release]](), list[Release]()
     for candidate in candidates:
         made, task = candidate.experiment, stage.tasks[candidate.name]
@@ -494,7 +494,7 @@ def releases(
     first: int,
     paid: Literal["nothing", "augment", "opening"] = "nothing",
 ) -> list[Release]:
-    """What a run releases from round `first` on, to its end; with the first, what comes before, if unpaid."""
+    """Return the releases of a run from round `first` on; for the first round, with unpaid ones before it."""
     made, task, names = candidate.experiment, stage.tasks[candidate.name], list(stage.federation)
     stop, augment = made.stop or Stopping(), made.augment
     kept = stop.reserve(made.privacy if augment is None else augment.reserve(made.privacy))

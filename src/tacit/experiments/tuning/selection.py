@@ -1,8 +1,8 @@
-"""What decides among trained candidates: held-out records, or a comparison that every site tells with noise.
+"""Criteria that choose among trained candidates: held-out records, or noisy comparisons from every site.
 
-Where held-out records may be looked at, one half of them decides and the other half scores the result. Where
-not, every site keeps records apart and sums up by how much each of those prefers one candidate to another.
-A sum of clipped comparisons plus noise is all that leaves a site, so nobody is trusted to choose in secret.
+If held-out records may be looked at, one half of them decides and the other half scores the result. If not,
+every site keeps records apart and sums by how much each of them prefers one candidate to another. Only a
+sum of clipped comparisons plus noise leaves a site, so no trusted party has to choose.
 """
 
 import hmac
@@ -26,7 +26,7 @@ from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Records, Table
 
-# What part of epsilon the choice costs if nobody says. Prices of noise add like squares, so that a quarter
+# The default share of epsilon for the choice. Prices of noise add like squares, so that a quarter
 # for the choice takes about a thirtieth from the training.
 SHARE = 0.25
 # A loss beyond this is as bad as any, and a chance below that as small: what diverged is not told apart.
@@ -35,15 +35,13 @@ WORST, LEAST = 1e6, 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """How the choice is made, and what it may cost.
+    """Options of the choice: the table [tune].
 
     Args:
-        epsilon: What the choice may cost, as a part of the promise, where records that sites keep apart
-            decide; a quarter if not said. Where held-out records may be looked at they decide, for nothing,
-            unless this is said.
+        epsilon: The part of the budget for the choice when records that sites keep apart decide; by default a
+            quarter. Held-out records that may be looked at decide for free, unless this is given.
         apart: The share of its records that a site then keeps apart; each is drawn in secret.
-        bound: How much one record kept apart counts at most: the length to which its comparison of the
-            candidates is clipped.
+        bound: The clip norm of one record's comparison of the candidates.
     """
 
     epsilon: float | None = None
@@ -70,7 +68,7 @@ class Tuning:
         return part if part is not None else SHARE * cast(float, whole)
 
     def pays(self, privacy: Privacy | Open, federation: Federation) -> bool:
-        """Whether records that sites keep apart decide, rather than held-out ones.
+        """Return True if records that sites keep apart decide, False if held-out records do.
 
         Raises:
             Refused: There is nothing that may decide; the message names a way out.
@@ -95,7 +93,7 @@ class Tuning:
 
 
 class Choice(Protocol):
-    """What decides among trained candidates."""
+    """Protocol of the criterion that decides among trained candidates."""
 
     @property
     def goal(self) -> Goal:
@@ -114,7 +112,7 @@ class Choice(Protocol):
     def scores(
         self, trained: Mapping[str, "TrainedCandidate"], ledger: Ledger, key: Key, plan: str | None = None
     ) -> dict[str, float]:
-        """What is seen of each candidate, once it is paid for."""
+        """Charge the ledger and return the score of each candidate."""
         ...
 
 
@@ -141,7 +139,7 @@ class ByHeldOut:
     def check(self, task: Task, federation: Federation) -> None:
         """Refuse records that no score can be computed on, before anything is charged."""
         if initial_query_of(task) is not None:
-            # What is to be scored is known once the sites have been asked.
+            # The task can be scored only after its initial query.
             return
         try:
             _ = task.score(task.start(federation, Key(0)), self.records)
@@ -219,7 +217,7 @@ class ByReservedRecords:
     ) -> dict[str, float]:
         """By how much the loss of each candidate is above the average one, in all, with noise."""
         rows = {name: comparisons(list(trained.values()), self.apart.records_of(name)) for name in self.apart}
-        # The noise belongs to these very sums: whoever has others pays, and draws, anew.
+        # The ticket names these sums: other sums are charged, and draw their noise, anew.
         digest = hmac.new(key.entropy, b"choice", "sha256")
         for name, found in rows.items():
             digest.update(repr((name, found.shape)).encode() + found.tobytes())
