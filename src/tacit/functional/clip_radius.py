@@ -1,9 +1,9 @@
-"""Clip radii of curves, bought by a histogram of lengths with noise; the bias of clipping, corrected.
+"""Clip radii of curves, bought by a noisy histogram of lengths; correction of the clipping bias.
 
-Whoever holds curves counts how many of them fall in each of some public bins of length. With noise the counts
-can be let out, and whatever is read off them costs no more: a quantile that becomes a radius, and by how much
-clipping to it shortens curves. A curve that is replaced by another moves one from a bin to another, whatever
-the bins are: so they cover every length that a curve in sensible units can have.
+Each party counts how many of its curves fall in each public bin of length. With noise the counts can be
+released, and anything derived from them is free: a quantile that becomes a clip radius, and the bias of
+clipping to it. Replacing a curve moves one count from a bin to another, whatever the bins are: so they cover
+every length that a curve in sensible units can have.
 """
 
 import math
@@ -28,22 +28,22 @@ LEAST, MOST, PER_DECADE = 1e-3, 1e6, 16
 # The first and the last bin also hold what is shorter and longer. Each bin ends 15 % beyond its beginning.
 EDGES: Array = np.geomspace(LEAST, MOST, round(math.log10(MOST / LEAST)) * PER_DECADE + 1)
 EDGES.flags.writeable = False
-# How far a replaced curve moves a histogram: one less here, one more there.
+# L2 sensitivity of a histogram to a replaced curve: one less here, one more there.
 SENSITIVITY = math.sqrt(2)
-# What lengths are like: those of so many normal coordinates, or e to a normal number of such a spread.
+# Candidate laws of lengths: chi with these degrees of freedom, or lognormal with these deviations.
 FREEDOMS, SPREADS = (2, 3, 4, 6, 10, 20, 50), (0.15, 0.3, 0.5, 0.8)
 # Widespread laws fit noise best; they are believed when they are this many times as likely as others.
 WIDE, RELUCTANCE = (2, 0.8), 8.0
-# Somebody who scales curves makes them about 1 long, give or take so many powers of 10.
+# Prior of scaled curves: length 1, with this standard deviation in powers of 10.
 DECADES = 2.0
 # By which share a law may miss what is in a bin, before there is reason to believe the bin.
 MISSED = 0.5
-# A count so many standard deviations from its law is believed.
+# A count this many standard deviations from its law is believed.
 FIRM = 4.0
-# From which share of curves on that are nothing they do not count, unless the others are too few to tell.
+# Above the first share, zero curves do not count; above the second, too few others are left to tell.
 MANY, NOTHING = 0.1, 0.98
-# Longer than so many times most lengths is nobody when means are formed, and no more is believed of clipping:
-# neither a few outliers nor noise are to decide on all coefficients.
+# Curves longer than this multiple of most lengths are clipped when means are formed, and the bias of clipping
+# is capped likewise: neither a few outliers nor noise should decide all coefficients.
 MOST_LENGTHS, LONGER, FARTHEST = 0.9, 1.5, 3.0
 
 
@@ -59,7 +59,7 @@ def bin_indicators(lengths: ArrayLike) -> Array:
 
 
 def histogram(lengths: ArrayLike) -> Array:
-    """How many lengths fall in each bin (bins,).
+    """Count the lengths in each bin (bins,).
 
     Guarantee:
         Replacing one length moves the result by at most `SENSITIVITY` in L2.
@@ -68,16 +68,17 @@ def histogram(lengths: ArrayLike) -> Array:
 
 
 def radius(noisy: ArrayLike, quantile: float, *, deviation: float, count: int) -> float:
-    """The end of the bin that holds a quantile of lengths, read off a histogram with noise.
+    """Return a quantile of lengths, as the upper end of its bin, from a noisy histogram.
 
-    Curves that are nothing, as the degrees above 22 on a cold day are, say nothing about how long others are:
-    where many are, the first bin counts only if nearly all are in it.
+    Zero curves, such as the degrees above 22 on a cold day, say nothing about the lengths of others: if there
+    are
+    many, the first bin counts only if it holds nearly all curves.
 
     Args:
-        noisy: The histogram as it was let out.
-        quantile: Which share of curves is to stay as it is, above 0 and below 1.
+        noisy: The released histogram.
+        quantile: The share of curves to leave unclipped, above 0 and below 1.
         deviation: The standard deviation of the noise in each bin; 0 if there is none.
-        count: How many curves there are; a public number.
+        count: The public number of curves.
     """
     require(0 < quantile < 1, "quantile", quantile, "above 0 and below 1")
     found = shares(noisy, deviation=deviation, count=count)
@@ -135,7 +136,7 @@ def shares(noisy: ArrayLike, *, deviation: float, count: int) -> Array:
 
 
 def _smooth(given: Array, deviation: float, count: float) -> Array:
-    """What a histogram with noise says of so many lengths, by all laws that they may follow."""
+    """Smooth a noisy histogram by a Bayesian average over candidate laws of lengths."""
     laws, likely = _laws()
     # The noise of the sample itself counts as well; half of it is in a handful of bins.
     variance = deviation**2 + count / 20
@@ -184,14 +185,15 @@ def _below(shape: float, logarithms: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class ClipRadiusQuery:
-    """How long curves are, counted by each party for its own.
+    """Initial query for clip radii: each party's noisy histogram of the lengths of its curves.
 
     Args:
-        coordinates: What becomes of a curve of a name.
-        columns: The curves that are asked about, and who holds each; all of them if none is known yet.
-        quantile: Which share of curves a radius leaves as they are.
-        records: How many subjects there are.
-        parties: How many parties there are.
+        coordinates: Computes the coordinates of a named curve.
+        columns: The queried curves, each with its holder; a single entry stands for all before they are
+            known.
+        quantile: The share of curves that a radius leaves unclipped.
+        records: The number of subjects.
+        parties: The number of parties.
     """
 
     coordinates: Callable[[str, Any], Array]
@@ -203,7 +205,7 @@ class ClipRadiusQuery:
     # Less of it would buy radii that few subjects and little epsilon leave to chance.
     share: ClassVar[float] = 0.15
     layout: ClassVar[Layout] = "columns"
-    # It is asked even where records are nobody's secret: a rehearsal is to cost what the run would.
+    # Asked even of public records: a rehearsal must cost the same as the private run.
     always: ClassVar[bool] = True
 
     @property

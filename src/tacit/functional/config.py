@@ -42,22 +42,24 @@ PRICES = ("smooth_s", "smooth_t", "smooth_st", "ridge")
 
 @dataclass(frozen=True, kw_only=True)
 class BoostingConfig:
-    """All that may be chosen about a fit; none of it depends on data. Of a grid, the best value is taken.
+    """Options of a boosting fit; none depends on data. Of a grid, the best value is chosen.
 
     Args:
-        rate: Which part of the way to its best fit a predictor is moved at each step.
-        steps: At most how many steps.
-        stop: When to stop: `cv` by what was held back; `aic`, `aicc` (for few subjects) or `mv` (by the
-            residuals' covariance) by loss and exact degrees of freedom; or after so many steps.
-        patience: How many steps to wait for something better on what was held back.
-        selection: `screen` drops predictors that do not help on what was held back; `all` keeps them.
-        margin: By how many standard errors over splits a predictor has to help to be kept.
-        smooth_s: The price of roughness along the predictors' argument, a relative number or a grid of them:
+        rate: The learning rate: the share of its best fit by which a predictor is moved at each step.
+        steps: The largest number of steps.
+        stop: The stopping criterion: `cv` by held-back data; `aic`, `aicc` (for few subjects) or `mv` (by the
+            residuals' covariance) by loss and exact degrees of freedom; or a fixed number of steps.
+        patience: Steps without improvement on held-back data before stopping.
+        selection: `screen` drops predictors that do not help on held-back data; `all` keeps them.
+        margin: The standard errors over splits by which a predictor has to help to be kept.
+        smooth_s: The penalty on roughness along the predictors' argument, a relative number or a grid of
+            them:
             1 lets mean roughness cost what a predictor's mean variance is worth.
         smooth_t: Along that of the response.
         smooth_st: Along both.
-        ridge: Below which multiple of what noise alone would show no variance of predictors is believed; idle
-            without noise.
+        ridge: Variances of predictors are raised to this multiple of what noise alone would show; idle
+            without
+            noise.
     """
 
     rate: float = 0.3
@@ -99,15 +101,15 @@ def _price(given: object) -> bool:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Blocks:
-    """The curves of all parties side by side: predictors in an order of their own, the response last.
+    """Column layout of the curves of all parties: predictors in a fixed order, the response last.
 
     Args:
         parties: The curves of each party, in the order in which it sends them.
-        order: All predictors, whoever holds them.
-        response: What is predicted.
-        width: How many coordinates a predictor has.
-        width_y: How many the response has.
-        records: How many subjects there are; public.
+        order: All predictors, whichever party holds them.
+        response: The predicted curve.
+        width: The number of coordinates of a predictor.
+        width_y: The number of coordinates of the response.
+        records: The public number of subjects.
     """
 
     parties: Mapping[str, Sequence[str]]
@@ -119,7 +121,7 @@ class Blocks:
 
     @cached_property
     def widths(self) -> dict[str, int]:
-        """How many coordinates each curve has, in the order of the columns."""
+        """Number of coordinates of each curve, in the order of the columns."""
         return {**dict.fromkeys(self.order, self.width), self.response: self.width_y}
 
     @cached_property
@@ -138,18 +140,18 @@ class Blocks:
 
     @property
     def columns(self) -> int:
-        """How many columns there are in all."""
+        """Total number of columns."""
         return len(self.order) * self.width + self.width_y
 
     def column_count(self, party: str) -> int:
-        """How many columns a party sends."""
+        """Return the number of columns that a party sends."""
         return sum(self.widths[name] for name in self.parties[party])
 
     def assemble(self, rows: Mapping[str, Array]) -> Array:
-        """What parties sent (numbers), as the columns of all curves (records, columns).
+        """Join the parties' releases (numbers) into the columns of all curves (records, columns).
 
         Raises:
-            TooFewSites: Somebody sent nothing that can be used.
+            TooFewSites: A party sent nothing that can be used.
         """
         missing = [party for party in self.parties if party not in rows]
         if missing:
@@ -166,7 +168,7 @@ class Blocks:
         return whole
 
     def by_party(self) -> NDArray[np.intp]:
-        """Where each column is if the columns of parties stand side by side in the order of the parties."""
+        """Return the index of each column when the parties' columns stand side by side."""
         listed = [
             np.arange(self.columns)[self.places[name]] for names in self.parties.values() for name in names
         ]
@@ -237,7 +239,7 @@ class FunctionalConfig(BoostingConfig):
         require_word("basis", self.basis, ("b-splines", "fourier"))
         for name in ("size", "order", "folds"):
             require_count(name, getattr(self, name))
-        # Where there are knots, they decide.
+        # Given knots determine the size.
         object.__setattr__(self, "size", self._basis((0.0, 1.0)).size)
         require(self.folds > 1, "folds", self.folds, "at least 2")
         for name in ("components", "components_y"):
@@ -267,7 +269,7 @@ class FunctionalConfig(BoostingConfig):
                 require_radius(f"radius of {name}" if name else "radius", value)
 
     def frame(self, domain: Domain, components: int | None = None) -> "Frame":
-        """The functions that curves on a domain are coordinates of; so many, or as for a predictor."""
+        """Return the basis functions of coordinates on a domain; by default as many as for a predictor."""
         from tacit.functional.curves.basis import frame
 
         return frame(self._basis(domain), components or self.components)
@@ -288,17 +290,17 @@ class FunctionalConfig(BoostingConfig):
 
     @property
     def width(self) -> int:
-        """How many coordinates a predictor has."""
+        """Number of coordinates of a predictor."""
         return self.components or self.size
 
     @property
     def width_y(self) -> int:
-        """How many the response has."""
+        """Number of coordinates of the response."""
         return self.components_y or self.width
 
     @cached_property
     def blocks(self) -> Blocks:
-        """Where the coordinates of each curve are."""
+        """Column layout of the coordinates of all curves."""
         if self.records is None:
             raise InvalidValue("the curves are not known yet: settle the task with a federation first")
         return Blocks(
@@ -312,7 +314,7 @@ class FunctionalConfig(BoostingConfig):
 
     @property
     def release_moments(self) -> bool:
-        """Whether moments are released, instead of each curve by itself."""
+        """True if moments are released, False if each curve is."""
         return self.release == "moments"
 
     @property
@@ -323,7 +325,7 @@ class FunctionalConfig(BoostingConfig):
 
     @property
     def exempt(self) -> tuple[str, ...]:
-        """What of a subject a promise does not speak of."""
+        """Parts of a subject that the promise does not cover."""
         if self.release_moments or self.protect == "all":
             return ()
         known = "which the active party uses as it is: sums with it are in the state and in the model"
@@ -342,13 +344,13 @@ class FunctionalConfig(BoostingConfig):
 
     @property
     def widths(self) -> dict[str, int]:
-        """How many coordinates each curve has."""
+        """Number of coordinates of each curve, by name."""
         own = {self.response: self.width_y}
         return {name: own.get(name, self.width) for names in self.parties.values() for name in names}
 
     @property
     def lengths(self) -> dict[str, float] | None:
-        """How long each protected curve may be; None where the promise says it for all."""
+        """Clip radius of each protected curve; None if the privacy policy sets one for all."""
         if isinstance(self.radius, dict):
             return {name: float(self.radius[name]) for name in self.protected}
         if isinstance(self.radius, int | float):

@@ -1,12 +1,12 @@
-"""How good predicted curves are, whether the right predictors were found, and what was sent for it.
+"""Metrics of predicted curves, of variable selection, and of communication.
 
     distance       il2, ril2, r2 (integrals over the domain; also of coordinates)
     points         rmse, nrmse, mae, smape, wmape, mape (over the points of a grid)
     selection      sensitivity, specificity
     traffic        bytes_local, bytes_moments, bytes_reference
 
-Curves are rows of values on a common grid (subjects, times); a value of the truth that is not known is NaN
-and does not count. Nothing here is private: a score of held-out subjects is a release like any other.
+Curves are rows of values on a common grid (subjects, times); unknown true values are NaN and do not count.
+Nothing here is private: a score of held-out subjects is a release like any other.
 """
 
 import math
@@ -180,21 +180,21 @@ def specificity(selected: Collection[str], active: Collection[str], predictors: 
 
 
 def bytes_local(records: int, widths: Sequence[int]) -> int:
-    """What a local release sends: every subject's coordinates, 8 records (w_1 + ... + w_p).
+    """Return the bytes of a local release: every subject's coordinates, 8 records (w_1 + ... + w_p).
 
     Args:
-        records: How many subjects.
-        widths: How many coordinates each predictor sends.
+        records: The number of subjects.
+        widths: The number of coordinates that each predictor sends.
     """
     require_count("records", records)
     return BYTES * records * _total(widths)
 
 
 def bytes_moments(widths: Sequence[int]) -> int:
-    """What a release of moments sends, however many subjects: half a symmetric matrix, 8 d (d + 1) / 2.
+    """Return the bytes of a release of moments: half a symmetric matrix, 8 d (d + 1) / 2.
 
     Args:
-        widths: How many coordinates each predictor and the response have; d is one more than their sum,
+        widths: The number of coordinates of each predictor and the response; d is one more than their sum,
             since the mean of each is a moment too.
     """
     side = 1 + _total(widths)
@@ -202,12 +202,12 @@ def bytes_moments(widths: Sequence[int]) -> int:
 
 
 def bytes_reference(records: int, parties: Sequence[int], width: int) -> int:
-    """What the reference counts: over parties g, the sum of 8 (N m_g Q + (m_g Q)^2).
+    """Return the bytes of the reference method: over parties g, the sum of 8 (N m_g Q + (m_g Q)^2).
 
     Args:
-        records: N, how many subjects.
-        parties: m_g, how many predictors each party has.
-        width: Q, how many coordinates each predictor has.
+        records: N, the number of subjects.
+        parties: m_g, the number of predictors of each party.
+        width: Q, the number of coordinates of each predictor.
     """
     require_count("records", records)
     require_count("width", width)

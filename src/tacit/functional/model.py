@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from tacit.functional.curves import Curves
     from tacit.functional.tasks import Boosting
 
-# How many times a curve is shown at if nobody says when.
+# The default number of times at which a curve is shown.
 POINTS = 101
-# How much longer than its radius a curve may be that is predicted from: surfaces are known for clipped ones.
+# New curves may exceed the clip radius by this factor: surfaces were learned from clipped curves.
 BEYOND = 3.0
 # Bytes of a number of the ring in which sums are taken in secret.
 RING = 4
@@ -43,20 +43,20 @@ RING = 4
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Model:
-    """What was learnt: y(t) = mean(t) + the sum over predictors of int (x(s) - mean of x(s)) beta(s, t) ds.
+    """Fitted function-on-function model: y(t) = mean(t) + sum_j int (x_j(s) - mean x_j(s)) beta_j(s, t) ds.
 
     Args:
         predictors: Their names, in the order of the coefficients.
         response: The name of the response.
-        frames: The functions that each curve is coordinates of, by name.
+        frames: The basis functions of each curve's coordinates, by name.
         boosted: The fit, in coordinates.
         means: The mean coordinates of each predictor, side by side.
         mean_y: Those of the response.
-        center: What is subtracted from a curve first, by name.
-        scale: What it is divided by then.
-        smooth: How much curves are smoothed as they become coordinates.
-        sent: How many bytes left each party, once.
-        reach: How long a new curve may be, by name: it is shortened to that, since nothing was learnt beyond.
+        center: The number subtracted from a curve first, by name.
+        scale: The number that it is divided by then.
+        smooth: The smoothing of curves as they become coordinates.
+        sent: The bytes that each party sent, once.
+        reach: The largest length of a new curve, by name: longer ones are clipped, beyond the training data.
     """
 
     predictors: tuple[str, ...]
@@ -87,12 +87,12 @@ class Model:
 
     @property
     def steps(self) -> int:
-        """How many steps were taken."""
+        """Number of boosting steps."""
         return self.boosted.steps
 
     @property
     def criterion(self) -> Array:
-        """What the number of steps was chosen by, after 0, 1, ... of them; less is better."""
+        """Stopping criterion after 0, 1, ... steps; less is better."""
         return self.boosted.curve
 
     @property
@@ -102,7 +102,7 @@ class Model:
 
     @property
     def bytes_sent(self) -> int:
-        """How many bytes left all parties."""
+        """Bytes sent by all parties."""
         return sum(self.sent.values())
 
     @cached_property
@@ -141,7 +141,7 @@ class Model:
         return self._evaluate(self.mean_y, t)
 
     def contribution(self, name: str, given: object) -> Array:
-        """What one predictor adds to predictions, in coordinates (subjects, coordinates); for its holder.
+        """Compute one predictor's part of predictions (subjects, coordinates); for its holder.
 
         Args:
             name: The predictor.
@@ -191,7 +191,7 @@ class Model:
         return self.mean_y + np.sum(parts, axis=0)
 
     def score(self, given: Mapping[str, object], response: object) -> dict[str, float]:
-        """How good the model is on new subjects: R2, the relative integrated square error, and the like."""
+        """Score the model on new subjects: R2, the relative integrated square error, and others."""
         frame = self.frames[self.response]
         true = curves(
             response,
@@ -340,7 +340,7 @@ def _clip_radii(choices: FunctionalConfig) -> dict[str, float]:
 
 
 def _bytes_sent(choices: FunctionalConfig, party: str) -> int:
-    """How many bytes leave a party, once."""
+    """Return the bytes that a party sends, once."""
     blocks, others = choices.blocks, len(choices.parties) - 1
     columns = blocks.column_count(party)
     if choices.secret:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tacit.learning.record import Round
     from tacit.reports.page.blocks import Figure
 
-# Which share of curves a bought radius leaves as they are.
+# The share of curves that a bought clip radius leaves unclipped.
 QUANTILES = {"local": 0.5, "moments": 0.8}
 
 
@@ -54,7 +54,7 @@ class Boosting(FunctionalConfig):
 
     kind: ClassVar[str] = "functional-boosting"
     layout: ClassVar[Layout] = "columns"
-    # What an experiment file means if it does not say.
+    # Defaults of an experiment file.
     usual: ClassVar[Mapping[str, Any]] = {"rounds": 1, "data": "simulated-curves", "sites": "columns"}
 
     @property
@@ -95,7 +95,7 @@ class Boosting(FunctionalConfig):
             require_radius("clip", privacy.clip)
         release = self.release or ("local" if privacy.noise == "site" else "moments")
         few = self.components or min(FEW, self.size)
-        # A response that nobody counted the coordinates of may have more: its mean curve is in them.
+        # By default the response has more coordinates, since they carry its mean curve.
         few_y = self.components_y or (few if self.components else min(FEW_Y, self.size))
         folds = NOISY_FOLDS if release == "local" else self.folds
         return replace(self, release=release, components=few, components_y=few_y, folds=folds)
@@ -125,7 +125,7 @@ class Boosting(FunctionalConfig):
             predictors=predictors,
             domains={name: found.domain for name, found in columns.items()},
             records=len(federation.subjects),
-            # Nobody may say beforehand what is found later.
+            # Results of `bind` cannot be preset.
             noise=None,
             secret=False,
             stretch={},
@@ -205,7 +205,7 @@ class Boosting(FunctionalConfig):
 
     @property
     def sent(self) -> int:
-        """How many numbers each party sends, padded to the longest."""
+        """Count of numbers that each party sends, padded to the longest."""
         return max(self.blocks.column_count(party) for party in self.parties) * self.blocks.records
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
@@ -236,11 +236,11 @@ class Boosting(FunctionalConfig):
         return whole[np.triu_indices(side)]
 
     def advance(self, state: Array, step: Array) -> Array:
-        """What was released, whatever was there before."""
+        """Replace the state by the release."""
         return step
 
     def score(self, state: Array, held_out: Subjects) -> dict[str, float]:
-        """R2 and the relative integrated square error on subjects that nobody trained on."""
+        """Score the model on held-out subjects: R2 and the relative integrated square error."""
         found = _run_scores(self.model(state).score(held_out.columns, held_out[self.response]))
         if any(math.isnan(value) for value in found.values()):
             raise InvalidValue(
@@ -249,11 +249,11 @@ class Boosting(FunctionalConfig):
         return found
 
     def losses(self, state: Array, table: object) -> NDArray[np.float64]:
-        """Nobody watches a fit of one round."""
+        """Not supported: a fit of one round is not watched."""
         raise AssertionError("a fit of one round is not watched")
 
     def model(self, state: Array) -> "Model":
-        """What to predict with; worked out once for each state."""
+        """Fit the model to the released state; cached for the last one."""
         known = hashlib.sha256(state.tobytes()).digest()
         last: tuple[bytes, Model] | None = vars(self).get("_last")
         if last is None or last[0] != known:
@@ -272,7 +272,7 @@ class Boosting(FunctionalConfig):
         return from_sums(self, *decode_sums(state, self.blocks.columns, self.folds))
 
     def findings(self, state: Array) -> list[str]:
-        """Which predictors count, and what was sent."""
+        """Return sentences on the selected predictors and the traffic."""
         model = self.model(state)
         known, many = ", ".join(model.selected) or "none", "s" * (model.steps != 1)
         verb = "counts" if len(model.selected) == 1 else "count"
@@ -288,7 +288,7 @@ class Boosting(FunctionalConfig):
         return pictures(self, state, rounds, read)
 
     def rivals(self, federation: Columns) -> "dict[str, Callable[[Subjects], dict[str, float]]]":
-        """What the active party can do with its own curves, and what all curves in one place could do."""
+        """Train baselines without noise: on the active party's own curves, and on all curves pooled."""
         from tacit.functional.model import without_noise
 
         own = federation.holdings[federation.holder(self.response)]
@@ -306,7 +306,7 @@ class Boosting(FunctionalConfig):
 
 
 def _curves_of(federation: Columns) -> "dict[str, Curves | Agreed]":
-    """What all parties hold, once it is found to be curves of the same subjects."""
+    """Return the columns of all parties, checked to be curves of the same subjects."""
     from tacit.functional.curves import Curves, require_same_subjects
 
     found: dict[str, Curves | Agreed] = {}

@@ -29,7 +29,7 @@ from tacit.functional.boosting.path import (
 from tacit.functional.config import BoostingConfig as BoostingConfig
 from tacit.runtime.arrays import Array
 
-# How often survivors are screened anew, at most; twice is the rule.
+# The largest number of screening passes; two are typical.
 SCREENS = 6
 # Of the spread of the response: a loss that noise took below it says no more.
 LEAST = 1e-10
@@ -95,16 +95,16 @@ def boost(evidence: DebiasedMoments, recipe: BoostingConfig) -> BoostingFit:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation:
-    """How some predictors did at some prices.
+    """Cross-validated result of boosting with some predictors and one penalty.
 
     Args:
         kept: The predictors that took part.
-        penalty: What they paid.
+        penalty: Their penalty.
         curve: The criterion after 0, 1, ... steps; less is better.
-        steps: Where to stop.
-        splits: The walk over splits, if there was one.
-        optimism: By how much each predictor's contribution is too large, where splits share subjects, and how
-            far that varies with them (2, predictors).
+        steps: The chosen number of steps.
+        splits: The boosting path over splits, if there was one.
+        optimism: The optimism of each predictor's contribution, where splits share subjects, and its standard
+            deviation over them (2, predictors).
     """
 
     kept: Some
@@ -217,7 +217,7 @@ class Evaluator:
         return tuple(trial.kept[place] for place in helping)
 
     def is_worse(self, one: Evaluation, other: Evaluation) -> bool:
-        """Whether one is worse than another with more predictors by more than that varies."""
+        """Return True if one is worse than another with more predictors by more than the standard error."""
         if one.splits is None or other.splits is None:
             return one.value > other.value
         apart = self._losses(one, one.splits) - self._losses(other, other.splits)
@@ -312,11 +312,11 @@ def _spread(evidence: DebiasedMoments, kept: Sequence[int], found: Array) -> Arr
 
 
 def contributions(walk: BoostingPath, steps: int) -> Array:
-    """How much larger the loss on what was held back is without each predictor (splits, predictors).
+    """Return by how much the loss on held-back data grows without each predictor (splits, predictors).
 
     Args:
-        walk: Over splits.
-        steps: How many of its steps count.
+        walk: The boosting path over splits.
+        steps: The number of its steps that count.
     """
     reached, ground = walk.position(steps), walk.ground
     explained = (ground.cross[:, -1] @ reached).sum(axis=1).reshape(reached.shape)

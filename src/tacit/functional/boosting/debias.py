@@ -38,7 +38,7 @@ EXACT = 1e-3
 # g, how much noise is added to learn from: with little of it the judge is noisy, with much of it the learner
 # learns less than it will from all there is.
 GAIN = 0.7
-# How many times the deviation of the noise what is learnt from and what judges have.
+# Noise deviations of the learning and of the judging half, as multiples of the released one.
 LEARNT, JUDGED = math.sqrt(1 + GAIN**2), math.sqrt(1 + 1 / GAIN**2)
 PAIRS = 16
 
@@ -109,12 +109,13 @@ def debias_sums(
     variances: Sequence[float] | None = None,
     variance_y: float = 0.0,
 ) -> DebiasedMoments:
-    """Take independent noise, or none, off the sums over parts of the subjects.
+    """Subtract independent noise, or none, from the sums over parts of the subjects.
 
-    Parts are contiguous rows, the same whoever holds which predictor. Without noise, each judges what was
-    learnt from all others. With noise halves judge halves, in several ways: a smaller part would judge by
-    little more than its noise. Pairs are right on average and not repaired, since that is done anew for the
-    predictors that take part (`restrict_to`).
+    Parts are contiguous rows, independent of the parties' predictors. Without noise, cross-validation leaves
+    one
+    part out. With noise halves judge halves, in several ways: a smaller part would be dominated by its noise.
+    Pairs are unbiased and not repaired, since that is done anew for the predictors that take part
+    (`restrict_to`).
 
     Args:
         sums: Of each part, predictors and response side by side; clipped, where they have noise.
@@ -142,7 +143,7 @@ def debias_sums(
 def debias_moments(
     noisy: Array, shape: BlockShape, *, sigma: float, radii: Sequence[float], count: int, key: Key
 ) -> DebiasedMoments:
-    """Take the noise off moments of all subjects that were let out together.
+    """Subtract the noise from moments of all subjects that were released together.
 
     They are W'W + E. A row of W is [1, z_1 / S_1, ..., y / S_y] with each block clipped to length 1, and E is
     symmetric with deviation sigma on the diagonal and sigma / sqrt 2 beside it. No subjects can be held back,
@@ -153,8 +154,8 @@ def debias_moments(
         shape: Of the columns.
         sigma: The deviation of noise on the diagonal; 0 if there is none.
         radii: The clip radius of each predictor, and last that of the response.
-        count: How many subjects there are; a public number, so the first entry is known.
-        key: For the noise that splits noise; it protects nobody, and repeats.
+        count: The public number of subjects, so the first entry is known.
+        key: For the noise that splits noise; it protects no one, and repeats.
     """
     _require_moments(noisy, sigma, radii, count, shape)
     scales = shape.over_all(radii)
@@ -166,7 +167,7 @@ def debias_moments(
         return shape.correct_clipping(split)
 
     whole = moments(noisy, sigma)
-    # Where there is nothing to split, what is learnt is judged by itself, and by its degrees of freedom.
+    # Without noise there is nothing to split: the fit is judged on its own data, by degrees of freedom.
     pairs = [
         (moments(learnt, LEARNT * sigma), moments(judged, JUDGED * sigma))
         for learnt, judged in (fission(noisy, sigma, key) if sigma > 0 else [(noisy, noisy)])
@@ -280,7 +281,7 @@ class RepairedMoments:
         return float(np.sqrt(np.count_nonzero(self.given.floors)))
 
     def _wider(self, learnt: Moments) -> float:
-        """How much larger it is in a part of the subjects, or in what was split for its noise alone."""
+        """Return the factor by which noise is larger in a part of the subjects, or in a fission pair."""
         return LEARNT if self.given.optimism else float(np.sqrt(self.given.whole.count / learnt.count))
 
     @cached_property
@@ -301,7 +302,7 @@ class RepairedMoments:
 
     @cached_property
     def _judges(self) -> list[Moments]:
-        # Where a judge has negative variances, the boldest coefficients look best.
+        # With negative variances in a judge, the largest coefficients would look best.
         judges = [judge for _, judge in self.given.splits]
         return [replace(own, xx=Spectrum.from_moments(own.xx, self._units).raise_to(0.0)) for own in judges]
 
@@ -329,7 +330,7 @@ class Spectrum:
         return cls(xx, sizes, directions, units)
 
     def raise_to(self, floor: float) -> Array:
-        """Moments whose variances are nowhere below a floor; what is above is left as it is."""
+        """Raise the eigenvalues below a floor to it; larger ones stay as they are."""
         low = self.sizes < floor
         if not low.any():
             return self.xx
@@ -369,13 +370,13 @@ def symmetric(size: int, sigma: float, generator: np.random.Generator) -> Array:
 
 
 def fission(noisy: Array, sigma: float, key: Key, pairs: int = PAIRS) -> Iterator[tuple[Array, Array]]:
-    """Pairs of what was let out, with independent noise of `LEARNT` and `JUDGED` times the deviation.
+    """Yield pairs of a noisy matrix, with independent noise of `LEARNT` and `JUDGED` times the deviation.
 
     Args:
         noisy: A symmetric matrix with the noise of `symmetric`.
         sigma: Its deviation.
-        key: Names the noise that splits; it protects nobody, and repeats.
-        pairs: How many.
+        key: Names the noise that splits; it protects no one, and repeats.
+        pairs: The number of pairs.
     """
     for number in range(pairs):
         other = symmetric(len(noisy), sigma, (key / "fission" / number).generator())

@@ -79,10 +79,10 @@ NOISY_FOLDS = 4
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What some subjects add up to; unions of disjoint parts are sums of these.
+    """Sufficient statistics of some subjects; those of disjoint parts add up.
 
     Args:
-        count: How many subjects.
+        count: The number of subjects.
         first: The sum of their rows, predictors and response side by side.
         second: The sum of the products of each two columns.
     """
@@ -138,7 +138,7 @@ def encode_sums(rows: Array, cut: int, folds: int) -> Array:
 
 
 def encoded_length(columns: int, folds: int) -> int:
-    """How many numbers those are."""
+    """Return the length of an encoded release of moments."""
     return columns + folds * (1 + columns + columns * (columns + 1) // 2)
 
 
@@ -175,7 +175,7 @@ def union(sums: Sequence[Sums]) -> Sums:
     return reduce(add, sums)
 
 
-# How many rows are multiplied at once: each number is then rounded so often at the most.
+# Rows per product, which bounds the roundings of each number.
 BLOCK = 256
 
 

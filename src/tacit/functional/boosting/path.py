@@ -28,13 +28,13 @@ ARRIVED = 1e-13
 
 @dataclass(frozen=True, kw_only=True)
 class Penalty:
-    """What a fit pays for roughness, along either argument or both, and what it does not believe.
+    """Penalty on roughness along either argument or both, and the floor of predictor variances.
 
     Args:
         s: Along the predictors' argument: 1 lets mean roughness cost what its mean variance is worth.
         t: Along that of the response.
         st: Along both.
-        floor: Below which multiple of what noise alone would show no variance of predictors is believed.
+        floor: Variances of predictors are raised to this multiple of what noise alone would show.
     """
 
     s: float = 0.0
@@ -45,12 +45,12 @@ class Penalty:
 
 @dataclass(frozen=True, eq=False)
 class BlockLayout:
-    """Which columns are whose, as one table with a row for each predictor.
+    """Columns of each predictor, as one table with a row for each.
 
     Args:
         columns: (predictors, size), filled up with `width`, one past the last column.
         roughness: That of each coordinate (predictors, size), 0 where filled up.
-        width: How many columns there are.
+        width: The number of columns.
     """
 
     columns: Places
@@ -70,7 +70,7 @@ class BlockLayout:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether all predictors have as many coordinates and stand in order: nothing has to be moved."""
+        """True if all predictors have the same number of coordinates and stand in order."""
         return np.array_equal(self.columns.ravel(), np.arange(self.width))
 
     def squares(self, xx: Array) -> Array:
@@ -94,16 +94,16 @@ class BlockLayout:
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Where walks take place: moments in each predictor's own coordinates, for every split and view.
+    """Moments in each predictor's own coordinates, for every split and view: the input of a boosting path.
 
-    The first view is what is learnt from, the last what is judged by; if there is one alone it is both.
+    The first view is for learning, the last for judging; a single one is both.
 
     Args:
         cross: Moments of all predictors with each one (splits, views, predictors, predictors * size, size).
         slopes: Moments with the response (splits, views, predictors, size, m).
         spread: Of the response, coordinate by coordinate (splits, views, m).
         basis: From own coordinates to those of the frame (splits, predictors, size, size).
-        shrink: How penalties shrink what fits best (splits, predictors, size, m).
+        shrink: Shrinkage of the least-squares fit by the penalties (splits, predictors, size, m).
     """
 
     cross: Array
@@ -178,14 +178,14 @@ def _over(one: Array, other: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class BoostingPath:
-    """Where a walk went, split by split, and how well it was judged to do.
+    """Boosting path: the steps of every split, and the judged loss after each.
 
     Args:
         chosen: The predictor moved at each step (steps, splits).
-        moves: How far, in own coordinates (steps, splits, size, m).
+        moves: The step, in own coordinates (steps, splits, size, m).
         slopes: The judged slope before each move and after it, added up (steps, splits, size, m).
         judged: The loss that is left after 0, 1, ... steps, by coordinate (steps + 1, splits, m).
-        ground: Where it took place.
+        ground: The moments that the path was computed on.
     """
 
     chosen: Places
@@ -195,14 +195,14 @@ class BoostingPath:
     ground: Design
 
     def position(self, steps: int) -> Array:
-        """Where it was after so many steps, in own coordinates (splits, predictors, size, m)."""
+        """Return the coefficients after some steps, in own coordinates (splits, predictors, size, m)."""
         place = np.zeros_like(self.ground.slopes[:, 0])
         for chosen, move in zip(self.chosen[:steps], self.moves[:steps], strict=True):
             place[np.arange(len(place)), chosen] += move
         return place
 
     def coefficients(self, steps: int) -> Array:
-        """The coefficients after so many steps, by predictor (splits, predictors, size, m)."""
+        """Return the coefficients after some steps, in the frame's basis (splits, predictors, size, m)."""
         return self.ground.basis @ self.position(steps)
 
 
@@ -248,13 +248,13 @@ def _make_path(ground: Design, taken: list[tuple[Places, Array, Array]], judged:
 
 
 class _State:
-    """Where the walks of all splits are, in own coordinates."""
+    """Current position of the paths of all splits, in own coordinates."""
 
     def __init__(self, ground: Design) -> None:
         self.ground = ground
         self.slopes = ground.slopes.copy()
         self.here = np.zeros_like(ground.slopes[:, 0])
-        # What a predictor's own coefficients explain: kept, since a step changes one predictor's alone.
+        # The part explained by a predictor's own coefficients: cached, since a step changes one predictor.
         self.explained = np.zeros_like(self.here)
         self.rows = np.arange(len(self.here))
         self.scale = float(np.abs(ground.spread[:, 0]).sum(axis=1).max())

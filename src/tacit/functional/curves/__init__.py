@@ -42,10 +42,10 @@ class Curves:
         times: Of the common grid, increasing; or of every observation, increasing within each subject.
         values: On the grid, NaN where nothing was observed (subjects, times); or of every observation.
         owners: The subject of every observation, 0, 1, ... in order; None on a common grid.
-        domain: From when to when curves are defined: a public choice.
-        place: What to call them in errors.
-        subjects: Their names, if they have any; whoever has some can be told from others.
-        guessed: Whether the domain was taken from when subjects were observed, because nobody said it.
+        domain: The interval on which curves are defined: a public choice.
+        place: Their name in errors.
+        subjects: The subjects' names, if they have any, which identify them.
+        guessed: True if the domain was taken from the observed times, because none was given.
     """
 
     times: Array = field(repr=False)
@@ -70,7 +70,7 @@ class Curves:
 
     @property
     def count(self) -> int:
-        """How many subjects there are."""
+        """Number of subjects."""
         if self.owners is None:
             return len(self.values)
         return int(self.owners[-1]) + 1 if len(self.owners) else 0
@@ -152,7 +152,7 @@ class Curves:
         """Every value less `center`, then divided by `scale`: public numbers both."""
         require(is_between(center, -math.inf, math.inf), f"center of {self.place}", center, "a finite number")
         require_positive(f"scale of {self.place}", scale)
-        # What overflows is broken, and clipped to nothing where curves are protected.
+        # Overflow makes a curve invalid; protected curves are then clipped to zero.
         with np.errstate(over="ignore", invalid="ignore"):
             return self._replace(values=(self.values - center) / scale)
 
@@ -170,9 +170,9 @@ class Curves:
         return digest_observations(self.values, self.owners, self.count)
 
     def require_varying(self) -> None:
-        """Refuse curves that are the same for all subjects: nothing can be learnt from them.
+        """Refuse curves that are the same for all subjects: nothing can be learned from them.
 
-        It looks at every curve, and so is for whoever may.
+        It looks at every curve, and so needs permission to look.
         """
         seen = ~np.isnan(self.values)
         values = self.values[seen]
@@ -189,7 +189,7 @@ class Curves:
             )
 
     def _alike(self, seen: NDArray[np.bool_], within: float) -> bool:
-        """Whether all who were observed at the same time had the same value, at all times of several."""
+        """Return True if subjects observed at the same time have the same value, at all times of several."""
         when = np.broadcast_to(self.times, self.values.shape)[seen]
         order = np.argsort(when, kind="stable")
         sorted_times, values = when[order], self.values[seen][order]
@@ -213,20 +213,20 @@ def curves(
     domain: Sequence[float] | None = None,
     least: int = 2,
 ) -> Curves:
-    """Curves from whatever holds them.
+    """Make `Curves` from any supported form.
 
     Args:
         given: An array or tensor (subjects, times), NaN where nothing was observed; `(times, array)`; a list
-            with a pair of times and values for each subject; a DataFrame whose columns are times, and one of
-            them `subject` at will; a `FDataGrid`, `FDataBasis` or `FDataIrregular` of scikit-fda; `Curves`.
-        name: What to call them in errors.
-        times: Of the grid, where what is given does not say; equally spaced over the domain if nobody does.
-        domain: From when to when; if not said, from the first time to the last, and [0, 1] without times. For
-            curves that are to be protected say it: the first time and the last are those of somebody.
-        least: How many subjects there must be; 1 is enough to predict for.
+            with a pair of times and values for each subject; a DataFrame whose columns are times, and
+            optionally `subject`; a `FDataGrid`, `FDataBasis` or `FDataIrregular` of scikit-fda; `Curves`.
+        name: Their name in errors.
+        times: The grid, if `given` has none; by default equally spaced over the domain.
+        domain: The interval of definition; by default from the first time to the last, and [0, 1] without
+            times. Give it for curves to protect: the first and the last time are some subject's own data.
+        least: The smallest number of subjects; 1 is enough to predict for.
 
     Raises:
-        InvalidValue: They are no curves; the message says why, and names the first subject that is to blame.
+        InvalidValue: They are no curves; the message gives the reason, and the first subject to blame.
     """
     ends = None if domain is None else interval(f"domain of {name}", domain)
     if isinstance(given, Curves):
@@ -342,7 +342,7 @@ def _build(found: forms.RawCurves, name: str, domain: Domain | None, least: int)
         domain=domain or _span(times, name),
         place=name,
         subjects=found.subjects,
-        # Of a grid, everybody knows the ends.
+        # The ends of a common grid are public.
         guessed=owners is not None and (said is None),
     )
     allowed = f"the curves of at least {least} subjects"

@@ -36,7 +36,7 @@ class Basis(Protocol):
 
     @property
     def size(self) -> int:
-        """How many functions there are."""
+        """Number of basis functions."""
         ...
 
     @property
@@ -73,7 +73,7 @@ class BSplines:
     domain: Domain = (0.0, 1.0)
     knots: tuple[float, ...] | None = None
     kind: ClassVar[str] = "b-splines"
-    # Whether the bits of `design` at a time depend on that time alone: SciPy goes from one to the next.
+    # True if the bits of `design` at a time depend on that time alone: SciPy goes from one to the next.
     pointwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class BSplines:
 
     @property
     def _breaks(self) -> Array:
-        """Where pieces begin and end, the domain mapped to [0, 1]."""
+        """Breakpoints of the pieces, the domain mapped to [0, 1]."""
         if self.knots is None:
             return np.linspace(0.0, 1.0, self.size - self.order + 2)
         inner = (np.array(self.knots) - self.domain[0]) / _length(self.domain)
@@ -171,7 +171,7 @@ class Fourier:
 
     @property
     def _waves(self) -> Array:
-        """How many periods of each function there are in the domain: 0, 1, 1, 2, 2, ..."""
+        """Number of periods of each function in the domain: 0, 1, 1, 2, 2, ..."""
         return np.ceil(np.arange(self.size) / 2)
 
 
@@ -191,7 +191,7 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """How many functions there are: the length of a curve's coordinates."""
+        """Number of functions: the length of a curve's coordinates."""
         return len(self.roughness)
 
     @property
@@ -246,7 +246,7 @@ def interval(field: str, given: Sequence[float]) -> Domain:
 
 @lru_cache(maxsize=64)
 def _leading_frame(basis: Basis, components: int) -> Frame:
-    """The first functions of the full frame; shared, so nobody may write to it."""
+    """Return the first functions of the full frame; cached and read-only."""
     if components < basis.size:
         whole = _leading_frame(basis, basis.size)
         return Frame(basis=basis, roughness=whole.roughness[:components], mixing=whole.mixing[:, :components])
@@ -259,7 +259,7 @@ def _leading_frame(basis: Basis, components: int) -> Frame:
 
 
 def _demmler_reinsch(gram: Array, slope: Array, penalty: Array) -> tuple[Array, Array]:
-    """What diagonalises a Gram matrix and a penalty at once, the smoothest first."""
+    """Diagonalize a Gram matrix and a penalty at once (Demmler-Reinsch basis), the smoothest first."""
     found, vectors = eigh(penalty, gram)
     roughness, mixing = np.asarray(found, dtype=np.float64), np.asarray(vectors, dtype=np.float64)
     flat = roughness <= len(roughness) * np.finfo(np.float64).eps * roughness[-1]
@@ -267,7 +267,7 @@ def _demmler_reinsch(gram: Array, slope: Array, penalty: Array) -> tuple[Array, 
     # Any mixture of the constant and the line is as smooth: the one with less slope comes first.
     level = mixing[:, flat]
     mixing[:, flat] = level @ np.linalg.eigh(level.T @ slope @ level)[1]
-    # Which way up is a matter of taste, and must be one: the last of the largest coefficients is positive.
+    # Signs are arbitrary, so fix them: the last of the largest coefficients is positive.
     size = np.abs(mixing)
     last = size.shape[0] - 1 - np.argmax((size >= (1 - 1e-6) * size.max(axis=0))[::-1], axis=0)
     return roughness, mixing * np.sign(mixing[last, np.arange(mixing.shape[1])])
@@ -283,7 +283,7 @@ def _inner(knots: Sequence[float], domain: Domain) -> tuple[float, ...]:
 
 
 def _to_unit_interval(times: ArrayLike, domain: Domain) -> Array:
-    """Where times lie once the domain is mapped to [0, 1]."""
+    """Map times from the domain to [0, 1]."""
     given = numbers("times", times, "the domain")
     require(given.ndim == 1, "times", f"shape {given.shape}", "a list of times")
     places = (given - domain[0]) / _length(domain)

@@ -33,10 +33,10 @@ class RawCurves:
 
     Args:
         values: On the grid, NaN where nothing was observed, or of every observation.
-        times: Of the grid, or of every observation; None if nobody said.
+        times: Of the grid, or of every observation; None if not given.
         owners: The subject of every observation; None on a grid.
-        count: How many subjects there are, where observations come one after the other.
-        domain: From when to when, if the form says so.
+        count: The number of subjects, for single observations.
+        domain: The interval of definition, if the form has one.
         subjects: Their names, if it has any.
     """
 
@@ -49,7 +49,7 @@ class RawCurves:
 
 
 def parse(given: object, name: str) -> RawCurves:
-    """What somebody meant by curves.
+    """Parse any supported form of curves.
 
     Raises:
         InvalidValue: It is no form of curves, or does not hold numbers.
@@ -177,7 +177,7 @@ def _pairs(given: Sequence[tuple[object, object]], name: str) -> RawCurves:
 
 
 def _is_pair(given: object) -> bool:
-    """Whether it is times and values, each a list."""
+    """Return True for a pair of times and values, each a list."""
     if not isinstance(given, list | tuple):
         return False
     entries = cast("Sequence[object]", given)

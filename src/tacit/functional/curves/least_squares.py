@@ -104,7 +104,7 @@ def fit_irregular(
 
 @compiled
 def _observation_count(values: Array, curve: int) -> int:
-    """How often a curve on a grid was observed."""
+    """Count the observations of a curve on a grid."""
     seen = 0
     for time in range(values.shape[1]):
         seen += not np.isnan(values[curve, time])
@@ -225,7 +225,7 @@ def _invert(matrix: Array, found: Array) -> None:
         if not matrix[pivot, pivot] > 0.0:
             matrix[pivot, pivot] = np.nan
         for row in range(pivot + 1, size):
-            # Where the matrix was, the factor L is from now on.
+            # The factor L overwrites the matrix.
             matrix[row, pivot] /= matrix[pivot, pivot]
             _take(matrix, row, matrix[row, pivot], pivot, pivot + 1, size)
             _take(found, row, matrix[row, pivot], pivot, 0, pivot + 1)

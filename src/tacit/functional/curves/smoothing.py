@@ -18,9 +18,9 @@ Rows = NDArray[np.int64]
 LEAST = 1e-7
 # Its share for a line, which is smoother still, and for what is rough, so that it does not grow without end.
 FLATTEST, ROUGHEST = 1e-2, 1e5
-# How often the ridge is taken back, doubling: after 2^7 times its bias is gone wherever observations speak.
+# Passes against the ridge's bias, doubling: after 2^7 it is gone wherever there are observations.
 DOUBLINGS = 7
-# How many numbers are held at once.
+# The number of matrix entries held at once.
 ROOM = 1 << 21
 
 
@@ -51,7 +51,7 @@ def smooth_curves(times: Array, values: Array, owners: Rows | None, frame: Frame
     # public here and stay when one curve is exchanged for another: all curves are in it, with holes or not.
     found, holes = values @ operator.T, np.isnan(values).any(axis=1)
     if holes.any():
-        # How many have holes is not public: what becomes of one may not hang on it.
+        # The number of curves with holes is secret, so the result for one must not depend on it.
         found[holes] = _with_holes(values[holes], design, penalties)
     return found
 
@@ -91,15 +91,16 @@ def _evaluate_basis(times: Array, ends: Rows, frame: Frame) -> Array:
     if getattr(frame.basis, "pointwise", False):
         return contiguous(frame.basis.design(times))
     # Functions of numpy may round by where a number stands in an array; in one of a curve's own times that
-    # hangs on nobody else.
+    # depends on no other curve.
     return np.concatenate([frame.basis.design(own) for own in np.split(times, ends[:-1])])
 
 
 def _solvers(normal: Array, penalties: tuple[Array, Array]) -> Array:
-    """What solves normal equations (..., functions, functions), the bias of the ridge taken back.
+    """Return solvers of normal equations (..., functions, functions), with the ridge's bias removed.
 
-    Iterated Tikhonov regularisation: each pass fits, with the same ridge, what the last one left over. In the
-    limit that is least squares, and among all that fit as well the smoothest.
+    Iterated Tikhonov regularization: each pass fits the residual of the last with the same ridge. In the
+    limit
+    that is least squares, and the smoothest of all equally good fits.
     """
     strength, ridge = penalties
     solver = np.asarray(np.linalg.inv(normal + np.diag(strength + ridge)), dtype=np.float64)

@@ -35,10 +35,10 @@ class CurveSet:
     Args:
         predictors: Those of each predictor.
         response: Those to be predicted.
-        active: The predictors that matter in truth.
+        active: The predictors with a true effect.
         surfaces: The true coefficient surface of each predictor: `surfaces["x1"](s, t)` is its values on a
             grid, in y(t) = sum_j int x_j(s) beta_j(s, t) ds + noise.
-        noise: The share of the response, RIL2, that nobody can predict.
+        noise: The unpredictable share of the response: the RIL2 of the true surfaces.
     """
 
     predictors: Mapping[str, Curves]
@@ -133,7 +133,7 @@ def deal_predictors(names: Sequence[str], count: int) -> dict[str, tuple[str, ..
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How a design draws, and what it takes if nothing is said."""
+    """A design's sampler and its defaults."""
 
     draw: Callable[[DesignSpec], DesignSample]
     predictors: int

@@ -51,17 +51,17 @@ class Surface:
 
 @dataclass(frozen=True, kw_only=True)
 class DesignSpec:
-    """What a design is asked for.
+    """Options of a simulation design.
 
     Args:
-        records: How many subjects.
+        records: The number of subjects.
         names: Of the predictors.
-        active: How many of them matter, the first ones.
+        active: The number of predictors with an effect, the first ones.
         snr: The variance of the signal over that of the noise, both integrated; None for the design's own.
-        times: Where curves are seen (times,).
+        times: The observation times (times,).
         domain: Of all curves.
-        size: How many splines, where there are any.
-        length: Over which Gaussian processes change, as a share of the domain.
+        size: The number of splines, where there are any.
+        length: The length scale of Gaussian processes, as a share of the domain.
         truth: The key of operators.
         subjects: The key of subjects.
     """
@@ -84,13 +84,13 @@ class DesignSpec:
 
 @dataclass(frozen=True, eq=False)
 class DesignSample:
-    """What a design gives.
+    """Sample from a simulation design.
 
     Args:
         predictors: Their values by name (records, times).
         response: Its values (records, times).
         surfaces: The true surface of each predictor.
-        noise: The share of the response that nobody can predict: noise over signal and noise, integrated.
+        noise: The unpredictable share of the response: noise over signal and noise, integrated.
     """
 
     predictors: Mapping[str, Array]
@@ -163,7 +163,7 @@ def bumps(setting: DesignSpec) -> DesignSample:
 
 
 def _bumps(basis: BSplines, count: int) -> Array:
-    """The coefficients of a Hann bump in the middle of each of so many windows (windows, splines)."""
+    """Return the coefficients of a Hann bump in the middle of each of `count` windows (windows, splines)."""
     times = np.linspace(*basis.domain, 40 * basis.size * count + 1)
     share = (times - times[0]) / (times[-1] - times[0])
     centres = (np.arange(count)[:, None] + 0.5) / count

@@ -1,7 +1,7 @@
-"""Curves that parties hold on machines of their own: what all have agreed about them.
+"""Curves that parties hold on machines of their own: the public agreement about them.
 
-The parties have agreed on who the subjects are and in which order, how many there are, and from when to when
-each curve is defined. Nothing here tells anybody what is in a curve.
+The parties have agreed on the subjects and their order, their number, and the domain of each curve. Nothing
+here reveals any value of a curve.
 """
 
 import hashlib
@@ -25,18 +25,18 @@ from tacit.sites.vertical import ByParty, Columns, Subjects
 if TYPE_CHECKING:
     from tacit.functional.curves import Curves
 
-# What the file of a curve must be, wherever it is.
+# The required form of a curve's file, for messages.
 FORM = "a row for each subject and a column for each time, named after it, finite numbers or nothing in them"
 
 
 @dataclass(frozen=True)
 class Agreed:
-    """What is agreed about curves that are elsewhere (`tacit.sites.vertical.Column`).
+    """Agreement about a curve on another machine (`tacit.sites.vertical.Column`).
 
     Args:
-        place: What they are called.
-        domain: From when to when they are defined.
-        count: How many subjects there are.
+        place: The name of the curve.
+        domain: The interval on which it is defined.
+        count: The number of subjects.
     """
 
     place: str
@@ -47,27 +47,27 @@ class Agreed:
         return self.count
 
     def take(self, rows: ArrayLike | slice, place: str | None = None) -> Self:
-        """Nobody here can take any."""
+        """Refuse: the values are at the party that holds them."""
         raise Refused(
             f"the curves {self.place} are at the party that holds them: nobody else can look at them"
         )
 
     def digest(self) -> bytes:
-        """What tells this from another agreement; it knows nothing of the curves."""
+        """Return a digest of the agreement; it does not depend on the values."""
         return hashlib.sha256(repr(self).encode()).digest()
 
     def digest_rows(self) -> Digests:
-        """Nobody here knows the subjects."""
+        """Return no digests: the subjects are not known here."""
         return np.zeros(0, dtype=np.uint64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SiteCurvesConfig:
-    """What a party's own settings say of its curves.
+    """Curves in a party's own configuration.
 
     Args:
         files: The file of each curve, CSV or Parquet, by the name of the curve.
-        path: The folder of those files, relative to that of the settings.
+        path: The folder of those files, relative to that of the configuration.
     """
 
     files: Mapping[str, str]
@@ -76,16 +76,16 @@ class SiteCurvesConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteCurves:
-    """Curves that parties hold themselves, on machines of their own: what is agreed about them.
+    """Curves that parties hold on machines of their own: the public agreement about them.
 
     Args:
-        domains: From when to when each curve is defined, by its name, in the order of the model.
-        records: How many subjects there are; every party has all of them, in the same order.
-        response: The curve that is predicted.
+        domains: The interval of each curve, by its name, in the order of the model.
+        records: The number of subjects; every party has all of them, in the same order.
+        response: The predicted curve.
         test: A folder with a file for each curve, `x1.csv` or `x1.parquet`, of subjects to score models on;
-            for the coordinator, passed over where it is not there.
-        test_public: Whether those subjects are nobody's secret; if not, only a rehearsal may use them.
-        public: Whether the curves of the parties are nobody's secret.
+            for the coordinator, ignored where it does not exist.
+        test_public: True if those subjects are public; if not, only a rehearsal may use them.
+        public: True if the curves of the parties are public.
     """
 
     domains: Mapping[str, tuple[float, float]]
@@ -111,11 +111,11 @@ class RemoteCurves:
 
     @property
     def public_records(self) -> int | None:
-        """How many subjects there are: the file says it."""
+        """Number of subjects, from the file."""
         return self.records
 
     def check(self, split: ByParty, *, may_look: bool = False) -> None:
-        """Refuse parties that nobody could be, and curves that nobody holds."""
+        """Refuse names that no machine can have, and curves without a holder."""
         for name in split.names:
             require_site_name("parties", name, of="machine")
         _ = self._assign_curves(split)
@@ -173,7 +173,7 @@ class RemoteCurves:
         return Columns({name: _same(columns)}, public=self.public)
 
     def _assign_curves(self, split: ByParty) -> dict[str, tuple[str, ...]]:
-        """Which party holds which curves."""
+        """Return the curves of each party."""
         return split.deal([name for name in self.domains if name != self.response], self.response)
 
     def _held_by(self, name: str, sites: ByParty) -> list[str]:
@@ -181,7 +181,7 @@ class RemoteCurves:
         return list(self._assign_curves(sites)[name])
 
     def _test(self) -> Subjects | None:
-        """The subjects to score on; nobody where the folder is not there, as at the sites."""
+        """Read the subjects to score on; None where the folder does not exist, as at the sites."""
         from tacit.functional.curves import read
 
         if self.test is None or not Path(self.test).is_dir():

@@ -1,4 +1,4 @@
-"""Where curves come from in an experiment file: simulated subjects, or tables of your own."""
+"""Curve data of an experiment file: simulated subjects, or tables of your own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,16 +23,16 @@ RESPONSE = "y"
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedCurves:
-    """Simulated subjects with curves x1, x2, ... and y, whose truth is known and who are nobody's secret.
+    """Simulated subjects with curves x1, x2, ... and y: public data with a known truth.
 
     Args:
-        design: Which; `tacit list data` describes each.
-        records: How many subjects, held-out ones included.
-        predictors: How many predictors; as the design has them if not said.
-        active: How many of them matter.
+        design: The simulation design; `tacit list data` describes each.
+        records: The number of subjects, held-out ones included.
+        predictors: The number of predictors; by default the design's own.
+        active: The number of predictors with an effect.
         snr: The variance of the signal over that of the noise.
-        replicate: Which draw of subjects, of the same truth.
-        points: At how many times curves are observed.
+        replicate: The number of the draw of subjects from the same truth.
+        points: The number of observation times.
         held_out: The share that is held out to score models on.
     """
 
@@ -64,7 +64,7 @@ class SimulatedCurves:
 
     @property
     def public_records(self) -> int | None:
-        """How many subjects are trained on: the file says it."""
+        """Number of subjects that are trained on, from the file."""
         return self.records - held_out_count(self.records, self.held_out)
 
     def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> Columns:
@@ -116,7 +116,7 @@ class CurveFiles:
 
     @property
     def public_records(self) -> int | None:
-        """Nobody has counted the subjects yet."""
+        """Return None: the number of subjects is not public before it is counted."""
         return None
 
     def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> Columns:

@@ -89,10 +89,10 @@ SHADES = LinearSegmentedColormap.from_list(
 )
 NOTE = "s: time of the predictor. t: time of the response. Lines: equal values"
 # Surfaces side by side. In inches: the height of a panel that is alone, the width of all panels, and the
-# greatest height of one. So many letters fit side by side above all panels; so many lines of equal values.
+# greatest height of one. Letters that fit side by side above all panels; the number of contour lines.
 ACROSS, ALONE, PANELS, TALLEST, LETTERS, LINES = 4, 3.0, 4.9, 1.9, 76, 8
-# Subjects side by side, and the height of one in inches. The size of a dot in points: steps so many that dots
-# would touch have smaller ones.
+# Subjects side by side, and the height of one in inches. The size of a dot in points: paths with so many dots
+# that they would touch have smaller ones.
 SUBJECTS, SUBJECT, DOT, ROOM = 3, 1.3, 5.0, 330.0
 AXES = {"parties": "Parties", "epsilon": "Epsilon (log scale)"}
 BARS = "Bars: one standard error"
@@ -201,7 +201,7 @@ def _values(name: str, given: ArrayLike, s: Array, t: Array) -> Array:
 
 
 def _farthest(name: str, values: Array, s: Array, t: Array, unit: str | None) -> str:
-    """Where a surface is farthest from 0."""
+    """Describe the point at which a surface is farthest from 0."""
     row, column = (int(place) for place in np.unravel_index(np.abs(values).argmax(), values.shape))
     what = f"Effect of {name}" if name else "Effect"
     if values[row, column] == 0:
@@ -222,7 +222,7 @@ def _largest(found: Mapping[str, Array]) -> str:
 def _draw_surfaces(
     figure: Picture, shown: Shown, s: Array, t: Array, wide: int, unit: str | None, ticks: int = 5
 ) -> None:
-    """Draw surfaces on one scale of colours, so many side by side; None leaves a place empty."""
+    """Draw surfaces on one scale of colors, `wide` to a row; None leaves a place empty."""
     grid = figure.subplots(len(shown) // wide, wide, sharex=True, sharey=True, squeeze=False)
     top = max(float(np.abs(one[1]).max()) for one in shown if one is not None) or 1.0
     drawn: dict[Axes, QuadMesh] = {}
@@ -310,7 +310,7 @@ def selection_path(
 
 
 def _path_title(used: Sequence[str], active: Collection[str] | None) -> str:
-    """What a path shows."""
+    """Return the title of a selection path."""
     if not used:
         return "No step was kept: the model is the mean curve"
     names = list(dict.fromkeys(used))
@@ -458,7 +458,7 @@ def _draw_subject(axes: Axes, times: Array, true: Array, predicted: Array, ends:
     """Draw one subject: its curve as it was seen, and the prediction with its band."""
     band(axes, times, predicted + ends[0], predicted + ends[1], colour(0), alpha=0.18)
     line(axes, times, predicted, colour(0))
-    # Where there are holes, points show what was seen.
+    # Curves with missing values also show their observations.
     holes = bool(np.isnan(true).any())
     line(axes, times, true, "black", linewidth=0.9, marker="." if holes else "None", markersize=2.5)
     axes.set_xlim(times[0], times[-1])
@@ -484,11 +484,11 @@ def privacy_utility(
         table: One row for each run or mean of runs: `epsilon`, `score`, and where they are known `error`, its
             standard error, or `low` and `high`, the ends of an interval, and `method`, which parts the rows
             into lines.
-        references: Scores that cost no epsilon, by name: `open`, and `noise`, below which nobody can come.
-        score: What the score is.
-        better: Whether a good one is low or high.
-        title: What is seen; if not said, the best score at the smallest and at the largest epsilon.
-        provenance: Where the scores come from.
+        references: Scores that cost no epsilon, by name: `open`, and `noise`, the error of the truth itself.
+        score: The name of the score.
+        better: `lower` or `higher`, the good direction.
+        title: The title; by default the best score at the smallest and at the largest epsilon.
+        provenance: The source of the scores.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     require_word("better", better, ("lower", "higher"))

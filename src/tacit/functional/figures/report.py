@@ -82,14 +82,14 @@ def _draw_surfaces(
 
 
 def _farthest(name: str, values: Array, s: Array, t: Array, share: float) -> str:
-    """Where a surface is the farthest from 0, and how much of the model it is."""
+    """Describe the point at which a surface is farthest from 0, and its share of the model."""
     row, column = (int(place) for place in np.unravel_index(np.abs(values).argmax(), values.shape))
     where = f"s = {s[row]:.3g}, t = {t[column]:.3g}"
     return f"{shorten_label(name)}, {100 * share:.0f} % of the model, is {values[row, column]:.2g} at {where}"
 
 
 def _path(model: "Model") -> Figure:
-    """Which predictor each step has improved."""
+    """Draw the predictor that each boosting step improved."""
     names, steps = list(dict.fromkeys(model.path)), f"{model.steps} step{'s' * (model.steps != 1)}"
     told = [f"{shorten_label(name)} in {model.path.count(name)}" for name in names[:MOST]]
     told += [f"{len(names) - MOST} more"] * (len(names) > MOST)
@@ -98,7 +98,7 @@ def _path(model: "Model") -> Figure:
 
 
 def _stopping(model: "Model", criterion: str) -> Figure:
-    """What the number of steps was chosen by."""
+    """Draw the criterion that chose the number of steps."""
     curve = model.criterion
     chosen = min(model.steps, len(curve) - 1)
     drawn = stopping(curve, chosen, criterion=criterion)
