@@ -1,4 +1,4 @@
-"""When it happens: time-to-event models across sites, their data and scores, statistics across sites."""
+"""Survival analysis: federated time-to-event models, data, metrics and statistics."""
 
 from importlib import import_module
 

@@ -1,9 +1,9 @@
-"""Exits by interval and state at each site: all that curves and log-rank tests need, bare or with noise.
+"""Life table: exits by interval and state at each site, exact or with noise, for curves and log-rank tests.
 
-Everybody leaves a study once: in one interval of time and in one state. One person more or less therefore
-moves one cell by one, however fine the grid is, and whatever is computed from the noisy cells costs nothing
-more. Where people come late there is a second cell, of the interval they come in. Cells know no features and
-no exact times, unless the grid is made of those times.
+Each person leaves a study once: in one interval of time and in one state. One person more or less therefore
+moves one cell by one, however fine the grid is, and post-processing of the noisy cells costs nothing more.
+With delayed entry there is a second cell, of the interval of entry. Cells know no features and no exact
+times, unless the grid is made of those times.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,25 +30,25 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 Over = Literal["all", "site", "group", "each"]
 
-# A noisy number is used as long as it is so many standard deviations of its noise.
+# A noisy number is used while it is at least this many standard deviations of its noise.
 FIRM = 5.0
 
 
 @dataclass(frozen=True, eq=False)
 class LifeTable:
-    """How many left in which interval and state, at each site and in each group.
+    """Life table: exits by interval and state, at each site and in each group.
 
     Args:
         grid: The ends of the intervals, ascending; the first begins at 0 (times,).
         cells: Counts as they left the sites (sites, groups, times * states + 1); state 0 is censored, and the
-            last cell holds those who stayed beyond the grid. Behind them, if people come late, how many come
-            in each interval and beyond them, those who are there from 0 on aside (times + 1,).
+            last cell holds those who stayed beyond the grid. With delayed entry, counts of entries in each
+            interval and beyond follow, without those at risk from 0 on (times + 1,).
         sites: The sites.
-        by: The column that parts the records, if one does.
-        variance: Of the noise in each cell; 0 for bare counts.
+        by: The column that groups the records, if one does.
+        variance: Of the noise in each cell; 0 for exact counts.
         exact: Whether the grid holds every exit time.
         provenance: How the counts left, in words.
-        late: Whether people come late.
+        late: Whether there are delayed entries.
     """
 
     grid: Array
@@ -67,11 +67,11 @@ class LifeTable:
 
     @property
     def causes(self) -> int:
-        """How many kinds of events there are."""
+        """Number of kinds of events."""
         return (self.cells.shape[2] - 1 - self.late) // len(self.grid) - 1 - self.late
 
     def exits(self, over: Over = "all") -> "Exits":
-        """Counts that fit together: of everybody, by site, by group, or by site and group.
+        """Return consistent counts: in total, by site, by group, or by site and group.
 
         Noisy counts are moved to the nearest ones that are not negative and have the same sum.
         """
@@ -118,7 +118,7 @@ class Exits:
 
     @property
     def spread(self) -> bool:
-        """Whether exits are taken as spread evenly over their interval; bare counts sit at its end."""
+        """Return True if exits are spread evenly over their interval; exact counts sit at its end."""
         return self.variance > 0
 
     @cached_property
@@ -128,7 +128,7 @@ class Exits:
 
     @cached_property
     def at_risk(self) -> Array:
-        """How many were there when each interval began, or came in it (groups, times)."""
+        """Return the number at risk when each interval began, or entering in it (groups, times)."""
         leaving = self.happened + self.censored
         still = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1] + self.beyond[:, None]
         if self.entered is None:
@@ -139,32 +139,32 @@ class Exits:
 
     @property
     def started(self) -> Array:
-        """How many were there at time 0 (groups,)."""
+        """Return the number at risk at time 0 (groups,)."""
         everybody = self.records
         return everybody if self.entered is None else np.maximum(everybody - self.entered.sum(axis=1), 0.0)
 
     @property
     def records(self) -> Array:
-        """How many there were in all (groups,)."""
+        """Return the number of records (groups,)."""
         return (self.happened + self.censored).sum(axis=1) + self.beyond
 
     @property
     def whole(self) -> bool:
-        """Whether all counts are whole numbers: of people, or of weights that stand for some."""
+        """Return True if all counts are whole numbers."""
         counts = (self.happened, self.censored, self.beyond)
         return all(bool((part == np.rint(part)).all()) for part in counts)
 
     @property
     def _stays(self) -> int:
-        """How many cells of an interval hold people that are there for a part of it without an event."""
+        """Number of cells of an interval for people at risk in a part of it without an event."""
         return 1 if self.entered is None else 2
 
     @cached_property
     def exposed(self) -> Array:
-        """How many could have had an event in each interval (groups, times).
+        """Return the number exposed in each interval (groups, times).
 
-        Where exits are spread, the censored were there for half of it, and so were those who came: the
-        actuarial estimate.
+        Where exits are spread, censored and entering records count for half an interval: the actuarial
+        estimate.
         """
         if not self.spread:
             return self.at_risk
@@ -173,13 +173,13 @@ class Exits:
 
     @cached_property
     def reliable_intervals(self) -> int:
-        """How many intervals, from the first on, begin with a number at risk that stands out of the noise."""
+        """Number of intervals, from the first on, whose number at risk stands out of the noise."""
         left = (self.events.shape[2] + self._stays) * np.arange(len(self.times), 0, -1) + self._stays
         firm = self.at_risk.sum(axis=0) >= FIRM * np.sqrt(self.variance * len(self.at_risk) * left)
         return len(firm) if bool(firm.all()) else int(np.argmin(firm))
 
     def split(self, groups: int) -> list["Exits"]:
-        """The same counts, so many groups at a time."""
+        """Split the counts into blocks of `groups` groups."""
         parts = range(0, len(self.beyond), groups)
         return [
             replace(
@@ -227,7 +227,7 @@ def logrank_terms(exits: Exits) -> tuple[Array, Array, Array]:
     observed, expected = happened.sum(axis=1), (shares * events).sum(axis=1)
     if not exits.variance:
         return observed, expected, covariance
-    # What one more in group h, exposed in an interval, takes off the lead of group g (times, g, h).
+    # Derivative of group g's lead by one more in group h, exposed in an interval (times, g, h).
     lead = np.eye(len(shares)) - shares.T[:, :, None]
     pull = ratio(events, everybody)[:, None, None] * lead
     total = np.cumsum(pull, axis=0)
@@ -245,7 +245,7 @@ def statistic(function: Callable[P, Result]) -> Callable[P, Result]:
 
 @dataclass(frozen=True, kw_only=True)
 class CountOptions:
-    """How exits are counted, and what that costs; the arguments of `life_table`."""
+    """Options of counting exits, and of its price; the arguments of `life_table`."""
 
     grid: ArrayLike | None = None
     by: str | None = None
@@ -338,7 +338,7 @@ def exit_cells(table: Table, grid: Array, states: int, by: str | None) -> Array:
     """
     size, weights = len(grid) * states + 1, table.targets.get("weight")
     interval = np.searchsorted(grid, table.targets["time"], side="left")
-    # Whoever stays beyond the grid is in the last cell, whatever happened then.
+    # Records that stay beyond the grid are in the last cell, whatever happens to them later.
     cell = np.minimum(interval * states + table.targets["event"].astype(np.int64), size - 1)
     groups = 1 if by is None else 2
     part = np.zeros_like(cell) if by is None else table.features[:, table.columns.index(by)].astype(np.int64)
@@ -346,7 +346,7 @@ def exit_cells(table: Table, grid: Array, states: int, by: str | None) -> Array:
     if "entry" not in table.targets:
         return left.astype(np.float64).ravel()
     entry, times = table.targets["entry"], len(grid)
-    # Who comes at the end of an interval is first at risk in the next; who comes beyond the grid stays there.
+    # An entry at the end of an interval is first at risk in the next; an entry beyond the grid stays there.
     came = np.minimum(np.searchsorted(grid, entry, side="right"), times) + (times + 1) * part
     late, own = entry > 0, None if weights is None else weights[entry > 0]
     coming = np.bincount(came[late], weights=own, minlength=(times + 1) * groups).reshape(groups, times + 1)

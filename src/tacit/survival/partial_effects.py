@@ -1,7 +1,7 @@
-"""What the features of a survival model do, told without any record: people who differ in one thing alone.
+"""Partial effects of a survival model's features, without any record: people who differ in one feature alone.
 
-The typical person is made up from what is public about the features: the centre of those that are centred,
-what stands for a missing value, the first of several levels; 0 where nobody has said anything.
+The typical person is made up from public facts about the features: the center of centered ones, the fill for
+a missing value, the first of several levels; 0 without any of these.
 """
 
 import math
@@ -19,7 +19,7 @@ from tacit.survival.models.prediction import GridModel, HazardModel, RelativeMod
 if TYPE_CHECKING:
     from tacit.sites.encoding import Encoding
 
-# So many features are tried, and so many people at once: a report has no time for more.
+# Number of features to try, and of people at once: a report has no time for more.
 TRIED, AT_ONCE = 400, 256
 # Letters of a name of a feature, and how many levels are spelled out.
 LETTERS, SPELLED = 22, 4
@@ -29,10 +29,10 @@ FAR = 20.0
 
 @dataclass(frozen=True, eq=False)
 class Person:
-    """Somebody like the typical person, but for one thing.
+    """A person like the typical one, except for one feature.
 
     Args:
-        words: What is different.
+        words: The difference.
         inputs: The features as a model takes them (columns,).
     """
 
@@ -42,12 +42,13 @@ class Person:
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """A feature, and whoever differs in it.
+    """A feature, and the people who differ in it.
 
     Args:
         name: The feature, or a level of it.
         step: How far it is moved, in its own unit; None where it becomes another level.
-        people: Who has one step more, or the other level; and who has one step less, where that makes sense.
+        people: The person one step up, or at the other level; and the one a step down, where that makes
+            sense.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Change:
     people: tuple[Person, ...]
 
     def words(self, sides: int = 2) -> str:
-        """The feature and how far it is moved, to so many sides."""
+        """Return the feature and its step, to one or two sides, in words."""
         if self.step is None:
             return self.name
         sign = "\N{PLUS-MINUS SIGN}" if min(sides, len(self.people)) > 1 else "+"
@@ -64,14 +65,14 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """What changes do to a typical person.
+    """Effects of changes to a typical person.
 
     Args:
         changes: Each change.
-        found: What becomes of each of its people: a hazard ratio against the typical person, or by how much
-            the chance of an event until `when` differs.
-        when: The time that chances are of; None where there are hazard ratios, which stay the same over time.
-        chance: What the chance of the typical person is.
+        found: Effect on each of its people: a hazard ratio against the typical person, or the difference in
+            the probability of an event until `when`.
+        when: The time of the probabilities; None for hazard ratios, which stay the same over time.
+        chance: The probability of the typical person.
     """
 
     changes: tuple[Change, ...]
@@ -81,7 +82,7 @@ class Effects:
 
     @property
     def strengths(self) -> Array:
-        """How much each change does, to whichever side it does most (changes,)."""
+        """Largest effect of each change, to either side (changes,)."""
         rows = self.found if self.when is not None else [np.log(row) for row in self.found]
         return np.array([np.abs(row).max() for row in rows])
 
@@ -93,21 +94,21 @@ def typical(columns: Sequence[str], encoding: "Encoding") -> Array:
 
 
 def changes(columns: Sequence[str], encoding: "Encoding") -> list[Change]:
-    """Every feature with whoever differs in it; of very many features the first ones."""
+    """Return a change of every feature; of very many features the first ones."""
     usual, levels, found = typical(columns, encoding), _levels(encoding), list[Change]()
     for place, name in enumerate(columns[:TRIED]):
         if name not in levels:
             found.append(_shift_number(name, place, usual, encoding))
             continue
         column, level = levels[name]
-        # Whoever is usually of this level changes to the first one, which has no column of its own.
+        # A person usually at this level changes to the first one, which has no column of its own.
         other = str(encoding.levels[column][0]) if usual[place] else level
         found.append(_switch_level(column, other, columns, usual, levels))
     return found
 
 
 def describe_typical(columns: Sequence[str], encoding: "Encoding") -> str:
-    """Who the typical person is, in words."""
+    """Describe the typical person in words."""
     levels = _levels(encoding)
     raw = dict.fromkeys(levels[name][0] for name in columns if name in levels)
     spelled = [
@@ -128,14 +129,14 @@ def describe_typical(columns: Sequence[str], encoding: "Encoding") -> str:
 
 
 def effects(model: GridModel, usual: Array, changed: Sequence[Change], when: float | None = None) -> Effects:
-    """What changes do to a typical person, by a model.
+    """Compute the effects of changes to a typical person, by a model.
 
     Args:
         model: The model.
         usual: The typical person (columns,).
-        changed: What to try.
-        when: The time of chances, where hazards are not proportional; if not said, the typical person's
-            median, or the end of what is known.
+        changed: The changes to try.
+        when: The time of probabilities, where hazards are not proportional; by default the typical person's
+            median, or the end of the grid.
     """
     people = np.array([usual, *(person.inputs for change in changed for person in change.people)])
     chance, ratios = math.nan, _log_ratios(model, people)
@@ -195,7 +196,8 @@ def _shift_number(name: str, place: int, usual: Array, encoding: "Encoding") -> 
     """A number that is one step larger; and smaller, where it has a centre to be smaller than."""
     step, centre = encoding.scale.get(name, 1.0), encoding.center.get(name, 0.0)
     shown, people = shorten_label(name, LETTERS), list[Person]()
-    # What is above 0 on average and would be below it is likely to be an amount, which cannot be.
+    # A column positive on average, but not one step below, is likely to be an amount, which cannot be
+    # negative.
     both = name in encoding.center and not centre > 0 > centre - step
     for side in (1.0, -1.0) if both else (1.0,):
         inputs = usual.copy()

@@ -91,7 +91,7 @@ def require_survival(table: Table, place: str, mend: str, causes: int | None = 1
 def require_sites(federation: Federation, causes: int | None = 1) -> None:
     """Refuse a federation in which some site cannot take part; the message names it.
 
-    A site need not have seen every cause, but somebody must have. Sites elsewhere look at their own records.
+    Not every site needs every cause, but one site must have seen it. Remote sites look at their own records.
     """
     for name, site in () if federation.distant else federation.items():
         require_survival(site.table, f"site {name}", "leave the site out, or merge it with another", causes)

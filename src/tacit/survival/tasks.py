@@ -1,4 +1,4 @@
-"""What survival models learn, as tasks for the one loop."""
+"""Survival models as tasks for the one loop."""
 
 from collections.abc import Mapping
 from typing import Any

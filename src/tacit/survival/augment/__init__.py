@@ -36,31 +36,31 @@ from tacit.sites.table import Table, concatenate
 if TYPE_CHECKING:
     from tacit.survival.augment.mvae import Scale
 
-# How many events each site has that takes part, and sentences about those that do not.
+# Number of events of each participating site, and sentences about the other sites.
 SiteEventCounts = tuple[dict[str, float], tuple[str, ...]]
 # A site with fewer records trains no autoencoder; a single event would be copied, not learnt from.
 FEWEST_RECORDS, FEWEST_EVENTS = 10, 2
-# What part of its epsilon the number of events may cost.
+# Share of its epsilon that the number of events may cost.
 COUNT_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation(ABC):
-    """How synthetic records are made; where they go is said by its kinds.
+    """Options of synthetic data augmentation; the kinds decide where the records go.
 
     Args:
-        latent: How many hidden numbers stand for a record.
-        hidden: The width of the hidden layers.
-        alpha: The weight of the Kullback-Leibler divergence.
-        beta: The weight of the squared error in the time.
-        k: How many synthetic records there are for each event.
+        latent: Number of latent variables of a record.
+        hidden: Width of the hidden layers.
+        alpha: Weight of the Kullback-Leibler divergence.
+        beta: Weight of the squared error in the time.
+        k: Number of synthetic records for each event.
         steps: Training steps of the autoencoder.
         sample: Probability with which each record joins a step.
         lr: Learning rate of the first steps.
-        residuals: `drawn` adds noise to what is decoded, so that every column varies as much as the real one;
+        residuals: `drawn` adds noise to decoded records, so that every column varies as much as the real one;
             `none` leaves the means that the decoders give.
-        epsilon: What all of it may cost, as a part of a promise about single records.
-        clip: The bound of one record's gradient, under such a promise.
+        epsilon: Budget of the whole augmentation, as a part of a record-level promise.
+        clip: Bound of one record's gradient, under such a promise.
         span: Public times between which nearly all events happen. Such a promise needs it, unless there are
             public reference records; without these, features are taken as standardised.
     """
@@ -78,7 +78,7 @@ class Augmentation(ABC):
     clip: float = 1.0
     span: Sequence[float] | None = None
     kind: ClassVar[str]
-    # Who sees the synthetic records, or what is made of them.
+    # The view: who sees the synthetic records, or results computed from them.
     view: ClassVar[View]
 
     def __post_init__(self) -> None:
@@ -97,10 +97,10 @@ class Augmentation(ABC):
 
     @abstractmethod
     def deal(self, drawn: Mapping[str, Table], key: Key) -> dict[str, Table]:
-        """Who gets which of the synthetic records that each site has drawn."""
+        """Assign the synthetic records of all sites to the sites."""
 
     def reserve(self, privacy: Privacy | Open) -> Privacy | Open:
-        """What is left of a promise for training, once augmentation has its part; refuse what breaks it."""
+        """Return the promise that is left for training after augmentation; refuse options that break it."""
         if not _protects_records(privacy):
             self._require_free(privacy)
             return privacy
@@ -213,7 +213,7 @@ class Augmentation(ABC):
             )
 
     def _public_scale(self, federation: Federation, provenance: Provenance) -> "Scale":
-        """What numbers are standardised by where nothing may be taken from the records."""
+        """Return the scale for standardising without private statistics."""
         from tacit.survival.augment.mvae import Scale, unit_scale
 
         store, reference = federation.store, federation.reference
@@ -247,7 +247,7 @@ class Augmentation(ABC):
 
         tables = {name: federation.records_of(name) for name in names}
         if public is None:
-            # Where no price counts on the draw, the censored need not be there.
+            # If no price counts on the draw, censored records can be left out.
             tables = {name: table.take(_event_mask(table)) for name, table in tables.items()}
         scales = {name: public or Scale.from_events(table) for name, table in tables.items()}
         network = Autoencoder(len(federation.store.columns), self.latent, self.hidden, self.alpha, self.beta)
@@ -279,19 +279,19 @@ class MVAEC(Augmentation):
     view: ClassVar[View] = "server"
 
     def deal(self, drawn: Mapping[str, Table], key: Key) -> dict[str, Table]:
-        """Everybody keeps what they drew."""
+        """Leave every site its own synthetic records."""
         return dict(drawn)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MVAES(Augmentation):
-    """Synthetic records are pooled and dealt out: everybody gets as many as they gave. See `Augmentation`."""
+    """Pooled synthetic records, dealt out again: each site gets as many as it gave. See `Augmentation`."""
 
     kind: ClassVar[str] = "mvaes"
     view: ClassVar[View] = "sites"
 
     def deal(self, drawn: Mapping[str, Table], key: Key) -> dict[str, Table]:
-        """Everybody gets as many as they drew, from anybody."""
+        """Shuffle all synthetic records; each site gets as many as it drew."""
         if not drawn:
             return {}
         names = sorted(drawn)
@@ -317,7 +317,7 @@ class AugmentedFederation(Federation):
     def __init__(
         self, federation: Federation, synthetic: Mapping[str, Table], notes: Sequence[str], *, known: bool
     ) -> None:
-        # Everything else stays as it is, whatever a federation may carry.
+        # All other attributes of a federation are copied.
         self.__dict__.update(federation.__dict__)
         self.__dict__.pop("fingerprint", None)
         self.synthetic, self.notes = dict(synthetic), tuple(notes)
@@ -362,7 +362,7 @@ def _noisy_event_counts(federation: Federation, mechanism: Mechanism, key: Key) 
 
 
 def _exact_counts(federation: Federation, provenance: Provenance) -> SiteEventCounts:
-    """How many events each site has that has enough of them, and who has not, where that may be told."""
+    """Count the events of each site with enough of them; if allowed, name the sites that are left out."""
     found: dict[str, float] = {}
     notes: list[str] = []
     for name in federation:

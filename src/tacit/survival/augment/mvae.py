@@ -26,23 +26,23 @@ from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
 from tacit.sites.table import Table, concatenate
 
-# What goes into and comes out of every activation of a stack.
+# Inputs and outputs of every activation of a stack.
 Passed = list[tuple[Array, Array]]
 
 # The logarithm of a hidden number's spread stays inside: exp() of more is noise, of less is nothing.
 LOG_SPREADS = (-6.0, 3.0)
-# The learning rate is halved so many times, at equal distances.
+# Number of times, at equal distances, that the learning rate is halved.
 HALVINGS = 5
 # Standardised numbers beyond are taken, and drawn, as this far out.
 FARTHEST = 5.0
-# How many public draws tell how far the decoders reach.
+# Number of public draws that measure the spread of the decoders.
 PROBES = 1000
 # About what a cache holds (see `tacit.learning.perceptron.Perceptron`).
 WORKING_NUMBERS = 400_000
 
 
 class Losses(NamedTuple):
-    """What the loss of each record is made of (sites, records); their sum is descended."""
+    """Loss terms of each record (sites, records); training minimizes their sum."""
 
     features: Array
     divergence: Array
@@ -99,7 +99,7 @@ class Autoencoder:
 
     @property
     def size(self) -> int:
-        """How many coordinates the flat vector has."""
+        """Number of coordinates of the flat vector."""
         return self.layers[-1].end
 
     def start(self, key: Key) -> Array:
@@ -191,23 +191,23 @@ def train(
     sample: float,
     lr: float,
 ) -> Array:
-    """The weights of each site (sites, coordinates) after `steps` steps of Adam on its own records.
+    """Train the weights of each site (sites, coordinates) by `steps` steps of Adam on its own records.
 
     Args:
-        network: What is trained.
+        network: The autoencoder.
         cohort: The sites; see `Autoencoder.contributions` for the targets of their records.
-        mechanism: What may become of the gradients of records.
+        mechanism: The privacy mechanism for the gradients of records.
         keys: One for each site.
         start: The weights before the first step, the same everywhere.
-        expected: What sums are divided by at each site: public, or paid for.
-        steps: How many.
+        expected: Denominator of the sums at each site: public, or paid for.
+        steps: Number of steps.
         sample: Probability with which each record joins a step.
         lr: Learning rate of the first steps.
 
     Guarantee:
         A record touches a site's weights through its own gradient alone, clipped and noised by `mechanism` in
-        each of `steps` steps. What a record is mixed with before its gradient are secret draws, independent
-        of one another and of all records, so that one record more or less changes nobody else's.
+        each of `steps` steps. A record is mixed before its gradient with secret draws alone, independent
+        of one another and of all records, so that one record more or less changes no other record's.
     """
     weights = np.tile(start, (len(cohort), 1))
     each = sum(2 * layer.inputs + 3 * layer.outputs for layer in network.layers)
@@ -230,13 +230,13 @@ def train(
 def draw(
     network: Autoencoder, weights: Array, number: int, key: Key, *, residuals: Literal["drawn", "none"]
 ) -> Array:
-    """So many synthetic records of one site, standardised, the time as last column.
+    """Draw `number` synthetic records of one site, standardised, with the time as last column.
 
     Args:
-        network: What was trained.
+        network: The trained autoencoder.
         weights: Its weights (coordinates).
-        number: How many records.
-        key: Where they are drawn from.
+        number: Number of records.
+        key: Key of the draws.
         residuals: `drawn` gives every column the variance 1 that standardised columns have; `none` leaves the
             means that the decoders give, which vary less.
     """
@@ -249,7 +249,7 @@ def draw(
     if residuals == "drawn":
         probes = decode((key / "probes").generator().standard_normal((PROBES, network.latent)))
         center, width = probes.mean(axis=0), probes.std(axis=0)
-        # What the decoders lack is drawn, what they have too much, as they do after much noise, taken back.
+        # Variance that the decoders lack is drawn; excess variance, as after much noise, is taken back.
         made = center + (made - center) / np.maximum(width, 1.0)
         made += np.sqrt(np.maximum(1.0 - width**2, 0.0)) * normal(key / "residuals", made.shape)
     return np.clip(made, -FARTHEST, FARTHEST)
@@ -257,7 +257,7 @@ def draw(
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """What features and log times are standardised by; a column of width 0 does not vary.
+    """Standardisation of features and log times; a column of width 0 does not vary.
 
     Args:
         centers: Of each feature.
@@ -282,7 +282,7 @@ class Scale:
         return cls(features.mean(axis=0), features.std(axis=0), float(logs.mean()), float(logs.std()), ends)
 
     def keep_constant_columns(self) -> "Scale":
-        """The same, but that a column which does not vary here, and may elsewhere, is taken as it is."""
+        """Return this scale, with columns that do not vary here, and may elsewhere, left unscaled."""
         still = self.widths == 0
         return replace(
             self, centers=np.where(still, 0.0, self.centers), widths=np.where(still, 1.0, self.widths)
@@ -327,7 +327,7 @@ def cohort_of(tables: Mapping[str, Table]) -> Cohort:
 
 
 def normal(key: Key, shape: tuple[int, ...]) -> Array:
-    """Standard normal numbers that nobody without the run's entropy can foretell."""
+    """Draw standard normal numbers that cannot be predicted without the run's entropy."""
     return np.asarray(ndtri(key.secret().uniform(shape)), dtype=np.float64)
 
 

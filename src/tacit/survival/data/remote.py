@@ -1,7 +1,7 @@
-"""Survival data that sites hold on machines of their own: what all have agreed about their tables.
+"""Remote survival data: the agreement on tables that sites hold on machines of their own.
 
-The experiment file says what columns there are and how they become numbers; where they are and what a site
-calls them is the site's own business. Nothing here tells anybody what is in a record.
+The experiment file lists the columns and how they become numbers; paths and local column names are the site's
+own business. Nothing here discloses a record.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,11 +31,11 @@ MEND = "a site without events cannot take part"
 
 @dataclass(frozen=True, kw_only=True)
 class SiteRecordsConfig:
-    """What a site's own settings say of its records.
+    """A site's own settings for its records.
 
     Args:
         path: The file, CSV or Parquet, relative to the folder of the settings.
-        columns: What this site calls a column, by what the experiment calls it; the same if not said.
+        columns: This site's name of a column, by its name in the experiment; by default the same.
     """
 
     path: str
@@ -44,7 +44,7 @@ class SiteRecordsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteRecords:
-    """Tables that sites hold themselves, on machines of their own: what is agreed about them.
+    """Remote survival tables: the agreement with sites that hold them on machines of their own.
 
     Args:
         columns: The features in their order, as they are before they become numbers.
@@ -101,7 +101,7 @@ class RemoteRecords:
 
     @property
     def public_records(self) -> int | None:
-        """How many records are trained on, if the file says it."""
+        """Number of training records, if the file says it."""
         return self.records
 
     def check(self, split: object, *, may_look: bool = False) -> None:
@@ -199,7 +199,7 @@ class RemoteRecords:
         there = {str(column) for column in frame.columns}
         for name, theirs in own.items():
             if theirs not in there:
-                # What else is there stays unsaid: in a file without headings, that is a record.
+                # Other columns stay unsaid: in a file without headings, they are a record.
                 told = (
                     f'{place}: its file has no column "{theirs}", which is {name} in the experiment; say '
                     f"what it is called, as in [data.columns] {name} = ..."
@@ -220,7 +220,7 @@ class RemoteRecords:
         return Table(found.features, named, found.columns, place)
 
     def _explain_mismatch(self, frame: "pd.DataFrame", own: Mapping[str, str], place: str) -> str:
-        """Which column is not as agreed, and what is agreed about it, without a word about what it holds."""
+        """Return a message that names the column at odds with the agreement, without any of its values."""
         for name, theirs in own.items():
             if not self._fits(name, frame):
                 words = self._rules.levels.get(name)
@@ -244,7 +244,7 @@ class RemoteRecords:
 
 
 def _require_valid(table: Table, causes: int | None) -> None:
-    """Refuse times and events that cannot be, of so many causes if that is known; no value is told."""
+    """Refuse invalid times and events, and causes beyond `causes` if given; the message holds no value."""
     entry, weight = table.targets.get("entry"), table.targets.get("weight")
     time, event = table.targets["time"], table.targets["event"]
     require_values(time, event, table.place, causes, entry=entry, weight=weight)

@@ -1,4 +1,4 @@
-"""Where survival data come from in an experiment file: simulated patients, or a table of your own.
+"""Sources of survival data in an experiment file: simulated patients, or a table of your own.
 
 Published sets, which are kinds of data too, are in `tacit.survival.data.published`.
 """
@@ -35,24 +35,24 @@ from tacit.survival.targets import require_values
 if TYPE_CHECKING:
     import pandas as pd
 
-# How many simulated patients are drawn, at least, to place a time grid by.
+# Number of simulated patients, at least, that place a time grid.
 REFERENCE = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulated:
-    """Simulated patients, whose truth is known and who are nobody's secret.
+    """Simulated patients from a known model; the records are public.
 
     Args:
-        design: Which; `tacit list data` describes each.
-        records: How many patients, held-out ones included.
-        features: How many features.
+        design: Its name; `tacit list data` describes each.
+        records: Number of patients, held-out ones included.
+        features: Number of features.
         held_out: The share that is held out to score models on.
         c_mean: An option of the design.
         u_max: An option of the design.
         c_step: An option of the design.
         censoring: Instead of these: the share of censored records.
-        causes: How many causes the design competing has; 2 if not said.
+        causes: Number of causes of the design competing; 2 by default.
     """
 
     design: str = "SDGM1"
@@ -79,7 +79,7 @@ class Simulated:
 
     @property
     def public_records(self) -> int | None:
-        """How many records are trained on: the file says it."""
+        """Number of training records, from the options."""
         return self.records - held_out_count(self.records, self.held_out)
 
     def open(self, split: Split, seed: int, *, may_look: bool = False) -> Federation:
@@ -175,9 +175,10 @@ class Csv:
         return None
 
     def check(self, split: Split, *, may_look: bool) -> None:
-        """Refuse to deal private records out to sites that are not real, before anybody looks at them.
+        """Refuse a random split of private records under a promise, before reading them.
 
-        One record more would deal everybody anew: at a site, many would change, and one was promised.
+        One record more would change the whole split: many records would change at a site, and the promise
+        covers one.
         """
         if isinstance(split, SplitByCount) and split.count > 1 and not may_look:
             raise Refused(
@@ -214,7 +215,7 @@ class Csv:
                 tables[place], split, Key(seed), share=share, test=test, origin=told, encoding=encoding
             )
         made.taken, made.files = self._pooled_statistics(split), self.paths
-        # Whoever may look makes no promise, and charges nothing.
+        # Without a promise nothing is charged.
         made.raw = () if may_look else sketch_frame(frame)
         return made
 
@@ -224,7 +225,7 @@ class Csv:
         return (self.path,)
 
     def _pooled_statistics(self, split: Split) -> tuple[str, ...]:
-        """What is taken from all records together, whatever is promised about each."""
+        """Describe the statistics that are taken from all records together, whatever the promise."""
         moments = ("means and spreads of all records, to standardize features",) * self.standardize
         several = isinstance(split, SplitByCount) and split.count > 1
         return moments + ("who is at which site: all records are dealt out together",) * several

@@ -180,7 +180,7 @@ def _of_one_kind(found: Mapping[str, Estimate]) -> dict[str, Estimate]:
 
 
 def _rows_at_risk(found: Estimate) -> "pd.DataFrame":
-    """The rows up to the last at which anybody was at risk; beyond, a curve says nothing."""
+    """Return the rows up to the last with records at risk; beyond, a curve says nothing."""
     at_risk = found.table["at_risk"].to_numpy(dtype=np.float64)
     return found.table.iloc[: int(np.flatnonzero(at_risk > 0).max(initial=0)) + 1]
 
@@ -196,7 +196,7 @@ def _end(named: Mapping[str, Estimate]) -> float:
 
 
 def _estimates_title(named: Mapping[str, Estimate], unit: str | None) -> str:
-    """What curves show: their medians, or else their last values."""
+    """Return a title with the curves' medians, or else their last values."""
     kind = next(iter(named.values())).curves[0]
     if kind == "survival" and all(np.isfinite(one.median) for one in named.values()):
         found = {name: one.median for name, one in named.items()}
@@ -213,7 +213,7 @@ def _estimates_title(named: Mapping[str, Estimate], unit: str | None) -> str:
 
 
 def _logrank_title(table: LifeTable) -> str:
-    """What the log-rank test says of the sites."""
+    """Return a title with the verdict of the log-rank test between sites."""
     if len(table.sites) == 1:
         return f"Survival at {table.sites[0]}"
     p = logrank(table).p
@@ -222,7 +222,7 @@ def _logrank_title(table: LifeTable) -> str:
 
 
 def _note(named: Mapping[str, Estimate]) -> str:
-    """Where the numbers come from, and what the bands are."""
+    """Return a note on the provenance of the numbers and the level of the bands."""
     levels = sorted({f"{100 * one.level:g} %" for one in named.values() if "lower" in one.table})
     bands = f" Bands: {', '.join(levels)}, pointwise." * bool(levels)
     return credits({name: one.provenance for name, one in named.items()}) + bands
@@ -341,7 +341,7 @@ def line_labels(heights: Sequence[float] | Array, names: Sequence[str]) -> list[
 
 
 class Survival(Protocol):
-    """What is drawn of a model."""
+    """Protocol of a model with survival curves."""
 
     def survival(self, features: "ArrayLike | pd.DataFrame", times: ArrayLike) -> Array:
         """The chance of being event-free at each time (records, times)."""
@@ -388,7 +388,7 @@ def survival_curves(
 
 
 def _survival_title(end: float, last: Array, unit: str | None) -> str:
-    """What predictions show."""
+    """Return a title for predicted survival."""
     several = f"from {last.min():.2f} to {last.max():.2f}"
     return f"Predicted survival to {format_time(end, unit)}: {several if len(last) > 1 else f'{last[0]:.2f}'}"
 
@@ -473,13 +473,13 @@ def calibration(
 
 @dataclass(frozen=True, eq=False)
 class RiskBins:
-    """Records in bins by their predicted risk: what was predicted, and what was observed (bins,).
+    """Calibration bins by predicted risk: predicted and observed risks (bins,).
 
     Args:
         predicted: The mean risk.
-        observed: The Kaplan-Meier estimate of it; NaN where nobody was followed so long.
+        observed: The Kaplan-Meier estimate of it; NaN where no record was followed that long.
         lower: The lower end of its interval, and `upper` the upper one.
-        sizes: How many records.
+        sizes: Number of records.
     """
 
     predicted: Array
@@ -496,7 +496,7 @@ class RiskBins:
 
     @property
     def missing(self) -> str:
-        """How many bins are not known, in words."""
+        """Describe the number of unknown bins in words."""
         unknown = int(np.isnan(self.observed).sum())
         words = f" {unknown} of {len(self.sizes)} bins not drawn: nobody in them was followed so long."
         return words * bool(unknown)

@@ -1,6 +1,6 @@
-"""What features do to risk: hazard ratios of Cox regressions, and of single steps in a model's features.
+"""Importance of features: hazard ratios of Cox regressions, and of single steps in a model's features.
 
-A row for each; ratios are on a log axis, changes of a chance in percentage points.
+A row for each feature; ratios are on a log axis, changes of a probability in percentage points.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,7 +56,7 @@ ROWS = 12
 LEAST_RATIO, LEAST_POINTS = 1.05, 1.0
 MINUS = "\N{MINUS SIGN}"
 
-# What becomes of the people of each change, by one model.
+# Effects on the people of each change, by one model.
 Rows = list[tuple[float, ...]]
 
 
@@ -158,7 +158,7 @@ def _rows(column: str, fits: Mapping[str, CoxFit], order: Sequence[str], pooled:
 
 
 def _spread(centres: Array, errors: Array) -> str:
-    """How much of the spread between sites is more than chance (Higgins and Thompson 2002)."""
+    """Return I squared, the share of the spread between sites beyond chance (Higgins and Thompson 2002)."""
     if len(centres) < 2:
         return ""
     weights = 1 / errors**2
@@ -168,7 +168,7 @@ def _spread(centres: Array, errors: Array) -> str:
 
 
 def _forest_title(rows: Sequence[Row], level: float) -> str:
-    """What the forest shows."""
+    """Return the title of the forest plot."""
     kinds = {row.kind for row in rows}
     judged = [row for row in rows if row.kind == ("pooled" if "pooled" in kinds else "site")]
     off = sum(abs(row.centre) > row.half for row in judged)
@@ -282,14 +282,14 @@ def tornado(found: "Sequence[Effects]", *, person: str, features: str, models: i
 
 
 def _measure(found: "Effects") -> str:
-    """What is on the axis, in words."""
+    """Return the axis label in words."""
     if found.when is None:
         return "Hazard ratio of a step in one feature"
     return f"Change of the chance of an event until {found.when:.4g}, in percentage points"
 
 
 def _title(name: str, most: str, found: "Effects") -> str:
-    """What is seen: the feature that does most, and how much that is."""
+    """Return a title that names the feature with the largest effect, and its effect."""
     if found.when is None:
         return f"Hazard ratios: {name} is the farthest from 1 ({most})"
     return f"{name} changes the chance of an event until {found.when:.4g} most ({most} points)"

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 Read = Callable[[str], bytes | None]
 
-# How many people differ from the typical one in a figure of curves, and how many of them to the same side.
+# Number of people in a figure of curves beside the typical one, and of these to the same side.
 OTHERS, SAME = 5, 3
 # At how many times curves are drawn, and at most how many steps of an estimate.
 POINTS, STEPS = 101, 250
@@ -77,12 +77,12 @@ def pictures(
             else _cox_figures(task, states[0])
         )
     except InvalidValue:
-        # Nobody has been counted, or there is nothing but noise.
+        # Nothing has been counted, or the counts are noise alone.
         return []
 
 
 def _members(rounds: "Sequence[Round]", read: Read) -> Mapping[str, int]:
-    """Which model each site belongs to, where there are several."""
+    """Return the model of each site, where there are several models."""
     kept = cast("dict[str, Any]", msgspec.json.decode(read(SUMMARY) or b"{}"))
     return kept.get("clusters", rounds[-1].clusters if rounds else {})
 
@@ -116,7 +116,7 @@ class SparseEstimate(Estimate):
     whole: Estimate | None = None
 
     def at_risk(self, times: ArrayLike) -> Array:
-        """How many were at risk just before these times (times,)."""
+        """Return the number at risk just before these times (times,)."""
         return super().at_risk(times) if self.whole is None else self.whole.at_risk(times)
 
 
@@ -152,7 +152,7 @@ def _network_figures(
     """The figures of one network, or of several."""
     usual, person = typical(task.columns, task.encoding), describe_typical(task.columns, task.encoding)
     changed, many = changes(task.columns, task.encoding), len(models)
-    # Before a run is over nobody knows the hazard that all share: there are hazard ratios at most.
+    # Before a run is over the common baseline hazard is not known: there are hazard ratios at most.
     curves = not any(isinstance(model, RelativeModel) and model.baseline is None for model in models)
     if not curves and task.kind == "cox-time":
         return []
@@ -191,7 +191,7 @@ def _survival_figure(model: GridModel, usual: Array, person: str, found: Effects
 
 
 def _most_different(found: Effects) -> list[Person]:
-    """Who is the farthest from the typical person, some to either side if there are any."""
+    """Return the people farthest from the typical person, some to either side if there are any."""
     people = [one for change in found.changes for one in change.people]
     moved = np.array([value for row in found.found for value in row])
     moved = np.log(moved) if found.when is None else moved
@@ -210,7 +210,7 @@ class ModelStack:
     models: Sequence[GridModel]
 
     def survival(self, features: ArrayLike, times: ArrayLike) -> Array:
-        """What each model says of the record at its place (models, times)."""
+        """Predict survival of each record by the model at its place (models, times)."""
         rows = np.asarray(features, dtype=np.float64)
         found = [model.survival(row, times) for model, row in zip(self.models, rows, strict=True)]
         return np.vstack(found)

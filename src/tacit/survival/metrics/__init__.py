@@ -1,4 +1,4 @@
-"""How good a survival prediction is, and how sure one can be of that.
+"""Metrics of survival predictions, and bootstrap intervals around them.
 
     order          harrell, uno, antolini (concordances), auc, mean_auc (at chosen times)
     probability    brier, integrated_brier (both at once), d_calibration (probability alone)
@@ -74,7 +74,7 @@ def bootstrap(
     require(len(arrays) > 1, "arrays", f"{len(arrays)} of them", "at least two, time and event")
     _, events = _outcomes(arrays[0], arrays[1])
     columns = [_column(array, index, len(events)) for index, array in enumerate(arrays)]
-    # What is wrong with the records themselves is told here; below, only a draw can be at fault.
+    # Errors in the records themselves are reported here; below, only a draw can be at fault.
     require(
         bool(np.isfinite(metric(*columns))), "metric", "NaN or infinity", "finite for the records as given"
     )

@@ -17,7 +17,7 @@ from tacit.runtime.arrays import Array
 
 Integers = NDArray[np.int64]
 Rule = Literal["left", "right"]
-# Up to so many predictions, all are scored in one go; beyond, slices save memory.
+# Number of predictions up to which all are scored at once; beyond, slices save memory.
 FEW_PREDICTIONS = 2**18
 
 
@@ -159,7 +159,7 @@ class Brier:
 
     @cached_property
     def _everything(self) -> tuple[Array, Array]:
-        """Who survives each of the times, and what that counts for (records, times)."""
+        """Return survival indicators at each of the times, and their weights (records, times)."""
         surviving = self._time[:, None] > self.times
         happened = (self._time <= self.times.max(initial=-np.inf)) & (self._event == 1)
         weights = np.where(surviving, self._ongoing(self.times < self._time.max()), 0.0)
@@ -168,7 +168,7 @@ class Brier:
         return surviving.astype(np.float64), weights
 
     def _ongoing(self, followed: NDArray[np.bool_]) -> Array:
-        """What somebody who survives each of the times counts for (times,), where there is somebody."""
+        """Return the weights of survivors of each of the times (times,), where there are survivors."""
         weights = np.zeros_like(self.times)
         weights[followed] = inverse_probabilities(self.times[followed], self._curve)
         return weights
@@ -219,7 +219,7 @@ def _product_limit(steps: Array, leaving: Integers, left: Integers) -> Curve:
 def weighting(
     times: Array, events: Integers, curve: Curve | None, rule: Rule
 ) -> Callable[[ArrayLike], Array]:
-    """What events are weighted by: the given curve or that of these records, at their times or before."""
+    """Return the censoring curve that weights events: the given one or that of these records."""
     require_word("rule", rule, ("left", "right"))
     chosen = _censoring(times, events) if curve is None else curve
     return chosen.before if rule == "left" else chosen
@@ -287,12 +287,12 @@ def increasing_times(given: ArrayLike, fewest: Literal["one", "two"]) -> Array:
 
 
 def is_increasing(times: Array) -> bool:
-    """Whether each time is later than the one before."""
+    """Return True if each time is later than the one before."""
     return bool((times[1:] > times[:-1]).all())
 
 
 class ShortTimes:
-    """The times, shortened, for a message; written only if somebody reads it."""
+    """The times, shortened, for a message; written only when the message is printed."""
 
     def __init__(self, times: Array) -> None:
         self._times = times

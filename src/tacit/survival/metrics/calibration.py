@@ -1,4 +1,4 @@
-"""Whether predictions separate who has had an event by a time from who has not, and whether they add up.
+"""Calibration and discrimination: the time-dependent AUC and D-calibration.
 
 `auc` judges the order of risks at chosen times; `d_calibration` judges the probabilities themselves. A good
 order says nothing about good probabilities, nor the other way round.

@@ -1,4 +1,4 @@
-"""How often predictions put records in the right order: the concordances of Harrell, Uno and Antolini.
+"""Concordance indices of Harrell, Uno and Antolini, and the concordance across sites.
 
 All three count pairs of records and are exact, ties included, without looking at each pair: in O(n log n) for
 n records, and for Antolini's as often as there are times. The concordance across sites is of pairs at the
@@ -63,7 +63,7 @@ class Harrell:
         self._pairs = int(self._line.ahead.sum())
 
     def __call__(self, risk: ArrayLike) -> float:
-        """How often risks (records,) are in the right order."""
+        """Return the share of comparable pairs that the risks (records,) order correctly."""
         risks = numbers("risk", risk, self._events.shape, "one per record")
         _require_pairs(self._pairs > 0, self._events)
         line, values = self._line, risks[self._line.order]
@@ -76,7 +76,7 @@ class Harrell:
 
     @cached_property
     def _comparable(self) -> NDArray[np.bool_]:
-        """Which of the line are compared with each event (events, records)."""
+        """Mask of the records that are compared with each event (events, records)."""
         return np.arange(len(self._line.order)) < self._line.ahead[:, None]
 
 
@@ -91,8 +91,8 @@ def uno(
 ) -> float:
     """Uno's C: Harrell's, each pair weighted by 1 / G(T)^2 where its event is at T and G is for censoring.
 
-    The weights make up for the pairs that censoring hides, so that the score estimates the same number
-    whoever is censored when (Uno et al. 2011).
+    The weights make up for the pairs that censoring hides, so that the score estimates the same number under
+    any censoring (Uno et al. 2011).
 
     Args:
         time: As for `harrell`.
@@ -151,9 +151,9 @@ def antolini(
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    # Longest first, and the censored first among equals: whoever outlives an event stands ahead of it.
+    # Longest first, and censored records first among equals: all that outlive an event stand ahead of it.
     order: NDArray[np.intp]  # the records from the front of the line (records,)
-    asking: NDArray[np.intp]  # where in the line those with an event stand (events,)
+    asking: NDArray[np.intp]  # place in the line of each record with an event (events,)
     later: Integers  # for each event, how many have a later time: they stand at the front (events,)
     ahead: Integers  # the same and those censored at its time, who come next (events,)
     through: Integers  # the same and all events at its time, itself included (events,)
@@ -176,7 +176,7 @@ def _require_pairs(there: bool, events: Integers) -> None:
 
 
 def count_below(values: Array, ahead: Integers, asking: NDArray[np.intp]) -> tuple[Integers, Integers]:
-    """How many of the first `ahead` values are lower than that at `asking`, and how many equal it."""
+    """Count the first `ahead` values that are lower than, and equal to, the value at `asking`."""
     if len(values) * len(asking) <= FEW_PAIRS:
         first, own = np.arange(len(values)) < ahead[:, None], values[asking, None]
         return ((values < own) & first).sum(axis=1), ((values == own) & first).sum(axis=1)
@@ -224,9 +224,9 @@ def _twice_concordant(survival: Array, line: _Line, column: NDArray[np.intp], ti
 def _count_columns(
     survival: Array, line: _Line, column: NDArray[np.intp], until: Integers
 ) -> tuple[Integers, Integers]:
-    # How many of the first `until` (questions, events) of the line survive each event's own column with a
-    # lower probability than that event's record, and how many with an equal one, summed over events. Those
-    # with a later column stand in front and are sorted; those with the same column are counted as for C.
+    # Count, summed over events, the first `until` (questions, events) of the line that survive each event's
+    # own column with a lower, and an equal, probability than that event's record. Those with a later column
+    # stand in front and are sorted; those with the same column are counted as for C.
     if len(column) * len(line.asking) <= SOME_PAIRS:
         return _count_all(survival, line, column, until)
     rows = np.ascontiguousarray(survival.T)
@@ -259,7 +259,7 @@ def _count_all(
 
 @dataclass(frozen=True)
 class Concordance:
-    """How often the record at higher risk has its event first, and how sure that is; NaN without pairs."""
+    """Concordance with its standard error: risk is higher for the earlier event; NaN without pairs."""
 
     value: float
     error: float
@@ -296,7 +296,7 @@ def _by_record(table: Table, risk: Array) -> tuple[Array, Array]:
     time, event = table.targets["time"], table.targets["event"] == 1
     first = np.flatnonzero(event)
     first = first[np.argsort(time[first], kind="stable")]
-    # The others of an event: whoever is at risk after it, or is censored at its time.
+    # Comparable records of an event: those at risk after it, or censored at its time.
     until = np.where(event, time, np.nextafter(time, np.inf))
     last = np.argsort(-until, kind="stable")
     later = np.searchsorted(-until[last], -time[first], side="left")
@@ -320,6 +320,6 @@ def _by_record(table: Table, risk: Array) -> tuple[Array, Array]:
 
 
 def _below(values: Array, asked: Array, ahead: Integers) -> tuple[Integers, Integers]:
-    """How many of the first `ahead` values are lower than each that is asked for, and how many are equal."""
+    """Count the first `ahead` values that are lower than, and equal to, each of `asked`."""
     places = len(values) + np.arange(len(asked))
     return count_below(np.concatenate([values, asked]), ahead, places)

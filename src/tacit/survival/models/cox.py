@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 # Hazard ratios beyond which a record counts for less: under noise, so that none needs to be clipped; without
-# it, so that a handful of outliers does not stand for everybody.
+# it, so that a handful of outliers does not dominate.
 USUAL_RISK, LARGEST_RISK = math.e, math.exp(4)
 # The smallest normal number.
 TINY = float(np.finfo(np.float64).tiny)
-# Where the risk in an interval is fewer deviations of the noise than this, the hazard before is taken.
+# Number of noise deviations below which the risk of an interval takes over the hazard before.
 FIRM = 3.0
 
 
@@ -66,7 +66,7 @@ class RelativeRiskLearner(SurvivalLearner):
 
     @property
     def separable(self) -> bool:
-        """The loss couples everybody at risk."""
+        """Return False: the partial likelihood couples all records at risk."""
         return False
 
     @property
@@ -107,7 +107,7 @@ class RelativeRiskLearner(SurvivalLearner):
         return np.array([float(weight[seen] @ terms) / len(table)])
 
     def model(self, state: Array) -> "RelativeModel":
-        """What to predict with; curves need the hazard that all share, which closes a run."""
+        """Return the prediction model; curves need the baseline hazard, which the final query finds."""
         from tacit.survival.models.prediction import RelativeModel
 
         known = state[self.program(len(self.columns)).size :]
@@ -214,7 +214,7 @@ class BreslowQuery:
         return 2 * (cuts if isinstance(cuts, int) else len(cuts))
 
     def record_bound(self, norm: Literal["l2", "l1"]) -> float:
-        """How far one record of usual risk moves the sums: its event, and its risk in every interval."""
+        """Bound of one record of usual risk on the sums: its event, and its risk in every interval."""
         return math.sqrt(2) if norm == "l2" else 1 + math.sqrt(self.width // 2)
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
@@ -227,7 +227,7 @@ class BreslowQuery:
         return Updates(cohort.names, np.stack(told))
 
     def _parts(self, state: Array, cohort: Cohort, most: float) -> "list[AtRisk]":
-        """What the records of each site contribute; looked at in one go where all have the same state."""
+        """Return the contributions of each site's records; compute them together under one state."""
         store = cohort.store
         seen, exposed, weight = _follow_up(tuple(self._ends), self._unit, store)
         spans = [slice(start, start + size) for start, size in zip(cohort.starts, cohort.sizes, strict=True)]
@@ -242,7 +242,7 @@ class BreslowQuery:
         ]
 
     def contributions(self, state: Array, table: Table, most: float = math.inf) -> Array:
-        """What each record adds: its event, and its risk while it was there (records, 2 x intervals).
+        """Return each record's contribution: its event, and its risk over time (records, 2 x intervals).
 
         A record whose risk is above `most` counts for less in both. That depends on its features alone, so
         the ratio of events to risk stays right.
@@ -261,7 +261,7 @@ class BreslowQuery:
         widths = np.diff(ends, prepend=0.0)
         firm = at_risk > FIRM * noise / self._unit
         rates = np.divide(events, at_risk * widths, out=np.zeros_like(events), where=firm)
-        # From where hardly anybody is left on, the last hazard that is known goes on.
+        # From the last interval with enough records on, the last known hazard continues.
         last = np.maximum.accumulate(np.where(firm, np.arange(len(ends)), -1))
         held = np.where(last >= 0, rates[np.maximum(last, 0)], 0.0)
         return np.concatenate([state[: self._trained], held * widths])
@@ -292,13 +292,13 @@ def _follow_up(ends: tuple[float, ...], unit: float, table: Table) -> tuple[Inte
 class AtRisk:
     """Events and risk of the records of a site (`tacit.privacy.mechanisms.base.Contributions`).
 
-    They are written out where somebody asks how long they are, and only then.
+    They are written out only to compute their lengths.
 
     Args:
         risks: Hazard ratios (records, intervals), or one column.
         seen: The interval of each event; one beyond the last where there is none.
-        exposed: How long each was there in each interval (records, intervals).
-        weight: What each counts for.
+        exposed: Time at risk of each in each interval (records, intervals).
+        weight: Weight of each.
         most: The risk above which a record counts for less.
     """
 
@@ -309,7 +309,7 @@ class AtRisk:
 
     @cached_property
     def rows(self) -> Array:
-        """What each record adds (records, 2 x intervals)."""
+        """Return the contribution of each record (records, 2 x intervals)."""
         intervals = int(self._exposed.shape[1])
         events = (self._seen[:, None] == np.arange(intervals)).astype(np.float64)
         return self._weight[:, None] * np.hstack([events, self._exposed * self._risks])

@@ -1,6 +1,6 @@
 """Losses inside a unit of records, a batch or a risk group: Cox's partial likelihood, and case-control pairs.
 
-The partial likelihood couples records: everybody at risk when an event happens has a part in its term. Ties
+The partial likelihood couples records: all those at risk when an event happens have a part in its term. Ties
 are counted as Breslow does. CoxCC and Cox-Time compare every event with one record that was still at risk,
 drawn anew in every step. Either way a unit has one loss and one gradient, and nothing here protects a single
 record.
@@ -32,7 +32,7 @@ class PartialLikelihood:
         """The gradient of each unit's loss in its outputs (sites, units, members, 1)."""
         ranks = Ranks(targets)
         _, events, mass, at_risk = _sums(ranks, outputs[..., 0], targets, present)
-        # Where all risks are too small to tell apart, an event tells nothing.
+        # If all risks underflow, an event carries no information.
         events = np.where(at_risk > 0, events, 0.0)
         expected = mass * ranks.during(np.divide(events, at_risk, out=np.zeros_like(mass), where=at_risk > 0))
         return ((expected - events) / _members(present))[..., None]
@@ -69,7 +69,7 @@ class Ranks:
         self._flat_back = self._back + starts
         fresh = np.ones(moments.shape, dtype=np.bool_)
         fresh[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
-        # Where the block of equal moments begins and ends that a place lies in.
+        # Beginning and end of the block of equal times that a place lies in.
         self._first = np.maximum.accumulate(np.where(fresh, places, 0), axis=-1) + starts
         last = np.where(np.roll(fresh, -1, axis=-1), places, places.shape[-1] - 1)
         last[..., -1] = places.shape[-1] - 1
@@ -77,7 +77,7 @@ class Ranks:
         self._flat_last = self._last + starts
 
     def at_risk(self, mass: Array) -> Array:
-        """The mass of everybody at risk at each member's time."""
+        """Sum the mass of all members at risk at each member's time."""
         signed = np.concatenate([mass, -mass], axis=-1) if self.entries else mass
         summed = np.cumsum(signed.take(self._flat), axis=-1)
         return self._unsort(summed.take(self._flat_last))[..., : mass.shape[-1]]
@@ -91,9 +91,9 @@ class Ranks:
         return until[..., :members] - until[..., members:] if self.entries else until
 
     def draw_controls(self, luck: Array) -> tuple[NDArray[np.int64], Marks]:
-        """For each member somebody else at risk at its time, any of them as likely; and whether there is one.
+        """Draw for each member another one at risk at its time, uniformly; and whether there is one.
 
-        Entries are not looked at: whoever was drawn may have come later.
+        Entries are ignored: the drawn member may have entered later.
         """
         at_risk, place = self._unsort(self._last), self._back
         others = np.minimum((luck * at_risk).astype(np.int64), np.maximum(at_risk - 1, 0))
@@ -108,12 +108,12 @@ class Ranks:
 def _sums(
     ranks: Ranks, log_risks: Array, targets: Mapping[str, Array], present: Marks
 ) -> tuple[Array, Array, Array, Array]:
-    """Log risks from a unit's largest on, weighed events, risks, and risks of everybody at risk."""
+    """Return log risks less the largest, weighed events, risks, and risks summed over those at risk."""
     highest = np.max(log_risks, axis=-1, keepdims=True, where=present, initial=-np.inf)
     log_risks = log_risks - np.where(np.isfinite(highest), highest, 0.0)
     counted = np.where(present, targets.get("weight", np.ones_like(log_risks)), 0.0)
     mass = counted * exp(np.minimum(log_risks, 0.0))
-    # Where somebody enters late, subtraction may leave less than nothing of what is there: the member itself.
+    # With delayed entry, subtraction may leave less than the member's own mass.
     at_risk = np.maximum(ranks.at_risk(mass), mass)
     return log_risks, counted * (targets["event"] > 0), mass, at_risk
 
@@ -148,7 +148,7 @@ class Pairs(Perceptron):
             paired &= np.take_along_axis(targets["entry"], control, axis=-1) < targets["time"]
         counted = np.where(paired, targets.get("weight", np.ones_like(batch.rows)), 0.0)
         counted /= np.maximum(batch.present.sum(axis=-1, keepdims=True), 1)
-        # Cases to the front: whoever is none needs no place in the network.
+        # Cases to the front: other records need no place in the network.
         front = np.argsort(~paired, axis=-1, kind="stable")[..., : max(int(paired.sum(axis=-1).max()), 1)]
         counted = np.take_along_axis(counted, front, axis=-1)
         # A case and its control, one pair after the other: what is padded comes behind all of them.

@@ -57,7 +57,7 @@ class IncidenceLoss(GridLoss):
     def _likelihood_gradient(self, raised: Array, beyond: Array, targets: Mapping[str, Array]) -> Array:
         seen, possible = self.events_at_risk(targets)
         told = np.where(_any(seen)[..., None], seen, _shares(raised * possible, beyond))
-        # Whoever was seen from an entry on had got there without an event.
+        # A record seen from an entry on had got there without an event.
         base = raised * self._open(targets["entry"]) if "entry" in targets else raised
         return _shares(base, beyond) - told
 
@@ -83,7 +83,7 @@ class IncidenceLoss(GridLoss):
         """The cumulative hazard that each interval adds, of all causes together."""
         raised, beyond = _exponentiate(outputs)
         intervals = raised.reshape(*outputs.shape[:-1], self.causes, len(self.ends)).sum(axis=-2)
-        # How likely it is to get to each interval, and beyond, in proportion to all chances together.
+        # Probability of reaching each interval, and beyond, in proportion to all together.
         left = np.cumsum(np.concatenate([beyond, intervals[..., ::-1]], axis=-1), axis=-1)[..., ::-1]
         return -np.diff(np.log(np.maximum(left, 1e-300)), axis=-1)
 
@@ -98,7 +98,7 @@ class IncidenceLoss(GridLoss):
         return np.tile(np.arange(len(self.ends)) >= over[..., None], self.causes)
 
     def _find_events(self, targets: Mapping[str, Array]) -> tuple[Marks, Marks]:
-        """Where the event was seen, and where it was still possible (..., causes x intervals)."""
+        """Return where the event was seen, and where it was still possible (..., causes x intervals)."""
         own, happened = self._own(targets["time"], targets["event"])
         place = own + len(self.ends) * (np.maximum(targets["event"], 1).astype(np.int64) - 1)
         seen = happened[..., None] & (np.arange(self.causes * len(self.ends)) == place[..., None])

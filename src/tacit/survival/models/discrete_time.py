@@ -41,7 +41,7 @@ class GridLearner(SurvivalLearner):
         return build_perceptron([columns, *self.hidden, len(self._ends)], self.activation, self._loss)
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """How far each site moves the state by its local work (`tacit.learning.task.Task.train`)."""
+        """Train at each site and return the updates (`tacit.learning.task.Task.train`)."""
         known = replace(cohort, store=_prepare_store(self.likelihood, self._parts, cohort.store))
         return super().train(state, known, mechanism, key)
 
@@ -51,7 +51,7 @@ class GridLearner(SurvivalLearner):
         return self._loss.values(outputs, table.targets)
 
     def model(self, state: Array) -> "HazardModel":
-        """What to predict with: survival curves and risks."""
+        """Return the prediction model: survival curves and risks."""
         from tacit.survival.models.prediction import HazardModel
 
         program = self.program(len(self.columns))
@@ -64,7 +64,7 @@ class GridLearner(SurvivalLearner):
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        """What the loss is made of."""
+        """Return the parts of the loss."""
         return (self._ends,)
 
     @property
@@ -147,7 +147,7 @@ class DeepHit(GridLearner):
 
     @property
     def separable(self) -> bool:
-        """Whether the loss is a sum over records: without ranking."""
+        """Return True if the loss is a sum over records: without ranking."""
         return self.ranking == 0
 
     @property
@@ -163,7 +163,7 @@ class DeepHit(GridLearner):
         return build_perceptron(widths, self.activation, self._loss)
 
     def model(self, state: Array) -> "IncidenceModel":
-        """What to predict with: survival curves, risks, and the incidence of each cause."""
+        """Return the prediction model: survival curves, risks, and the cumulative incidence of each cause."""
         from tacit.survival.models.prediction import IncidenceModel
 
         program = self.program(len(self.columns))

@@ -1,8 +1,8 @@
-"""What all survival models share: a network, a public grid of time, how they are bound and scored.
+"""Base of all survival models: the network, the public time grid, binding and scoring.
 
-Where nobody may look, the sites are asked where to cut time: about when events happen, from one noisy
-histogram of each. Its cells are public and fit any unit of time, from millionths to millions of it, so nobody
-needs to know a horizon.
+If looking at records is not allowed, a query asks the sites for the time grid: one noisy histogram of event
+times at each. Its cells are public and fit any unit of time, from millionths to millions of it, so that no
+horizon has to be known.
 """
 
 from abc import abstractmethod
@@ -58,7 +58,7 @@ class SurvivalLearner(Learner):
     horizon: float | None = None
     columns: Sequence[str] = ()
     encoding: Encoding = field(default_factory=Encoding)
-    # How many kinds of events the records may tell of.
+    # Number of kinds of events in the records.
     causes: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class SurvivalLearner(Learner):
 
     @property
     def goal(self) -> Goal:
-        """The concordance index."""
+        """Return the concordance index as the goal."""
         return ("c_index", "max")
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
@@ -87,12 +87,12 @@ class SurvivalLearner(Learner):
 
     @property
     def initial_query(self) -> "TimeGridQuery | None":
-        """The question for the time grid, as long as it is not known."""
+        """Return the query for the time grid, unless the grid is known."""
         return TimeGridQuery(self.cuts) if isinstance(self.cuts, int) else None
 
     @abstractmethod
     def program(self, columns: int) -> "Perceptron":
-        """The network and its loss for features of so many columns."""
+        """Return the network and its loss for `columns` features."""
 
     @abstractmethod
     def losses(self, state: Array, table: Table) -> NDArray[np.float64]:
@@ -100,10 +100,10 @@ class SurvivalLearner(Learner):
 
     @abstractmethod
     def model(self, state: Array) -> "GridModel":
-        """What to predict with: survival curves and risks."""
+        """Return the prediction model: survival curves and risks."""
 
     def start(self, federation: Federation, key: Key) -> Array:
-        """Small random weights."""
+        """Draw small random weights."""
         generator, program = key.generator(), self.program(len(self.columns))
         parts: list[NDArray[np.float64]] = []
         for layer in program.layers:
@@ -129,7 +129,7 @@ class SurvivalLearner(Learner):
 
     @property
     def _initial_bias(self) -> float:
-        """What the last biases begin with."""
+        """Initial value of the last biases."""
         return 0.0
 
     @property
@@ -140,7 +140,7 @@ class SurvivalLearner(Learner):
 
 @dataclass(frozen=True)
 class TimeGridQuery:
-    """The question for the ends of so many intervals (`tacit.learning.task.Opening`)."""
+    """Query for the ends of `cuts` intervals (`tacit.learning.task.Query`)."""
 
     cuts: int
     kind: ClassVar[str] = "time grid"
@@ -148,12 +148,12 @@ class TimeGridQuery:
 
     @property
     def placeholder(self) -> dict[str, Any]:
-        """Intervals of length 1."""
+        """Return intervals of length 1."""
         return {"cuts": [float(end) for end in range(1, self.cuts + 1)]}
 
     @property
     def width(self) -> int:
-        """How many cells there are."""
+        """Number of cells."""
         return len(EDGES) - 1
 
     def record_bound(self, norm: Literal["l2", "l1"]) -> float:
@@ -161,7 +161,7 @@ class TimeGridQuery:
         return 1.0
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """How many events fall into each cell (sites, cells), as the mechanism lets it out."""
+        """Return the number of events in each cell (sites, cells), through the mechanism."""
         told: list[Array] = []
         for place, name in enumerate(cohort.names):
             targets = cohort.records_of(place).targets
@@ -192,7 +192,7 @@ def _denoise_counts(noisy: Array) -> Array:
     counts = _main_body(nearest_counts(noisy))
     if not counts.any():
         return counts
-    # Most cells hold nobody, so the middle of all sizes is that of the noise: 1.4826 times it is a deviation.
+    # Most cells are empty, so the median of all sizes is that of the noise: 1.4826 times it is a deviation.
     sure = noisy > 4 * 1.4826 * float(np.median(np.abs(noisy)))
     return np.where(sure, np.maximum(noisy, 0.0), counts)
 
@@ -224,7 +224,7 @@ class EventCounts:
         return self._happened[None]
 
     def total(self, factors: Array | None) -> Array:
-        """The counts (1, cells)."""
+        """Return the counts (1, cells)."""
         counted = self._happened if factors is None else self._happened * factors[0]
         found = np.bincount(self._cell, weights=counted, minlength=len(EDGES) - 1)
         return found.astype(np.float64)[None]

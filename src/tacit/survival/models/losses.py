@@ -16,7 +16,7 @@ from tacit.learning.elementwise import exp, log, sigmoid, softplus
 from tacit.runtime.arrays import Array
 from tacit.sites.table import Table
 
-# What a table has been told of its records.
+# Columns that are prepared once for a table's records.
 HAPPENED, EXPOSED = "happened in each interval", "exposed in each interval"
 # Log-rates beyond this are no longer told apart: e^30 events in an interval are as certain as any.
 LARGEST_LOG_RATE = 30.0
@@ -68,12 +68,12 @@ class GridLoss(ABC):
         return Table(table.features, {**table.targets, **known}, table.columns, table.place)
 
     def events_at_risk(self, targets: Mapping[str, Array]) -> tuple[Array | Marks, Array | Marks]:
-        """Where the event happened, and where it could have (..., intervals)."""
+        """Return where the event happened, and where it could have (..., intervals)."""
         return (targets[HAPPENED], targets[EXPOSED]) if HAPPENED in targets else self._find_events(targets)
 
     @abstractmethod
     def _find_events(self, targets: Mapping[str, Array]) -> tuple[Marks, Array | Marks]:
-        """What `events_at_risk` tells, found."""
+        """Compute the result of `events_at_risk`."""
 
     def _own(self, time: Array, event: Array) -> tuple[NDArray[np.int64], Marks]:
         """The interval that a time falls into, and whether an event is seen in it."""
@@ -104,18 +104,18 @@ class HazardLoss(GridLoss):
 
     @staticmethod
     def initial_output(hazard: float) -> float:
-        """The log-odds."""
+        """Return the log-odds."""
         return float(np.log(np.expm1(hazard)))
 
     def _find_events(self, targets: Mapping[str, Array]) -> tuple[Marks, Marks]:
-        """Where the event happened, and where it could have (..., intervals)."""
+        """Return where the event happened, and where it could have (..., intervals)."""
         intervals, time = np.arange(len(self.ends)), targets["time"]
         own, happened = self._own(time, targets["event"])
         survived = np.searchsorted(self.ends, time, side="right")
         last = np.where(happened, own, survived - 1)
         at_risk = intervals <= last[..., None]
         if "entry" in targets:
-            # Whoever enters during an interval is counted in it.
+            # A record that enters during an interval is counted in it.
             at_risk &= intervals >= np.searchsorted(self.ends, targets["entry"], side="right")[..., None]
         return (happened[..., None]) & (intervals == own[..., None]), at_risk
 
@@ -135,7 +135,7 @@ class ExposureLoss(GridLoss):
     """Piecewise constant hazards: what counts is the share of each interval that a record was at risk."""
 
     def _find_events(self, targets: Mapping[str, Array]) -> tuple[Marks, Array]:
-        """Where the event happened, and the share of each interval lived through (..., intervals)."""
+        """Return where the event happened, and the share of each interval at risk (..., intervals)."""
         own, happened = self._own(targets["time"], targets["event"])
         events = happened[..., None] & (np.arange(len(self.ends)) == own[..., None])
         return events, exposures(self.ends, targets)
@@ -167,7 +167,7 @@ class PiecewiseLoss(ExposureLoss):
 
     @staticmethod
     def initial_output(hazard: float) -> float:
-        """The inverse of softplus."""
+        """Return the inverse of softplus."""
         return float(np.log(np.expm1(hazard)))
 
 
@@ -185,10 +185,10 @@ class PoissonLoss(ExposureLoss):
         return (shares * self.increments(outputs) - events * outputs).sum(axis=-1)
 
     def increments(self, outputs: Array) -> Array:
-        """The rates."""
+        """Return the rates."""
         return exp(np.minimum(outputs, LARGEST_LOG_RATE))
 
     @staticmethod
     def initial_output(hazard: float) -> float:
-        """The log-rate."""
+        """Return the log-rate."""
         return float(np.log(hazard))

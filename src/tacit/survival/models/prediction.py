@@ -1,7 +1,7 @@
-"""What survival tasks give back: curves, risks and times for anybody's features.
+"""Prediction models of survival tasks: curves, risks and times from features.
 
-Whatever a model learnt, here it is hazard that the intervals of a grid add; inside an interval the hazard is
-constant, so curves have no steps and no ties that are not in the records.
+Every model is hazard that the intervals of a grid add; inside an interval the hazard is constant, so curves
+have no steps and no ties that are not in the records.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tacit.survival.models.losses import GridLoss
 
 
-# Brier scores are integrated between these quantiles of the held-out times: beyond, hardly anybody is left.
+# Brier scores are integrated between these quantiles of the held-out times: beyond, few records are at risk.
 SCORED_SPAN = (0.05, 0.9)
 SCORED_TIMES = 100
 
@@ -69,11 +69,11 @@ class GridModel(ABC):
         return np.where(moments > self.ends[-1], 0.0, rates[:, place])
 
     def median(self, features: "ArrayLike | pd.DataFrame") -> Array:
-        """When half of people alike have had the event (records,); infinite if the curve stays above half."""
+        """Return the median survival time (records,); infinite if the curve stays above half."""
         return self.quantile(features, 0.5)
 
     def quantile(self, features: "ArrayLike | pd.DataFrame", share: float) -> Array:
-        """When this share of people alike has had the event (records,); infinite if the curve ends before."""
+        """Return the time by which `share` had the event (records,); infinite if the curve ends before."""
         require(0 < share < 1, "share", share, "above 0 and below 1")
         hazard, wanted = self.cumulative(features), -np.log1p(-share)
         edges = np.concatenate([[0.0], self.ends])
@@ -164,7 +164,7 @@ class HazardModel(GridModel):
         return self.loss.increments(self.outputs(matrix))
 
     def outputs(self, matrix: Array) -> Array:
-        """What the network says."""
+        """Return the outputs of the network."""
         return self.program.outputs(self.weights[None], matrix[None])[0]
 
 
@@ -220,7 +220,7 @@ class RelativeModel(GridModel):
 
     @property
     def encoding(self) -> Encoding:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """How raw columns become features."""
+        """Encoding of raw columns as features."""
         return self.task.encoding
 
     def log_risk(self, features: "ArrayLike | pd.DataFrame") -> Array:
@@ -264,7 +264,7 @@ def score(model: GridModel, held_out: Table) -> dict[str, float]:
 
 @lru_cache(maxsize=4)
 def _scorers(held_out: Table) -> tuple[Harrell, Brier]:
-    """What is the same for every model that is scored on these records."""
+    """Return the scorers that all models on these records share."""
     time, event = held_out.targets["time"], held_out.targets["event"] > 0
     return Harrell(time, event), Brier(time, event, scoring_times(time))
 
@@ -282,6 +282,6 @@ def score_causes(model: IncidenceModel, held_out: Table) -> dict[str, float]:
 
 
 def scoring_times(time: Array | Sequence[float]) -> Array:
-    """Where Brier scores are taken: evenly over the bulk of the times."""
+    """Return the times of Brier scores: evenly over the bulk of the times."""
     first, last = (float(end) for end in np.quantile(time, SCORED_SPAN))
     return np.linspace(first, last, SCORED_TIMES)

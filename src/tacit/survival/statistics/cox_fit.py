@@ -1,4 +1,4 @@
-"""What a Cox regression gives back: coefficients, how sure they are, and the tables that go into a paper.
+"""Results of a Cox regression: coefficients, standard errors, tests and tables for a paper.
 
 A fit holds numbers that have left the sites already. One from noisy sums says so, counts the noise into its
 standard errors, and shows no numbers at all where they would be noise.
@@ -24,14 +24,14 @@ Rows = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CoxOptions:
-    """How a Cox regression combines the sites and counts ties, and what it allows for.
+    """Options of a Cox regression: strata, ties, penalty and standard errors.
 
     Args:
         strata: `site` if each site has a baseline hazard of its own; None if all share one.
-        ties: How events at the same time are counted.
+        ties: Method for events at the same time.
         grid: The ends of the intervals that times are rounded up to, if they are.
         ridge: The penalty.
-        robust: What the standard errors allow for.
+        robust: Deviations from the model that the standard errors allow for.
         level: Of the confidence intervals.
     """
 
@@ -114,7 +114,7 @@ class CoxFit(CoxOptions):
 
     @property
     def standard_errors(self) -> Array:
-        """Of the coefficients (columns,)."""
+        """Return the standard errors of the coefficients (columns,)."""
         return np.sqrt(np.diag(self.covariance))
 
     def log_risk(self, features: ArrayLike) -> Array:
@@ -143,7 +143,7 @@ class CoxFit(CoxOptions):
         return pd.DataFrame(columns, index=pd.Index(self.columns, name="covariate"))
 
     def tests(self) -> pd.DataFrame:
-        """Whether any column matters: the likelihood ratio, Wald and score tests."""
+        """Test whether any column matters: likelihood ratio, Wald and score tests."""
         found = {
             "likelihood ratio": 2 * (self.log_likelihood - self.null_log_likelihood),
             "Wald": self._wald(),
@@ -157,7 +157,7 @@ class CoxFit(CoxOptions):
         return f"{format_rows(list(self._head()))}\n\n{table}\n\n{format_rows(list(self._foot()))}"
 
     def print_summary(self) -> None:
-        """Print the text."""
+        """Print the summary as text."""
         print(self.text())
 
     def __str__(self) -> str:
@@ -220,11 +220,11 @@ class PrivateCoxFit(CoxFit):
 
     @property
     def usable(self) -> bool:
-        """Whether the information of the records stands out of the noise."""
+        """Return True if the information of the records stands out of the noise."""
         return bool(np.isfinite(self.coefficients).all())
 
     def tests(self) -> pd.DataFrame:
-        """Whether any column matters: the Wald test, the only one that noisy sums allow."""
+        """Test whether any column matters: the Wald test, the only one that noisy sums allow."""
         return self._test_table({"Wald": self._wald() if self.usable else float("nan")})
 
     def _head(self) -> Rows:

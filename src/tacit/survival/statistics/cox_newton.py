@@ -21,16 +21,16 @@ Ties = Literal["efron", "breslow"]
 Transform = Literal["rank", "km", "identity", "log"]
 TRANSFORMS: tuple[Transform, ...] = get_args(Transform)
 
-# A column that varies less than this share of its size is constant but for rounding.
+# A column that varies less than this share of its size is constant up to rounding.
 CONSTANT = 1e-12
 MOST_STEPS, MOST_HALVINGS = 50, 30
 # A step that is smaller than this, in units of what a column varies by among those at risk, changes nothing.
 SETTLED = 1e-9
 # The share of its information at 0 that no coefficient but an unbounded one takes from a column.
 GONE = 1e-10
-# What the other columns leave of a column's information, at least, if it says anything of its own.
+# Least share of a column's information that the other columns must leave.
 OWN = 1e-10
-# What rounding may take off the likelihood, as a share of it.
+# Relative rounding error allowed in the likelihood.
 SLACK = 1e-13
 EVENTLESS = "event is not allowed: no record has one, and nothing can be learnt about them"
 
@@ -80,7 +80,7 @@ class StratumSite:
         weighed = self.design * risks[:, None]
         summed = sum_by_place(weighed, self.places, self.times)
         if len(self.late):
-            # Whoever comes late was in no risk set before.
+            # A delayed entry was in no risk set before.
             summed -= sum_by_place(weighed[self.late], self.starts[self.late] - 1, self.times)
         return np.cumsum(summed[::-1], axis=0)[::-1]
 
@@ -96,7 +96,7 @@ class StratumSite:
         return (self.design.T @ (self.design * weights[:, None]))[1:, 1:]
 
     def score_residuals(self, risks: Array, hazards: "Hazards") -> Array:
-        """How far each record moves the score (records, columns): its part in a robust variance."""
+        """Return each record's score residuals (records, columns), for a robust variance."""
         features, own = self.design[:, 1:], self.places[self.deaths]
         found = self._while_at_risk(hazards.drift)
         found -= features * self._while_at_risk(hazards.pull)[:, None]
@@ -113,13 +113,13 @@ class StratumSite:
 
 @dataclass(frozen=True, eq=False)
 class Hazards:
-    """What a stratum tells its sites about each event time.
+    """Hazards at a stratum's event times, as sent to its sites.
 
     Args:
         means: The mean features of those at risk, as ties are counted (times, columns).
         pull: The hazard (times,).
-        spared: What those who die at that time are spared of it (times,).
-        drift: Hazard times mean features, and `spared_drift` the same of what is spared (times, columns).
+        spared: The part of it that those who die at that time are spared (times,).
+        drift: Hazard times mean features, and `spared_drift` the same of the spared part (times, columns).
     """
 
     means: Array
@@ -188,7 +188,7 @@ class Stratum:
         )
 
     def hazards(self, beta: Array) -> Hazards:
-        """What residuals are taken against."""
+        """Return the hazards that residuals are taken against."""
         events = self._events(beta)
         share, spared = events.share, events.gone * events.share
         return Hazards(
@@ -228,7 +228,8 @@ class Stratum:
         risks = [member.risks(beta) for member in self.members]
         every = sum_arrays([m.at_risk(r) for m, r in zip(self.members, risks, strict=True)])
         row = np.repeat(np.arange(len(self.deaths)), self.deaths)
-        # The k-th of d events at one time finds k/d of the dying gone from the risk set; Breslow's, nobody.
+        # The k-th of d events at one time finds k/d of the dying gone from the risk set; Breslow's finds none
+        # gone.
         gone = (np.arange(len(row)) - self._starts[row]) / self.deaths[row] * float(self.ties == "efron")
         left = every[row]
         if bool(gone.any()):
@@ -259,7 +260,7 @@ def sum_by_place(values: Array, places: Integers, times: int) -> Array:
 
 
 def sum_arrays(arrays: Sequence[Array]) -> Array:
-    """Their sum."""
+    """Return the sum of arrays."""
     return arrays[0] if len(arrays) == 1 else np.sum(arrays, axis=0)
 
 
@@ -282,7 +283,7 @@ def _stratum(tables: Sequence[Table], ties: Ties, grid: Array | None) -> Stratum
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """When each record was at risk: after `entry`, up to and at `time`; and whether it had an event then."""
+    """Time at risk of each record: after `entry`, up to and at `time`; and whether it had an event then."""
 
     entry: Array
     time: Array
@@ -290,7 +291,7 @@ class Spans:
 
 
 def round_times(table: Table, grid: Array | None) -> Spans:
-    """Times rounded up to the ends of intervals, entries down; whoever stays beyond the last is censored."""
+    """Round times up to interval ends, and entries down; records beyond the last interval are censored."""
     time, happened = table.targets["time"], table.targets["event"] == 1
     entry = table.targets.get("entry", np.zeros(len(time)))
     if grid is None:
@@ -303,7 +304,7 @@ def round_times(table: Table, grid: Array | None) -> Spans:
 def _stratum_site(features: Array, weights: Array, span: Spans, event_times: Array) -> StratumSite:
     places = np.searchsorted(event_times, span.time, side="right") - 1
     starts = np.searchsorted(event_times, span.entry, side="right")
-    # Who leaves before the first event after coming was never at risk of one.
+    # A record that leaves before the first event after its entry was never at risk of one.
     ever = np.flatnonzero(places >= starts)
     order = ever[np.argsort(places[ever], kind="stable")]
     design = np.column_stack([np.ones(len(order)), features[order]])
@@ -321,17 +322,17 @@ def _centre(features: Array, centre: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class NewtonState:
-    """Where Newton's method stands; every slope that it is told takes it on.
+    """State of Newton's method; every slope advances it.
 
     Args:
-        beta: The coefficients it has come to (columns,).
-        step: What is tried from there (columns,).
-        here: The slope there; None before the first is told.
+        beta: The coefficients accepted so far (columns,).
+        step: The step that is tried from there (columns,).
+        here: The slope there; None before the first slope.
         null: The slope at 0.
-        asked: How often the sites were.
-        taken: How many steps led up.
-        halved: How often the step that is tried was halved.
-        settled: Whether it is over.
+        asked: Number of slopes asked for.
+        taken: Number of steps taken.
+        halved: Number of halvings of the tried step.
+        settled: Whether it has converged.
     """
 
     beta: Array
@@ -392,7 +393,7 @@ class NewtonState:
         return np.asarray(np.linalg.inv(curvature), dtype=np.float64)
 
     def _units(self, events: float) -> Array:
-        """What each column varies by among those at risk (columns,)."""
+        """Return the standard deviation of each column among those at risk (columns,)."""
         assert self.null is not None
         return np.sqrt(np.maximum(np.diag(self.null.information), 0.0)) / np.sqrt(events)
 
@@ -422,7 +423,7 @@ def sandwich(parts: Sequence[Stratum], beta: Array, inverse: Array, by_site: boo
 
 
 def trend(parts: Sequence[Stratum], beta: Array, transform: Transform) -> tuple[Array, float]:
-    """How residuals go with time: the sum of their products (columns,), and the mean spread of time."""
+    """Return the trend of residuals over time: sums of products (columns,), and the variance of time."""
     times = [part.transform_times(transform) for part in parts]
     weights = np.concatenate([part.weights for part in parts])
     centred = np.concatenate(times) - weights @ np.concatenate(times) / weights.sum()
@@ -471,7 +472,7 @@ def _require_identifiable(information: Array, columns: Sequence[str], ridge: flo
 
 
 def _has_maximum(here: Slope, null: Slope, ridge: float) -> bool:
-    """Whether anything is left to step by: a separating column empties risk sets, and may overflow."""
+    """Return True if the likelihood has a maximum: a separating column empties risk sets and overflows."""
     left = np.diag(here.information) > GONE * np.diag(null.information)
     return bool(np.isfinite(here.information).all() and (ridge > 0 or left.all()))
 

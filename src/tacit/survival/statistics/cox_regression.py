@@ -2,7 +2,7 @@
 
 In the open it takes Newton steps on sums that the sites send, and equals the regression of all records in one
 place. With `epsilon` it is fitted from noisy sums, which `private_cox` takes; the partial likelihood itself
-couples everybody at risk and has no private version.
+couples all records at risk and has no private version.
 """
 
 from collections.abc import Mapping, Sequence

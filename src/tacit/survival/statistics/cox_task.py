@@ -43,7 +43,7 @@ INSTEAD = (
 )
 # Beside a slope a site tells its records, its events, sums over pairs, and whether its numbers overflowed.
 TALLIES, PAIRS = 8, slice(2, 7)
-# How often sites were asked, steps taken and halved; whether it is over; how many rounds somebody missed.
+# Counters of a state: slopes asked for, steps taken and halved; converged; rounds with a missing site.
 COUNTERS = 5
 
 
@@ -52,13 +52,13 @@ class Cox(SumTask):
     """Cox regression stratified by site, with standard errors, by Newton's method; in the open alone.
 
     Args:
-        columns: The features to regress on; all of them if not said.
+        columns: The features to regress on; by default all of them.
         ties: How events at the same time are counted.
-        grid: The ends of public intervals that times are rounded up to; as they are if not said.
+        grid: The ends of public intervals that times are rounded up to; by default exact times.
         ridge: Half of it, times the squared length of the coefficients, is taken off the log-likelihood.
         level: Of the confidence intervals.
         sites: The sites; filled in.
-        public: Whether their records are nobody's secret; filled in.
+        public: Whether their records are public; filled in.
     """
 
     columns: Sequence[str] = ()
@@ -69,8 +69,8 @@ class Cox(SumTask):
     sites: Sequence[str] = ()
     public: bool = False
     kind: ClassVar[str] = "cox"
-    # What an experiment file means if it does not say. A site alone, or all records in one place, would take
-    # their steps by themselves.
+    # Defaults of an experiment file. A site alone, or all records in one place, would take their steps by
+    # themselves.
     usual: ClassVar[Mapping[str, Any]] = {"rounds": 12, "baselines": False}
 
     def __post_init__(self) -> None:
@@ -83,12 +83,12 @@ class Cox(SumTask):
 
     @property
     def separable(self) -> bool:
-        """The partial likelihood couples everybody at risk."""
+        """Return False: the partial likelihood couples all records at risk."""
         return False
 
     @property
     def goal(self) -> Goal:
-        """The concordance index."""
+        """Return the concordance index as the goal."""
         return ("c_index", "max")
 
     def with_privacy(self, privacy: Privacy | Open) -> Self:
@@ -123,11 +123,11 @@ class Cox(SumTask):
         return replace(self, columns=names, grid=ends, sites=tuple(federation), public=federation.public)
 
     def start(self, federation: Federation, key: Key) -> Array:
-        """No effect at all, and nobody asked."""
+        """Return the initial state: coefficients 0, and no slope yet."""
         return self._shape.encode(cox_newton.initial_state(self.columns), np.zeros(TALLIES), 0)
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """What each site says of the coefficients that are tried (sites, coordinates)."""
+        """Compute each site's slope at the tried coefficients (sites, coordinates)."""
         if state.ndim > 1:
             raise Refused(f"{self.kind} has one state for all sites: leave baselines and [clusters] out")
         shape = self._shape
@@ -152,7 +152,7 @@ class Cox(SumTask):
         return np.concatenate([tallies, slope])
 
     def advance(self, state: Array, step: Array) -> Array:
-        """The next step, halved if the last one led down; a round that somebody missed changes nothing.
+        """Take the next Newton step, halved if the last led down; do nothing if a site is missing.
 
         Raises:
             InvalidValue: A column is constant, says what others say, or has a coefficient without bound.
@@ -176,14 +176,14 @@ class Cox(SumTask):
         broken, events = told[TALLIES - 1] > 0, round(float(told[1]))
         slope = unflatten(told[TALLIES:], len(self.columns))
         if broken:
-            # What is not finite is not uphill.
+            # A slope that is not finite counts as downhill.
             slope = replace(slope, log_likelihood=-np.inf)
         elif not events:
             raise InvalidValue(cox_newton.EVENTLESS)
         return climb.update(slope, events, self.columns, self.ridge)
 
     def stop_reason(self, state: Array) -> str | None:
-        """Whether the next step would change nothing."""
+        """Return the reason to stop if the next step would change nothing."""
         climb = self._shape.decode(state)
         return f"the estimate has settled, after {climb.asked} rounds" if climb.settled else None
 
@@ -208,7 +208,7 @@ class Cox(SumTask):
         """The fit: coefficients, standard errors, tests.
 
         Raises:
-            InvalidValue: No round had everybody in it, so nothing is known.
+            InvalidValue: No round had all sites in it, so nothing is known.
         """
         from tacit.survival.statistics.cox_fit import CoxFit
 
@@ -276,13 +276,13 @@ class Cox(SumTask):
 
 @dataclass(frozen=True)
 class StateLayout:
-    """Where everything is in a state: marks and what sites tell, then where the climb stands.
+    """Layout of a state: indicators and sums of the sites, then the state of Newton's method.
 
-    What sites told of the coefficients that were accepted last stays where they told it.
+    The sums at the last accepted coefficients stay in their place.
 
     Args:
-        columns: How many features there are.
-        sites: How many sites.
+        columns: Number of features.
+        sites: Number of sites.
     """
 
     columns: int
@@ -290,7 +290,7 @@ class StateLayout:
 
     @property
     def indicators(self) -> slice:
-        """Who came."""
+        """Slice of the indicators of participating sites."""
         return slice(0, self.sites)
 
     @property
@@ -300,18 +300,18 @@ class StateLayout:
 
     @property
     def size(self) -> int:
-        """How many numbers a state has."""
+        """Number of coordinates of a state."""
         return self.sums.stop + 2 * self.columns + self._slope + COUNTERS
 
     def encode(self, climb: cox_newton.NewtonState, tallies: Array, missed: int) -> Array:
-        """A climb, the tallies of where it stands, and how many rounds somebody missed, as one vector."""
+        """Encode a Newton state, its tallies, and the number of incomplete rounds as one vector."""
         nothing, counted = np.zeros(self._slope), (climb.asked, climb.taken, climb.halved, climb.settled)
         here, null = (nothing if part is None else flatten(part) for part in (climb.here, climb.null))
         parts = (np.zeros(self.sites), tallies, here, climb.beta, climb.step, null, [*counted, missed])
         return np.concatenate(parts).astype(np.float64)
 
     def decode(self, state: Array) -> cox_newton.NewtonState:
-        """Where the climb stands."""
+        """Decode the state of Newton's method."""
         values, width = state, self.columns
         beta, step, null, counted = np.split(values[self.sums.stop :], np.cumsum([width, width, self._slope]))
         asked, taken, halved, settled, _ = (round(float(number)) for number in counted)
@@ -328,11 +328,11 @@ class StateLayout:
         )
 
     def tallies(self, state: Array) -> Array:
-        """What sites told beside the slope of the coefficients that were accepted last."""
+        """Return the sums beside the slope at the last accepted coefficients."""
         return state[self.sums][:TALLIES]
 
     def missed_rounds(self, state: Array) -> int:
-        """How many rounds somebody missed."""
+        """Return the number of rounds with a missing site."""
         return round(float(state[-1]))
 
     @property
@@ -341,7 +341,7 @@ class StateLayout:
 
 
 def slope_size(columns: int) -> int:
-    """How many numbers a slope has."""
+    """Return the number of coordinates of a slope."""
     return 1 + columns + columns * (columns + 1) // 2
 
 

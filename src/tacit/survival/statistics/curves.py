@@ -55,7 +55,7 @@ class Estimate:
         return found[..., 0] if len(self.curves) == 1 else found
 
     def at_risk(self, times: ArrayLike) -> Array:
-        """How many were at risk just before these times (times,); NaN beyond what is known."""
+        """Return the number at risk just before these times (times,); NaN beyond what is known."""
         asked, known = np.asarray(times, dtype=np.float64), self._column("at_risk")
         # A time within an interval is known only to be in it; the interval's own number is at its end.
         rows = np.searchsorted(self._times, asked, side="left")
@@ -115,14 +115,14 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class LogRank:
-    """Whether groups have the same hazards.
+    """Log-rank test: do groups have the same hazards?
 
     Args:
         statistic: Chi-squared under equal hazards, with `degrees` degrees of freedom.
-        degrees: One less than there are groups.
-        p: How often equal hazards give at least this statistic.
+        degrees: Number of groups less one.
+        p: Probability of at least this statistic under equal hazards.
         table: For each group its records, the events seen, and those expected under equal hazards.
-        by: What parts the groups.
+        by: The column that defines the groups.
         provenance: How the counts behind it left the sites.
     """
 
@@ -134,7 +134,7 @@ class LogRank:
     provenance: str
 
     def summary(self) -> str:
-        """The test as text."""
+        """Render the test as text."""
         head = [
             ("test", f"log-rank, by {self.by}"),
             ("statistic", f"{self.statistic:.4f} on {self.degrees} degrees of freedom"),
@@ -149,7 +149,7 @@ class LogRank:
 
 @dataclass(frozen=True, eq=False)
 class HazardTest:
-    """Whether the effect of each column stays the same over time (Grambsch and Therneau 1994).
+    """Test of proportional hazards for each column (Grambsch and Therneau 1994).
 
     Args:
         table: For each column its `statistic`, chi-squared with one degree of freedom, and `p`.
@@ -162,7 +162,7 @@ class HazardTest:
     provenance: str
 
     def summary(self) -> str:
-        """The test as text."""
+        """Render the test as text."""
         head = [
             ("test", f"proportional hazards, over {self.transform} time"),
             ("provenance", self.provenance),
@@ -225,7 +225,7 @@ def estimate(
     first = dict.fromkeys(curves, start) | dict.fromkeys(("at_risk", "entered"), float(exits.started[0]))
     filled = {name: np.append(first.get(name, 0.0), part[:last]) for name, part in columns.items()}
     index = pd.Index(np.append(0.0, exits.times[:last]), name="time")
-    # Beyond the last exit a curve stays where it is; beyond a grid, or in noise, nobody knows.
+    # Beyond the last exit a curve stays constant; beyond a grid, or in noise, it is unknown.
     ended = table.exact or not (exits.variance or exits.beyond.any())
     names = tuple(name for name in curves if name not in ("lower", "upper"))
     until = float("inf") if ended else float(index[-1])
@@ -235,7 +235,7 @@ def estimate(
 
 
 def z_value(level: float) -> float:
-    """How many standard deviations a confidence of `level` takes on either side."""
+    """Return the normal quantile of a two-sided confidence of `level`."""
     require(is_between(level, 0, 1), "level", level, "above 0 and below 1")
     return float(norm.ppf(0.5 + level / 2))
 
@@ -251,13 +251,13 @@ def _short(value: float) -> str:
 
 @dataclass(frozen=True, eq=False)
 class RestrictedMean:
-    """Mean times without an event up to a horizon, of everybody or of each group.
+    """Restricted mean survival times (RMST) up to a horizon, in total or by group.
 
     Args:
         table: One row for each group: `mean`, `se(mean)`, `lower` and `upper`; where there are two groups, a
             row `difference` of the second less the first, with `z` and `p`.
         until: The horizon.
-        by: What parts the groups, if anything does.
+        by: The column that defines the groups, if there is one.
         level: Of the confidence intervals.
         provenance: How the counts behind it left the sites.
     """
@@ -269,7 +269,7 @@ class RestrictedMean:
     provenance: str
 
     def summary(self) -> str:
-        """The means as text."""
+        """Render the means as text."""
         head = [
             ("estimate", f"mean time without an event up to {self.until:g}"),
             *([("by", str(self.by))] * (self.by is not None)),
@@ -306,7 +306,7 @@ def restricted_means(
 def _area(exits: Exits, until: float) -> tuple[float, float]:
     """The area under one group's curve, and its standard error (Greenwood's, and what noise adds)."""
     last = exits.times[exits.reliable_intervals - 1] if exits.reliable_intervals else 0.0
-    # Beyond exact times the curve stays where it is; beyond a grid, or in noise, nobody knows.
+    # Beyond exact times the curve stays constant; beyond a grid, or in noise, it is unknown.
     require(exits.exact or until <= last, "until", until, f"at most {last:g}: beyond it nothing is known")
     count = int(np.searchsorted(exits.times, until, side="left" if exits.spread else "right"))
     count = min(count + exits.spread, exits.reliable_intervals)
@@ -321,7 +321,7 @@ def _area(exits: Exits, until: float) -> tuple[float, float]:
 
 
 def _weights(times: Array, until: float, spread: bool) -> Array:
-    """What each value of a curve, from that at time 0 on, adds to the area under it (1 + times,)."""
+    """Return the weight of each value of a curve, from time 0 on, in the area under it (1 + times,)."""
     knots = np.concatenate([[0.0], times, [until]])
     if not spread:
         return np.maximum(np.diff(np.minimum(knots, until)), 0.0)

@@ -87,9 +87,10 @@ def censoring(
     key: Key | None = None,
     level: float = 0.95,
 ) -> Estimate:
-    """The probability of being uncensored for longer than each time; whoever has an event then has left.
+    """Estimate the censoring distribution: the probability of being uncensored for longer than each time.
 
-    Its `curve` is what Brier scores are weighted by. The arguments are those of `kaplan_meier`.
+    An event counts as leaving the risk set. Its `curve` weights Brier scores. The arguments are those of
+    `kaplan_meier`.
     """
     z_value(level)
     options = CountOptions(grid=grid, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
@@ -320,6 +321,6 @@ def _risk_sums(table: Table, log_risk: Callable[[Array], Array], limit: float, g
 def _risk_by_interval(moves: Array, spread: bool) -> Array:
     """The risk in each interval, from the risks of those who leave and who come (1 or 2, times + 1)."""
     later = np.cumsum(moves[:, ::-1], axis=1)[:, ::-1]
-    # Whoever leaves later is there, unless they have not come yet.
+    # Records that leave later are at risk, unless they have not entered yet.
     found = later[0, :-1] - (later[1, 1:] if len(moves) > 1 else 0.0)
     return found - moves[:, :-1].sum(axis=0) / 2 if spread else found

@@ -1,8 +1,8 @@
-"""Survival curves as a task for the one loop: each site counts its exits by interval and state, once.
+"""Kaplan-Meier curves as a task for the one loop: each site counts its exits by interval and state, once.
 
-Everybody leaves a study once, so one record more or less moves one cell by one, however fine the grid is.
-What follows from the counts of all sites, curves and their bands, incidences and restricted means, is that of
-`tacit.survival.statistics` and costs nothing more. Features play no part in it.
+Each record leaves a study once, so one record more or less moves one cell by one, however fine the grid is.
+All results from the counts of all sites, curves and their bands, incidences and restricted means, are those
+of `tacit.survival.statistics` and cost nothing more. Features play no part in it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,15 +41,15 @@ CERTAIN = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class CountTerms:
-    """How the counts leave the sites, and whose they are; found by the task, never given.
+    """Terms of the release of counts, found by the task, never given.
 
     Args:
         sites: The sites.
         late: Whether records have an entry.
-        public: Whether the records are nobody's secret.
-        unit: What is protected, if anything is.
+        public: Whether the records are public.
+        unit: The protected unit, if there is one.
         law: The noise, if there is any.
-        clip: The bound of what is protected.
+        clip: The bound of the protected unit.
         noise: The deviation of the noise in each count of all sites together.
         rehearsal: Whether that noise repeats.
     """
@@ -65,12 +65,12 @@ class CountTerms:
 
     @property
     def has_indicators(self) -> bool:
-        """Whether sites mark their places: not where a whole site is a secret, and all count, come or not."""
+        """True if sites send indicators: not under site-level protection, where absent sites count too."""
         return self.unit != "site"
 
     @property
     def record_unit(self) -> float:
-        """What one record counts for in what a site sends: so much that none is longer than the clip."""
+        """Weight of one record in a site's counts, such that no record is longer than the clip."""
         if self.unit != "record":
             return 1.0
         assert self.clip is not None
@@ -100,7 +100,7 @@ class KaplanMeier(SumTask):
     known: CountTerms = field(default_factory=CountTerms)
     kind: ClassVar[str] = "kaplan-meier"
     once: ClassVar[bool] = True
-    # What an experiment file means if it does not say. The curve of a site alone is nothing to compare with.
+    # Defaults of an experiment file. The curve of a site alone is nothing to compare with.
     usual: ClassVar[Mapping[str, Any]] = {"rounds": 1, "baselines": False}
 
     def __post_init__(self) -> None:
@@ -120,7 +120,7 @@ class KaplanMeier(SumTask):
 
     @property
     def goal(self) -> Goal:
-        """The integrated Brier score: that of one curve for everybody, which models have to beat."""
+        """Return the integrated Brier score: that of one curve for all records, which models have to beat."""
         return ("ibs", "min")
 
     def with_privacy(self, privacy: Privacy | Open) -> Self:
@@ -161,7 +161,7 @@ class KaplanMeier(SumTask):
             sites=tuple(federation),
             late="entry" in federation.store.targets,
             public=federation.public,
-            # Nobody may say beforehand what is found later.
+            # The noise is found later; a given one is ignored.
             noise=0.0,
         )
         return replace(self, grid=self._cut(federation, provenance), horizon=None, known=known)
@@ -202,21 +202,21 @@ class KaplanMeier(SumTask):
 
     @property
     def _prefix_size(self) -> int:
-        """How many numbers stand before the counts: whether these have noise, and who came."""
+        """Number of coordinates before the counts: a mark of noise, and the sites' indicators."""
         return 1 + len(self.known.sites) if self.known.has_indicators else 0
 
     def start(self, federation: Federation, key: Key) -> Array:
-        """Nobody has been counted."""
+        """Return counts of 0."""
         intervals, late = len(self._ends), int(self.known.late)
         numbers = self._prefix_size + (self._states + late) * intervals + 1 + late
         return np.zeros(numbers, dtype=np.float64)
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """Who came, and the counts of each site as the mechanism lets them out (sites, marks + cells)."""
+        """Return the indicators and the counts of each site, through the mechanism (sites, marks + cells)."""
         told: list[Array] = []
         for place, name in enumerate(cohort.names):
             table = cohort.records_of(place)
-            # Where records are elsewhere, nobody has looked at them before.
+            # Remote records have not been checked before.
             require_exits(table, self._states, f"site {name}")
             counted = ExitCounts(table, self._ends, self._states, self.known.record_unit)
             told.append(mechanism.noisy_sums(counted, [key / name / "noise"], 0)[0])
@@ -266,7 +266,7 @@ class KaplanMeier(SumTask):
         ]
 
     def shortcomings(self, state: Array) -> list[str]:
-        """Who is not in the curve."""
+        """Return a warning that names the sites missing from the curve."""
         missing = [name for name in self.known.sites if name not in self._present_sites(state)]
         return [f"not counted: {', '.join(missing)}"] if missing else []
 
@@ -282,7 +282,7 @@ class KaplanMeier(SumTask):
         """The exits of all sites that came; with noise, in intervals that stand out of it."""
         known, came = self.known, self._present_sites(state)
         counts = state[self._prefix_size :] * len(came) / known.record_unit
-        # What a site can do alone, or all in one place, is worked out without noise.
+        # A baseline, of one site or of all in one place, is computed without noise.
         noise = known.noise if bool(state[0] > 0) or not known.has_indicators else 0.0
         variance = noise**2 * len(came) / len(known.sites)
         if not variance:
@@ -293,14 +293,14 @@ class KaplanMeier(SumTask):
         return coarsen(found) if variance else found
 
     def _present_sites(self, state: Array) -> tuple[str, ...]:
-        """Whose counts are in a state."""
+        """Return the sites whose counts are in a state."""
         sites = tuple(self.known.sites)
         if not self.known.has_indicators:
             return sites
         return self.present_sites(state[1 : self._prefix_size], sites)
 
     def _provenance(self, came: Sequence[str]) -> str:
-        """How the counts left the sites, in words."""
+        """Describe in words how the counts left the sites."""
         known = self.known
         everybody = len(came) == len(known.sites)
         whom = from_sites(len(came)) if everybody else f"from {len(came)} of {len(known.sites)} sites"
@@ -316,7 +316,7 @@ class KaplanMeier(SumTask):
 
 @dataclass(frozen=True, eq=False)
 class KaplanMeierFit:
-    """What counts of exits tell: curves, their bands and restricted means of all sites together.
+    """Results from counts of exits: curves, their bands and restricted means of all sites together.
 
     Args:
         table: The counts, which serve every statistic of `tacit.survival.statistics` as well.

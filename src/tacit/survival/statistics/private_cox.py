@@ -1,9 +1,9 @@
 """Cox regression with noise: hazards constant within intervals, and one bounded vector from each record.
 
-The partial likelihood couples everybody at risk; the likelihood of piecewise constant hazards is a sum over
+The partial likelihood couples all records at risk; the likelihood of piecewise constant hazards is a sum over
 records, and nearly the same. Each site first releases a histogram of exits, from which the baseline takes its
-shape. Then, in every round, each record gives its part of the score and of the information. Nobody is
-followed beyond the time at which one event was to be expected of them: that censors by what is known, biases
+shape. Then, in every round, each record gives its part of the score and of the information. No record is
+followed beyond the time at which one event was to be expected of it: that censors by known facts, biases
 nothing, and bounds every part, whatever the record. The server takes Newton steps on the noisy sums and
 averages the estimates of all later rounds, so that rounds cost nothing but time.
 
@@ -31,7 +31,7 @@ from tacit.survival.statistics.cox_fit import CoxOptions, PrivateCoxFit
 
 Integers = NDArray[np.int64]
 
-# How often the sites are asked, and the share of the budget that the histogram before takes.
+# Number of rounds, and the share of the budget that the histogram before takes.
 ROUNDS, HISTOGRAM = 8, 0.12
 # With less information than this, in units of what noise alone could pretend, nothing is shown.
 USABLE = 0.5
@@ -40,27 +40,27 @@ WHAT = "exits by interval and state, then in every round a score and an informat
 FIRST = (0, 0, 1, 2)
 # A step changes the log hazard of a record at the bound by this at most.
 STRIDE = 3.0
-# How long the constant and the function of time are beside features of length 1.
+# Length of the constant and of the function of time beside features of length 1.
 CONSTANT = 1 / 3
-# How many events are to be expected of a record, at most, while it is followed.
+# Largest expected number of events of a record while it is followed.
 LIMIT = 1.0
 # The longest regressor, squared: features of length 1, a constant, and a function of time between -1 and 1.
 LONGEST = 1 + 2 * CONSTANT**2
-# Log hazards beyond this are no longer told apart: nobody is followed any longer.
+# Log hazards beyond this are no longer told apart: the record is not followed any longer.
 LARGEST = 30.0
-# So many records are written out at once.
+# Number of records written out at once.
 WIDTH = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureBounds:
-    """How features are brought into the unit ball, by public numbers alone.
+    """Scaling of features into the unit ball, by public numbers alone.
 
     Args:
         low: The least value of each column (columns,).
         high: The largest (columns,).
-        centre: What is taken off (columns,).
-        scale: What the rest is divided by (columns,).
+        centre: The center, which is subtracted (columns,).
+        scale: The divisor of the rest (columns,).
         bound: The longest that the result may be.
     """
 
@@ -265,7 +265,7 @@ class Scales:
 
 @dataclass(frozen=True, eq=False)
 class NewtonRound:
-    """Where the sites were asked, in the function of time and the features, and what they said."""
+    """Answers of the sites in one round, and their point in the function of time and the features."""
 
     point: Array
     scores: Array
@@ -323,7 +323,7 @@ class NewtonPath:
         return self.levels[:, None] + self.base + CONSTANT * self.point[0] * self.trend, self.point[1:]
 
     def step(self, answers: Array) -> "NewtonPath":
-        """One round further."""
+        """Advance by one round."""
         scores, matrices = self.scales.decode(answers)
         if self.shared > 1:
             scores, matrices = scores.sum(axis=0, keepdims=True), matrices.sum(axis=0, keepdims=True)
@@ -386,7 +386,7 @@ class NewtonPath:
 
 
 def _person_intervals(exits: Exits) -> Array:
-    """Person-intervals, whoever leaves or comes being there for half of one (groups, intervals)."""
+    """Return person-intervals (groups, intervals); leaving and entering records count for half of one."""
     partly = exits.happened + exits.censored
     partly = partly if exits.entered is None else partly + exits.entered[:, :-1]
     return np.maximum(exits.at_risk - partly / 2, 0.0)
@@ -394,7 +394,7 @@ def _person_intervals(exits: Exits) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class FollowUp:
-    """How long each record was in each interval, and where its event was.
+    """Follow-up of records: the share of each interval at risk, and the interval of the event.
 
     Args:
         features: Of length 1 at most (records, columns).
@@ -433,7 +433,7 @@ def vector_size(columns: int) -> int:
 
 
 def largest_norm() -> float:
-    """How long score and information together can be, before they are divided by it.
+    """Bound of score and information together, before they are divided by it.
 
     With m events expected and d seen, the score is at its longest for m = 0 or m = `LIMIT`, as its square is
     convex in m: `LONGEST` for d + m = 1, and 4 `CONSTANT`^2, which is less, for d = m = 1. The information is
@@ -443,7 +443,7 @@ def largest_norm() -> float:
 
 
 def record_vectors(records: FollowUp, level: Array, trend: Array, slopes: Array) -> Array:
-    """What each record gives (records, `vector_size` of the columns).
+    """Return the vector of each record (records, `vector_size` of the columns).
 
     Args:
         records: Some of a site's records.
@@ -466,7 +466,7 @@ def record_vectors(records: FollowUp, level: Array, trend: Array, slopes: Array)
     score = [CONSTANT * left.sum(axis=1), CONSTANT * multiply_rows(left, trend[:, None])[:, 0]]
     rows = np.column_stack([*score, records.features * left.sum(axis=1)[:, None], _squares(records, moments)])
     length = np.linalg.norm(rows, axis=1, keepdims=True)
-    # They are within it already, but for rounding.
+    # They are within it already, up to rounding.
     return rows / np.maximum(length * (1 + 1e-12), largest_norm())
 
 

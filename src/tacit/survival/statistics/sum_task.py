@@ -20,7 +20,7 @@ from tacit.runtime.arrays import Array
 from tacit.sites.table import Table
 from tacit.survival.life_table import LifeTable, exit_cells
 
-# What rounding may take off a mark.
+# Rounding error allowed in an indicator.
 SLACK = 1e-9
 # Counts that are on average fewer deviations of their noise than this are joined. Counts cannot be negative,
 # and to make those so that noise has made negative moves exits from early intervals to late ones: with 1.4
@@ -43,12 +43,12 @@ class SumTask:
 
     @property
     def steps(self) -> int:
-        """Everybody is looked at once in a round."""
+        """Return 1: each record is used once in a round."""
         return 1
 
     @property
     def sample(self) -> float:
-        """Every record takes part."""
+        """Return 1: every record takes part."""
         return 1.0
 
     @property
@@ -58,12 +58,12 @@ class SumTask:
 
     @property
     def shuffled(self) -> bool:
-        """Nothing is dealt out."""
+        """Return False: there are no batches."""
         return False
 
     @property
     def initial_query(self) -> None:
-        """Nothing is asked before."""
+        """Return None: there is no initial query."""
 
     @property
     def final_query(self) -> None:
@@ -80,7 +80,7 @@ class SumTask:
         require(privacy.participation == 1, "participation", privacy.participation, allowed)
 
     def present_sites(self, mean: Array, sites: Sequence[str]) -> tuple[str, ...]:
-        """Those who are in a mean of marks (sites,); nobody where nothing was sent.
+        """Return the sites in a mean of indicators (sites,); none where nothing was sent.
 
         Raises:
             InvalidValue: It is no plain mean, so that nothing can be added up.
@@ -92,7 +92,7 @@ class SumTask:
         return tuple(name for name, here in zip(sites, there.tolist(), strict=True) if here)
 
     def not_a_mean(self) -> InvalidValue:
-        """What to say where marks tell that something else than a mean was taken."""
+        """Return the error for indicators of an aggregate other than a mean."""
         return InvalidValue(
             f"{self.kind} adds up what the sites send, and this is no plain mean of it: leave [aggregation] "
             "and [server] out"
@@ -100,7 +100,7 @@ class SumTask:
 
 
 def site_indicators(names: Sequence[str], sites: Sequence[str]) -> Array:
-    """The marks of these sites among all (names, sites); whoever is none of them is taken for the first."""
+    """Return the indicators of these sites among all (names, sites); an unknown name counts as the first."""
     found = np.zeros((len(names), len(sites)))
     found[np.arange(len(names)), [sites.index(name) if name in sites else 0 for name in names]] = 1.0
     return found
@@ -123,13 +123,13 @@ class ExitCounts:
         self._table, self._ends, self._states, self._one = table, ends, states, one
 
     def lengths(self, norm: Norm) -> Array:
-        """How far each record moves the counts (1, records)."""
+        """Return the sensitivity of the counts to each record (1, records)."""
         entry = self._table.targets.get("entry", np.zeros(len(self._table)))
         weight = self._table.targets.get("weight", np.ones(len(self._table)))
         return (self._one * weight * np.where(entry > 0, sensitivity(2, norm), sensitivity(1, norm)))[None]
 
     def total(self, factors: Array | None) -> Array:
-        """The counts (1, cells)."""
+        """Return the counts (1, cells)."""
         targets = dict(self._table.targets)
         if factors is not None:
             targets["weight"] = targets.get("weight", 1.0) * factors[0]
@@ -140,12 +140,12 @@ class ExitCounts:
 
 
 def sensitivity(moved: int, norm: Norm) -> float:
-    """How far a record moves counts if it is in so many cells."""
+    """Return the norm of a change of `moved` cells by one."""
     return math.sqrt(moved) if norm == "l2" else float(moved)
 
 
 def coarsen(table: LifeTable) -> LifeTable:
-    """The counts of all sites with so many intervals joined that they stand out of their noise."""
+    """Join intervals until the counts of all sites stand out of their noise."""
     counts, times, states = table.cells[0, 0], len(table.grid), 1 + table.causes
     left, records = states * times + 1, float(counts[: states * times + 1].sum())
     joined = 1
@@ -163,13 +163,13 @@ def coarsen(table: LifeTable) -> LifeTable:
         table,
         grid=table.grid[np.minimum(starts + joined, times) - 1],
         cells=np.concatenate(parts).reshape(1, 1, -1),
-        # What lies beyond the grid was not joined, nor all of the last interval: they have less.
+        # Cells beyond the grid were not joined, nor all of the last interval: they have less noise.
         variance=joined * table.variance,
         provenance=told,
     )
 
 
 def _required_records(table: LifeTable, states: int, joined: int) -> float:
-    """How many records it takes to fill the cells of joined intervals, each clearly."""
+    """Return the number of records that fills each cell of joined intervals clearly."""
     cells_left = states * math.ceil(len(table.grid) / joined) + 1
     return CLEAR * cells_left * math.sqrt(joined * table.variance)
