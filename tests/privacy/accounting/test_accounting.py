@@ -136,6 +136,14 @@ def test_unsampled_gaussians_are_one_gaussian():
     assert epsilon(rows, DELTA) == pytest.approx(gaussian.epsilon_of(together, DELTA), rel=1e-9)
 
 
+def test_unsampled_gaussians_are_one_gaussian_beside_other_laws():
+    """To the bit, on a grid: a hundred small distributions would gather the rounding of a hundred."""
+    laplace = group_events([LAPLACE])
+    many = group_events([gauss(10.0, count=100)]) + laplace
+    one = group_events([gauss(1.0)]) + laplace
+    assert pld.epsilon(many, DELTA, 1e-3) == pld.epsilon(one, DELTA, 1e-3)
+
+
 def test_a_draw_is_never_dearer_than_none():
     assert epsilon([SAMPLED], DELTA) < epsilon([gauss(1.0, count=100)], DELTA)
     assert epsilon([gauss(1.0, rate=ALMOST_ONE)], DELTA) <= epsilon([gauss(1.0)], DELTA)

@@ -170,6 +170,19 @@ def test_tables_whose_records_look_alike_are_not_taken_for_the_same_people():
     assert not index.find(second).near
 
 
+def test_an_index_that_was_moved_away_is_written_anew_under_its_new_key(tmp_path):
+    """One process may see both: what it worked out for the first key says nothing under the second."""
+    people = People((), sketch_frame(patients()), b"")
+    fewer = People((), sketch_frame(patients().iloc[5:]), b"")
+    index = Index()
+    with index.lock():
+        index.keep(people)
+    shutil.move(data_index.state_directory(), tmp_path / "away")
+    with index.lock():
+        kept = index.keep(people)
+    assert Index().find(fewer).same == (kept,)
+
+
 def test_rehearsals_open_runs_and_public_records_charge_nothing(tmp_path):
     patients().to_csv(tmp_path / "a.csv", index=False)
     rehearsal = Csv(path=str(tmp_path / "a.csv")).open(ByColumn(column="site"), 0, may_look=True)

@@ -359,3 +359,16 @@ def test_resuming_a_run_from_before_leaves_other_plans_what_they_were(tmp_path):
 
 def test_nothing_costs_nothing():
     assert max_epsilon([], 1e-5) == 0.0
+
+
+def test_pure_plans_chosen_in_turn_fill_a_budget_at_delta_zero(ledger):
+    """Nothing is counted before the first: two plans of 0.4 fit into 1, a third does not."""
+    release = Release(law="laplace", scale=2.5, sensitivity=1.0)
+    ledger.allow(epsilon=1.0, delta=0.0)
+    for number in range(2):
+        ledger.charge([release], plan=f"plan {number}")
+    before = ledger.entries()
+    with pytest.raises(BudgetExhausted, match=r"epsilon would be 1\.2 at delta 0"):
+        ledger.charge([release], plan="plan 2")
+    assert ledger.entries() == before
+    assert Tally("records").admits([release], epsilon=0.5, delta=0.0)

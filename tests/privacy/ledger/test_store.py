@@ -682,6 +682,19 @@ def test_a_reader_sees_what_is_charged_after_it_opened(written):
         assert reader.head == writer.head
 
 
+@pytest.mark.parametrize("mode", ["read", "write"])
+def test_a_row_before_the_first_is_found_when_the_ledger_is_opened(written, mode):
+    """No hash binds it, since rows are read by their numbers from 1 on: their count tells."""
+    connection = sqlite3.connect(written, isolation_level=None)
+    (guard,) = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'follow'").fetchone()
+    connection.execute("DROP TRIGGER follow")
+    connection.execute("INSERT INTO entries VALUES (-1, '{}', x'00')")
+    connection.execute(guard)
+    connection.close()
+    with pytest.raises(LedgerTampered, match="3 rows were written, 4 are there"):
+        Ledger(written, mode=mode)
+
+
 def test_an_unknown_mode_is_refused_and_makes_no_file(path):
     with pytest.raises(InvalidValue, match="mode"):
         Ledger(path, mode="reed")

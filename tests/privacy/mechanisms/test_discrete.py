@@ -323,6 +323,16 @@ def test_a_lattice_that_makes_no_sense_is_refused(field, value):
         Lattice(**{"scale": 4.0, "clip": 1.0, "width": 3, "sites": 2, field: value})
 
 
+def test_a_lattice_of_less_than_65536_steps_is_refused():
+    """Noise that was calibrated without knowing the lattice counts on as many."""
+    assert COARSEST == 2**16
+    fine = {"clip": 1.0, "width": 1, "sites": 1, "honest": 1}
+    assert Lattice.fit(**fine, multiplier=1200.0).sensitivity > 2**16
+    for multiplier in (1500.0, 20_000.0, 1e6):
+        with pytest.raises(InvalidValue, match="do not fit into 32 bits"):
+            Lattice.fit(**fine, multiplier=multiplier)
+
+
 def test_more_honest_shares_than_sites_and_vectors_of_another_width_are_refused():
     with pytest.raises(InvalidValue, match="honest"):
         Lattice.fit(clip=1.0, width=3, sites=3, multiplier=1.0, honest=4)
