@@ -34,7 +34,7 @@ from tacit.sites.federation import Cohort
 from tacit.sites.sampling import Poisson
 from tacit.sites.table import Table
 
-# How much longer than its bound a canary is before it is clipped: clipping is put to the test as well.
+# A canary's length before clipping, as a multiple of the bound: clipping is audited as well.
 LONG = 3.0
 
 
@@ -52,21 +52,21 @@ class Canaries:
         shape = (len(names), -(-count // len(names)))
         self.present = key.generator().random(shape) < 0.5
         self.scores = np.zeros(shape)
-        # When each site was heard; and the noise in each place, added up over everything, and its squares.
+        # Answers about each site; sums and sums of squares of the noise in each place.
         self._heard: dict[int | None, set[tuple[object, ...]]] = {}
         self._sums, self._squares = np.zeros(shape[1]), np.zeros(shape[1])
 
     @property
     def each(self) -> int:
-        """How many there are at each site."""
+        """Number of canaries at each site."""
         return self.present.shape[1]
 
     def places(self, keys: Sequence[Key]) -> list[int]:
-        """Which sites these keys belong to: the last part but one of their paths is the name."""
+        """Return the indices of the sites that keys belong to; a path's last part but one is the name."""
         return [self._places[str(key.path[-2])] for key in keys]
 
     def values(self, release: Release, places: Sequence[int]) -> Array:
-        """What those at these sites contribute (sites, canaries), before it is clipped."""
+        """Return the canaries' contributions at these sites before clipping (sites, canaries)."""
         there, gone = sides(release)
         return LONG * np.where(self.present[list(places)], there, gone)
 
@@ -78,15 +78,16 @@ class Canaries:
         occasions: Mapping[int | None, tuple[object, ...]],
         places: Sequence[int] | None = None,
     ) -> None:
-        """Add what was seen of some canaries.
+        """Add the likelihood ratios of some canaries, from the answers about them.
 
         Args:
-            release: What was charged for it.
-            answers: What was seen: numbers as far apart as `sides` says.
+            release: The charged release.
+            answers: The noisy answers, on the scale of `sides`.
             exact: The same before noise.
-            occasions: What tells this answer from others about the records of each of these sites, or about
-                everybody (None).
-            places: The sites; all of them if not said.
+            occasions: A name of this answer among those about the records of each of these sites, or about
+                all
+                sites (None).
+            places: The sites; by default all.
         """
         here = list(range(len(self.scores))) if places is None else list(places)
         seen = answers.reshape(len(here), self.each)
@@ -99,7 +100,7 @@ class Canaries:
 
     @property
     def times(self) -> int:
-        """How many answers were heard about one subject, at the most."""
+        """Largest number of observed answers about one subject."""
         return max((len(occasions) for occasions in self._heard.values()), default=0)
 
     @property
@@ -158,7 +159,7 @@ class CanariedRecordLevel(RecordLevel):
 
 
 def _draw(count: int, rate: float, key: Key) -> NDArray[np.bool_]:
-    """Who of so many is drawn, by the very function that draws records."""
+    """Draw a Poisson sample of `count` canaries, by the function that samples records."""
     (batch,) = batches.poisson(dummy_cohort(count), 1, rate, [key], coupled=False)
     found = np.zeros(count, dtype=np.bool_)
     found[batch.rows[batch.present]] = True
@@ -166,7 +167,7 @@ def _draw(count: int, rate: float, key: Key) -> NDArray[np.bool_]:
 
 
 def dummy_cohort(count: int) -> Cohort:
-    """A site of so many records, of which nothing is known but how many there are."""
+    """Return a cohort of one site with `count` records without columns."""
     table = Table(np.zeros((count, 0)), columns=(), targets={})
     return Cohort(("crowd",), table, np.zeros(1, dtype=np.int64), np.array([count], dtype=np.int64))
 
@@ -209,7 +210,7 @@ class CanariedSiteLevel(SiteLevel):
         return super().at_server(combined, key)
 
     def _aggregates(self, key: Key) -> tuple[float, float]:
-        """What a federation of single numbers makes of one update more, and of one that is not there."""
+        """Return the aggregate of a federation of single numbers with one update more, and without it."""
         others = np.linspace(-LONG * self.clip, LONG * self.clip, max(self.sites - 1, 0) | 1)[
             : self.sites - 1
         ]
@@ -379,7 +380,7 @@ def _triangle(row: Array) -> Array:
 
 
 def _along(noisy: Array, first: Array, second: Array) -> Array:
-    """How far products (canaries, numbers) are from those of the second record to those of the first."""
+    """Project noisy products (canaries, numbers) on the line from the second record's to the first's."""
     apart = _triangle(first) - _triangle(second)
     rows, columns = np.triu_indices(len(first))
     # Beside the diagonal each number stands twice.

@@ -1,10 +1,10 @@
-"""Whether a fitted model gives away whose curves it was fitted to.
+"""Membership inference on a fitted model of curves: does it reveal its training subjects?
 
 Two attacks on predictions: by loss, since a model may fit its own subjects better, and by confidence, since
-it may predict larger curves for them. Each is a score that is to be higher for members, judged by its exact
+it may predict larger curves for them. Each is a score that should be higher for members, judged by its exact
 ROC curve over all thresholds. An attack that fails proves nothing; one that succeeds shows a leak.
 
-It needs to know who is a member, so it is for simulated, public or held-out subjects, and what it finds is as
+It needs to know the members, so it is for simulated, public or held-out subjects, and its findings are as
 private as they are.
 """
 

@@ -1,9 +1,9 @@
-"""Who played this? Attacks on the membership of episodes in the training of agents.
+"""Membership inference on the episodes that agents were trained on.
 
-A site plays a pool of episodes with the policy that everybody starts from, and learns from a random half of
-it, again and again, each time from another half: by heart, in many small steps, which makes the attack easy.
-The attacker sees what the site sends after one round, knows what all others sent, and has the episodes. What
-is promised to whole sites covers each episode of theirs. The promise is spent on that one round.
+A site plays a pool of episodes with the common initial policy, and overfits to a random half of it, again
+and again, each time to another half, in many small steps, which makes the attack easy. The attacker sees the
+site's update after one round, knows the updates of all others, and has the episodes. A promise to whole
+sites covers each episode of theirs. The whole budget is spent on that one round.
 """
 
 import math
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 Marks = NDArray[np.bool_]
 
-# How many sites are attacked, and how many episodes each has.
+# The number of attacked sites, and of episodes of each.
 SITES, POOL = 3, 20
 # To learn by heart: how many steps of Adam at least, from how many steps of a world each at the most, and how
-# far each goes at least. So many take about as long in any world.
+# far each goes at least. The time is then about the same in any world.
 TAKEN, BATCH, PACE = 2500, 32, 3e-3
-# Fewer episodes are no pool; who has not ended so many after so many steps plays endless ones.
+# The smallest pool of episodes; a site without as many after the most steps has endless episodes.
 FEWEST, MOST = 8, 20_000
-# How many steps are played in each environment before anybody counts episodes.
+# Steps played in each environment between two counts of episodes.
 STRETCH = 128
 TAPE = (*SERIES, "values")
 # By what an episode is told, and what that is in words.
@@ -80,13 +80,13 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class AttackedSite:
-    """What there is of one site.
+    """Attack data of one site.
 
     Args:
         name: The site.
-        pool: What it played.
-        present: Whether each model was trained on each episode (models, episodes).
-        updates: How far each model moved, before anything is done to protect it (models, coordinates).
+        pool: Its episodes.
+        present: True where a model was trained on an episode (models, episodes).
+        updates: The update of each model, before any protection (models, coordinates).
     """
 
     name: str
@@ -105,7 +105,7 @@ class ReplayVectorEnv:
     def play(
         self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
     ) -> Rollout:
-        """The same as ever, whoever plays."""
+        """Return the recorded rollout for any weights."""
         return self.rollout
 
 
@@ -228,7 +228,7 @@ def _train_shadows(task: PPO, start: Array, name: str, pool: Pool, models: int, 
 
 
 def _with_overfitting(task: PPO, steps: int) -> PPO:
-    """The task as it learns so many steps of a world by heart."""
+    """Return the task with enough passes to overfit to `steps` environment steps."""
     batch = min(task.batch, BATCH)
     passes = math.ceil(TAKEN * batch / steps)
     # No divergence stops it, whatever the experiment says.
@@ -243,7 +243,7 @@ def _settings(
     privacy: Privacy | Open,
     key: Key,
 ) -> list[AttackSetting]:
-    """What is found in the open, and under the promise, by the score that tells most in the open."""
+    """Attack with and without the privacy policy, by the score that is strongest without."""
     promises: dict[str, Privacy | Open] = {"open": Open()}
     if isinstance(privacy, Privacy):
         promises["private"] = _single_site(privacy)
@@ -262,17 +262,18 @@ def _settings(
 
 
 def _single_site(privacy: Privacy) -> Privacy:
-    """The promise as it is kept towards somebody who knows what all other sites did.
+    """Return the policy as it protects one site from an attacker who knows all other updates.
 
-    Noise that a server adds, or that sites add together, is then noise on the update of one site, which is
-    there for certain. Bounds that follow are where they begin.
+    Noise that a server adds, or that sites add together, is then noise on the update of one site, which
+    surely
+    takes part. Adaptive clipping keeps its first bound.
     """
     where = "site" if privacy.noise == "site" else "server"
     return replace(privacy, noise=where, participation=1.0, clip_quantile=None)
 
 
 def _score(task: PPO, start: Array, site: AttackedSite, mechanism: Mechanism, key: Key) -> dict[str, Array]:
-    """How each model does on each episode of its site, high for members (models, episodes), by each score."""
+    """Score each model on each episode of its site, high for members (models, episodes), in several ways."""
     from tacit.control.ppo import build_buffer
 
     memory = build_buffer(site.pool.rollout, task)

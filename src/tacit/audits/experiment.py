@@ -35,11 +35,11 @@ PARTS = ("mechanisms", "run", "attacks")
 
 @dataclass(frozen=True)
 class Audit:
-    """What attacks on a promise found.
+    """Result of an audit: the findings of attacks on a privacy promise.
 
     Args:
-        found: Plain data, as `audit.json` has it.
-        path: The directory that remembers it.
+        found: Plain data, as in `audit.json`.
+        path: The directory of the audit.
     """
 
     found: Mapping[str, Any]
@@ -47,12 +47,12 @@ class Audit:
 
     @property
     def name(self) -> str:
-        """What was audited."""
+        """Name of the audited experiment."""
         return self.found["name"]
 
     @property
     def kept(self) -> bool | None:
-        """Whether no attack broke the promise; None if the run itself was not attacked."""
+        """True if no attack broke the promise; None if the run itself was not attacked."""
         return audited.is_upheld(self.found)
 
     def as_dict(self) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def audit(
 def _attacks(
     experiment: "Experiment", federation: "Federation", shadows: int, seed: int, say: Tell, notes: list[str]
 ) -> dict[str, Any]:
-    """What attacks on models found, as far as models may be attacked."""
+    """Run membership inference and gradient inversion, as far as the task allows them."""
     from tacit.audits.episodes import episodes
     from tacit.audits.inversion import demonstrate
     from tacit.audits.membership import membership
@@ -196,7 +196,7 @@ def _attacks(
 
 
 def _identity(experiment: "Experiment") -> str:
-    """What tells an experiment from any other; a run has written down what its task found out first."""
+    """Fingerprint an experiment, without its task's bound results."""
     task: Any = experiment.task
     parts = {entry.name: getattr(experiment, entry.name) for entry in fields(experiment)}
     plain = str | int | None
@@ -215,7 +215,7 @@ def _require_local(found: "Federation") -> "Federation":
 
 
 def _try_attack(asked: Callable[[], Any], what: str, notes: list[str]) -> Any:  # noqa: ANN401
-    """What was found, as plain data; a note where it was refused."""
+    """Return the result of an attack as plain data; None, with a note, if it was refused."""
     try:
         return asked().as_dict()
     except TacitError as error:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tacit.learning.perceptron import Layer
 
 Array = NDArray[np.float64]
-# What is read off this near to the truth, in standard deviations, is the truth: the rest is rounding.
+# A reconstruction this near to the truth, in standard deviations, is exact: the rest is rounding.
 EXACT = 1e-6
 PATIENTS, FEWEST, EPSILONS = 40, 3, (8.0, 1.0)
 # The promise to a record where the experiment makes none.
@@ -40,14 +40,13 @@ USUAL = Privacy(unit="record", epsilon=1.0, delta=1e-5, clip=1.0)
 
 @dataclass(frozen=True, kw_only=True)
 class RecordReconstruction:
-    """How well records were read off updates of one kind.
+    """Accuracy of records reconstructed from updates of one kind.
 
     Args:
-        epsilon: What the update cost; None where it was sent as it is.
-        exact: How many records were read off without an error.
-        correlation: The correlation of what was read off with the truth, by ranks among patients, over all
-            columns.
-        error: By how many standard deviations the worst column of a record is wrong, at the median patient.
+        epsilon: The price of the update; None without protection.
+        exact: The number of records reconstructed without an error.
+        correlation: The rank correlation of reconstruction and truth among patients, over all columns.
+        error: The error of a record's worst column in standard deviations, at the median patient.
     """
 
     epsilon: float | None
@@ -62,15 +61,15 @@ class RecordReconstruction:
 
 @dataclass(frozen=True, kw_only=True)
 class Inversion:
-    """What was read off the updates of sites with one patient each.
+    """Result of gradient inversion: records read from the updates of sites with one patient each.
 
     Args:
-        patients: How many were tried.
-        columns: What is known of each.
+        patients: The number of attacked patients.
+        columns: The columns of a record.
         true: The record of one of them, in standard deviations from the mean.
-        open: What was read off its update, sent as it is.
-        private: What was read off its update under the first, weakest promise.
-        readings: How well that went for all of them: sent as they are, and under each promise.
+        open: Its reconstruction from the unprotected update.
+        private: Its reconstruction under the first, weakest promise.
+        readings: The accuracy over all patients: unprotected, and under each promise.
     """
 
     patients: int
@@ -82,7 +81,7 @@ class Inversion:
 
     @property
     def sentence(self) -> str:
-        """What a person should know of it."""
+        """Result in one sentence."""
         bare, *kept = self.readings
         many = f"all {len(self.columns)} columns" if len(self.columns) > 1 else "the only column"
         under = ", ".join(
@@ -116,22 +115,23 @@ def demonstrate(
     epsilons: Sequence[float] = EPSILONS,
     seed: int = 0,
 ) -> Inversion:
-    """Read records of patients off the first update of an experiment's model, without noise and with it.
+    """Reconstruct patients' records from the first update of an experiment, without noise and with it.
 
-    Each patient is a site of its own and takes one step of descent. Under a promise the whole epsilon is
-    spent on that step: no run of several rounds has less noise in a step that everybody joins.
+    Each patient is a site of its own and takes one gradient step. Under a promise the whole epsilon is spent
+    on
+    that step: no run of several rounds has less noise in a step that all sites join.
 
     Args:
         experiment: Its task: a survival model on a grid of time, linear or not; its clip and delta, if it
             protects records.
         federation: Its sites, opened; records must be public.
-        patients: How many.
+        patients: The number of patients.
         epsilons: The promises, the weakest first.
-        seed: What repeats: who is drawn, the first weights, the noise.
+        seed: The seed of the patients, the initial weights and the noise.
 
     Raises:
-        InvalidValue: The loss is no sum over records, or there are not so many patients.
-        Refused: The records are somebody's secret.
+        InvalidValue: The loss is no sum over records, or there are too few patients.
+        Refused: The records are private.
     """
     require_count("patients", patients)
     require(patients >= FEWEST, "patients", patients, f"at least {FEWEST}, to compare them")
@@ -143,7 +143,7 @@ def demonstrate(
         raise Refused("a demonstration shows records as they are: use simulated or published data")
     task = task.bind(federation, Provenance(Open(), public=True))
     state, layers = task.start(federation, key / "start"), task.program(len(task.columns)).layers
-    # Whoever has no loss, censored within the first interval, teaches nothing and sends nothing.
+    # Patients censored within the first interval have no loss and hence a zero update.
     telling = np.flatnonzero(task.losses(state, federation.store))
     cohort = _single_patients(federation.store, telling, patients, key / "patients")
     middle, spread = _moments(federation.store.features)
@@ -207,7 +207,7 @@ def _single_patients(store: Table, telling: NDArray[np.int64], patients: int, ke
 
 
 def _moments(features: Array) -> tuple[Array, Array]:
-    """The mean of each column, and its standard deviation; 1 for a column that is the same for everybody."""
+    """Return the mean and the standard deviation of each column; 1 for a constant column."""
     deviations = features.std(axis=0)
     return features.mean(axis=0), np.where(deviations > 0, deviations, 1.0)
 
@@ -215,7 +215,7 @@ def _moments(features: Array) -> tuple[Array, Array]:
 def _mechanism(
     privacy: Privacy | Open, epsilon: float | None, task: GridLearner, names: Sequence[str]
 ) -> Mechanism:
-    """What an update passes on its way out; the noise repeats, since the records are public."""
+    """Return the mechanism that protects an update; its noise repeats, since the records are public."""
     if epsilon is None:
         return Open().solve(task, names, Mean(), 1)
     own = privacy if isinstance(privacy, Privacy) and privacy.unit == "record" else USUAL

@@ -1,18 +1,18 @@
-"""Lower bounds on epsilon from what an adversary gets right: a claim that lies below one of them is false.
+"""Lower bounds on epsilon from an adversary's guesses: a claim below one of them is false.
 
-A canary is a made-up unit that is put into the work, or left out, by the toss of a coin. Whoever sees the
-answers and tells heads from tails too often has disproved the claim. Three bounds read the same evidence:
+A canary is a made-up unit that is put into the work, or left out, by the toss of a coin. An adversary who
+sees the answers and tells heads from tails too often has disproved the claim. Three bounds use the same
+evidence:
 
-- family fit: takes the claimed mechanism for granted but for the size of its noise, and finds how much there
-  can be at the most (Nasr and others 2023, for any composed release). Needs canaries that do not touch each
-  other. With many of them it is close to the truth.
-- one run: the same family, but canaries may touch each other (Mahloujifar and others 2025).
-- Steinke: an epsilon and a delta alone, and canaries may touch each other (Steinke and others 2023). Takes
-  least for granted.
+- family fit: assumes the claimed mechanism except for the size of its noise, and finds the largest noise that
+  is consistent (Nasr and others 2023, for any composed release). Needs canaries that do not interact. With
+  many of them it is close to the truth.
+- one run: the same family, but canaries may interact (Mahloujifar and others 2025).
+- Steinke: an epsilon and a delta alone, and canaries may interact (Steinke and others 2023). Assumes least.
 
-The claim itself bounds what any attack can achieve: how many members it misses at a share of false alarms.
-The whole trade-off curve says more than one epsilon at one delta (Dong, Roth and Su 2022): an attack beyond
-it has disproved the promise.
+The claim itself bounds every attack: the share of members that it misses at a share of false alarms. The
+whole trade-off curve says more than one epsilon at one delta (Dong, Roth and Su 2022): an attack beyond it
+has disproved the promise.
 """
 
 import math
@@ -37,19 +37,18 @@ Marks = NDArray[np.bool_]
 LEVELS = tuple(2 ** ((step + 0.5) / 32) for step in range(-128, 128))
 # Shares of the canaries that are guessed, those with the clearest answers; the others are passed over.
 GUESSED = (0.02, 0.1, 0.25, 0.5)
-# Where to look for a threshold: at these shares of the scores.
+# Candidate thresholds, as quantiles of the scores.
 THRESHOLDS = np.concatenate([[0.002, 0.005], np.linspace(0.01, 0.99, 41), [0.995, 0.998]])
 FEWEST = 100
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What an adversary saw of canaries.
+    """Evidence of an adversary about canaries.
 
     Args:
-        scores: How much each looks as if it were there (canaries,): the logarithm of the likelihood ratio,
-            by what was claimed.
-        present: Whether it was there, by independent tosses of a fair coin.
+        scores: The logarithm of the likelihood ratio of each canary's presence (canaries,), by the claim.
+        present: Its presence, by independent tosses of a fair coin.
     """
 
     scores: Array
@@ -66,13 +65,13 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What the evidence proves, beside what was claimed.
+    """Lower bounds on epsilon, beside the claim.
 
     Args:
-        claim: The epsilon that was claimed.
-        delta: At which delta.
-        confidence: With which probability all bounds are below the truth, whatever that is.
-        canaries: How many there were.
+        claim: The claimed epsilon.
+        delta: The delta of the claim.
+        confidence: The probability that all bounds are below the true epsilon.
+        canaries: The number of canaries.
         fitted: Epsilon is at least this, by the family fit.
         noise: There is less noise than this multiple of the claimed one; infinite if nothing is known.
         one_run: Epsilon is at least this, by one run.
@@ -95,7 +94,7 @@ class Bounds:
 
     @property
     def kept(self) -> bool:
-        """Whether no bound exceeds the claim."""
+        """True if no bound exceeds the claim."""
         return self.largest <= self.claim
 
     def as_dict(self) -> dict[str, float | int | bool | None]:
@@ -139,7 +138,7 @@ class Family:
     releases: tuple[Release, ...]
 
     def with_noise_factor(self, factor: float) -> tuple[Release, ...]:
-        """The same with so many times the noise."""
+        """Return the releases with their noise multiplied by a factor."""
         return tuple(replace(release, scale=release.scale * factor) for release in self.releases)
 
     def min_false_negative_rate(self, factor: float, alarms: Array) -> Array:
@@ -147,7 +146,7 @@ class Family:
         return min_false_negative_rate(self.with_noise_factor(factor), alarms)
 
     def epsilon(self, factor: float, delta: float) -> float:
-        """What the releases cost with so much noise; nothing where there may be any amount of it."""
+        """Return the epsilon of the releases at a noise factor; 0 at an infinite one."""
         return accounting.epsilon(self.with_noise_factor(factor), delta) if math.isfinite(factor) else 0.0
 
     def smallest_refuted_noise(self, refuted: Callable[[float], bool]) -> float:
@@ -160,9 +159,9 @@ class Family:
 
 
 def fit(evidence: Evidence, family: Family, confidence: float) -> float:
-    """By how much the noise is smaller than a multiple of the claimed one, by the family fit.
+    """Return the smallest refuted multiple of the claimed noise, by the family fit.
 
-    Whoever scores above a threshold is taken to be there. The shares of false alarms and of misses are
+    A canary with a score above a threshold is guessed present. The shares of false alarms and of misses are
     bounded from above (Clopper and Pearson 1934); noise under which no attack could do so well is refuted.
     Two thresholds share the doubt: 0, on all canaries, and the best for one half of them, on the other half.
     """
@@ -225,7 +224,7 @@ def one_run(evidence: Evidence, family: Family, confidence: float) -> float:
 
 
 def _count_guesses(evidence: Evidence, share: float) -> tuple[int, int]:
-    """How many guesses are right, and how many are made."""
+    """Count right guesses and all guesses."""
     order, half = np.argsort(evidence.scores, kind="stable"), int(evidence.scores.size * share / 2)
     right = int(evidence.present[order[-half:]].sum()) + int((~evidence.present[order[:half]]).sum())
     return right, 2 * half
@@ -233,7 +232,7 @@ def _count_guesses(evidence: Evidence, share: float) -> tuple[int, int]:
 
 @lru_cache(maxsize=512)
 def _rejections(family: Family, factor: float) -> Callable[[float], float]:
-    """How rare an event must be under one neighbour at the least, given how rare it is under the other."""
+    """Return a lower bound on an event's probability under one neighbor, given that under the other."""
     mu = shift(family.with_noise_factor(factor))
     if mu is not None:
         return lambda share: float(ndtr(ndtri(share) - mu))
@@ -246,7 +245,7 @@ def _rejections(family: Family, factor: float) -> Callable[[float], float]:
 
 
 def _impossible(right: int, made: int, canaries: int, curve: Callable[[float], float], doubt: float) -> bool:
-    """Whether so many right guesses have a probability below the doubt under every mechanism of a curve.
+    """Return True if this number of right guesses is too unlikely under every mechanism of a curve.
 
     Mahloujifar and others (2025), algorithm 3: tails of the number of right guesses constrain each other.
     """
@@ -263,7 +262,7 @@ def _impossible(right: int, made: int, canaries: int, curve: Callable[[float], f
 
 
 def steinke(evidence: Evidence, delta: float, confidence: float) -> float:
-    """The largest epsilon under which so many right guesses are less likely than the doubt."""
+    """Return the largest epsilon under which the number of right guesses is less likely than the doubt."""
     doubt = (1 - confidence) / len(GUESSED)
     return max(
         _steinke(*_count_guesses(evidence, share), evidence.scores.size, delta, doubt) for share in GUESSED
@@ -291,16 +290,17 @@ def _steinke(right: int, made: int, canaries: int, delta: float, doubt: float) -
 
 
 def ratios(release: Release, answers: Array) -> Array:
-    """How much each answer speaks for a canary: the logarithm of its likelihood ratio, by what was charged.
+    """Return each answer's log-likelihood ratio for the presence of a canary, by the charged release.
 
-    An exchange has the canary on one side of zero and its opposite on the other; else it is there or not.
+    Under replacement the canary is on one side of zero and its opposite on the other; else it is there or
+    not.
     """
     present, absent = _worst(release)
     return _density(release, answers, present) - _density(release, answers, absent)
 
 
 def sides(release: Release) -> tuple[float, float]:
-    """What the worst unit, and its worst neighbour, contribute to the number that tells them apart best."""
+    """Return the contributions of the worst unit and of its worst neighbor to the most telling number."""
     bound = release.bound
     if bound is not None and release.sensitivity > 1.5 * bound:
         return bound, -bound
@@ -312,7 +312,7 @@ Mixture = tuple[tuple[float, float], ...]
 
 @lru_cache(maxsize=64)
 def _worst(release: Release) -> tuple[Mixture, Mixture]:
-    """What answers scatter around with the canary and without, each value with its probability."""
+    """Return the mixtures of means of an answer with the canary and without: values with probabilities."""
     there, gone = sides(release)
     rate = release.rate
     if rate == 1:
@@ -323,7 +323,7 @@ def _worst(release: Release) -> tuple[Mixture, Mixture]:
 
 
 def _density(release: Release, answers: Array, mixture: Mixture) -> Array:
-    """The logarithm of the density of answers, but for a constant."""
+    """Return the log-density of answers, up to a constant."""
     parts = [
         math.log(chance)
         - (

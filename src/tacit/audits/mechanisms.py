@@ -49,12 +49,12 @@ DELTA = 1e-5
 CLIP = 0.5
 SITES = 5
 SITE = "site"
-# How many canaries are enough; fewer where each costs a call of its own.
+# The number of canaries; fewer where each costs a call of its own.
 MANY, FEW = 5000, 2000
 # Laws whose price has no delta.
 PURE = ("laplace", "selection")
-# How many numbers there are where a bound is spread evenly over all of them, and how much noise then tells
-# what was clipped from what was not.
+# The length of vectors whose norm is spread evenly over all numbers, and the noise that then distinguishes
+# clipped from unclipped ones.
 SPREAD = 64
 SPREAD_NOISE: Mapping[NoiseLaw, float] = {"gaussian": 2.0, "laplace": 2 / 3}
 COLUMNS: Mapping[str, float] = {"x": 1.0, "y": 2.0}
@@ -79,14 +79,14 @@ def audit_mechanisms(*, confidence: float = 0.95, seed: int = 0, tell: Tell = si
 
 @dataclass(frozen=True)
 class Primitive:
-    """One way in which something leaves.
+    """One mechanism with its price and an attack on it.
 
     Args:
-        mechanism: What lets it out.
-        price: What it charges for that.
-        attack: What an adversary sees of so many canaries; called with the mechanism, which may be a broken
-            one, so that its price is not what is believed.
-        most: How many canaries are enough.
+        mechanism: The mechanism.
+        price: The releases that it charges.
+        attack: Returns an adversary's evidence about a number of canaries; called with the mechanism, which
+            may be a broken one, so that the price is the claim and not the truth.
+        most: The largest useful number of canaries.
     """
 
     mechanism: Any
@@ -109,7 +109,7 @@ class Primitive:
 def canary_primitive(
     mechanism: Mechanism, play: Callable[[Any, Key], object], *, most: int = MANY
 ) -> Primitive:
-    """A mechanism that takes canaries, and how it is used; with no records of anybody."""
+    """Return the primitive of a mechanism that takes canaries; `play` uses it, without any records."""
 
     def attack(attacked: Mechanism, count: int, key: Key) -> Evidence:
         canaries = Canaries(count, [SITE], key / "coins")
@@ -138,7 +138,7 @@ def one_by_one(
 
 
 def toss_coins(count: int, key: Key) -> Marks:
-    """Who of so many is there, by the toss of a coin."""
+    """Toss a fair coin for the presence of each canary."""
     return (key / "coins").generator().random(count) < 0.5
 
 
@@ -173,7 +173,7 @@ def even_split(price: Release, relation: Relation) -> Release:
 
 
 def secure_sum() -> Primitive:
-    """A sum over sites that nobody sees the parts of."""
+    """Secure aggregation: a noisy sum over sites without visible parts."""
     mechanism = SecureSum(clip=CLIP, multiplier=1.0, colluders=1, sites=SITES, rehearsal=True)
     return canary_primitive(
         mechanism, lambda planted, key: planted.at_site(np.zeros(1), key / SITE / "update"), most=FEW
@@ -251,7 +251,7 @@ class OneCoordinateEach:
         return len(self.present)
 
     def contributions(self, weights: Array, batch: Batch, store: Table) -> Contributions:
-        """What the records of a batch contribute, at the one site that there is."""
+        """Return the contributions of a batch's records, at the single site."""
         here = batch.rows[batch.present]
         own = np.zeros((1, self.size))
         own[0, here] = LONG * CLIP * self.present[here]
@@ -299,7 +299,7 @@ class ScoreRecorder:
 
 
 def number_of_records() -> Primitive:
-    """How many records a site holds, as it is bought."""
+    """Noisy count of a site's records."""
     counting = CountNoise(law="laplace", scale=0.5)
     mechanism = RecordLevel(
         law="gaussian", clip=CLIP, multiplier=1.0, steps=1, rate=1.0, counts=counting, rehearsal=True
@@ -371,7 +371,7 @@ def secure_products() -> Primitive:
 
 
 def histogram() -> Primitive:
-    """How many records are in each of several bins."""
+    """Noisy histogram: counts of records in several bins."""
     mechanism = NoisyHistograms(multiplier=1.0, holders={"x": SITE}, purpose="lengths", rehearsal=True)
 
     def play(planted: NoisyHistograms, key: Key) -> None:

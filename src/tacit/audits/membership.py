@@ -1,10 +1,10 @@
-"""Who was in the study? Attacks on membership, in the open and under the promise, beside what is proven.
+"""Membership inference: attacks without and with the privacy policy, beside the proven bound.
 
-The experiment is repeated many times, each time with a random half of its records, so that it is known who
-was in the training of which model. An attacker who has a model sees how well it does on somebody, and
-compares that with models of which it is known whether they saw that person. The attacker is strong: it has
-the record, and others like it to train models of its own. It sees the last model alone; what is proven holds
-for whoever saw all releases.
+The experiment is repeated many times, each time with a random half of its records, so that each model's
+training records are known. The attacker computes the loss of a model on a record, and compares it with
+shadow models that were trained with the record and without it. The attacker is strong: it has the record,
+and others like it to train models of its own. It sees the last model alone; the proven bound also holds for
+an attacker who sees all releases.
 """
 
 import math
@@ -41,23 +41,23 @@ AttackSetting = dict[str, Any]
 SHADOWS = 16
 # Half of a site's records must be enough to train on, however the coins fall.
 FEWEST = 16
-# Where the curve of what is proven is looked up.
+# Points of the curve of the proven bound.
 POINTS = 101
 PEOPLE = "people in the study"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """What attacks on membership found.
+    """Result of membership inference.
 
     Args:
-        unit: Whose membership: `record`, or `episode`.
-        models: How many models were trained in each setting; each is the target once, the others its shadows.
-        records: How many records, or episodes, there are.
-        members: How often somebody was in the training of a model, over all models.
-        others: How often not.
-        settings: What was found in the open and under the promise, as `setting` tells it.
-        who: Whom it is about, in words.
+        unit: The attacked unit: `record`, or `episode`.
+        models: The number of models in each setting; each is the target once, the others its shadows.
+        records: The number of records, or episodes.
+        members: The number of pairs of a model and a record that it was trained on.
+        others: The number of pairs of a model and a record that it was not trained on.
+        settings: The findings without and with the policy, as `setting` returns them.
+        who: The plural noun of the attacked unit.
     """
 
     unit: str
@@ -70,7 +70,7 @@ class Membership:
 
     @property
     def sentence(self) -> str:
-        """What was found, for anybody."""
+        """Result in one sentence for lay readers."""
         return sentence(self.settings, self.who)
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,18 +89,18 @@ def membership(
     seed: int = 0,
     tell: Tell = silent,
 ) -> Membership:
-    """Attack the models of an experiment: in the open, and under its promise if it makes one.
+    """Attack the models of an experiment: without protection, and under its privacy policy if it has one.
 
     Args:
-        experiment: What is repeated: its task, its rounds, its promise. It neither stops early nor adds
-            records, nobody lies in it, and nothing is compared.
+        experiment: The experiment that is repeated: its task, rounds and policy, without early stopping,
+            synthetic records, attacks and baselines.
         federation: Its sites, opened.
-        shadows: How many models the attacker trains to compare with.
-        seed: Who is in which half, and what repeats of each model.
-        tell: Told how far it is.
+        shadows: The number of shadow models.
+        seed: The seed of the halves and of each model.
+        tell: Receives progress.
 
     Raises:
-        Refused: What is found would tell about records that are promised protection, or cannot be found.
+        Refused: The result would reveal protected records, or cannot be computed.
         InvalidValue: A site is too small to train on half of it.
     """
     require(shadows + 1 >= FEWEST_MODELS, "shadows", shadows, f"at least {FEWEST_MODELS - 1}")
@@ -133,16 +133,16 @@ def setting(
     present: Marks,
     releases: Sequence[Release],
 ) -> AttackSetting:
-    """What attacks find in one setting, as plain data.
+    """Compute the attacks of one setting, as plain data.
 
     Args:
-        name: What to call it: `open`, `private`.
-        epsilon: What was promised, if anything was.
-        delta: With what probability that may fail.
-        score: Which score counts, and how good the models are by it, where that is known.
-        scores: How well each model does on each record, high for members (models, records).
-        present: Whether the model was trained on it, alike.
-        releases: What one model cost; none if nothing was promised.
+        name: The name of the setting: `open`, `private`.
+        epsilon: The promised epsilon, if any.
+        delta: The delta of the promise.
+        score: The name of the models' score, and its value if it is known.
+        scores: The score of each model on each record, high for members (models, records).
+        present: True where the model was trained on the record, of the same shape.
+        releases: The releases of one model; empty without a promise.
     """
     return {
         "name": name,
@@ -155,16 +155,16 @@ def setting(
 
 
 def sentence(settings: Sequence[AttackSetting], who: str = PEOPLE) -> str:
-    """What was found, for anybody: by the better attack in each setting.
+    """Summarize the better attack of each setting in one sentence for lay readers.
 
     Args:
-        settings: As `setting` tells them.
-        who: Whom they are about, in words.
+        settings: The settings, as `setting` returns them.
+        who: The plural noun of the attacked unit.
     """
     found = [(each["name"], best_hit_count(each)) for each in settings]
     (first, many), *others = found
     rest = "".join(f", and {number} from the {name} one" for name, number in others)
-    # A threshold that anybody passes so rarely finds as many members by chance.
+    # A random guess finds as many members as its share of false alarms.
     alarm = f"at one false alarm in {round(1 / FEW_ALARMS)} others, where guessing names 1"
     told = f"Of 100 {who} an attacker would name {many} from the {first} model{rest}, {alarm}"
     kept = next((each for each in settings if each["ceiling"] is not None), None)
@@ -178,7 +178,7 @@ def sentence(settings: Sequence[AttackSetting], who: str = PEOPLE) -> str:
 
 
 def best_hit_count(found: Mapping[str, Any]) -> int:
-    """How many of 100 the better attack of a setting names."""
+    """Return the number of members among 100 that the better attack of a setting names."""
     return max(each["named"] for each in found["attacks"].values())
 
 
@@ -211,7 +211,7 @@ def _half(federation: Federation, key: Key) -> tuple[Marks, Federation]:
         # A coin for each, since the promise is about one record more or less.
         marks = draws.random(len(federation.store)) < 0.5
         return marks, federation.split(marks, 0.5)[1]
-    # How many subjects there are is public, and the promise is about one in the place of another.
+    # The number of subjects is public, and the relation is replacement: draw exactly half.
     count = len(federation.subjects)
     marks = draws.permutation(count) < count // 2
     taken = federation.subjects.take(np.flatnonzero(marks))
@@ -234,7 +234,7 @@ def _train_runs(
     key: Key,
     tell: Callable[[float], None],
 ) -> "tuple[list[Run], Array]":
-    """A run on each part, and how well its model does on everybody (models, records)."""
+    """Train a model on each part, and score each on all records (models, records)."""
     runs: list[Run] = []
     scores: list[Array] = []
     for number, part in enumerate(parts):
@@ -250,7 +250,7 @@ def _seed(key: Key) -> int:
 
 
 def _score(run: "Run", federation: Federation) -> Array:
-    """How well a model does on each record, or subject: minus its loss."""
+    """Return a model's score on each record or subject: minus its loss."""
     task = cast(Any, run.task)
     if isinstance(federation, Columns):
         curves: Boosting = task
@@ -290,10 +290,10 @@ def _attack(scores: Array, present: Marks) -> dict[str, Any]:
 
 
 def _ceiling(releases: Sequence[Release]) -> dict[str, Any] | None:
-    """What is proven of any attack on one record; None if nothing was released under a promise."""
+    """Return the proven bound on any attack on one record; None if nothing was released under a promise."""
     if not releases:
         return None
-    # A record more or less makes one site another: whoever protects whole sites has promised about that.
+    # A record more or less replaces one site by another, so site-level promises cover it under replacement.
     about = [each.under_replacement() if each.unit == "site" else each for each in releases]
     false = np.concatenate([np.logspace(-4, 0, POINTS), [FEW_ALARMS]])
     true = power(about, false)

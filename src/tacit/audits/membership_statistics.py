@@ -1,8 +1,7 @@
-"""What attacks on membership find: ROC curves, likelihood ratios, and how many of 100 people are named.
+"""Statistics of membership inference: ROC curves, likelihood ratios (LiRA), TPR at a low FPR.
 
-An attack is a score that is to be higher for members: for people who were in the training. Scores are all
-that is known here: where they come from is for those who have models and records. An attack that fails proves
-nothing; one that succeeds shows a leak.
+An attack is a score that should be higher for members: for people who were in the training. This module knows
+scores alone, not models and records. An attack that fails proves nothing; one that succeeds shows a leak.
 """
 
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ Marks = NDArray[np.bool_]
 ALARMS = 0.1
 # One false alarm among 100 others: an attack that accuses half of the town is no attack.
 FEW_ALARMS = 0.01
-# How many points of an ROC curve a report keeps.
+# The number of points of an ROC curve in a report.
 POINTS = 200
 RESAMPLES = 400
 LEVEL = 0.95
@@ -33,15 +32,16 @@ ENOUGH = 32
 
 @dataclass(frozen=True, kw_only=True)
 class AttackResult:
-    """How well one score tells members from others.
+    """Accuracy with which one score tells members from others.
 
     Args:
-        auc: How often a member has the higher score than another subject; ties count one half. 1/2 is a coin.
+        auc: The probability that a member has the higher score than another subject; ties count one half. 1/2
+            is a coin.
         advantage: The largest difference, over thresholds, of the share of members found and of others.
         found: The share of members found by the best threshold that takes at most `alarms` of the others.
         alarms: That share.
-        members: How many members were scored.
-        others: How many others.
+        members: The number of scored members.
+        others: The number of scored others.
     """
 
     auc: float
@@ -58,13 +58,13 @@ class AttackResult:
 
 @dataclass(frozen=True, kw_only=True)
 class TprAtFpr:
-    """How many of 100 members an attack names, at so many false alarms.
+    """True positive rate of an attack at a false positive rate, with an interval.
 
     Args:
         found: The share of members that is named.
-        low: Where that share may begin, with other models and other people.
-        high: Where it may end.
-        alarms: The share of others that is taken for members, at the most.
+        low: The lower end of its interval, over models and people.
+        high: The upper end.
+        alarms: The largest share of others that is taken for members.
     """
 
     found: float
@@ -81,7 +81,7 @@ class TprAtFpr:
 
     @property
     def of_hundred(self) -> int:
-        """How many of 100 members are named."""
+        """Number of members named among 100."""
         return round(100 * self.found)
 
 
@@ -120,15 +120,17 @@ def roc(members: ArrayLike, others: ArrayLike) -> dict[str, list[float]]:
 
 
 def lira(scores: ArrayLike, present: ArrayLike) -> Array:
-    """How much likelier a record's score is if the model saw it than if not: the logarithm of that ratio.
+    """Likelihood ratio attack (LiRA): log-ratio of a record's score if the model saw it and if not.
 
-    Each model in turn is the target, and all others are its shadows: those that saw the record say what
-    scores it has then, the others what it has otherwise, as two normal laws (Carlini et al. 2022). With few
-    shadows the variances are those of all records together.
+    Each model in turn is the target, and all others are its shadows: those that saw the record give the law
+    of
+    its score then, the others its law otherwise, as two normal laws (Carlini et al. 2022). With few shadows
+    the
+    variances are those of all records together.
 
     Args:
         scores: Of each record under each model, high for members (models, records).
-        present: Whether the model was trained on the record, alike.
+        present: True where the model was trained on the record, of the same shape.
 
     Returns:
         Ratios (models, records), each found without looking at its own entry of `present`.
@@ -142,15 +144,17 @@ def lira(scores: ArrayLike, present: ArrayLike) -> Array:
 
 
 def tpr_at_fpr(scores: ArrayLike, present: ArrayLike, *, alarms: float = FEW_ALARMS) -> TprAtFpr:
-    """How many of 100 members an attack names, with a 95 % interval; all models have one threshold.
+    """Return the true positive rate at a false positive rate, with a 95 % interval.
 
-    Scores of one model, and those of one record, hang together: a binomial interval would be too short.
-    Models and records are both drawn again, and every score counts as often as its model and its record were
-    drawn (Owen 2007), which errs towards long intervals.
+    Scores of one model, and those of one record, are dependent: a binomial interval would be too short.
+    Models
+    and records are both resampled, and every score counts as often as its model and its record were drawn
+    (Owen
+    2007), which errs towards long intervals.
 
     Args:
         scores: Of each record under each model, high for members (models, records).
-        present: Whether the model was trained on the record, alike.
+        present: True where the model was trained on the record, of the same shape.
         alarms: The share of others that may be taken for members.
     """
     given, inside = _matrices(scores, present)
@@ -187,7 +191,7 @@ def _moments(given: Array, marks: Marks) -> tuple[Array, Array]:
     free = np.maximum(count - 1, 0)
     together = float(squares.sum()) / max(int(free.sum()), 1)
     own = np.where(count >= ENOUGH, squares / np.maximum(free, 1), np.full(len(count), together))
-    # Scores that never change tell with certainty, but nobody divides by zero.
+    # Constant scores have variance 0, which would divide by zero.
     return mean, np.maximum(own, np.finfo(np.float64).eps ** 2)
 
 

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from tacit.runs.run import Run
     from tacit.sites.federation import Federation
 
-# How many canaries if nobody says; and how many in all rounds together where sums are taken in secret: each
+# The default number of canaries; and their number in all rounds together under secure aggregation: each
 # then costs a sum of its own.
 CANARIES, IN_SECRET = 20_000, 30_000
-# The number of records is one number for everybody, in which there is no room for canaries.
+# The number of records is a single number, which has no room for canaries.
 UNHEARD = "number of records"
-# Noise that is used once resembles other noise by chance: by more than so many deviations once in a billion.
+# Fresh noise resembles other noise by more than this many deviations once in a billion.
 ECHO = 6.0
 
 
@@ -40,7 +40,7 @@ class CanaryPool:
         self.canaries: Canaries | None = None
 
     def for_sites(self, names: Sequence[str]) -> Canaries:
-        """The canaries of a federation, the same ones whoever asks."""
+        """Return the canaries of a federation, drawn once."""
         if self.canaries is None:
             self.canaries = Canaries(self.count, names, Key(self.seed) / "canaries")
         return self.canaries
@@ -48,12 +48,12 @@ class CanaryPool:
 
 @dataclass(frozen=True, kw_only=True)
 class RunBounds(Bounds):
-    """What canaries in a run prove.
+    """Lower bounds from canaries in a run.
 
     Args:
-        charged: How many answers were charged for one subject.
-        heard: How many answers canaries were in: what leaves by another way has none.
-        echo: By how many deviations noise resembles other noise; that of right code is about 0.
+        charged: The number of answers charged for one subject.
+        heard: The number of answers with canaries in them: releases by another way have none.
+        echo: The resemblance of noise to other noise in deviations; about 0 for correct code.
     """
 
     charged: int
@@ -62,12 +62,12 @@ class RunBounds(Bounds):
 
     @property
     def kept(self) -> bool:
-        """Whether no bound exceeds the claim, every answer went through the mechanism, with fresh noise."""
+        """True if no bound exceeds the claim, and every answer had fresh noise from the mechanism."""
         return super().kept and self.heard >= self.charged and self.fresh
 
     @property
     def fresh(self) -> bool:
-        """Whether no noise was used twice, as far as canaries tell."""
+        """True if the canaries show no reuse of noise."""
         return self.echo <= ECHO
 
     def as_dict(self) -> dict[str, float | int | bool | None]:
@@ -126,19 +126,20 @@ def audit_run(
 ) -> "RunBounds":
     """Train once more, with canaries, and bound epsilon from below.
 
-    The records train as ever, and nothing of the result is kept. What canaries tell depends on no record:
-    nobody stops early or watches the sites meanwhile, which would have to be paid for.
+    The records are trained on as usual, and nothing of the result is kept. The canaries' evidence depends on
+    no
+    record: early stopping and quarantine are off, since their decisions would have to be paid for.
 
     Args:
-        experiment: What is run.
+        experiment: The experiment.
         federation: Its sites, if they are open already.
-        canaries: How many.
-        confidence: With which probability all bounds are to hold.
-        seed: What the coins of the canaries are tossed by.
-        tell: Told how far it is. What rounds come to is told to nobody: it is not paid for.
+        canaries: The number of canaries.
+        confidence: The probability with which all bounds hold.
+        seed: The seed of the canaries' coins.
+        tell: Receives progress, without scores: those are not paid for.
 
     Raises:
-        Refused: There is no promise to be put to the test.
+        Refused: There is no promise to audit.
     """
     require_power(canaries, confidence)
     promise = experiment.privacy
@@ -174,7 +175,7 @@ def _train(experiment: "Experiment", sites: "Federation", tell: Tell) -> "Run":
     watcher, promise = _Counter(tell, experiment.rounds), experiment.privacy
     if sites.public or (isinstance(promise, Privacy) and promise.rehearsal):
         return experiment.run_on(sites, None, callbacks=[watcher])
-    # What would be refused of any records is said in words.
+    # Refusals that do not depend on the records keep their message.
     experiment.check()
     try:
         return experiment.run_on(sites, None, callbacks=[watcher])
@@ -188,10 +189,11 @@ def _train(experiment: "Experiment", sites: "Federation", tell: Tell) -> "Run":
 
 
 def _training_only(experiment: "Experiment", promise: Privacy, aviary: CanaryPool) -> "Experiment":
-    """The training alone, with its part of the promise, and canaries in it.
+    """Return the experiment reduced to its training, with that part of the budget, and canaries in it.
 
-    Whoever stops early, watches sites or makes up records decides by what this training comes to, and nobody
-    has paid for that: what canaries tell would depend on it.
+    Early stopping, quarantine and synthetic records decide by results of this training, which are not paid
+    for:
+    the canaries' evidence would depend on them.
     """
     left: Any = promise
     for part in (experiment.augment, experiment.stop):
@@ -204,7 +206,7 @@ def _training_only(experiment: "Experiment", promise: Privacy, aviary: CanaryPoo
 
 
 def affordable(canaries: int, promise: Privacy, rounds: int) -> int:
-    """So many canaries, or fewer, if a run with them would take too long."""
+    """Return the number of canaries, reduced if a run with them would take too long."""
     return min(canaries, max(IN_SECRET // rounds, FEWEST)) if promise.noise == "secure" else canaries
 
 
@@ -220,5 +222,5 @@ class _Counter:
 
 
 def costliest_releases(run: "Run", delta: float) -> Sequence[Release]:
-    """What was charged for the subject that is protected least."""
+    """Return the releases about the least protected subject."""
     return max(by_subject(run.charged).values(), key=lambda group: accounting.epsilon(group, delta))

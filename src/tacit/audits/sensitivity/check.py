@@ -1,12 +1,12 @@
-"""How far one record moves what is let out, against what is claimed.
+"""Empirical check of sensitivity: the distance by which one record moves a release, against the claim.
 
-A promise is as true as the sensitivity that its noise was made for. That of a loss, a task or a statistic of
-your own is tried here on many neighbouring data sets, ordinary and wild ones. What passes is not proven;
-what fails is disproven, by two data sets that anybody can look at.
+A promise is as true as the sensitivity that its noise was made for. This module tries the sensitivity of a
+user's loss, task or statistic on many neighboring data sets, ordinary and wild ones. Passing proves nothing;
+a failure is disproof by two data sets that can be inspected.
 
-A task does its own work on both sides, with everything else held the same. What is compared are the clipped
-sums that noise would be added to. The second side is answered with the sums of the first: whatever it does
-then that the first did not, it does because of the record that differs.
+A task does its own work on both sides, with everything else held the same. The clipped sums that noise would
+be added to are compared. The second side is answered with the sums of the first: any further difference in
+its behavior is due to the record that differs.
 """
 
 import hashlib
@@ -43,19 +43,19 @@ from tacit.sites.table import Table
 Statistic = Callable[[Array], ArrayLike]
 Bounds = tuple[ArrayLike, ArrayLike]
 
-# What rounding may add to a distance: clipping is good to nine digits.
+# Tolerance for rounding in a distance: clipping is good to nine digits.
 SLACK = 1 + 1e-8
-# For so many neighbours of a task, and of a function, one edge of its answer is looked for, at which rounding
-# would decide: an edge of a task takes as long as that many neighbours.
+# One edge of the answer, at which rounding would decide, is searched per this many neighbors of a task, or
+# of a function: an edge of a task takes as long as that many neighbors.
 TASK_EDGE, FUNCTION_EDGE = 100, 10
-# How many records are drawn where bounds alone say what they are.
+# The number of records drawn from bounds alone.
 DRAWN = 100
 # A target of no more values than this has no others.
 FEW_VALUES = 10
 # The least that a target may be which is always above 0.
 LEAST = 1e-300
 SITE = "site"
-# How far states are from the start: what is bounded is bounded wherever a coordinator begins.
+# Distances of states from the start: a bound must hold wherever a coordinator begins.
 WIDTHS = (0.0, 0.1, 1.0, 10.0)
 OTHERWISE = (
     "look for what one record changes in the contributions of others (a mean, a rank, a risk set, a number "
@@ -107,7 +107,7 @@ class Sensitivity:
 
     @property
     def ratio(self) -> float:
-        """How far it moved as a part of what is claimed."""
+        """Distance as a share of the claim."""
         return self.moved / self.claim
 
     def __str__(self) -> str:
@@ -167,32 +167,35 @@ def check_sensitivity(
     neighbours: int = 200,
     seed: int = 0,
 ) -> Sensitivity:
-    """Try to move what is let out further than is claimed, by one record.
+    """Try to move a release further than its claimed sensitivity, by one record.
 
     A task does its own work, on one site, with the mechanism that its promise solves for but without noise:
-    each of its sums is held against the sensitivity that is charged for, and whatever else it lets out must
-    follow from its sums. Everybody is drawn, and secret draws of its own (`key.secret()`) stay with their
-    records, if those are the last axis. A function of rows (records, columns) is held against `claim`.
+    each
+    of its sums is held against the charged sensitivity, and everything else that it releases must follow from
+    its
+    sums. All records are sampled, and secret draws of its own (`key.secret()`) stay with their records, if
+    those
+    are the last axis. A function of rows (records, columns) is held against `claim`.
 
     Args:
-        subject: A task, or a function from rows of numbers to what it lets out.
-        records: What records are like; a task's features may be anything finite beside, and its targets keep
-            their sign, or their values if those are few.
-        privacy: For a task: the promise, to single records.
-        claim: For a function: how far one record may move it.
+        subject: A task, or a function from rows of numbers to its release.
+        records: Example records; a task's features may be anything finite beside, and its targets keep their
+            sign, or their values if those are few.
+        privacy: For a task: the policy, with `unit = "record"`.
+        claim: For a function: the claimed sensitivity.
         norm: For a function: `l2`, as Gaussian noise needs, or `l1`, as Laplace noise does.
         bounds: For a function: the least and the most that records may hold, in all columns or in each;
             without, anything finite.
-        relation: Whether a record is there or not, or is exchanged for another.
-        neighbours: How many neighbouring data sets to try; half of them are the worst of the others, made
+        relation: The neighboring relation: add or remove a record, or replace one.
+        neighbours: The number of neighboring data sets to try; half of them are the worst of the others, made
             worse.
-        seed: What repeats.
+        seed: The seed.
 
     Returns:
-        The worst that was found, within what is claimed.
+        The worst pair that was found, if it is within the claim.
 
     Raises:
-        SensitivityExceeded: It is beyond that.
+        SensitivityExceeded: It is beyond the claim.
     """
     require_word("relation", relation, ("add-remove", "replace"))
     require_count("neighbours", neighbours)
@@ -211,7 +214,7 @@ def check_sensitivity(
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """What is looked at, whatever it is: how it is measured, on which records, and how it is shown."""
+    """Examined answer: its measure, its domain of records, and its presentation."""
 
     name: str
     norm: Norm
@@ -335,7 +338,7 @@ def _bounded_domain(
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """What records of a kind consist of, by an example of them."""
+    """Structure of records of a kind, by an example of them."""
 
     example: Table
 
@@ -350,7 +353,7 @@ class Form:
         return Table(rows[:, : len(self.example.columns)], targets, self.example.columns)
 
     def domain(self) -> Domain:
-        """What records may be: any features, and targets of the sign, or the few values, that they have."""
+        """Return the domain of records: any features, and targets of their sign, or of their few values."""
         flat = [values.reshape(len(values), -1) for values in self.example.targets.values()]
         pool, width = np.concatenate([self.example.features, *flat], axis=1), len(self.example.columns)
         least = pool.min(axis=0)
@@ -364,9 +367,10 @@ class Form:
 
 @dataclass(frozen=True)
 class CoupledKey(Key):
-    """A key whose draws go with the records, so that one record more changes nobody else's.
+    """A key whose draws go with the records, so that one record more changes no other record's draw.
 
-    Everybody is drawn at this rate. What a step draws beyond its records is the same for all of them: it is
+    Records are sampled at this rate. Draws of a step beyond its records are the same for all of them: they
+    are
     secret and independent, and a bound that holds, holds for any.
     """
 
@@ -437,16 +441,16 @@ class SiteWork:
 
     @property
     def norm(self) -> Norm:
-        """What distances are measured in."""
+        """Norm of distances."""
         return NORMS[self.mechanism.law]
 
     def state(self, draws: int) -> Array:
-        """Where to begin, by a number that names the draw: at the start, or some way off."""
+        """Return the state to begin with, by the number of the draw: the start, or some way off."""
         away = (Key(self.seed) / "state" / draws).generator().normal(size=tuple(self.start.shape))
         return self.start + WIDTHS[draws % len(WIDTHS)] * away
 
     def movement(self, one: Table, other: Table, relation: Relation, draws: int) -> Movement:
-        """How far the sum moves that moves furthest between two data sets."""
+        """Return the largest distance of a sum between two data sets."""
         mine, first = self._clipped_sums(one, (), draws)
         yours, second = self._clipped_sums(other, mine, draws)
         (price,) = self.mechanism.release(1, [SITE])
@@ -477,7 +481,7 @@ class SiteWork:
     def _side_channel(
         self, one: Updates, other: Updates, price: Release, sums: tuple[int, int]
     ) -> str | None:
-        """What tells of records beside their sums, if anything does."""
+        """Describe a difference beside the sums that reveals records; None if there is none."""
         if sums[0] != sums[1]:
             return f"the number of sums of the {self.what}, {sums[0]} or {sums[1]},"
         if sums[0] > price.count:
@@ -525,7 +529,7 @@ def list_site_work(
 
 
 def distance(one: Array, other: Array, norm: Norm) -> float:
-    """How far two answers are apart; infinitely if a number in them is none, or there are not as many."""
+    """Return the distance of two answers; infinite for different shapes or a number that is not finite."""
     if one.shape != other.shape:
         return np.inf
     difference = (one - other).ravel()

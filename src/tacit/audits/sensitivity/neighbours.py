@@ -19,22 +19,22 @@ from tacit.privacy.accounting.release import Relation
 from tacit.runtime.arrays import Array
 from tacit.sites.federation import FEWEST_RECORDS
 
-# What is tried in a column beside what it holds, as far as its bounds allow.
+# Values tried in a column beside its own, within its bounds.
 EXTREMES = (0.0, 1.0, -1.0, 1e-8, 1e3, -1e3, 1e8, -1e8, 1e150, -1e150, 1e300, -1e300)
-# How many records both neighbours have: few, so that one counts, and some, so that many can change with it.
+# Numbers of records that both neighbors share: few, so that one counts, and some, so that many can change.
 SHARED = (FEWEST_RECORDS, 3, 5, 10, 25)
-# How many pairs are made worse, in turns.
+# The number of pairs that are made worse in turns.
 CLIMBERS = 5
 
 
 @dataclass(frozen=True)
 class Movement:
-    """How far an answer moves between two neighbours.
+    """Distance of an answer between two neighbors, with its claim.
 
     Args:
-        moved: Its distance; infinite where an answer is not finite, or tells of records in another way.
-        claim: How far it may move.
-        what: Which answer, in words.
+        moved: The distance; infinite where an answer is not finite, or reveals records in another way.
+        claim: The claimed sensitivity.
+        what: The answer, in words.
     """
 
     moved: float
@@ -68,13 +68,13 @@ class NeighbourCandidate:
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """What records may be.
+    """Domain of records.
 
     Args:
-        pool: Records as they are (records, columns).
+        pool: Actual records (records, columns).
         low: The least that each column may hold.
         high: The most.
-        kept: Columns that hold nothing but values of the pool.
+        kept: True for columns that hold nothing but values of the pool.
     """
 
     pool: Array
@@ -154,15 +154,15 @@ def search_worst(
     return max(leaders, key=lambda one: one[0].ratio)
 
 
-# How many alike records: libraries change their kernels at some of these numbers.
+# Numbers of equal records: libraries change their kernels at some of them.
 COPIES = (2, 3, 12, 24, 37)
 # By what features are multiplied: the larger they are, the more the last bit of a cancelling sum weighs.
 SIZES = (1.0, 1e8, 1e15, 1e17)
 # As often is the way between two records cut in half: then they are neighbouring numbers.
 HALVINGS = 64
-# So many records are drawn until one is on the other side of an edge.
+# Draws until a record is on the other side of an edge.
 DRAWN = 8
-# Where records are put, in steps from one side of the edge to the other: rounding reaches a bit beyond both.
+# Positions of records, in steps from one side of the edge to the other: rounding reaches beyond both.
 STEPS = (-2, 0, 1, 3)
 # A jump is at least this share of the answers beside it.
 JUMP = 1e-3
@@ -171,13 +171,13 @@ JUMP = 1e-3
 def edge_records(
     answer: Callable[[Array], Array], domain: Domain, tries: int, draw: np.random.Generator
 ) -> Iterator[Array]:
-    """Yield records (records, columns), all alike but for the last one, that lie at an edge of an answer.
+    """Yield records (records, columns), all alike except for the last one, that lie at an edge of an answer.
 
     Args:
-        answer: What is let out of some records.
-        domain: What records may be.
-        tries: How many edges to look for.
-        draw: What to draw from.
+        answer: The release of some records.
+        domain: The domain of records.
+        tries: The number of edges to look for.
+        draw: The random generator.
     """
     for _ in range(tries):
         low, high = _ends(answer, domain, draw)
@@ -223,7 +223,7 @@ def _within(domain: Domain, row: Array, known: Array) -> Array:
 
 
 def _relative_distance(one: Array, other: Array) -> float:
-    """How far two answers are apart, as a share of them; nothing where that is not worth a jump."""
+    """Return the distance of two answers relative to their size; 0 below that of a jump."""
     with np.errstate(all="ignore"):
         size = max(float(np.abs(one).max(initial=0.0)), float(np.abs(other).max(initial=0.0)))
         far = float(np.abs(one - other).max(initial=0.0))
