@@ -85,8 +85,7 @@ class Canaries:
             answers: The noisy answers, on the scale of `sides`.
             exact: The same before noise.
             occasions: A name of this answer among those about the records of each of these sites, or about
-                all
-                sites (None).
+                all sites (None).
             places: The sites; by default all.
         """
         here = list(range(len(self.scores))) if places is None else list(places)

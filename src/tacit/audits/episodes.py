@@ -265,8 +265,7 @@ def _single_site(privacy: Privacy) -> Privacy:
     """Return the policy as it protects one site from an attacker who knows all other updates.
 
     Noise that a server adds, or that sites add together, is then noise on the update of one site, which
-    surely
-    takes part. Adaptive clipping keeps its first bound.
+    surely takes part. Adaptive clipping keeps its first bound.
     """
     where = "site" if privacy.noise == "site" else "server"
     return replace(privacy, noise=where, participation=1.0, clip_quantile=None)

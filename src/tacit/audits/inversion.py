@@ -118,8 +118,7 @@ def demonstrate(
     """Reconstruct patients' records from the first update of an experiment, without noise and with it.
 
     Each patient is a site of its own and takes one gradient step. Under a promise the whole epsilon is spent
-    on
-    that step: no run of several rounds has less noise in a step that all sites join.
+    on that step: no run of several rounds has less noise in a step that all sites join.
 
     Args:
         experiment: Its task: a survival model on a grid of time, linear or not; its clip and delta, if it

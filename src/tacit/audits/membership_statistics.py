@@ -123,10 +123,8 @@ def lira(scores: ArrayLike, present: ArrayLike) -> Array:
     """Likelihood ratio attack (LiRA): log-ratio of a record's score if the model saw it and if not.
 
     Each model in turn is the target, and all others are its shadows: those that saw the record give the law
-    of
-    its score then, the others its law otherwise, as two normal laws (Carlini et al. 2022). With few shadows
-    the
-    variances are those of all records together.
+    of its score then, the others its law otherwise, as two normal laws (Carlini et al. 2022). With few
+    shadows the variances are those of all records together.
 
     Args:
         scores: Of each record under each model, high for members (models, records).
@@ -147,10 +145,8 @@ def tpr_at_fpr(scores: ArrayLike, present: ArrayLike, *, alarms: float = FEW_ALA
     """Return the true positive rate at a false positive rate, with a 95 % interval.
 
     Scores of one model, and those of one record, are dependent: a binomial interval would be too short.
-    Models
-    and records are both resampled, and every score counts as often as its model and its record were drawn
-    (Owen
-    2007), which errs towards long intervals.
+    Models and records are both resampled, and every score counts as often as its model and its record were
+    drawn (Owen 2007), which errs towards long intervals.
 
     Args:
         scores: Of each record under each model, high for members (models, records).

@@ -192,8 +192,7 @@ def _training_only(experiment: "Experiment", promise: Privacy, aviary: CanaryPoo
     """Return the experiment reduced to its training, with that part of the budget, and canaries in it.
 
     Early stopping, quarantine and synthetic records decide by results of this training, which are not paid
-    for:
-    the canaries' evidence would depend on them.
+    for: the canaries' evidence would depend on them.
     """
     left: Any = promise
     for part in (experiment.augment, experiment.stop):

@@ -39,8 +39,7 @@ class SweepResult(BatchResult[SweepCell]):
     """Results of a sweep.
 
     In its frame and table, swept keys have columns of their own, and an infinite epsilon is an open run;
-    `spent`
-    is the epsilon in the run's statement, and is missing for open runs.
+    `spent` is the epsilon in the run's statement, and is missing for open runs.
 
     Args:
         batch: The sweep.
@@ -124,8 +123,7 @@ class SweepResult(BatchResult[SweepCell]):
         """Return the scores of the baselines, trained without privacy: by site `alone` and `pooled`.
 
         Each row has `changes` (the swept values that baselines depend on), `name`, `n`, and the mean of each
-        score
-        with its interval.
+        score with its interval.
         """
         found: list[Row] = []
         for own in dict.fromkeys(map(baseline_changes, self.batch.combinations)):

@@ -71,8 +71,7 @@ def radius(noisy: ArrayLike, quantile: float, *, deviation: float, count: int) -
     """Return a quantile of lengths, as the upper end of its bin, from a noisy histogram.
 
     Zero curves, such as the degrees above 22 on a cold day, say nothing about the lengths of others: if there
-    are
-    many, the first bin counts only if it holds nearly all curves.
+    are many, the first bin counts only if it holds nearly all curves.
 
     Args:
         noisy: The released histogram.

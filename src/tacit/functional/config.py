@@ -53,13 +53,11 @@ class BoostingConfig:
         selection: `screen` drops predictors that do not help on held-back data; `all` keeps them.
         margin: The standard errors over splits by which a predictor has to help to be kept.
         smooth_s: The penalty on roughness along the predictors' argument, a relative number or a grid of
-            them:
-            1 lets mean roughness cost what a predictor's mean variance is worth.
+            them: 1 lets mean roughness cost what a predictor's mean variance is worth.
         smooth_t: Along that of the response.
         smooth_st: Along both.
         ridge: Variances of predictors are raised to this multiple of what noise alone would show; idle
-            without
-            noise.
+            without noise.
     """
 
     rate: float = 0.3

@@ -123,9 +123,8 @@ def score_clusters(
     """Score a state on held-out records; several models give a weighted mean over clusters.
 
     If the records name their sites, each model is scored on the records of its own sites and on those without
-    a
-    site, weighted by their number. Otherwise each model is scored on all records, weighted by its sites: that
-    understates models of groups that differ. A task may decide otherwise with `score_each`.
+    a site, weighted by their number. Otherwise each model is scored on all records, weighted by its sites:
+    that understates models of groups that differ. A task may decide otherwise with `score_each`.
     """
     if records is None:
         return {}

@@ -170,12 +170,9 @@ def check_sensitivity(
     """Try to move a release further than its claimed sensitivity, by one record.
 
     A task does its own work, on one site, with the mechanism that its promise solves for but without noise:
-    each
-    of its sums is held against the charged sensitivity, and everything else that it releases must follow from
-    its
-    sums. All records are sampled, and secret draws of its own (`key.secret()`) stay with their records, if
-    those
-    are the last axis. A function of rows (records, columns) is held against `claim`.
+    each of its sums is held against the charged sensitivity, and everything else that it releases must follow
+    from its sums. All records are sampled, and secret draws of its own (`key.secret()`) stay with their
+    records, if those are the last axis. A function of rows (records, columns) is held against `claim`.
 
     Args:
         subject: A task, or a function from rows of numbers to its release.
@@ -370,8 +367,7 @@ class CoupledKey(Key):
     """A key whose draws go with the records, so that one record more changes no other record's draw.
 
     Records are sampled at this rate. Draws of a step beyond its records are the same for all of them: they
-    are
-    secret and independent, and a bound that holds, holds for any.
+    are secret and independent, and a bound that holds, holds for any.
     """
 
     rate: float = 1.0

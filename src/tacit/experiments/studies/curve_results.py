@@ -39,8 +39,7 @@ class CurveStudyResult(BatchResult[CurveCell]):
     """Results of a study of curves.
 
     In its frame, `epsilon` is the requested one, infinite for an open run, and `spent` is the one in the
-    run's
-    statement; `floor` is the RIL2 of the true regression, which no method is expected to beat.
+    run's statement; `floor` is the RIL2 of the true regression, which no method is expected to beat.
 
     Args:
         batch: The study.

@@ -32,8 +32,7 @@ class WorldStudyResult(BatchResult[WorldCell]):
     """Results of a study in environments.
 
     In its frame, `epsilon` is the requested one and `spent` the one in the run's statement; both are missing
-    for
-    open runs. `steps` are environment steps of one site, `steps_in_all` those of all sites.
+    for open runs. `steps` are environment steps of one site, `steps_in_all` those of all sites.
 
     Args:
         batch: The study.

@@ -53,8 +53,7 @@ class WorldFactors:
         epsilons: Budgets of private runs, in turn; by default as in [privacy].
         replicates: The number of repetitions, each with the next seed.
         alone_copies: The largest number of copies of each kind of world that train alone; by default as many
-            as
-            agents are judged in.
+            as agents are judged in.
         films: Film the agents of one regime, once in each kind of world.
         workers: The number of processes; by default the number of cores, or one for compiled worlds, of which
             a run uses all cores.
@@ -289,8 +288,7 @@ def _untrained_row(chosen: Experiment) -> Row:
     """Score the initial weights, from which every run of this seed starts.
 
     Actions are sampled: the likeliest action of untrained weights is arbitrary, so that a greedy policy may
-    fall
-    like a stone or hover for ever.
+    fall like a stone or hover for ever.
     """
     chosen = replace(chosen, privacy=Open())
     federation = chosen.open_federation()

@@ -112,9 +112,8 @@ def debias_sums(
     """Subtract independent noise, or none, from the sums over parts of the subjects.
 
     Parts are contiguous rows, independent of the parties' predictors. Without noise, cross-validation leaves
-    one
-    part out. With noise halves judge halves, in several ways: a smaller part would be dominated by its noise.
-    Pairs are unbiased and not repaired, since that is done anew for the predictors that take part
+    one part out. With noise halves judge halves, in several ways: a smaller part would be dominated by its
+    noise. Pairs are unbiased and not repaired, since that is done anew for the predictors that take part
     (`restrict_to`).
 
     Args:

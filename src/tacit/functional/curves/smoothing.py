@@ -99,8 +99,7 @@ def _solvers(normal: Array, penalties: tuple[Array, Array]) -> Array:
     """Return solvers of normal equations (..., functions, functions), with the ridge's bias removed.
 
     Iterated Tikhonov regularization: each pass fits the residual of the last with the same ridge. In the
-    limit
-    that is least squares, and the smoothest of all equally good fits.
+    limit that is least squares, and the smoothest of all equally good fits.
     """
     strength, ridge = penalties
     solver = np.asarray(np.linalg.inv(normal + np.diag(strength + ridge)), dtype=np.float64)
