@@ -1,7 +1,7 @@
-"""Certificates for the coordinator and keys for nodes: who is spoken to, and who speaks.
+"""TLS certificates of the coordinator, and authentication keys of nodes.
 
 An authority of the federation's own vouches for the coordinator's certificate; nodes know the authority's
-certificate and believe nobody else. Nothing is asked of, or told to, any authority in the world.
+certificate and trust no other. No public authority is involved.
 """
 
 import ipaddress
@@ -26,7 +26,7 @@ HERE = ("localhost", "127.0.0.1")
 AUTHORITY_DAYS = 3650
 # Clocks differ.
 EARLIER = timedelta(hours=1)
-# What is longer is neither key nor certificate, and is not read.
+# Longer files are neither keys nor certificates, and are not read.
 LONGEST = 2**20
 
 
@@ -47,7 +47,7 @@ class NodeKey:
 
 
 def authority(name: str = "Tacit", *, days: int = AUTHORITY_DAYS) -> Credential:
-    """A new authority, which vouches for the coordinator of one federation and for nobody else."""
+    """Create an authority, which vouches for the coordinator of one federation alone."""
     require_count("days", days)
     key, subject = ec.generate_private_key(ec.SECP384R1()), _x509_name(f"{name} authority")
     builder = _certificate_builder(subject, subject, key.public_key(), days)
@@ -95,12 +95,12 @@ def node_key() -> NodeKey:
 
 
 def valid_until(file: Path) -> datetime:
-    """When a certificate ends."""
+    """Return the expiry of a certificate."""
     return _certificate(_read(file), str(file)).not_valid_after_utc
 
 
 def is_issued_by(file: Path, by: Path) -> bool:
-    """Whether one certificate was given by the authority of another."""
+    """Return True if one certificate was issued by the authority of another."""
     found, above = _certificate(_read(file), str(file)), _certificate(_read(by), str(by))
     try:
         found.verify_directly_issued_by(above)
@@ -134,7 +134,7 @@ def require_host(host: str) -> None:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a host is this very machine, whichever that is."""
+    """Return True for `localhost` and loopback addresses."""
     found = _address(host)
     return host == "localhost" or (found is not None and found.is_loopback)
 

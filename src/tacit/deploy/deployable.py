@@ -1,9 +1,9 @@
-"""From an experiment file to what sites on machines of their own are asked for: what is agreed, not where.
+"""Convert an experiment file to a deployed one: the agreement among sites, without their data or paths.
 
 `to_deployment` is for sites that hold their records: a file whose data are held by sites is such a contract
-already; one that names a table of records says nearly all of it, and no record goes into it. `split_data` is
-for rehearsals: whoever has all data in one place hands every site its part. The deployed experiment gives the
-same numbers as the one that it comes from.
+already; one that names a table of records gives nearly all of it, and no record goes into it. `split_data` is
+for rehearsals: data in one place are divided among the sites' folders. The deployed experiment gives the same
+numbers as the original.
 """
 
 import os
@@ -44,29 +44,29 @@ if TYPE_CHECKING:
     from tacit.functional.curves import Curves
 
 Document = dict[str, Any]
-# Where the folder of somebody is, by the name.
+# Maps the name of a party to its folder.
 Place = Callable[[str], Path]
-# Folders for a site's data, and for what everybody may see.
+# Folders for a site's data, and for public files.
 DATA, PUBLIC = "data", "public"
-# What an experiment is made of beside its data and its sites.
+# Tables of an experiment beside its data and its sites.
 PARTS = (
     "task", "privacy", "aggregation", "server", "sampling", "stop", "augment", "quarantine", "attack",
     "clusters", "engine",
 )  # fmt: skip
 # Folders and services are named after sites, and the path to a socket has to be short.
 LONGEST_NAME = 60
-# What a table of records says that is agreed among sites.
+# Keys of [data] that sites agree on.
 RULES = ("time", "event", "entry", "weight", "cause", "levels", "fill", "center", "scale", "test")
 
 
 @dataclass(frozen=True)
 class DeployableExperiment:
-    """What sites are asked for.
+    """Deployed experiment and its participants.
 
     Args:
         document: The document of the deployed experiment.
-        names: Who takes part.
-        public: Public records for the coordinator, files or folders, by what the document calls them.
+        names: The participating sites.
+        public: Public records for the coordinator, files or folders, by their key in the document.
     """
 
     document: Document
@@ -75,16 +75,17 @@ class DeployableExperiment:
 
 
 def to_deployment(file: Path, changes: Sequence[str], sites: Sequence[str]) -> DeployableExperiment:
-    """What sites on machines of their own are asked for by an experiment file.
+    """Convert an experiment file to a deployed experiment for sites on machines of their own.
 
     Args:
         file: The experiment file.
-        changes: What to change in it.
+        changes: Changes to the file.
         sites: The sites, where the file does not name them.
 
     Raises:
         InvalidFile: The file is no experiment.
-        Refused: Sites could not hold such data, and what to write instead; or it could not be run at all.
+        Refused: Sites could not hold such data (the message says what to write instead), or the experiment
+            could not be run at all.
     """
     experiment = read(file, changes)
     file = file / "experiment.toml" if file.is_dir() else file
@@ -111,7 +112,7 @@ def to_deployment(file: Path, changes: Sequence[str], sites: Sequence[str]) -> D
 
 
 def _files(experiment: Experiment) -> dict[str, Path]:
-    """What the coordinator has for itself, by what it is for."""
+    """Return the coordinator's own files, by their key in [data]."""
     given = {key: getattr(experiment.data, key, None) for key in ("test", "reference")}
     found = {key: Path(path) for key, path in given.items() if isinstance(path, str)}
     curves = getattr(experiment.data, "layout", "rows") == "columns"
@@ -123,7 +124,7 @@ def _files(experiment: Experiment) -> dict[str, Path]:
 
 
 def _require_possible(experiment: Experiment) -> None:
-    """Refuse what could not be run, before anybody has a folder of it; asks no site."""
+    """Refuse an experiment that could not be run, before any folder is written; asks no site."""
     require(experiment.rounds <= MOST_ROUNDS, "rounds", experiment.rounds, f"at most {MOST_ROUNDS:,}")
     _ = set_up(experiment, stop=experiment.stop)
 
@@ -144,7 +145,7 @@ def _remote_tables(experiment: Experiment, sites: Sequence[str]) -> dict[str, Do
 
 
 def _remote_records(data: Csv, column: str | None) -> Document:
-    """What a table of one's own says of tables that sites hold: its columns and rules, no record of it."""
+    """Return the part of a local table's description that remote tables share: columns and rules alone."""
     from pandas.api.types import is_numeric_dtype
 
     if data.standardize:
@@ -185,12 +186,12 @@ def _refuse_code(table: Document, place: str) -> None:
 
 @dataclass(frozen=True)
 class DataSplit:
-    """What becomes of the data of an experiment.
+    """Data of an experiment, divided among sites.
 
     Args:
-        data: The table that says what is agreed about them.
+        data: The table with the agreement about them.
         sites: The table that names the sites.
-        held: The table [data] of each site's own settings.
+        held: The table [data] of each site's own configuration.
     """
 
     data: Document
@@ -230,7 +231,7 @@ def split_data(
     if isinstance(experiment.task, SurvivalLearner):
         tables["task"]["cuts"] = _cuts(experiment.task, experiment, federation)
     head = {"name": experiment.name, "seed": experiment.seed, "rounds": experiment.rounds}
-    # Nobody has the records of others to compare with.
+    # Baselines would need the records of all sites.
     told = {**head, "baselines": False, "data": handed.data, "sites": handed.sites, **tables}
     return cast(Document, _plain(told)), handed.held
 
@@ -239,7 +240,7 @@ def _tables(experiment: Experiment) -> dict[str, Document]:
     """The tables of an experiment beside its data and sites, none of which names code of the user."""
     parts = {name: getattr(experiment, name) for name in PARTS}
     parts["aggregation"] = user_choice(parts["aggregation"])
-    # Where the work is done is decided where it is started.
+    # The engine is chosen at launch.
     parts["engine"] = None if parts["engine"] == Local() else parts["engine"]
     whole = {"data": experiment.data, "sites": experiment.sites, **parts}
     tables = {name: describe(part) for name, part in whole.items() if part is not None}
@@ -254,7 +255,7 @@ def _tables(experiment: Experiment) -> dict[str, Document]:
 
 
 def _kinds(table: Mapping[str, Any]) -> list[str]:
-    """What a table, and all tables in it, call for."""
+    """Return the kinds named by a table and by all tables in it."""
     own = [table["kind"]] if isinstance(table.get("kind"), str) else []
     inner = [cast("Document", entry) for entry in table.values() if isinstance(entry, dict)]
     return own + [kind for entry in inner for kind in _kinds(entry)]
@@ -404,7 +405,7 @@ def _variant(world: World) -> Document:
 
 
 def _write(file: Path, frame: "pd.DataFrame") -> None:
-    """Write a table, every number as it is, for nobody but its owner."""
+    """Write a table with exact numbers, readable by its owner alone."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
         frame.to_parquet(stream, index=False)

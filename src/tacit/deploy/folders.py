@@ -59,7 +59,7 @@ LETTERS = str.maketrans(
 
 @dataclass(frozen=True)
 class DeployedFolders:
-    """Where everything was written."""
+    """Paths of all written folders."""
 
     coordinator: Path
     sites: dict[str, Path]
@@ -111,12 +111,12 @@ def slug_of(name: str) -> str:
 
 
 def site_folder(out: str | Path, name: str) -> Path:
-    """Where the folder of a site is written."""
+    """Return the path of a site's folder."""
     return Path(out) / "sites" / slug_of(name)
 
 
 def coordinator_folder(out: str | Path) -> Path:
-    """Where the folder of the coordinator is written."""
+    """Return the path of the coordinator's folder."""
     return Path(out) / "coordinator"
 
 
@@ -149,7 +149,7 @@ def write(
     extras = "flower,control" if agreed.get("kind") == "held-worlds" else "flower"
     making = _FolderWriter.create(list(sites), Path(out), host, port, days, extras)
     making.out.mkdir(parents=True, exist_ok=True)
-    # Whoever made the folders has all secrets until they are handed out.
+    # The folders hold the secrets of all parties until they are handed out.
     making.out.chmod(0o700)
     making.write_authority()
     making.write_coordinator(experiment)
@@ -205,7 +205,7 @@ def renew_keys(site: str | Path) -> str:
 
 @dataclass(frozen=True)
 class _FolderWriter:
-    """What is in the making: everybody's keys, at this one moment."""
+    """Writer of all folders: it holds every party's keys while they are made."""
 
     out: Path
     host: str
@@ -250,18 +250,18 @@ class _FolderWriter:
 
     @property
     def front(self) -> bool:
-        """Whether sites are on other machines, and come in by a door."""
+        """True if sites are on other machines, so that the coordinator needs a public entry."""
         return not certificates.is_this_machine(self.host)
 
     def common(self) -> dict[str, object]:
-        """What is said in every folder; the coordinator's certificate is there already."""
+        """Return the template values of every folder; the coordinator's certificate exists already."""
         file = coordinator_folder(self.out) / "tls" / "server.pem"
         until = certificates.valid_until(file).date().isoformat()
         front, port = self.front, self.port
         return {"host": self.host, "port": port, "front": front, "extras": self.extras, "until": until}
 
     def write_authority(self) -> None:
-        """What is to be kept offline."""
+        """Write the authority's key and certificate, which are kept offline."""
         place = _folder(self.out / "authority", 0o700)
         _new(place / "ca.crt", self.above.certificate)
         keep_secret(place / "ca.key", self.above.key)
@@ -346,7 +346,7 @@ def _example(agreed: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _write_texts(place: Path, texts: Mapping[str, str]) -> None:
-    """Write scripts that may be started, a site's file for its own people, and pages for everybody."""
+    """Write executable scripts, a site's file for its own group, and pages readable by all."""
     for name, text in texts.items():
         mode = 0o755 if name.endswith(".sh") else 0o640 if name == SITE_FILE else 0o644
         if "/" in name:
@@ -367,7 +367,7 @@ def _new(file: Path, content: str | bytes, mode: int = 0o644) -> None:
 
 
 def _exists(path: Path) -> bool:
-    """Whether something has this name, a link to nothing included."""
+    """Return True if the path exists, even as a dangling link."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):

@@ -22,9 +22,9 @@ from tacit.deploy.site.config import DOOR
 from tacit.engines.flower.socket import is_listening
 from tacit.errors import InvalidValue, TacitError
 
-# How long programs may take to end when asked to, before they are made to, in seconds.
+# Seconds between the request to end a program and its kill.
 GRACE = 10.0
-# How often to look whether something has come about, in seconds.
+# Polling interval, in seconds.
 _GLANCE = 0.1
 _LOOK = 1.0
 # The name by which Flower's command line knows the coordinator's superlink.
@@ -176,7 +176,7 @@ def online_nodes(coordinator: Path, until: float) -> list[str]:
 
 
 def flwr(coordinator: Path, *words: str, until: float) -> dict[str, Any]:
-    """What Flower's command line answers, as JSON; where it fails it may say so there (`success`)."""
+    """Return the answer of Flower's command line as JSON; a failure may be reported in it (`success`)."""
     given = commands(coordinator)["run"]
     command = Command(["flwr", *words, "--format", "json"], {**given.env, **_quiet(coordinator)}, given.cwd)
     said = _call(command, until)
@@ -188,7 +188,7 @@ def flwr(coordinator: Path, *words: str, until: float) -> dict[str, Any]:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens at."""
+    """Return a free port of this machine."""
     with socket.socket() as line:
         line.bind(("127.0.0.1", 0))
         return line.getsockname()[1]
@@ -204,7 +204,7 @@ def _quiet(coordinator: Path) -> dict[str, str]:
 
 
 def _call(command: Command, until: float) -> str:
-    """What a command that ends by itself says."""
+    """Run a command to its end and return its output."""
     asked = " ".join(command.argv)
     with subprocess.Popen(
         command.argv,
@@ -254,13 +254,13 @@ def _await(ready: Callable[[], bool], seconds: float) -> bool:
 
 
 def _signal(program: "subprocess.Popen[Any]", number: signal.Signals) -> None:
-    # The group of a program is its own, and lives as long as anybody in it does.
+    # A program has a process group of its own, which lives as long as any of its processes.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(program.pid, number)
 
 
 def _is_gone(program: "subprocess.Popen[Any]") -> bool:
-    """Whether a program has ended, and all that it started."""
+    """Return True if a program and all processes of its group have ended."""
     if program.poll() is None:
         return False
     try:

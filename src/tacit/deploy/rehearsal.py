@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tacit.sites.federation import Federation
 
 HERE = "127.0.0.1"
-# How many sites are started unless somebody asks for more: each is two programs with everything they load.
+# The default number of sites: each is two processes with all their libraries.
 USUAL_SITES = 3
 # Two results whose weights differ by no more are the same.
 CLOSE = 1e-6
@@ -40,12 +40,12 @@ ANYTHING = SiteLimits(epsilon=math.inf, lifetime=math.inf, fewest=1, trusted=Tru
 
 @dataclass(frozen=True, eq=False)
 class RehearsalResult:
-    """What came of a rehearsal.
+    """Result of a rehearsal.
 
     Args:
         run: The run over the federation.
         alone: The same in one process.
-        folder: Where folders, logs and runs are.
+        folder: The folder with all folders, logs and runs.
     """
 
     run: "Run"
@@ -54,18 +54,18 @@ class RehearsalResult:
 
     @property
     def difference(self) -> float:
-        """How far the weights of the two are apart; not a number where they are not even alike."""
+        """Largest difference between the weights of the two runs; NaN for different shapes."""
         mine, other = self.run.state, self.alone.state
         return float(np.abs(mine - other).max()) if mine.shape == other.shape else math.nan
 
     @property
     def same_ledger(self) -> bool:
-        """Whether both have charged the same releases in the same order."""
+        """True if both have charged the same releases in the same order."""
         return charges(self.run.path) == charges(self.alone.path)
 
     @property
     def same(self) -> bool:
-        """Whether the federation came to what one process comes to."""
+        """True if both runs have the same weights, up to rounding, and the same ledger."""
         return self.difference <= CLOSE and self.same_ledger
 
     def as_dict(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def rehearse(
 
 
 def lay_out(experiment: Experiment, federation: "Federation", out: Path) -> tuple[Table, dict[str, Table]]:
-    """Everybody's data in their places, the deployed experiment, and what sites' files say of data."""
+    """Write each party's data; return the deployed experiment, and the table [data] of each site."""
 
     def place(name: str) -> Path:
         return folders.coordinator_folder(out) if name == COORDINATOR else folders.site_folder(out, name)
@@ -171,7 +171,7 @@ def fit_to_machine(experiment: Experiment, sites: int | None, told: Callable[[st
 
 
 def charges(path: Path | None) -> list[dict[str, Any]]:
-    """What a run has charged, in order: releases alone, without when and under which ticket and plan."""
+    """Return the charged releases of a run in order, without times, tickets and plans."""
     from tacit.privacy.ledger.store import Ledger
     from tacit.runs.directory import LEDGER
 

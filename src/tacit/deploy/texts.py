@@ -17,7 +17,7 @@ from tacit.errors import require
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-# Where folders lie, unless somebody puts them elsewhere.
+# The default location of folders.
 PLACE = "/opt/tacit"
 # Flower takes a node that is gone for present for a minute: one that comes back sooner is turned away.
 BACK_OFF = 75

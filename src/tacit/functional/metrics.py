@@ -1,8 +1,9 @@
 """Metrics of predicted curves, of variable selection, and of communication.
 
-    distance       il2, ril2, r2 (integrals over the domain; also of coordinates) points         rmse, nrmse,
-    mae, smape, wmape, mape (over the points of a grid) selection      sensitivity, specificity traffic
-    bytes_local, bytes_moments, bytes_reference
+    distance       il2, ril2, r2 (integrals over the domain; also of coordinates)
+    points         rmse, nrmse, mae, smape, wmape, mape (over the points of a grid)
+    selection      sensitivity, specificity
+    traffic        bytes_local, bytes_moments, bytes_reference
 
 Curves are rows of values on a common grid (subjects, times); unknown true values are NaN and do not count.
 Nothing here is private: a score of held-out subjects is a release like any other.

@@ -146,7 +146,7 @@ class PreparedRun:
 
     def plan(self) -> Plan:
         """The price in numbers and words, with what the author may want to reconsider."""
-        # Rounds are alike but for their number, which a plan does not show.
+        # Rounds differ in their number alone, which a plan does not show.
         once = [release for part in reversed(self._once()) for release in part]
         price = PlannedPrice(tuple(once), tuple(self.releases_of_round(1)), self.spec.rounds)
         models = 1 if self.clusters is None else self.clusters.models

@@ -1,8 +1,8 @@
-"""The coordinator of a federation: it reads its folder, asks every site to agree, and runs the one loop.
+"""The coordinator of a federation: it reads its folder, asks every site to agree, and runs the round loop.
 
 Flower starts this as a ServerApp, in a process of its own (`launch` asks it to, and follows the run in its
-folder: whoever stops watching does not stop it). Everything that a run remembers is in that folder, so that
-one that was killed, with its machine or without, goes on where it stood.
+folder: closing the terminal does not stop it). The whole state of a run is in that folder, so that a run that
+was killed, with its machine or without, resumes there.
 """
 
 import hashlib
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from tacit.learning.record import Round
     from tacit.runs.run import Run
 
-# What a run is told by whoever starts it, in Flower's settings of the run.
+# Keys of a run's configuration in Flower.
 FOLDER, OUT, RESUME = "tacit-folder", "tacit-out", "tacit-resume"
 EXPERIMENT, FAILED, LOG = "experiment.toml", "failed.json", "log.txt"
-# How often to look into the run's folder, and how often to ask Flower, which is slow to answer, in seconds.
+# Polling intervals of the run's folder, and of Flower, which is slow to answer, in seconds.
 GLANCE, ASK = 0.2, 15.0
-# How long Flower's command line may take for an answer, in seconds.
+# Timeout of Flower's command line, in seconds.
 PATIENCE = 120.0
-# How long the superlink may be away, in seconds: one that is started again goes on with its runs.
+# Longest outage of the superlink, in seconds: a restarted one resumes its runs.
 AWAY = 600.0
-# What Flower says of a run that goes on.
+# Flower's statuses of a live run.
 ALIVE = ("pending", "starting", "running")
 
 
@@ -69,27 +69,27 @@ def coordinate(meet: Meet, settings: Mapping[str, Any]) -> None:
         )
         told(run.summary())
     except TacitError as error:
-        # Flower tells nobody why a run failed: whoever waits for it reads it here.
+        # Flower does not report why a run failed: the waiting command reads it here.
         Directory(out).write_json(FAILED, {"kind": type(error).__name__, "message": str(error)})
         told(f"stopped: {error}")
         raise
 
 
 def log_to(file: Path, folder: Path) -> Callable[[str], None]:
-    """Where lines of the log of a run go: to the standard error, and to a file with the time.
+    """Return a function that logs lines of a run: to the standard error, and to a file with the time.
 
-    Where the server adds the noise, the price may count on a secret draw of sites: then every line has the
-    time at which the run began, and a site that did not answer a round has no name.
+    Where the server adds the noise, the price may count on a secret sample of sites: then every line has the
+    time at which the run began, and a site that did not answer a round is not named.
     """
     secret, began, names = False, _now(), tuple[str, ...]()
     with suppress(TacitError):
-        # What cannot be read is refused by whoever conducts the run.
+        # An unreadable experiment is refused by the run itself.
         experiment = read(folder / EXPERIMENT)
         secret = getattr(experiment.privacy, "noise", None) == "server"
         names = tuple(experiment.sites.names or ())
 
     def told(message: str) -> None:
-        # What a run says goes nowhere under Flower, unless somebody asks Flower for it.
+        # Flower shows this output only to those who ask for its log.
         print(message, file=sys.stderr, flush=True)
         name, _, rest = message.partition(": ")
         line = f"a site: {rest}" if secret and name in names else message
@@ -104,7 +104,7 @@ def _now() -> str:
 
 
 def default_place(folder: Path, *, resume: bool = False) -> Path:
-    """Where a run is kept that nobody has chosen a place for."""
+    """Return the default directory of a run."""
     return place_for(folder / "runs" / read(folder / EXPERIMENT).name, resume=resume)
 
 
@@ -126,18 +126,18 @@ def run_federation(
     told: Callable[[str], None] = print,
     shown: "Callable[[Round], None] | None" = None,
 ) -> "Run":
-    """Run the experiment of a coordinator's folder with whoever is met there.
+    """Run the experiment of a coordinator's folder with the sites that are connected.
 
     Args:
-        meet: How to reach sites.
+        meet: Connects to sites.
         folder: The coordinator's folder.
-        out: Where the run is kept.
-        resume: Whether to go on with the run there.
-        told: Where lines of the log go.
+        out: The run's directory.
+        resume: Continue the run there.
+        told: Receives lines of the log.
         shown: Called after every round.
 
     Raises:
-        TacitError: Why not: a site refuses, or is not there, or whatever a run in one process would say.
+        TacitError: A site refuses or is missing, or a reason that would stop a run in one process as well.
     """
     roster, experiment = CoordinatorFile.read(folder).roster, read(folder / EXPERIMENT)
     directory = Directory(out)
@@ -146,7 +146,7 @@ def run_federation(
         return load(out)
     if directory.read(EXPERIMENT) is not None and not resume:
         raise RunUnusable(f"run {out} is there already: resume it (--resume), or choose another place")
-    # What cannot be done at all is found before any site is asked, and pays.
+    # Refuse the impossible before any site is asked, and pays.
     prepared = set_up(experiment, stop=experiment.stop)
     names = list(prepared.names)
     strangers = [name for name in names if name not in roster]
@@ -177,7 +177,7 @@ def run_federation(
 
 
 def run_of(directory: Directory) -> bytes:
-    """What a run is known by at its sites: the same when it is resumed, and never that of another run."""
+    """Return the identifier of a run at its sites: unique, and the same when it is resumed."""
     return hashlib.sha256(b"run\0" + directory.secret()).digest()[:16]
 
 
@@ -227,7 +227,7 @@ def _wait_for(
     begun: bool,
     layout: str,
 ) -> None:
-    """Wait for sites: a run begins with everybody, and goes on with who is left if it can."""
+    """Wait for sites: a run begins with all of them, and resumes without the missing ones if it can."""
     there = met(names, seconds)
     absent = [name for name in names if name not in there]
     if absent and (not begun or layout == "columns" or not there):

@@ -1,8 +1,8 @@
-"""Whether a site takes part in an experiment, and what it has agreed to then.
+"""Agreement of a site to an experiment: its limits are checked, and its price is recomputed.
 
-The experiment is a file that somebody else has written. It is read as data: it may name what this library
-has, and nothing that would have to be loaded. What it promises is worked out here once more, from the file
-alone, and held against the site's own limits before anything of it is done.
+The experiment is a file from the coordinator. It is read as data: it may name parts of this library, and no
+code that would have to be loaded. Its promise is recomputed here, from the file alone, and held against the
+site's own limits before any work.
 """
 
 import hashlib
@@ -63,11 +63,11 @@ class SiteAgreement:
 
     @property
     def has_privacy(self) -> bool:
-        """Whether anything is promised about the records."""
+        """True if the experiment has a privacy policy."""
         return not isinstance(self.experiment.privacy, Open)
 
     def summary(self) -> str:
-        """What was agreed to, in words."""
+        """Summarize the agreement in words."""
         privacy, rounds = self.experiment.privacy, self.experiment.rounds
         what = f"{name_of(self.experiment.task)}, {rounds} round{'s' * (rounds != 1)}"
         if isinstance(privacy, Open):
@@ -80,16 +80,16 @@ class SiteAgreement:
 
 
 def agreement_id(text: str, run: str, entropy: bytes) -> str:
-    """What an experiment and a run of it are known by at a site; nobody else can foretell it."""
+    """Return the identifier of an experiment and its run at a site, keyed by the site's secret."""
     return hmac.digest(entropy, b"agreement\0" + run.encode() + b"\0" + text.encode(), "sha256").hex()
 
 
 def read_safely(text: str, folder: Path, file: SiteFile) -> Experiment:
-    """The experiment in a text that somebody else has written.
+    """Parse the experiment in a text from the coordinator.
 
     Raises:
-        Refused: It names code, or says of data what the site's administrator has not accepted, or takes as
-            public what this site does not.
+        Refused: It names code, or changes the agreement about data that the site's administrator has
+            accepted, or declares private data of this site public.
         InvalidFile: It cannot be read as an experiment.
     """
     if len(text) > LONGEST:
@@ -147,17 +147,17 @@ def _kinds(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, obj
 
 
 def agree(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) -> SiteAgreement:
-    """What a site agrees to, if its limits let it; nothing is charged yet.
+    """Check an experiment against the site's limits and return the agreement; nothing is charged yet.
 
     Args:
         text: The experiment, as the coordinator has sent it.
-        run: The run of it.
+        run: The identifier of the run.
         file: The site's own file.
         folder: The site's own folder.
         entropy: The site's own secret.
 
     Raises:
-        TacitError: Why not. `Unusable` where the reason is in the records: it stays at the site.
+        TacitError: The reason of a refusal. `Unusable` if the reason is in the records: it stays at the site.
     """
     experiment = read_safely(text, folder, file)
     require_limits(experiment, file.limits)
@@ -226,7 +226,7 @@ def require_limits(experiment: Experiment, limits: SiteLimits) -> None:
 
 
 def site_releases(releases: list[Release], name: str) -> Iterator[Release]:
-    """What an experiment releases about one site: its own records, all sites, or records at every party."""
+    """Yield the releases of an experiment about one site: its own records, all sites, or vertical records."""
     for release in releases:
         place = release.subject.partition("@")[2]
         if place in ("", name):
@@ -234,7 +234,7 @@ def site_releases(releases: list[Release], name: str) -> Iterator[Release]:
 
 
 def highest_cost(price: tuple[Release, ...], delta: float) -> float:
-    """What releases cost at a delta, to whoever they cost most."""
+    """Return the epsilon of releases at a delta, for the subject with the highest."""
     return max((epsilon(group, delta) for group in by_subject(price).values()), default=0.0)
 
 
@@ -304,5 +304,5 @@ def _label_releases(agreement: SiteAgreement) -> list[Release]:
 
 
 def digest_of(text: str) -> str:
-    """What a text is known by, for people to compare."""
+    """Return a short digest of a text for people to compare."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,8 +1,8 @@
-"""What a site has answered, on disk before the answer leaves: no question is answered in two ways.
+"""Log of a site's answers, written to disk before an answer leaves: no request is answered in two ways.
 
-A second answer about the same round would cost what nobody has paid for, even to the same question: records
-may have changed in between, or the libraries that add them up. So the same question gets the very answer that
-was given before, as long as it is the last one of its experiment; older ones are neither kept nor given.
+A second answer about the same round would have an unpaid cost, even to the same request: records may have
+changed in between, or the libraries that add them up. So a retry gets the very same answer, if it is
+the last one of its experiment; older answers are neither kept nor given.
 """
 
 import os
@@ -99,7 +99,7 @@ class AnswerLog:
             return []
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
-            # What was cut off by a crash was never answered.
+            # A line cut off by a crash was never answered.
             os.truncate(self._path, whole)
         found: list[AnswerEntry] = []
         for number, line in enumerate(content[:whole].splitlines(), start=1):

@@ -1,14 +1,11 @@
-"""What a site has decided for itself: its name, whom it believes, its data, and what it lets happen to them.
+"""Configuration of a site: its name, its roster of trusted keys, its data, and its limits.
 
-A site's folder is the site's own. Whatever a coordinator asks for, what stands here counts.
+A site's folder is the site's own, and overrides any request of a coordinator.
 
-    site.toml             this file
-    secret/identity.key   by which others know that it is the site who speaks
-    secret/entropy.key    from which its noise is drawn; made at the site, seen by nobody else
-    node/                 what the node may read: its key, the authority's certificate, Flower's home
-    state/                the ledger of the site's life, and what it has answered
-    run/door.sock         where the guard listens
-    data/                 the records
+    site.toml             this file secret/identity.key   signs the site's messages secret/entropy.key    the
+    seed of its noise; made at the site, never leaves it node/                 files that the node may read:
+    its key, the authority's certificate, Flower's home state/                the ledger of the site's life,
+    and the log of its answers run/door.sock         the guard's socket data/                 the records
 """
 
 import math
@@ -39,26 +36,26 @@ EXPERIMENTS = Path("state") / "experiments"
 UNUSABLE = Path("state") / "unusable.txt"
 DOOR = Path("run") / "door.sock"
 KEY_BYTES = 32
-# What is longer is no key, and is not read.
+# Longer files are no keys, and are not read.
 LONGEST_KEY = 2**16
-# What concerns files that a coordinator has: a site would read its own files by these names.
+# Keys for the coordinator's files: a site must not read its own files by these names.
 ELSEWHERE = ("path", "test", "reference", "site", "test_public")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SiteLimits:
-    """What a site lets happen to its records, whoever asks.
+    """Limits of a site on every experiment.
 
     Args:
-        epsilon: The most that one experiment may cost; `inf` lets in experiments without any promise, and
+        epsilon: The largest cost of one experiment; `inf` admits experiments without a promise, and
             rehearsals.
-        lifetime: The most that all experiments together may cost, at `delta`.
+        lifetime: The largest cost of all experiments together, at `delta`.
         delta: The delta of the lifetime budget, and the largest that an experiment may have.
-        tasks: The kinds of task that are allowed; empty for any of ours.
-        fewest: The least number of records that the site must hold to take part.
-        trusted: Whether the coordinator may see updates before noise is added (`noise = "server"`).
-        colluders: How many sites that work together with the coordinator a sum in secret must stand at the
-            least.
+        tasks: The allowed kinds of task; empty for any built-in one.
+        fewest: The smallest number of records with which the site takes part.
+        trusted: True if the coordinator may see updates before noise is added (`noise = "server"`).
+        colluders: The smallest number of sites colluding with the coordinator that secure aggregation must
+            tolerate.
     """
 
     epsilon: float = 1.0
@@ -80,7 +77,7 @@ class SiteLimits:
 
     @property
     def open(self) -> bool:
-        """Whether experiments without any promise, and rehearsals, are let in."""
+        """True if experiments without a promise, and rehearsals, are admitted."""
         return math.isinf(self.epsilon)
 
 
@@ -125,7 +122,7 @@ class SiteFile:
 
     @classmethod
     def of(cls, document: Table) -> "SiteFile":
-        """What a document says."""
+        """Construct the configuration from a document."""
         # First by itself, so that what is wrong in it is named by its own table.
         _ = construct(SiteLimits, "limits", document.get("limits", {}))
         return construct(cls, "", document)
@@ -176,7 +173,7 @@ class CoordinatorFile:
 
 
 def at_sites(data: Mapping[str, Any]) -> Table:
-    """What a table [data] says that concerns sites, without the coordinator's own files."""
+    """Return the keys of a table [data] that concern sites, without the coordinator's own files."""
     return {key: value for key, value in data.items() if key not in ELSEWHERE}
 
 
@@ -188,10 +185,10 @@ def identity(folder: str | Path) -> "Identity":
 
 
 def entropy(folder: str | Path) -> bytes:
-    """What a site's noise is drawn from.
+    """Return the seed of a site's noise.
 
-    It is made when it is first asked for, at the site: whoever has prepared the folder has never seen it, and
-    cannot take the noise away again.
+    It is made on first use, at the site: the party that prepared the folder has never seen it, and cannot
+    subtract the noise.
     """
     file = Path(folder) / ENTROPY
     if not file.exists():
@@ -229,10 +226,10 @@ def accept(folder: str | Path, experiment: str | Path) -> Table:
 
 
 def rules(agreed: Mapping[str, Any], folder: Path) -> Any:  # noqa: ANN401
-    """What is agreed about data, as this library has it: it opens a site's own data.
+    """Construct the agreement about data, which opens a site's own data.
 
     Raises:
-        InvalidFile: It cannot be, or would have to be loaded.
+        InvalidFile: It is invalid, or names code that would have to be loaded.
     """
     from tacit.experiments.experiment import KINDS
 
@@ -244,7 +241,7 @@ def rules(agreed: Mapping[str, Any], folder: Path) -> Any:  # noqa: ANN401
 
 
 def _read(made: Callable[[Table], Made], file: Path) -> Made:
-    """What a file stands for, made from its document."""
+    """Construct an object from the document in a file."""
     document = load(file)
     try:
         return made(document)

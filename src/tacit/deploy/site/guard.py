@@ -1,8 +1,8 @@
-"""The guard of a site: it has the records, the keys and the ledger, and answers what may be answered.
+"""The guard of a site: it has the records, the keys and the ledger, and answers permitted requests.
 
-It believes what the coordinator has signed, as a question; whether to answer is for the site's own file to
-say, and what may leave is for the mechanism that it works out by itself. It has no network: questions come
-in and answers go out through a door, carried by whoever may use it.
+It accepts requests signed by the coordinator; the site's own file decides if they are answered, and the
+mechanism that the guard derives by itself decides what leaves. It has no network: requests come in and
+answers go out through a socket, carried by any process that may use it.
 """
 
 import fcntl
@@ -53,9 +53,9 @@ from tacit.errors import (
 from tacit.runtime import files
 from tacit.runtime.silence import suppress_warnings
 
-# What a site says: plain data, and arrays as bytes.
+# A site's answer: plain data, and arrays as bytes.
 Answer = tuple[dict[str, Any], bytes]
-# What a coordinator may be told of a refusal: these speak of limits and questions, never of records.
+# Errors that the coordinator may see: these are about limits and requests, never about records.
 TELLING = (BudgetExhausted, InvalidFile, OverLimit, Refused, SecureAggregationFailed, Unreadable)
 
 
@@ -95,7 +95,7 @@ class Guard:
             self.close()
             raise
         self._working: dict[str, SiteWorker] = {}
-        # What was considered last: who agrees to it next need not work it out again.
+        # The agreement that was considered last; agreeing to it next need not recompute it.
         self._considered: SiteAgreement | None = None
         self._doing: Mapping[str, Callable[[SignedMessage], Answer]] = {
             "hello": self._hello,
@@ -140,7 +140,7 @@ class Guard:
         return sign_message(letter, self._identity)
 
     def _refusal(self, error: Exception) -> dict[str, Any]:
-        """What the coordinator is told; everything is in the site's own log."""
+        """Log an error in full, and return the part of it that the coordinator may see."""
         kind = type(error).__name__
         self.told(
             f"refused: {error}"
@@ -155,7 +155,7 @@ class Guard:
         return {"why": str(error), "budget": isinstance(error, BudgetExhausted | OverLimit)}
 
     def _describe_error(self, error: Exception) -> str:
-        """What a bug says, or where that is: it may tell about records, and logs are read by others."""
+        """Describe an unexpected error; unless the site is open, without values of records."""
         if self.file.limits.open:
             return str(error)
         return details_of(self.file, self.folder).say("".join(traceback.format_exception(error)))
@@ -175,7 +175,7 @@ class Guard:
         return {"site": self.file.name}, b""
 
     def _consider(self, letter: SignedMessage) -> Answer:
-        """Whether the site would take part: it is held against its limits, and nothing is paid."""
+        """Check an experiment against the site's limits; nothing is paid."""
         from tacit.privacy.ledger.store import Ledger
 
         found = self._propose(letter)
@@ -187,7 +187,7 @@ class Guard:
         return {"told": found.summary()}, b""
 
     def _propose(self, letter: SignedMessage) -> SiteAgreement:
-        """What a letter asks the site to agree to, if its limits let it."""
+        """Return the agreement that a message proposes, if the limits allow it."""
         text, run = _text(letter, "experiment"), _run(letter)
         self._require_usable()
         mark = agreement_id(text, run, self._entropy)
@@ -241,7 +241,7 @@ class Guard:
                 self.told("an experiment was agreed to and not on the ledger: it has been charged now")
 
     def _work(self, letter: SignedMessage) -> Answer:
-        """What the site lets out for a round or a question, once and for all."""
+        """Return the site's answer to a round or query, computed at most once."""
         working = self._find_worker(letter)
         asked = working.parse(letter)
         if asked.mechanism.groups(working.agreement.setting.names) is not None:
@@ -272,7 +272,7 @@ class Guard:
             raise
 
     def _secure_stage(self, letter: SignedMessage) -> Answer:
-        """The site's part in a sum that nobody sees the parts of."""
+        """Answer one stage of secure aggregation."""
         return self._find_worker(letter).secure_stage(
             letter, self._identity, self.file.roster, self._memory
         ), b""
@@ -297,7 +297,7 @@ def _text(letter: SignedMessage, name: str) -> str:
 
 
 def _run(letter: SignedMessage) -> str:
-    """What a run is known by; a file is named after it."""
+    """Return the identifier of a run, safe as a file name."""
     found = _text(letter, "run")
     if re.fullmatch("[0-9a-f]{1,64}", found) is None:
         raise Unreadable("schema", "the name of the run is not made of hexadecimal digits")

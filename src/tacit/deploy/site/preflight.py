@@ -1,6 +1,6 @@
-"""Whether a site is ready, and what an experiment would do there, in plain words for its administrator.
+"""Checks of a site's folder, and preview of an experiment, in plain words for the administrator.
 
-Looking changes nothing: no key is made, nothing is charged, and nothing is sent to anybody.
+It changes nothing: no key is made, nothing is charged, and nothing is sent.
 """
 
 import math
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tacit.runs.setup import PreparedRun
     from tacit.sites.federation import Federation
 
-# What a path to a socket may be long, in bytes; the system allows no more.
+# The system's limit on the path of a socket, in bytes.
 LONGEST_DOOR = 107
 # A certificate that ends sooner is worth a word.
 SOON = timedelta(days=30)
@@ -66,7 +66,7 @@ Part = Callable[[Path, SiteFile], Iterator[CheckResult]]
 
 @suppress_warnings()
 def check(folder: str | Path, experiment_file: str | Path | None = None) -> list[CheckResult]:
-    """What there is to say about a site's folder, and about an experiment at that site.
+    """Check a site's folder, and an experiment at that site.
 
     Args:
         folder: The site's folder.
@@ -125,7 +125,7 @@ def _keys(place: Path, file: SiteFile) -> Iterator[CheckResult]:
 
 
 def _node(place: Path, file: SiteFile) -> Iterator[CheckResult]:
-    """What the node has: its key, and the certificate that it believes."""
+    """Check the node's files: its key, and the certificate that it trusts."""
     try:
         public = certificates.public_of(place / NODE_KEY)
         beside = (place / NODE_KEY).with_suffix(".key.pub")
@@ -149,7 +149,7 @@ def _node(place: Path, file: SiteFile) -> Iterator[CheckResult]:
 
 
 def _check_users(place: Path, file: SiteFile) -> Iterator[CheckResult]:
-    """Whether guard and node are two users, and who else may read what."""
+    """Check that guard and node are two users, and that others cannot read secrets, state and data."""
     for name in ("secret", "state", "data"):
         yield _private(place / name, Path(name))
     writable = bool((place / SITE_FILE).stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH))
@@ -160,12 +160,12 @@ def _check_users(place: Path, file: SiteFile) -> Iterator[CheckResult]:
         yield CheckResult(True, "guard and node are different users")
     else:
         told = "guard and node are the same user: code that reaches the node could read the records"
-        # Where nothing is promised, nothing is guarded.
+        # Open sites protect nothing.
         yield CheckResult(file.limits.open, told, "" if file.limits.open else OWNERS)
 
 
 def _check_socket(place: Path, file: SiteFile) -> Iterator[CheckResult]:
-    """Whether the guard can be reached at all."""
+    """Check that the guard's socket can exist."""
     size = len(os.fsencode((place / DOOR).absolute()))
     if size > LONGEST_DOOR:
         told = f"the path of {DOOR} has {size} bytes, and the system allows {LONGEST_DOOR}"
@@ -175,7 +175,7 @@ def _check_socket(place: Path, file: SiteFile) -> Iterator[CheckResult]:
 
 
 def _limits(place: Path, file: SiteFile) -> Iterator[CheckResult]:
-    """What the site allows."""
+    """Describe the site's limits."""
     limits = file.limits
     if limits.open:
         told = "the limits let in experiments without any promise, and rehearsals: what leaves may be bare"
@@ -192,7 +192,7 @@ def _limits(place: Path, file: SiteFile) -> Iterator[CheckResult]:
 
 
 def _ledger(place: Path, file: SiteFile) -> Iterator[CheckResult]:
-    """What was spent, and what is left."""
+    """Report the spent budget, and the rest."""
     from tacit.deploy.site.agreement import spent_by_records
     from tacit.privacy.ledger.store import verify
 
@@ -225,7 +225,7 @@ def _ledger(place: Path, file: SiteFile) -> Iterator[CheckResult]:
 
 
 def _unusable(place: Path, file: SiteFile) -> Iterator[CheckResult]:
-    """Whether the guard waits for somebody to look at the records."""
+    """Report that the guard waits for an administrator to look at the records."""
     if (place / UNUSABLE).exists():
         why = files.read_text(place / UNUSABLE).strip()
         mend = "once that is mended: tacit site accept . EXPERIMENT.toml"
@@ -239,7 +239,7 @@ def _most(lifetime: float) -> str:
 
 
 def _data(place: Path, file: SiteFile) -> Iterator[CheckResult]:
-    """Whether the records are there, and as agreed, as far as that can be told without an experiment."""
+    """Check that the records exist and match the agreement, as far as possible without an experiment."""
     if not file.data:
         yield CheckResult(
             False, f"{SITE_FILE} does not say where the records are", "fill in its table [data]"
@@ -260,7 +260,7 @@ def _data(place: Path, file: SiteFile) -> Iterator[CheckResult]:
 
 
 def _check_access(place: Path, path: Path) -> Iterator[CheckResult]:
-    """Whether the guard can read the records, and others cannot."""
+    """Check that the guard can read the records, and others cannot."""
     if not path.exists():
         return
     found, guard = path.stat(), (place / "secret").stat()
@@ -288,7 +288,7 @@ def _check_size(size: int, file: SiteFile) -> CheckResult:
 
 
 def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[CheckResult]:
-    """What an experiment would do here, by the very steps by which the guard decides."""
+    """Preview an experiment by the same steps as the guard."""
     from tacit.deploy.site.agreement import digest_of, is_private, read_safely, set_up, site_releases
 
     try:
@@ -317,7 +317,7 @@ def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[CheckResult
 def _describe_experiment(
     experiment: "Experiment", setting: "PreparedRun", price: "tuple[Release, ...]"
 ) -> Iterator[CheckResult]:
-    """What it learns, what leaves this site for it, and what that costs."""
+    """Describe an experiment: task, releases of this site, and price."""
     from tacit.privacy.contracts import exempt, name_of
     from tacit.privacy.policy import Open
     from tacit.privacy.statement import state
@@ -341,7 +341,7 @@ def _describe_experiment(
 def _check_limits(
     file: SiteFile, place: Path, experiment: "Experiment", price: "tuple[Release, ...]"
 ) -> Iterator[CheckResult]:
-    """Whether the limits let it in, and the books bear it."""
+    """Check an experiment against the site's limits and ledger."""
     from tacit.deploy.site.agreement import require_affordable, require_limits
     from tacit.errors import Refused
 
@@ -403,7 +403,7 @@ def _check_records(
 
 
 def _private(path: Path, name: Path, *, group: bool = False) -> CheckResult:
-    """Whether nobody but its owner, or who is in its group, may get at something."""
+    """Check that a path is closed to all except its owner and, for `group`, readers in its group."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

@@ -1,7 +1,6 @@
-"""What a site does in an experiment that it has agreed to.
+"""Work of a site in an experiment that it has agreed to.
 
-The coordinator names the work; what that is, how it is guarded and what its noise is drawn from, the site
-knows by itself.
+The coordinator names the work; its content, protection and noise seed are derived at the site.
 """
 
 import secrets
@@ -43,7 +42,7 @@ MOST_PARTS = 6
 
 
 class WorkRequest(msgspec.Struct, frozen=True):
-    """What a coordinator says of a piece of work."""
+    """Coordinator's request for a piece of work."""
 
     run: str
     asking: WorkKind
@@ -53,7 +52,7 @@ class WorkRequest(msgspec.Struct, frozen=True):
 
 
 class SecureStageRequest(msgspec.Struct, frozen=True):
-    """What a coordinator says in a stage of a sum in secret."""
+    """Coordinator's message in one stage of secure aggregation."""
 
     run: str
     stage: str
@@ -85,7 +84,7 @@ class ParsedRequest:
 
 @dataclass(frozen=True, eq=False)
 class WorkResult:
-    """What the site lets out."""
+    """Protected result of a piece of work."""
 
     row: Array
     diary: dict[str, list[float]]
@@ -107,7 +106,7 @@ class SiteWorker:
         self._joined: dict[str, SecureClient] = {}
 
     def parse(self, letter: SignedMessage) -> ParsedRequest:
-        """What a letter asks for.
+        """Parse a work request and resolve its task and mechanism.
 
         Raises:
             Unreadable: It cannot be understood.
@@ -140,13 +139,13 @@ class SiteWorker:
     def secure_stage(
         self, letter: SignedMessage, identity: "Identity", roster: "Roster", memory: AnswerLog
     ) -> dict[str, Any]:
-        """What the site says in a stage of a sum that nobody sees the parts of.
+        """Answer one stage of secure aggregation.
 
         Args:
-            letter: What the coordinator says in it.
+            letter: The coordinator's message.
             identity: The site's own.
-            roster: Everybody's keys, from the site's own file.
-            memory: Where it is written down that a round was joined, before the masked vector leaves.
+            roster: The keys of all parties, from the site's own file.
+            memory: The log in which joining a round is written before the masked vector leaves.
         """
         try:
             told = msgspec.convert(letter.content, type=SecureStageRequest)
@@ -171,7 +170,7 @@ class SiteWorker:
     def _join(self, asked: ParsedRequest, session: str, seat: ClientIdentity) -> SecureClient:
         """The site's part in the sum that it expects by its own reckoning."""
         names, guard = self.agreement.setting.names, asked.mechanism
-        # Who was told another experiment adds other noise: with them there is no sum.
+        # Sites with another experiment add other noise: the digest keeps them out of the sum.
         run = f"{session} {self.agreement.run_digest}"
         if isinstance(guard, SecureGram):
             products = products_of(guard, names, run=run, number=0)
@@ -207,7 +206,7 @@ class SiteWorker:
         return setting.with_answers(told.found)
 
     def _round(self, told: WorkRequest) -> int:
-        """Which round it is, 0 for what is asked before or after all of them."""
+        """Return the number of the round, 0 for initial and final queries."""
         first, rounds = told.path[0] if told.path else 0, self.agreement.setting.spec.rounds
         number = first if isinstance(first, int) else 0
         planned = 0 <= number <= rounds and (told.asking in ("round", "choosing")) == (number > 0)

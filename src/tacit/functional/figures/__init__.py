@@ -91,8 +91,8 @@ NOTE = "s: time of the predictor. t: time of the response. Lines: equal values"
 # Surfaces side by side. In inches: the height of a panel that is alone, the width of all panels, and the
 # greatest height of one. Letters that fit side by side above all panels; the number of contour lines.
 ACROSS, ALONE, PANELS, TALLEST, LETTERS, LINES = 4, 3.0, 4.9, 1.9, 76, 8
-# Subjects side by side, and the height of one in inches. The size of a dot in points: paths with so many dots
-# that they would touch have smaller ones.
+# Subjects side by side, and the height of one in inches. The size of a dot in points: paths whose dots
+# would touch have smaller ones.
 SUBJECTS, SUBJECT, DOT, ROOM = 3, 1.3, 5.0, 330.0
 AXES = {"parties": "Parties", "epsilon": "Epsilon (log scale)"}
 BARS = "Bars: one standard error"
