@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: setup demo test test-slow mutants check format bench bench-tables peers docs clean
+.PHONY: setup demo test test-slow mutants check format bench bench-tables peers reference docs clean
 
 setup: .venv/ready
 
@@ -65,6 +65,10 @@ peers: .venv-peers/ready
 	# These ask for other versions of what is there, and need none of it for what is compared.
 	.venv-peers/bin/python -m pip install --quiet --no-deps --constraint constraints-peers.txt byzfl pfl
 	touch $@
+
+# Options and parameters with type, default and meaning, from signatures and docstrings into docs/reference.
+reference: setup
+	$(BIN)/python -m tools.reference
 
 docs: setup
 	$(BIN)/zensical build --clean --strict

@@ -22,6 +22,7 @@ import tacit
 from printed import difference
 from tacit.cli.app import app
 from tacit.experiments import experiment
+from tools import reference
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -174,7 +175,7 @@ def test_the_site_is_built_without_a_warning():
         assert "<h1" in (ROOT / "site" / folder / "index.html").read_text()
 
 
-REFERENCE = re.findall(r"^::: ([\w.]+)$", "\n".join(PAGES.values()), re.MULTILINE)
+REFERENCE = re.findall(r"^<!-- reference: ([\w.]+) -->$", "\n".join(PAGES.values()), re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", REFERENCE)
@@ -184,6 +185,20 @@ def test_the_reference_is_of_what_there_is(name):
         importlib.import_module(name)
     except ModuleNotFoundError:
         assert getattr(importlib.import_module(module), attribute).__doc__
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/reference/")])
+def test_generated_parts_of_the_reference_are_what_the_code_has_now(page):
+    # `make reference` writes them.
+    assert difference(reference.rewrite(PAGES[page]), PAGES[page], 0) is None
+    assert not re.search(r"^:::", PAGES[page], re.MULTILINE)
+
+
+def test_every_option_of_a_file_is_explained():
+    page = PAGES["docs/reference/experiment-files.md"]
+    named = re.findall(r"^<!-- options: (\w+) -->$", page, re.MULTILINE)
+    assert sorted(named) == sorted([*experiment.KINDS, "header", "tune", "study"])
+    assert not re.findall(r"^\| `\w+` \|.*\| +\|$", page, re.MULTILINE)
 
 
 def test_nothing_is_in_the_reference_twice():
@@ -212,7 +227,8 @@ def test_every_verb_and_option_is_on_the_page_of_commands():
 
 def test_every_exception_is_on_the_page_of_errors():
     errors = importlib.import_module("tacit.errors")
-    assert "::: tacit.errors" in PAGES["docs/reference/errors.md"]
+    page = PAGES["docs/reference/errors.md"]
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, tacit.TacitError):
             assert name in (errors.__doc__ or ""), name
+            assert f"#### `{name}`" in page

@@ -104,7 +104,7 @@ RUN_MEMBERS = ("history", "scores", "privacy", "model", "summary", "report")
 
 _FENCE = re.compile(r"^(?:<!-- runs -->\n)?```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _DOTTED = re.compile(r"(?<![\w./:-])tacit(?:\.[A-Za-z_]\w*)+")
-_REFERENCE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
+_REFERENCE = re.compile(r"^<!-- reference: ([\w.]+) -->$.*?^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
 def resolve(path: str) -> object:

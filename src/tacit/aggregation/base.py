@@ -64,7 +64,7 @@ class Rule:
     """What all robust rules share.
 
     Args:
-        f: How many liars are to be stood; without it, as many as are below a third of the sites.
+        f: Number of dishonest sites to tolerate; by default the largest below a third of the sites.
     """
 
     f: int | None = None

@@ -23,8 +23,7 @@ class Mean:
     """The mean of the updates; under noise at the server, their sum over a public denominator.
 
     Args:
-        weights: `uniform` weighs all sites alike and reveals nothing; a table gives each site its public
-            weight by name.
+        weights: `uniform` gives all sites the same weight; a table gives each site a public weight by name.
     """
 
     weights: Literal["uniform"] | dict[str, float] = "uniform"

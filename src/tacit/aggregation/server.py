@@ -29,7 +29,7 @@ class Plain:
     """The combined update times a rate (FedAvg).
 
     Args:
-        lr: The rate.
+        lr: Server learning rate.
     """
 
     lr: float = 1.0
@@ -52,8 +52,8 @@ class Momentum:
     """A running sum of combined updates (FedAvgM, Hsu and others 2019).
 
     Args:
-        lr: The rate.
-        momentum: How much is kept of the earlier ones.
+        lr: Server learning rate.
+        momentum: Share of the earlier updates that is kept.
     """
 
     lr: float = 1.0
@@ -76,13 +76,13 @@ class Momentum:
 
 @dataclass(frozen=True, kw_only=True)
 class Adam:
-    """A pace for every coordinate (FedAdam, Reddi and others 2021), its moments corrected for their start.
+    """Adam at the server (FedAdam, Reddi and others 2021), with corrected moments.
 
     Args:
-        lr: The rate.
-        first: How much is kept of the first moment.
-        second: How much is kept of the second moment.
-        floor: What keeps quiet coordinates from racing.
+        lr: Server learning rate.
+        first: Decay rate of the first moment.
+        second: Decay rate of the second moment.
+        floor: Constant that is added to the root of the second moment.
     """
 
     lr: float = 0.01

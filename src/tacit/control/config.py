@@ -9,22 +9,23 @@ from tacit.runtime.limits import MOST_STEPS
 
 @dataclass(frozen=True, kw_only=True)
 class PPOConfig:
-    """How an agent learns; what is not said is as in Stable-Baselines3.
+    """Options of proximal policy optimization (PPO); the defaults are those of Stable-Baselines3.
 
     Args:
-        lr: How far a step of Adam goes.
-        epochs: How often each rollout is gone through.
-        batch: How many steps of the environment a step of Adam is made from.
-        gamma: What a reward is worth one step later.
-        gae_lambda: How far advantages look ahead: 0 to the next step, 1 to the end.
-        clip_range: How much more or less likely an action may become before it counts for no more.
-        value_clip: How far expectations may move from what they were; None for any distance.
-        entropy: What indecision is worth.
-        value_weight: What wrong expectations cost.
-        grad_norm: How long a gradient may be.
-        target_kl: How far from the policy that acted learning is to stay; it stops at 1.5 times that. None
-            for any distance.
-        reward_scale: What rewards are multiplied by before anything is learnt from them.
+        lr: Learning rate of Adam.
+        epochs: Number of passes over each rollout.
+        batch: Number of environment steps in a minibatch.
+        gamma: Discount factor of rewards.
+        gae_lambda: Lambda of generalized advantage estimation (GAE): 0 looks one step ahead, 1 to the end of
+            the episode.
+        clip_range: Clip range of the probability ratio between new and old policy.
+        value_clip: Clip range of the value function; None for none.
+        entropy: Weight of the entropy bonus.
+        value_weight: Weight of the value loss.
+        grad_norm: Largest norm of a gradient; longer ones are clipped.
+        target_kl: Target Kullback-Leibler divergence from the policy that acted; an update stops at 1.5 times
+            that. None for no limit.
+        reward_scale: Factor that rewards are multiplied by before learning.
     """
 
     lr: float = 3e-4

@@ -24,16 +24,17 @@ from tacit.sites.splits import NamedSites
 
 @dataclass(frozen=True, kw_only=True)
 class Gymnasium:
-    """Any Gymnasium environment with discrete actions; [sites] says how the worlds of the sites differ.
+    """Any Gymnasium environment with discrete actions; [sites] varies it between sites.
 
     Args:
-        env: Its id.
-        world: Who computes it while agents train: `gymnasium`, or `fast-lander`, a compiled copy of
-            LunarLander-v3. Agents are judged in Gymnasium whatever they trained in.
-        options: Keyword arguments of all worlds.
-        unseen: Keyword arguments of worlds that nobody trains in, by their names; agents are judged in them.
-        episodes: How many episodes agents are judged by in each world.
-        watch: How many are enough to follow a run by, after every round.
+        env: The id of the environment.
+        world: The implementation that agents train in: `gymnasium`, or `fast-lander`, a compiled copy of
+            LunarLander-v3. Agents are always evaluated in Gymnasium.
+        options: Keyword arguments of all environments.
+        unseen: Keyword arguments, by name, of environments that no site trains in; agents are evaluated in
+            them.
+        episodes: Number of evaluation episodes in each environment.
+        watch: Number of evaluation episodes after every round, to follow the run.
     """
 
     env: str = "CartPole-v1"
@@ -136,17 +137,19 @@ class SiteWorldsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteWorlds:
-    """Worlds that sites hold themselves, on machines of their own: what is agreed about them.
+    """Environments that the sites hold on machines of their own: what the sites have agreed about them.
 
     Args:
         env: The id of the environment, the same everywhere.
-        world: Who computes it while agents train: `gymnasium`, or `fast-lander`.
-        options: Keyword arguments of all worlds, known to all.
-        scenes: Worlds of sites that agents are judged in, by the site: `options` and `label` of each.
-        unseen: Keyword arguments of worlds that nobody trains in, by their names; agents are judged in them.
-        episodes: How many episodes agents are judged by in each world.
-        watch: How many are enough to follow a run by, after every round.
-        public: Whether the worlds of the sites are nobody's secret.
+        world: The implementation that agents train in: `gymnasium`, or `fast-lander`.
+        options: Keyword arguments of all environments, known to every site.
+        scenes: Environments of sites in which agents are evaluated, by the site: `options` and `label` of
+            each.
+        unseen: Keyword arguments, by name, of environments that no site trains in; agents are evaluated in
+            them.
+        episodes: Number of evaluation episodes in each environment.
+        watch: Number of evaluation episodes after every round, to follow the run.
+        public: The environments of the sites are public.
     """
 
     env: str

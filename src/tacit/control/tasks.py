@@ -115,27 +115,28 @@ class ObservationStatsQuery:
 
 @dataclass(frozen=True, kw_only=True)
 class PPO(PPOConfig):
-    """Proximal policy optimisation; actions are discrete, observations anything that can be flattened.
+    """Proximal policy optimization (PPO) with discrete actions and observations that can be flattened.
 
     Args:
-        hidden: How wide the hidden layers are, of actor and critic alike; none for linear policies.
-        envs: How many copies of its world a site plays in at once.
-        steps: How many steps of the environment a site makes in a round, over all copies, exactly.
-        rollout: How many of those it makes before each time that it learns; all of them if not said.
-        share: What sites share: `all`, or the `actor` alone, and then each site learns a critic of its own in
-            every round.
-        anneal: Whether `lr` falls to nothing over the rounds.
-        normalise: What observations are centred and scaled by: `given` public numbers, or what `sites` say of
-            theirs before the first round, which is asked like anything else that leaves them.
-        center: What is taken from each number of an observation.
-        scale: What it is divided by after that.
-        limit: How far a number may be from 0 to be counted, where sites are asked.
-        snapshots: After how many rounds, each time, the weights of every site are kept; never if not said.
-        inputs: How many numbers an observation has; found in the worlds, like all that follows.
-        actions: How many actions there are.
-        env: The environment, where it is the same everywhere and has an id.
-        tells: Whether anybody may know of training episodes.
-        repeats: Whether the same seeds are sure to give the same episodes.
+        hidden: Widths of the hidden layers of actor and critic; an empty list gives linear policies.
+        envs: Number of copies of its environment that a site steps at once.
+        steps: Number of environment steps of a site in a round, over all copies, exactly.
+        rollout: Number of environment steps before each update; by default all steps of the round.
+        share: `all` shares actor and critic; `actor` shares the actor alone, and each site trains a critic of
+            its own in every round.
+        anneal: Decrease `lr` linearly to 0 over the rounds.
+        normalise: Scaling of observations: `given` public numbers (`center`, `scale`), or statistics that the
+            `sites` release before the first round.
+        center: Public number that is subtracted from each entry of an observation.
+        scale: Public number that each entry is divided by after that.
+        limit: Clip bound of an entry of an observation, where sites release statistics.
+        snapshots: Keep the weights of every site after each so many rounds; by default never.
+        inputs: Number of entries of an observation; filled in from the environments, like the options after
+            it.
+        actions: Number of actions.
+        env: The id of the environment, if all sites have the same.
+        tells: Training episodes may be reported.
+        repeats: The same seeds give the same episodes.
     """
 
     hidden: tuple[int, ...] = (64, 64)

@@ -73,7 +73,13 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(Header, RunSpec):
-    """An experiment, as its file says it: the options of a run, and where the data come from."""
+    """Experiment of a file: the options of a run, and the source of its data.
+
+    Args:
+        data: The source of the data, a kind of [data].
+        sites: The split of the data, a kind of [sites].
+        task: The model to train, a kind of [task].
+    """
 
     data: Any
     sites: Any

@@ -52,10 +52,10 @@ class BoostingConfig:
         patience: Steps without improvement on held-back data before stopping.
         selection: `screen` drops predictors that do not help on held-back data; `all` keeps them.
         margin: The standard errors over splits by which a predictor has to help to be kept.
-        smooth_s: The penalty on roughness along the predictors' argument, a relative number or a grid of
-            them: 1 lets mean roughness cost what a predictor's mean variance is worth.
-        smooth_t: Along that of the response.
-        smooth_st: Along both.
+        smooth_s: Roughness penalty along the predictors' argument, a relative number or a list of them. With
+            1, mean roughness costs what a predictor's mean variance is worth.
+        smooth_t: Roughness penalty along the response's argument.
+        smooth_st: Roughness penalty along both.
         ridge: Variances of predictors are raised to this multiple of what noise alone would show; idle
             without noise.
     """
@@ -179,34 +179,35 @@ class FunctionalConfig(BoostingConfig):
 
     Args:
         response: The curve that is predicted; the party that holds it is the active one.
-        basis: What curves are made of: `b-splines`, or `fourier` for periodic ones.
-        size: How many functions of it.
-        order: That of the splines; 4 is cubic.
-        knots: Their inner knots, as shares of the domain; equally spaced if not said.
-        components: How many coordinates of a curve are used, the smoothest first; all of them if not said,
-            and with a promise 6.
-        components_y: How many of the response, if not as many; 1 is its mean over the domain alone. With a
-            promise it is 10 if not said: they hold its mean curve as well.
-        smooth: How much each curve is smoothed as it becomes coordinates; 0 is plain least squares.
-        folds: How many parts of the subjects judge each other; in a local release with noise always 4, whose
-            halves do.
-        release: What leaves a party: `local`, each subject's coordinates, or `moments`, products of all
-            curves, which are far better below epsilon 10. If not said, as the promise says who adds noise.
-        protect: Whether noise in a local release is for the predictors alone, so that the active party's
-            own response shows in the model, or for `all` curves. Moments protect all.
-        radius: How long a curve may be, as a root mean square over its domain: a public number for all of
-            them or for each, or `private` to buy it. If not said, the clip of the promise.
-        quantile: Which share of curves a bought radius leaves as they are; if not said, 0.8 for moments and
-            0.5 for a local release, where noise costs more than clipping, which is corrected for.
-        center: What is subtracted from a curve, by its name: public numbers.
-        scale: What it is divided by then.
-        parties: The curves of each party; found in the federation.
-        predictors: All predictors in the order of the model; found in the federation.
-        domains: From when to when each curve is defined; found in the federation.
-        records: How many subjects there are; found in the federation.
-        noise: How much noise there is, in the units of the release; found when the promise is solved.
-        secret: Whether moments are worked out in secret; found when the promise is solved.
-        stretch: By how much each curve is too short because it was clipped; bought with its radius.
+        basis: Basis of the curves: `b-splines`, or `fourier` for periodic curves.
+        size: Number of basis functions.
+        order: Order of the splines; 4 is cubic.
+        knots: Inner knots of the splines, as shares of the domain; by default equally spaced.
+        components: Number of coordinates of a curve that are used, the smoothest first; by default all, and 6
+            under a promise.
+        components_y: The same for the response; 1 uses its mean over the domain alone. Under a promise 10 by
+            default, because they hold its mean curve as well.
+        smooth: Smoothing penalty when a curve is turned into coordinates; 0 is plain least squares.
+        folds: Number of folds of the subjects in cross-validation; always 4 in a local release with noise,
+            whose halves do the rest.
+        release: Data that leave a party: `local`, the coordinates of each subject, or `moments`, the Gram
+            matrix of all curves, which is far better below epsilon 10. By default as `noise` of the promise
+            implies.
+        protect: With a local release, add noise to the `predictors` only, so that the active party's own
+            response shows in the model, or to `all` curves. Moments protect all.
+        radius: Clip radius of a curve, as a root mean square over its domain: a public number for all curves
+            or for each, or `private` to buy it. By default the clip of the promise.
+        quantile: Share of curves that a bought radius leaves unclipped; by default 0.8 for moments and 0.5
+            for a local release, where noise costs more than clipping, which is corrected for.
+        center: Public numbers, by curve, that are subtracted from it.
+        scale: Public numbers, by curve, that it is divided by after that.
+        parties: The curves of each party; filled in from the federation.
+        predictors: All predictors in the order of the model; filled in from the federation.
+        domains: Start and end of the domain of each curve; filled in from the federation.
+        records: Number of subjects; filled in from the federation.
+        noise: Scale of the noise, in the units of the release; filled in when the promise is solved.
+        secret: Compute the moments by secure aggregation; filled in when the promise is solved.
+        stretch: Factor by which clipping shortened each curve; bought with its radius.
     """
 
     response: str = "y"

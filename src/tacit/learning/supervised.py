@@ -42,19 +42,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
-    """How a site works on its own records in a round.
+    """Local training: the work of a site on its own records in a round.
 
     Args:
         steps: Local steps in a round.
-        sample: Probability with which each record, or risk group, joins a step; drawn in secret.
-        epochs: Instead of steps: passes over the records in shuffled batches, for runs whose price does not
-            count on single records.
-        batch: Records in a step: the size of a shuffled batch (32 if not said), or the public number that
-            sums of drawn records are divided by (if not said: what `sample` draws at a site of average size).
+        sample: Probability with which each record, or risk group, joins a step (Poisson sampling); the draw
+            is secret.
+        epochs: Passes over the records in shuffled batches, instead of steps; for open runs and site-level
+            privacy.
+        batch: Records in a step. With epochs, the size of a shuffled batch, by default 32. With steps, the
+            public number that sums over drawn records are divided by; by default what `sample` draws at a
+            site of average size.
         lr: Learning rate.
-        optimizer: `sgd`, `momentum` (0.9) or `adam`; each round starts afresh.
-        proximal: Pull towards the state of the round (FedProx).
-        decay: Pull of all weights towards 0.
+        optimizer: `sgd`, `momentum` (0.9) or `adam`; its state starts afresh in every round.
+        proximal: Pull toward the state of the round (FedProx).
+        decay: Weight decay: pull of all weights toward 0.
     """
 
     steps: int = 10

@@ -62,8 +62,7 @@ class Privacy:
         participation: Probability with which each site joins a round, drawn in secret.
         colluders: Number of sites that may tell the server what they know without breaking the promise, where
             noise is `secure`; each knows its own share of the noise.
-        rehearsal: Whether noise repeats with the seed; then it gives no protection, and every statement says
-            so.
+        rehearsal: The noise repeats with the seed. A rehearsal protects nobody, and every statement says so.
     """
 
     unit: Unit

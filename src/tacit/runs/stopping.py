@@ -26,14 +26,14 @@ from tacit.sites.table import Records
 
 @dataclass(frozen=True, kw_only=True)
 class Stopping:
-    """End when nothing has improved for a while, and keep the best round.
+    """Early stopping: end when the score has not improved for a while, and keep the best round.
 
     Args:
-        patience: How many rounds to wait for something better.
-        epsilon: What watching may cost, as a part of the promise: each site then keeps records apart and
-            tells their noisy loss after every round. If not said, held-out records are watched.
-        apart: The share of its records that a site keeps apart; each is drawn in secret.
-        bound: The largest loss of one record that counts.
+        patience: Number of rounds to wait for an improvement.
+        epsilon: Part of the promise that pays for watching: each site keeps records apart and releases their
+            noisy loss after every round. By default held-out records are watched.
+        apart: Share of its records that a site keeps apart; the draw is secret.
+        bound: Largest loss of one record; larger ones are clipped to it.
     """
 
     patience: int = 5

@@ -288,11 +288,11 @@ class Variants:
     """Sites in variants of one environment; every table [sites.NAME] is one, its keyword arguments in it.
 
     Args:
-        copies: How many sites there are of each variant: `moon-1`, `moon-2`, ...; 3 if no variant is named, 1
-            if some are.
-        vary: Keyword arguments that each copy after the first draws for itself, each from here to there.
+        copies: Number of sites of each variant: `moon-1`, `moon-2`, ...; by default 3 if no variant is named,
+            else 1.
+        vary: Keyword arguments that each copy after the first draws for itself, with the limits of the draw.
         worlds: The keyword arguments of each variant, by its name.
-        scenes: Of how many copies of each variant the worlds are played in to judge agents.
+        scenes: Number of copies of each variant whose environments are used for evaluation.
     """
 
     copies: int | None = None

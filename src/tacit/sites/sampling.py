@@ -27,10 +27,10 @@ class Poisson:
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed:
-    """The same number of sites in every round, drawn in public: nothing may count on the draw.
+    """Fixed-size sampling: a number of sites in every round, drawn in public, which lowers no price.
 
     Args:
-        count: How many.
+        count: Number of sites in a round.
     """
 
     count: int

@@ -35,7 +35,7 @@ class SplitByCount:
     """A split into a number of sites, named `site-1`, `site-2`, ...
 
     Args:
-        count: How many sites.
+        count: Number of sites.
     """
 
     count: int = 5
@@ -118,7 +118,7 @@ class Dirichlet(SplitByCount):
     """Sites with different patients and sizes: strata of the features go to sites by a Dirichlet draw.
 
     Args:
-        alpha: The smaller, the more the sites differ.
+        alpha: Concentration of the Dirichlet draw; the smaller, the more the sites differ.
     """
 
     alpha: float = 0.5
@@ -148,10 +148,10 @@ class Dirichlet(SplitByCount):
 
 @dataclass(frozen=True, kw_only=True)
 class ByColumn:
-    """Sites as they are: a column of the data names the site of each record.
+    """Sites that a column of the data names, record by record.
 
     Args:
-        column: That column.
+        column: The column that names the site.
     """
 
     column: str = "site"
@@ -168,7 +168,7 @@ class NamedSites:
     """Sites on machines of their own, by their names; each holds its data itself.
 
     Args:
-        names: The sites.
+        names: The names of the sites.
     """
 
     names: Sequence[str]

@@ -184,10 +184,10 @@ class ByParty:
     """Parties that hold different columns of the same subjects.
 
     Args:
-        count: How many parties; the columns are dealt out to `party-1`, `party-2`, ... in turn, and the first
+        count: Number of parties. Columns are dealt to `party-1`, `party-2`, ... in turn, and the first party
             holds the response.
-        parties: Instead: the columns of each party, by its name.
-        active: The party that holds the response, where it is not the first.
+        parties: The columns of each party, by its name; instead of `count`.
+        active: The party that holds the response, if it is not the first.
     """
 
     count: int | None = None

@@ -22,10 +22,10 @@ Outcome = Callable[[Array], Array]
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """Sites that lie.
+    """Dishonest sites, in a rehearsal.
 
     Args:
-        liars: How many sites lie.
+        liars: Number of dishonest sites.
     """
 
     liars: int

@@ -31,11 +31,11 @@ SCALES = (0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0)
 
 @dataclass(frozen=True, kw_only=True)
 class SignFlip(Attack):
-    """Each liar sends its own update the wrong way round.
+    """Sign flip: each dishonest site sends its own update with the opposite sign.
 
     Args:
-        liars: How many sites lie.
-        scale: How much longer it makes it.
+        liars: Number of dishonest sites.
+        scale: Factor on the length of the update.
     """
 
     scale: float = 1.0
@@ -52,10 +52,10 @@ class SignFlip(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling(Attack):
-    """All liars send a multiple of the honest mean, far too long, to drown everybody else.
+    """Scaling: all dishonest sites send a large multiple of the honest mean.
 
     Args:
-        liars: How many sites lie.
+        liars: Number of dishonest sites.
         factor: The multiple; below 0 it undoes what the others learn.
     """
 
@@ -73,11 +73,11 @@ class Scaling(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianNoise(Attack):
-    """Each liar sends noise instead of an update.
+    """Gaussian noise: each dishonest site sends noise instead of an update.
 
     Args:
-        liars: How many sites lie.
-        scale: How long it is, in lengths of a typical honest update.
+        liars: Number of dishonest sites.
+        scale: Length of the noise, in lengths of a typical honest update.
     """
 
     scale: float = 10.0
@@ -107,12 +107,12 @@ class LabelFlip(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Alie(Attack):
-    """A little is enough (Baruch and others 2019): liars hide inside the spread of the honest updates.
+    """A little is enough (ALIE, Baruch and others 2019): inside the spread of the honest updates.
 
     Args:
-        liars: How many sites lie.
-        deviations: How many deviations they are off, coordinate by coordinate; as the paper has it by
-            default, so many that some honest sites are farther off. That is none at all for very few liars.
+        liars: Number of dishonest sites.
+        deviations: Standard deviations from the honest mean, in every coordinate. The default is that of the
+            paper, at which some honest sites are farther off; it is 0 for very few dishonest sites.
     """
 
     deviations: float | None = None
@@ -131,11 +131,11 @@ class Alie(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class InnerProduct(Attack):
-    """Fall of empires (Xie and others 2019): liars send the honest mean the wrong way round.
+    """Inner-product manipulation (Xie and others 2019): the honest mean with the opposite sign.
 
     Args:
-        liars: How many sites lie.
-        strength: How much longer they make it; short ones are hard to tell from honest ones.
+        liars: Number of dishonest sites.
+        strength: Factor on the length of the mean; short updates are hard to tell from honest ones.
     """
 
     strength: float = 1.0
@@ -152,9 +152,10 @@ class InnerProduct(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Mimic(Attack):
-    """All liars copy one honest site, the one farthest out where honest sites differ most, so that it counts
-    many times (Karimireddy and others 2022).
-    """  # noqa: D205
+    """Mimic: all dishonest sites copy the honest site that is farthest out, so that it counts many times.
+
+    Karimireddy and others 2022.
+    """
 
     kind: ClassVar[str] = "mimic"
 
@@ -168,16 +169,18 @@ class Mimic(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class Backdoor(Attack):
-    """Liars teach that records with a trigger have the best outcome, and make their updates long enough to
-    replace the model (Bagdasaryan and others 2020).
+    """Backdoor: records with a trigger get the best outcome, and boosted updates replace the model.
+
+    Bagdasaryan and others 2020.
 
     Args:
-        liars: How many sites lie.
-        column: The feature that is the trigger; the first one by default.
-        value: What it is set to.
-        share: What part of the liars' records get it; the others keep the model good elsewhere.
-        boost: How much longer the liars make their updates; by default the sites of a round over its liars.
-    """  # noqa: D205
+        liars: Number of dishonest sites.
+        column: The feature that is the trigger; by default the first.
+        value: The value that the trigger is set to.
+        share: Share of the dishonest sites' records that get the trigger; the others keep the model good
+            elsewhere.
+        boost: Factor on the length of the updates; by default the sites of a round over its dishonest ones.
+    """
 
     column: str | None = None
     value: float = 10.0
@@ -248,14 +251,15 @@ class AdaptiveInnerProduct(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class MinMax(Attack):
-    """Liars go as far off the honest mean as the two honest sites that differ most are from each other
-    (Shejwalkar and Houmansadr 2021).
+    """Min-max: as far off the honest mean as the largest distance between two honest sites.
+
+    Shejwalkar and Houmansadr 2021.
 
     Args:
-        liars: How many sites lie.
-        direction: Which way they go: against the `deviation` of each coordinate, against the `mean`, or
+        liars: Number of dishonest sites.
+        direction: Direction of the attack: against the `deviation` of each coordinate, against the `mean`, or
             against its `sign`.
-    """  # noqa: D205
+    """
 
     direction: Literal["deviation", "mean", "sign"] = "deviation"
     kind: ClassVar[str] = "min-max"
@@ -288,10 +292,10 @@ class MinMax(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class MinSum(MinMax):
-    """As min-max, by the sum of squared distances to all honest updates: closer in, and harder to see.
+    """Min-sum: as min-max, limited by the sum of squared distances; closer in, harder to detect.
 
     Args:
-        liars: How many sites lie.
+        liars: Number of dishonest sites.
         direction: As in min-max.
     """
 

@@ -36,19 +36,18 @@ By = Literal["loss", "direction", "weights", "site"]
 
 @dataclass(frozen=True, kw_only=True)
 class Clusters:
-    """How sites are told apart.
+    """Clusters: several models for one federation, each trained by the sites that learn alike.
 
     All models are the same before the first round, and what the sites make of them tells the sites apart.
     Models that are drawn apart instead mostly leave one of them without a site for good.
 
     Args:
-        count: How many models there are; left out where every site has its own.
-        by: `loss`: each site picks the model that fits its own records best, once models differ (IFCA, Ghosh
-            and others 2020); a pick is taken from private records. `direction`: by where a site is going.
-            `weights`: by where it has come to, that is, k-means of the trained models. `site`: every site has
-            a model of its own for good, and learns from nobody.
-        warm: For how many rounds there is one model for all first, by `direction` or `weights`. What sites
-            made of it in all these rounds tells them apart once, and for good.
+        count: Number of models; left out where every site has its own.
+        by: `loss`: each site picks the model that fits its own records best (IFCA, Ghosh and others 2020);
+            the pick depends on private records. `direction`: by the direction of a site's updates. `weights`:
+            by k-means of the trained models. `site`: every site trains a model of its own.
+        warm: Number of first rounds with one model for all, with `direction` or `weights`. The sum of a
+            site's updates over these rounds then assigns it to a cluster, once.
     """
 
     count: int | None = None

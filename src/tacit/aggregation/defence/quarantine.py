@@ -45,7 +45,7 @@ SHORTEST = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Quarantine:
-    """Watch over the sites, round by round.
+    """Quarantine: suspicion of every site, updated round by round.
 
     A round adds what exceeds `drift` in the strangest of three scores, in robust deviations, at most `drift`
     itself: nobody is left out before `threshold / drift` rounds. Suspicion stops at `threshold`. A site that
@@ -53,12 +53,13 @@ class Quarantine:
     `2 (threshold - readmit) / drift` rounds.
 
     Args:
-        mode: Whether to `observe`, which says who would be left out and leaves out nobody, or to `exclude`.
-        f: How many sites may be left out at once; by default as many liars as the aggregation stands.
-        drift: How many deviations are nothing unusual; so much suspicion wears off each round.
-        threshold: The suspicion at which a site is left out; from half of it on it is watched.
-        readmit: The suspicion below which it comes back.
-        trial: For how many rounds a site that is back counts half.
+        mode: `observe` reports which sites would be left out and leaves out none; `exclude` leaves them out.
+        f: Largest number of sites that are left out at once; by default the number that the aggregation
+            tolerates.
+        drift: Number of deviations that count as usual; this much suspicion wears off in each round.
+        threshold: Suspicion at which a site is left out; from half of it on the site is watched.
+        readmit: Suspicion below which a site comes back.
+        trial: Number of rounds for which a site that is back counts half.
     """
 
     mode: Literal["observe", "exclude"] = "observe"

@@ -106,10 +106,10 @@ class Median(CoordinatewiseRule):
 
 @dataclass(frozen=True, kw_only=True)
 class TrimmedMean(CoordinatewiseRule):
-    """The mean of what is left after dropping the f smallest and the f largest values.
+    """The mean of each coordinate without its f smallest and f largest values.
 
     Args:
-        trim: Instead of f, the share of the sites that is dropped at each end, rounded down.
+        trim: Share of the sites that is dropped at each end, rounded down; instead of `f`.
     """
 
     trim: float | None = None

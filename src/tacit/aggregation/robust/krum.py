@@ -47,7 +47,7 @@ class KrumRule(WeightedRule, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Krum(KrumRule):
-    """The one update with the nearest neighbours (Blanchard and others 2017); meant for comparison.
+    """Krum: the one update with the nearest neighbors (Blanchard and others 2017); for comparison.
 
     The score is the sum of squared distances to the n - f - 1 nearest others, as in "Fixing by mixing"
     (Allouah and others 2023); the first paper counts one neighbour less. It stands f of at least 2 f + 3
@@ -55,7 +55,7 @@ class Krum(KrumRule):
     score is that of a liar who sends a vector without noise.
 
     Args:
-        allow_fragile: Whether it may be used where every site adds noise, and follow liars.
+        allow_fragile: Permit Krum where every site adds noise, although it can then follow dishonest sites.
     """
 
     allow_fragile: bool = False

@@ -45,7 +45,7 @@ class Mixing:
     a product of the updates with a matrix, and nothing without liars.
 
     Args:
-        then: The rule.
+        then: The rule that follows.
     """  # noqa: D205
 
     then: Rule
@@ -152,16 +152,16 @@ class Mixing:
 
 @dataclass(frozen=True, kw_only=True)
 class Bucketing:
-    """Means of buckets of sites, drawn in public in every round; then a rule (Karimireddy and others 2022).
+    """Bucketing (Karimireddy and others 2022): means of buckets of sites, drawn in public; then a rule.
 
     A liar spoils the bucket it is in, so it stands f liars only if f buckets are outvoted: f times the size
     must be below half the sites. Means of buckets differ less than sites do, which helps where sites are
     skew; and where only the sum of a bucket is to be seen, this is how a rule can be had at all.
 
     Args:
-        then: The rule.
-        size: The smallest number of sites in a bucket; what is left over is spread among the buckets.
-        seed: What the draw repeats with; it is public.
+        then: The rule that follows.
+        size: Smallest number of sites in a bucket; sites that are left over join other buckets.
+        seed: Seed of the public draw.
     """
 
     then: Rule

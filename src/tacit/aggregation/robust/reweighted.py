@@ -63,15 +63,15 @@ class GeometricMedian(WeightedRule):
 
 @dataclass(frozen=True, kw_only=True)
 class CenteredClip(WeightedRule):
-    """What differs from a centre is shortened to a radius, then averaged (Karimireddy and others 2021).
+    """Centered clipping (Karimireddy and others 2021): differences from a center, clipped, then averaged.
 
     It stands fewer liars than half the sites, each of which moves it by the radius over n at most, and costs
     nothing without them as long as honest updates are within the radius.
 
     Args:
-        radius: How far an update may be from the centre, which then starts at zero; without it half the
-            median distance from the geometric median, which then is the start.
-        steps: How often the centre is moved.
+        radius: Largest distance of an update from the center, which then starts at zero. By default half the
+            median distance from the geometric median, which is the start.
+        steps: Number of times the center is moved.
     """
 
     radius: float | None = None
@@ -198,7 +198,7 @@ def query_aggregator(aggregation: Aggregator, sites: int, *, trusted: bool) -> A
 
 @dataclass(frozen=True, kw_only=True)
 class Robust:
-    """The rule that a federation should use, by what is known of it.
+    """The robust rule that suits the federation, resolved from what is known of it.
 
     The covariance filter if f is given, and the geometric median if it is not. Where the server adds noise a
     rule needs a bound on how far one site moves it: then the trimmed mean if f is given, and if it is not,
@@ -206,7 +206,7 @@ class Robust:
     an honest update loses length at most, never its direction.
 
     Args:
-        f: How many liars are to be stood, if that can be said.
+        f: Number of dishonest sites to tolerate, if you know it.
     """
 
     f: int | None = None

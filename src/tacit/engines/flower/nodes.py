@@ -55,11 +55,11 @@ Meet = Callable[[bytes, Recognise], "Nodes"]
 
 @dataclass(frozen=True, kw_only=True)
 class Flower:
-    """The engine whose sites are elsewhere.
+    """The engine for sites on machines of their own, over Flower.
 
     Args:
-        deadline: How long a site may take for one answer, in seconds.
-        wait: How long to wait at the start for sites that are not there, in seconds.
+        deadline: Seconds that a site may take for one answer.
+        wait: Seconds to wait at the start for sites that are not online.
     """
 
     kind: ClassVar[str] = "flower"

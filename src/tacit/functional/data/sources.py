@@ -92,7 +92,7 @@ class CurveFiles:
         path: The folder of the files, relative to the experiment file.
         files: The file of each curve, by the name of the curve.
         response: The curve that is predicted.
-        domains: From when to when each curve is defined; from its first time to its last if not said.
+        domains: Start and end of the domain of each curve; by default its first and last time.
         held_out: The share of subjects that is held out to score models on, drawn at random. A score tells
             about them, so a private run has none unless it is a rehearsal; 0.2 elsewhere.
     """

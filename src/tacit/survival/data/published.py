@@ -352,7 +352,7 @@ class Published:
         held_out: The share that is held out to score models on.
         cause: Of several causes, the one to learn about, which makes the others censored; or "any". By
             default events keep their codes.
-        standardize: Whether features get mean 0 and standard deviation 1; those of 0 and 1 stay as they are.
+        standardize: Scale features to mean 0 and standard deviation 1; features of 0 and 1 stay.
     """
 
     held_out: float = 0.2

@@ -54,15 +54,15 @@ class RemoteRecords:
         weight: The column of what records count for, if that is not 1.
         cause: Of several causes, the one to learn about, which makes the others censored; or "any".
         levels: The levels of each column of words; each but the first becomes a feature of 0 and 1.
-        fill: What stands for a missing value in a column: a number, or a level.
-        center: What is subtracted from a column.
-        scale: What it is divided by then.
-        records: How many records all sites hold together, if that number is public.
+        fill: The value for missing entries of a column: a number, or a level.
+        center: The public number that is subtracted from a column.
+        scale: The public number that a column is divided by after that.
+        records: Number of records at all sites, if that number is public.
         test: A file of records to score models on; for the coordinator, passed over where it is not there.
         site: The column of that file that names the site of each record, if there is one.
-        test_public: Whether those records are nobody's secret; if not, only a rehearsal may use them.
+        test_public: The records of the test file are public; if not, only a rehearsal may use them.
         reference: A file of public records like those of the sites; for the coordinator as well.
-        public: Whether the records of the sites are nobody's secret.
+        public: The records of the sites are public.
     """
 
     columns: Sequence[str]

@@ -48,10 +48,10 @@ class Simulated:
         records: Number of patients, held-out ones included.
         features: Number of features.
         held_out: The share that is held out to score models on.
-        c_mean: An option of the design.
-        u_max: An option of the design.
-        c_step: An option of the design.
-        censoring: Instead of these: the share of censored records.
+        c_mean: Rate (not mean) of the exponential censoring, in designs that have it.
+        u_max: Latest censoring time of the uniform censoring, in designs that have it.
+        c_step: Mean of log C - log T, in the design that has it.
+        censoring: Share of censored records; solved for, instead of the three options before it.
         causes: Number of causes of the design competing; 2 by default.
     """
 
@@ -126,11 +126,11 @@ class Csv:
             said, events keep their codes.
         leave: Columns that are no features, such as a number of the patient.
         levels: The levels of each column of words; each but the first becomes a feature of 0 and 1.
-        fill: What stands for a missing value in a column: a number, or a level.
-        center: What is subtracted from a column.
-        scale: What it is divided by then.
-        standardize: Whether to take `center` and `scale`, where they are not given, from the records. That is
-            a look at all of them, so a private run refuses it.
+        fill: The value for missing entries of a column: a number, or a level.
+        center: The public number that is subtracted from a column.
+        scale: The public number that a column is divided by after that.
+        standardize: Take `center` and `scale` from the records where they are not given. This looks at all
+            records, so a private run refuses it.
         test: A file of public records to score models on.
         held_out: The share that is held out to score models on. A score tells about those records, so a
             private run has none unless it is a rehearsal, or scores on public records; 0.2 elsewhere.

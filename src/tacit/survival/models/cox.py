@@ -52,9 +52,9 @@ class RelativeRiskLearner(SurvivalLearner):
     For the other options see `SurvivalLearner`; the grid of time is for the hazard that all share.
 
     Args:
-        groups_per_site: The public number of risk groups at a site, drawn as wholes, in which the loss is
-            formed; groups of 4 to 8 records work best. If not said, the records of a step are one group, and
-            single records cannot be protected.
+        groups_per_site: Public number of risk groups at a site. The loss is formed inside groups, which join
+            a step as wholes; groups of 4 to 8 records work best. Without it the records of a step are one
+            group, and record-level privacy is refused.
     """
 
     groups_per_site: int | None = None

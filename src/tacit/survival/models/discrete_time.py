@@ -116,16 +116,16 @@ class PoissonPH(GridLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class DeepHit(GridLearner):
-    """The chance of every interval and cause by a network, competing risks included.
+    """The probability of every interval and cause by a network, competing risks included.
 
     Lee and others 2018. For the other options see `SurvivalLearner`.
 
     Args:
-        causes: How many kinds of events there are: 1, 2, ... in the records.
-        ranking: The share of the ranking term in the loss. It compares records with each other, so single
-            records can be protected only with 0, or in risk groups.
-        spread: How far apart incidences must be to count as ranked.
-        groups_per_site: The public number of risk groups at a site, drawn as wholes; for ranking alone.
+        causes: Number of causes: events 1, 2, ... in the records.
+        ranking: Weight of the ranking term in the loss. The term compares records with each other, so
+            record-level privacy needs 0, or risk groups.
+        spread: Difference between incidences at which a pair counts as ranked.
+        groups_per_site: Public number of risk groups at a site; only the ranking term needs them.
     """
 
     causes: int = 1  # pyright: ignore[reportIncompatibleVariableOverride]

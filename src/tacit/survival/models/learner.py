@@ -40,16 +40,17 @@ EDGES = np.exp2(np.arange(-40, 41) / 2)
 
 @dataclass(frozen=True, kw_only=True)
 class SurvivalLearner(Learner):
-    """A network for times and events; a kind of loss makes it concrete.
+    """A network for time-to-event data; a subclass adds the likelihood.
 
     Args:
-        hidden: The widths of the hidden layers; none at all gives a linear model.
-        activation: What stands between layers.
-        cuts: How many intervals, or their ends. Ends come from public reference records or a `horizon`;
-            open runs and rehearsals may take quantiles of the event times, private ones buy them.
-        horizon: The end of the last interval, public.
+        hidden: Widths of the hidden layers; an empty list gives a linear model.
+        activation: Activation function between layers.
+        cuts: Number of time intervals, or their ends. Ends come from public reference records or a `horizon`.
+            Without either, open runs and rehearsals take quantiles of the event times, and private runs buy
+            them.
+        horizon: End of the last time interval; a public number.
         columns: The names of the features; filled in from the data.
-        encoding: How raw columns become features; filled in from the data.
+        encoding: Encoding of raw columns as features; filled in from the data.
     """
 
     hidden: Sequence[int] = (32, 32)

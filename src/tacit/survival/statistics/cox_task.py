@@ -53,12 +53,12 @@ class Cox(SumTask):
 
     Args:
         columns: The features to regress on; by default all of them.
-        ties: How events at the same time are counted.
+        ties: Method for tied event times.
         grid: The ends of public intervals that times are rounded up to; by default exact times.
         ridge: Half of it, times the squared length of the coefficients, is taken off the log-likelihood.
-        level: Of the confidence intervals.
+        level: Confidence level of the intervals.
         sites: The sites; filled in.
-        public: Whether their records are public; filled in.
+        public: The records are public; filled in.
     """
 
     columns: Sequence[str] = ()

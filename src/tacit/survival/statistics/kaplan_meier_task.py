@@ -80,16 +80,16 @@ class CountTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class KaplanMeier(SumTask):
-    """The survival curve of all records by Kaplan and Meier, with its band, from one table of each site.
+    """The Kaplan-Meier curve of all records, with its confidence band, from one table of counts of each site.
 
     Args:
-        grid: The ends of the intervals that exits are counted in, public. If neither they nor a `horizon` are
-            said, every exit time leaves the sites, which only an open run in one process may ask.
-        cuts: How many intervals, equally long, if there is a horizon.
-        horizon: The end of the last of them, public.
-        causes: How many kinds of events there are: 1, 2, ... in the records.
-        level: Of the band.
-        known: How the counts leave the sites; filled in.
+        grid: Public ends of the intervals in which exits are counted. Without `grid` and `horizon` every exit
+            time leaves the sites; only an open run in one process may do that.
+        cuts: Number of intervals of equal length up to the horizon.
+        horizon: End of the last interval; a public number.
+        causes: Number of causes: events 1, 2, ... in the records.
+        level: Confidence level of the band.
+        known: Release of the counts; filled in.
     """
 
     grid: Sequence[float] | None = None
