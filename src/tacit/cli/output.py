@@ -1,7 +1,7 @@
-"""How the command talks: results on stdout, everything else on stderr, and exit codes that mean something.
+"""Output of the command: results on stdout, everything else on stderr, and meaningful exit codes.
 
 Everything is printed through `say`: no control character of a file, a table or the command line reaches a
-terminal, and a stream that cannot show a sign, or takes no more, is no bug of ours.
+terminal, and a stream that cannot encode a character, or is closed, is no bug of ours.
 """
 
 import os
@@ -20,9 +20,9 @@ from tacit.runtime import imports
 from tacit.runtime.refusals import keep_traceback
 
 DONE, BUG, BAD_USAGE, BUDGET_REFUSED, VERIFICATION_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
-# What we print that is not ASCII, for terminals that have nothing else.
+# Replacements of our non-ASCII characters, for terminals without them.
 PLAIN = str.maketrans({"·": "-", "\u2013": "-", "\u2014": "-", "…": "...", "\xd7": "x", "≤": "<=", "≥": ">="})
-# What JSON does not escape by itself and a terminal would obey.
+# Characters that JSON does not escape and a terminal would obey.
 _UNSEEN = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
@@ -50,7 +50,7 @@ def handle_errors(*, json: bool, debug: bool, trust: bool = False) -> Generator[
         with imports.trusting(trust), imports.announcing(lambda words: log(f"tacit: {words}", quiet=False)):
             yield
     except BrokenPipeError:
-        # Whoever read our output has had enough, `head` for one.
+        # The reader has closed the pipe, `head` for one.
         _silence(sys.stdout)
         sys.stderr.close()
         raise SystemExit(DONE) from None
@@ -75,7 +75,7 @@ def handle_errors(*, json: bool, debug: bool, trust: bool = False) -> Generator[
         _fail(type(error).__name__, message if extra else _bug(error), code, json=json, debug=debug)
     except Exception as error:
         kept = keep_traceback(error)
-        # What a bug says may tell about records, and so may its traceback.
+        # The message of a bug, and its traceback, may reveal records.
         _fail(type(error).__name__, _bug(error, kept), BUG, json=json, debug=debug and kept is None)
 
 
@@ -121,7 +121,7 @@ def print_sentences(told: Iterable[str]) -> None:
 
 
 def pluralise(number: int, what: str) -> str:
-    """So many of something."""
+    """Format a number with its noun in the singular or plural."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
@@ -133,19 +133,19 @@ def format_price(value: float | None) -> str:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print lines; every other sign that a terminal would not show as itself is escaped.
+    """Print lines; every other character that a terminal would not show as itself is escaped.
 
     Args:
-        text: What to print.
-        stream: Where to; the standard output if not said.
+        text: The text to print.
+        stream: The output stream; by default the standard output.
 
     Raises:
-        BrokenPipeError: Whoever read it has had enough.
+        BrokenPipeError: The reader has closed the pipe.
         OutputLost: It cannot be written; nothing more is tried there.
     """
     place: TextIO | None = sys.stdout if stream is None else stream
     if place is None:
-        # Closed by whoever started us.
+        # Closed by the parent process.
         return
     shown = "\n".join(escape(line) for line in text.split("\n"))
     try:
@@ -189,7 +189,7 @@ def _fail(kind: str, message: str, code: int, *, json: bool, debug: bool) -> Non
     if json:
         with suppress(OSError, OutputLost):
             print_failure(kind, message, code)
-    # Where to go on was said before.
+    # The way to resume was printed before.
     if kind != "Interrupted" or json:
         said = f"tacit: {message}"
         with suppress(OSError, OutputLost):

@@ -129,7 +129,7 @@ def unfinished_page(asked: Experiment, path: Path) -> Page:
 
 
 def _releases(books: Path | None) -> list[Release]:
-    """What a ledger was charged for; nothing, if it is not there or cannot be read."""
+    """Return the releases charged to a ledger; empty if it is missing or unreadable."""
     if books is None:
         return []
     with suppress(LedgerError), Ledger(books, mode="read") as ledger:
@@ -138,7 +138,7 @@ def _releases(books: Path | None) -> list[Release]:
 
 
 def _summary_page(found: BatchResult[Any] | AttackScores) -> Page:
-    """What has no page of its own, as its summary."""
+    """Return the summary of a result without a page of its own."""
     return Page(
         title=found.name,
         lead=f"What came of {found.name}.",

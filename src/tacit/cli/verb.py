@@ -15,7 +15,7 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a value of the file; may be repeated."),
 ]
-# What `verb` adds to the options of a verb, in this order.
+# Options that `verb` adds to each verb, in this order.
 SHARED: Mapping[str, Any] = {
     "trust": Annotated[
         bool, typer.Option("--trust", help="Import code that a run's own folder names; that executes it.")
@@ -28,11 +28,11 @@ SHARED: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class Console:
-    """Where a verb talks: results on stdout, as one document or for people, remarks on stderr.
+    """Output of a verb: results on stdout, as one document or for people, remarks on stderr.
 
     Args:
-        json: Whether the result is a document.
-        quiet: Whether remarks are left out.
+        json: Print the result as a document.
+        quiet: Leave out remarks.
     """
 
     json: bool

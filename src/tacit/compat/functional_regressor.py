@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 Times = ArrayLike | Mapping[str, ArrayLike] | None
 Domains = Sequence[float] | Mapping[str, Sequence[float]] | None
 
-# What every form of curves of scikit-fda has, and no array. Objects of scikit-fda, pandas and scipy.sparse
+# An attribute of all scikit-fda curves, and of no array. Objects of scikit-fda, pandas and scipy.sparse
 # are known by such attributes: none of these libraries is imported.
 _OF_FDA = "domain_range"
 
 
-# What is called otherwise here than in the task.
+# Parameters with another name in the task.
 _RENAMED = {"step": "rate", "max_steps": "steps", "n_steps": "stop"}
-# What the task knows under the same name.
+# Parameters with the same name in the task.
 _SAME = (
     "response", "basis", "size", "order", "knots", "components", "components_y", "smooth", "smooth_s",
     "smooth_t", "smooth_st", "ridge", "patience", "selection", "margin", "folds", "release", "protect",
@@ -56,51 +56,52 @@ _SAME = (
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class FunctionalRegressor:
-    """A response curve, or number, predicted from the curves of parties that do not pool them.
+    """Vertical functional regression: a response curve, or number, from curves that parties do not pool.
 
     Args:
-        basis: What curves are made of: `b-splines`, or `fourier` for periodic ones.
-        size: How many functions of it.
-        order: That of the splines; 4 is cubic.
-        knots: Their inner knots, as shares of the domain; equally spaced if not said.
-        components: How many coordinates of a curve are used, the smoothest first; all of them if not said,
-            and with a promise 6.
-        components_y: How many of the response, if not as many.
-        smooth: How much each curve is smoothed as it becomes coordinates.
-        smooth_s: The price of roughness along the predictors' argument, or a grid to choose from.
+        basis: The basis of curves: `b-splines`, or `fourier` for periodic ones.
+        size: The number of basis functions.
+        order: The order of the splines; 4 is cubic.
+        knots: Their inner knots, as shares of the domain; by default equally spaced.
+        components: The number of coordinates of a curve, the smoothest first; by default all, and 6 with a
+            privacy policy.
+        components_y: The number of coordinates of the response, if it differs.
+        smooth: The smoothing of each curve as it becomes coordinates.
+        smooth_s: The penalty on roughness along the predictors' argument, or a grid to choose from.
         smooth_t: Along that of the response.
         smooth_st: Along both.
-        ridge: The price of length, in units of what noise does; idle without noise.
-        n_steps: How many steps, or what they are chosen by: `cv`, `aic`, `aicc` or `mv`.
-        step: Which part of the way to its best fit a predictor is moved at each step.
-        max_steps: At most how many steps, where they are chosen.
-        patience: How many steps to wait for something better on what was held back.
-        selection: `screen` drops predictors that do not help on what was held back; `all` keeps them.
-        margin: By how many standard errors a predictor has to help to be kept.
-        folds: How many parts of the subjects judge each other.
-        privacy: What may leave a party, such as `tacit.Privacy(...)`; everything if not said.
-        release: What leaves it: `local`, each subject's coordinates, or `moments`, products of all curves.
-        protect: Whether noise in a local release is for the `predictors` alone, or for `all` curves.
-        radius: How long a curve may be, for all or by name, or `private` to buy it; the clip of the promise
-            if not said.
-        quantile: Which share of curves a bought radius leaves as they are; as for `Boosting` if not said.
-        center: What is subtracted from curves, by name: public numbers.
-        scale: What they are divided by then.
-        parties: The predictors of each party, by its name, or how many parties they are dealt out to in
-            turn. If not said, each curve has a party of its own, called as it is.
+        ridge: The penalty on length, in units of the noise; idle without noise.
+        n_steps: The number of steps, or the criterion that chooses it: `cv`, `aic`, `aicc` or `mv`.
+        step: The learning rate: the share of its best fit by which a predictor is moved at each step.
+        max_steps: The largest number of steps, where it is chosen.
+        patience: Steps without improvement on held-back data before stopping.
+        selection: `screen` drops predictors that do not help on held-back data; `all` keeps them.
+        margin: The standard errors by which a predictor has to help to be kept.
+        folds: The number of cross-validation folds.
+        privacy: The privacy policy, such as `tacit.Privacy(...)`; by default open.
+        release: The release of a party: `local`, each subject's coordinates, or `moments`, products of all
+            curves.
+        protect: `predictors` if the noise of a local release is for the predictors alone, or `all` curves.
+        radius: The clip radius of curves, for all or by name, or `private` to buy it; by default the clip of
+            the policy.
+        quantile: The share of curves that a bought radius leaves unclipped; by default as for `Boosting`.
+        center: The numbers subtracted from curves, by name: public.
+        scale: The numbers that they are divided by then.
+        parties: The predictors of each party, by its name, or the number of parties that they are dealt to in
+            turn. By default, each curve has a party of its own with the same name.
         active: The party that holds the response, where parties are given and it is not the first.
-        response: What the response is called.
-        times: When arrays that do not say it were observed, for all curves or by name; equally spaced over
-            the domain if not said.
-        domain: From when to when curves are defined, for all or by name; see `tacit.functional.curves`.
-        random_state: What repeats, where nobody is protected by it; drawn if None.
-        out: The directory that remembers the run; nothing is kept without one.
+        response: The name of the response.
+        times: The observation times of arrays without their own, for all curves or by name; by default
+            equally spaced over the domain.
+        domain: The interval on which curves are defined, for all or by name; see `tacit.functional.curves`.
+        random_state: The seed of everything that protects no one; drawn if None.
+        out: The run's directory; nothing is written without one.
 
     Attributes:
         model_: The fitted model: surfaces, contributions of parties, predictions.
         run_: The run.
-        times_: When predictions are given; None of numbers.
-        n_features_in_: How many predictors, or columns of X where it was a single array.
+        times_: The times of predictions; None for numbers.
+        n_features_in_: The number of predictors, or of columns of X where it was a single array.
         feature_names_in_: Their names, if they have any.
     """
 
@@ -229,7 +230,7 @@ class FunctionalRegressor:
 
     @property
     def privacy_(self) -> Statement:
-        """What was promised, and what it cost."""
+        """Privacy statement: the promise and its price."""
         return self._fitted.privacy
 
     @property
@@ -244,12 +245,12 @@ class FunctionalRegressor:
 
     @property
     def n_steps_(self) -> int:
-        """How many steps were taken."""
+        """Number of boosting steps."""
         return self.model_.steps
 
     @property
     def cv_curve_(self) -> Array:
-        """What the number of steps was chosen by, after 0, 1, ... of them; less is better."""
+        """Stopping criterion after 0, 1, ... steps; less is better."""
         return self.model_.criterion
 
     @property
@@ -265,12 +266,12 @@ class FunctionalRegressor:
 
     @property
     def importance_(self) -> dict[str, float]:
-        """How much of the model each predictor is."""
+        """Share of the model of each predictor."""
         return self.model_.importance
 
     @property
     def comm_bytes_(self) -> int:
-        """How many bytes left all parties."""
+        """Bytes sent by all parties."""
         return self.model_.bytes_sent
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -293,7 +294,7 @@ class FunctionalRegressor:
         return f"FunctionalRegressor({', '.join(changed)})"
 
     def __sklearn_tags__(self) -> object:
-        """What scikit-learn wants to know; it is loaded, since it asks."""
+        """Return scikit-learn's tags; only scikit-learn asks, so it is loaded already."""
         from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags  # pyright: ignore
 
         return Tags(
@@ -313,7 +314,7 @@ class FunctionalRegressor:
         return self.run_
 
     def _task(self, numbers: Array | None) -> Boosting:
-        """What is learnt, as its own arguments say it."""
+        """Construct the task from the estimator's parameters."""
         require_rate("step", self.step)
         require_count("max_steps", _plain(self.max_steps))
         if isinstance(self.n_steps, str):
@@ -344,7 +345,7 @@ class FunctionalRegressor:
         )
 
     def _remember(self, run: Run, X: object, found: Mapping[str, Curves], numbers: Array | None) -> None:
-        """What prediction needs beside the model: when arrays are observed, and what they are called."""
+        """Store the state that prediction needs beside the model: observation times and names."""
         response = found[self.response]
         common = response.times if response.owners is None else np.linspace(*response.domain, POINTS)
         grids = {name: own.times for name, own in found.items() if own.owners is None}
@@ -380,7 +381,7 @@ class FunctionalRegressor:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """What searches hand over, as the numbers and tuples that they mean."""
+    """Convert values from hyperparameter searches to plain numbers and tuples."""
     if isinstance(value, np.generic):
         return cast(object, value.item())
     if isinstance(value, list | np.ndarray):
@@ -400,12 +401,12 @@ def _refuse_unfit() -> NoReturn:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveReader:
-    """How what is given becomes curves.
+    """Converter of inputs to curves.
 
     Args:
-        times: Those of arrays that do not say theirs: for all curves, or by name.
-        domain: From when to when curves are defined: for all of them, or by name.
-        least: How many subjects there must be.
+        times: Those of arrays without their own: for all curves, or by name.
+        domain: The interval of definition: for all of them, or by name.
+        least: The smallest number of subjects.
     """
 
     times: Times = None
@@ -424,7 +425,7 @@ class CurveReader:
         return curves(given, name=name, times=times, domain=domain, least=self.least)
 
     def inferred_fields(self, given: Mapping[str, object], found: Mapping[str, Curves]) -> list[str]:
-        """What was taken from all curves together because nobody said it, in words."""
+        """Return the facts that were inferred from all curves together, in words."""
         return [
             f"the domain of {name}, from its first observation to its last,"
             for name, own in found.items()
@@ -457,7 +458,7 @@ def by_name(X: object) -> dict[str, object]:
 
 
 def untimed_columns(given: object, name: str) -> int | None:
-    """How many columns an array has that does not say its times; None of other forms."""
+    """Return the number of columns of an array without times; None for other forms."""
     if isinstance(given, Curves):
         return None
     found = parse(given, name)
@@ -466,7 +467,7 @@ def untimed_columns(given: object, name: str) -> int | None:
 
 
 def headings(X: object, found: Mapping[str, Curves]) -> tuple[int, list[str] | None]:
-    """How many features X has, and their names if they have any, as scikit-learn counts them.
+    """Return the number of features of X, and their names if they have any, as scikit-learn counts them.
 
     Those of a single array are its columns; otherwise, each predictor is one.
     """
@@ -501,7 +502,7 @@ def scalar_response(y: object, name: str) -> Array | None:
 
 
 def constant_curves(values: Array, name: str, points: int) -> Curves:
-    """Numbers as curves that do not change, at so many times."""
+    """Return numbers as constant curves at `points` times."""
     return Curves(
         times=np.linspace(0.0, 1.0, points),
         values=np.repeat(values.reshape(-1, 1), points, axis=1),
@@ -511,7 +512,7 @@ def constant_curves(values: Array, name: str, points: int) -> Curves:
 
 
 def _of(given: object, name: str) -> object:
-    """What is said of a curve: for all of them, or by name."""
+    """Look up an option of a curve, given for all curves or by name."""
     return cast("Mapping[str, object]", given).get(name) if isinstance(given, Mapping) else given
 
 

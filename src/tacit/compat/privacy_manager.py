@@ -51,16 +51,16 @@ class PrivacyParams:
 
 
 class PrivacyBudget:
-    """What `num_rounds` Gaussian releases may cost together, and what they have cost so far.
+    """Budget of `num_rounds` Gaussian releases together, and their cost so far.
 
     Args:
         epsilon: The whole budget.
         delta: The probability with which the promise may fail.
-        num_rounds: How many releases the budget is made for. Every noisy gradient is one: with five batches a
-            round, fifty rounds are 250.
-        relation: What one participant can do, see `PrivacyManager`.
+        num_rounds: The number of releases. Every noisy gradient is one: with five batches a round, fifty
+            rounds are 250.
+        relation: The neighboring relation, see `PrivacyManager`.
         ledger: The account to charge; one in memory by default.
-        rehearsal: Whether the noise repeats, and so protects nobody.
+        rehearsal: True if the noise repeats, and so protects no one.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class PrivacyBudget:
 
     @property
     def epsilon_per_round(self) -> float:
-        """What one release costs by itself; costs of several do not simply add up."""
+        """Epsilon of a single release; those of several do not simply add up."""
         return accounting.epsilon([self.release(1.0)], self.params.delta)
 
     def release(self, clip_norm: float) -> Release:
@@ -152,19 +152,18 @@ class PrivacyManager:
     release a round it adds 1.3 times the noise needed, and it under-states epsilon by any factor once a
     round releases more than one gradient.)
 
-    What you pass is one participant's contribution, and what is protected is its presence: with or without
-    it, what others see changes little. If you pass the gradient of a whole batch and mean to protect a
-    single record in it, say `relation="replace"`: a record can turn a clipped batch gradient into its
-    opposite, which needs twice the noise.
+    The input is one participant's contribution, and its presence is protected: with or without it, the result
+    changes little. To protect a single record in the gradient of a whole batch, give `relation="replace"`: a
+    record can turn a clipped batch gradient into its opposite, which needs twice the noise.
 
     Args:
         epsilon: The whole budget.
         delta: The probability with which the promise may fail.
         clip_norm: The largest length of a contribution.
-        num_rounds: How many releases the budget is made for.
+        num_rounds: The number of releases.
         relation: `add-remove` or `replace`.
         ledger: An account that outlives this object; one in memory by default.
-        seed: Repeats the noise, for tests; such noise protects nobody, and the status says so.
+        seed: Repeats the noise, for tests; such noise protects no one, and the status says so.
     """
 
     def __init__(
@@ -241,7 +240,7 @@ class DPSGDTrainer:
         return private
 
     def get_stats(self) -> dict[str, Any]:
-        """How many gradients went through, and what that cost."""
+        """Return the number of processed gradients and their price."""
         return {
             "training_steps": self.steps,
             "gradients_clipped": self.steps,
@@ -253,7 +252,7 @@ class DPSGDTrainer:
 def compute_epsilon_from_delta(
     delta: float, noise_scale: float, clip_norm: float = 1.0, num_rounds: int = 1
 ) -> float:
-    """Epsilon at `delta` of so many releases with noise of standard deviation `noise_scale`."""
+    """Return epsilon at `delta` of `num_rounds` releases with noise of standard deviation `noise_scale`."""
     release = accounting.clipped_release(_multiplier(noise_scale, clip_norm), count=num_rounds)
     accounting.require_delta(delta, "gaussian")
     return accounting.epsilon([release], delta)
@@ -262,14 +261,14 @@ def compute_epsilon_from_delta(
 def compute_delta_from_epsilon(
     epsilon: float, noise_scale: float, clip_norm: float = 1.0, num_rounds: int = 1
 ) -> float:
-    """Delta at `epsilon` of so many releases with noise of standard deviation `noise_scale`."""
+    """Return delta at `epsilon` of `num_rounds` releases with noise of standard deviation `noise_scale`."""
     require_positive("epsilon", epsilon)
     require_count("num_rounds", num_rounds)
     return gaussian.delta_of(_multiplier(noise_scale, clip_norm) / num_rounds**0.5, epsilon)
 
 
 def estimate_noise_scale(epsilon: float, delta: float, clip_norm: float = 1.0, num_rounds: int = 1) -> float:
-    """The least standard deviation with which so many releases cost at most `epsilon` at `delta`."""
+    """Return the least standard deviation with which `num_rounds` releases cost `epsilon` at `delta`."""
     require_positive("clip_norm", clip_norm)
     return clip_norm * accounting.calibrate(epsilon=epsilon, delta=delta, steps=num_rounds)
 

@@ -77,7 +77,7 @@ class Step:
 
     @property
     def domain(self) -> tuple[float, float]:
-        """Where the curve is defined."""
+        """Interval on which the step function is defined."""
         return float(self.x[0]), float(self.x[-1])
 
     def __call__(self, times: ArrayLike) -> Array:
@@ -194,7 +194,7 @@ class Estimator:
         return self
 
     def __sklearn_tags__(self) -> object:
-        """What scikit-learn wants to know; it is loaded, since it asks."""
+        """Return scikit-learn's tags; only scikit-learn asks, so it is loaded already."""
         from sklearn.utils import InputTags, Tags, TargetTags  # pyright: ignore
 
         return Tags(estimator_type=None, target_tags=TargetTags(required=True), input_tags=InputTags())

@@ -16,9 +16,9 @@ from tacit.errors import InvalidValue, require_extra
 from tacit.learning.record import Round
 from tacit.runs.run import Run
 
-# What of a run's directory is for readers.
+# Files of a run's directory for readers.
 SHOWN = ("report.html", "statement.json")
-# How long a tag may be.
+# MLflow's limit on a tag's length.
 LONGEST = 5000
 
 
@@ -43,13 +43,13 @@ class TensorBoard:
 
     def __call__(self, entry: Round) -> None:
         """Write down a round."""
-        # Where it is secret who was drawn, the time that a round took would tell how many.
+        # With secret sampling, the duration of a round would reveal the sample size.
         now = self._began if entry.seconds is None else time.time()
         for name, value in numbers(entry).items():
             self._add(entry.number, now, tag=name, simple_value=value)
         if entry.skipped is not None:
             self._add_text("round/why skipped", entry.skipped, entry.number, now)
-        # Whoever watches wants to see it now.
+        # Viewers of a live run need it now.
         self._writer.flush()
 
     def finish(self, run: Run) -> None:
@@ -93,13 +93,13 @@ class TensorBoard:
 class MLflow:
     """A callback for `tacit.fit(callbacks=[...])` that logs to an MLflow tracking store.
 
-    Use it as a context, or call `finish` once the run is over. Nothing global is changed but this: MLflow's
-    own telemetry is off, unless whoever runs it has said otherwise.
+    Use it as a context, or call `finish` once the run is over. It changes one global setting: MLflow's own
+    telemetry is off, unless the user's environment says otherwise.
 
     Args:
-        experiment: The experiment of MLflow; made if it is not there.
-        uri: The store, as `sqlite:///mlflow.db` or the address of a server; as MLflow finds it if not said.
-        artifacts: Where files of a new experiment go; as MLflow has it if not said.
+        experiment: The experiment of MLflow; created if it does not exist.
+        uri: The store, as `sqlite:///mlflow.db` or the address of a server; by default MLflow's own.
+        artifacts: The place of a new experiment's files; by default MLflow's own.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class MLflow:
 
     def __call__(self, entry: Round) -> None:
         """Log a round."""
-        # Where it is secret who was drawn, the time that a round took would tell how many.
+        # With secret sampling, the duration of a round would reveal the sample size.
         now = self._began if entry.seconds is None else int(1000 * time.time())
         for name, value in numbers(entry).items():
             self._client.log_metric(self.run_id, _name(name), value, timestamp=now, step=entry.number)
@@ -176,8 +176,8 @@ class MLflow:
 
 
 def _client(uri: str | None) -> Any:  # noqa: ANN401
-    """A client of its own: nothing of what MLflow keeps for everybody is touched."""
-    # It is read once, as MLflow is imported; Tacit sends nothing anywhere that nobody asked for.
+    """Return a client of its own; MLflow's global state stays as it was."""
+    # Read once, when MLflow is imported; Tacit sends nothing without the user's request.
     _ = os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     require_extra("mlflow", "mlflow", "MLflow")
     from mlflow.tracking import MlflowClient  # pyright: ignore[reportMissingTypeStubs]
@@ -191,7 +191,7 @@ def _name(name: str) -> str:
 
 
 def numbers(entry: Round) -> dict[str, float]:
-    """What a round has to say in numbers; what nobody may know is not among them."""
+    """Return the public numbers of a round."""
     found = {f"scores/{name}": value for name, value in entry.scores.items()}
     known = {
         "privacy/epsilon": entry.epsilon,

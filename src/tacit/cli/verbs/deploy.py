@@ -70,7 +70,7 @@ def _write_folders(
     """Write the folders of a federation, and the public records that the coordinator has."""
     from tacit.deploy import folders
 
-    # It is closed to everybody else: that is nothing to do to a folder that was there.
+    # The folder is closed to all other users, so an existing one is not used.
     if place.exists() and any(place.iterdir()):
         raise InvalidValue(f"{place} is there already: choose another folder, nothing is overwritten")
     tables: dict[str, dict[str, Any]] = {name: {} for name in found.names}
@@ -99,7 +99,7 @@ def _as_dict(made: "DeployedFolders") -> dict[str, Any]:
 
 
 def _warnings(made: "DeployedFolders", host: str) -> list[str]:
-    """What whoever has made folders may want to reconsider."""
+    """Return warnings for the author of the folders."""
     from tacit.deploy.certificates import is_this_machine
     from tacit.experiments import experiment
     from tacit.privacy.policy import Open

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # The kinds of files that runs read records from.
 KINDS = (".csv", ".parquet")
-# The delta of a lifetime, and of its price, if nobody says another.
+# The default delta of a lifetime and of its price.
 USUAL_DELTA = 1e-5
 
 

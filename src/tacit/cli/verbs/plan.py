@@ -159,7 +159,7 @@ def _promise(made: Mapping[str, Any]) -> list[tuple[str, str]]:
     if promise["unit"] is None:
         return [("promise", "none: this run is open")]
     change = ONE_MORE if promise["relation"] == "add-remove" else "replace one"
-    # Where every party holds columns of the same records, one is exchanged at all of them.
+    # In vertical data a record is replaced at all parties.
     where = "" if promise["unit"] != "record" else " at any site" if change == ONE_MORE else " at all parties"
     spends = made["spends"]
     refused = " and be refused" if made["budget"] is not None and spends[rounds + 1] > made["budget"] else ""

@@ -31,14 +31,14 @@ REPORT = "report.html"
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What is to be run, where it is kept, and how much is said meanwhile.
+    """Request to run an experiment: its file and the options of the command line.
 
     Args:
-        file: An experiment file, or the directory of what was cut off.
-        changes: What to change in it.
+        file: An experiment file, or the directory of an interrupted run.
+        changes: Changes to the file.
         out: The directory of the run.
-        resume: Whether to go on with what was cut off.
-        quiet: Whether to print results only.
+        resume: Continue an interrupted run.
+        quiet: Print results only.
     """
 
     file: Path
@@ -52,7 +52,7 @@ class RunRequest:
         output.log(line, quiet=self.quiet)
 
     def place(self, name: str, read: object) -> Path:
-        """Where it is kept: where it is asked for, or under `runs` by its name and its choices."""
+        """Return the run's directory: the requested one, or one under `runs` by its name and its options."""
         return self.out or under_runs(self.file, name, repr(read), resume=self.resume)
 
 
@@ -216,9 +216,9 @@ def _resumable(verb: str, place: Path, how: str = " --resume") -> Generator[None
 
 
 def under_runs(file: Path, name: str, read: str, *, resume: bool) -> Path:
-    """Where a run lies: under `runs` here, by its name and a fingerprint of its choices.
+    """Return the directory of a run under `runs`, by its name and a fingerprint of its options.
 
-    The same experiment twice gives two directories; to resume is to go on with the last one.
+    The same experiment twice gives two directories; resuming takes the last one.
     """
     from tacit.runs.directory import place_for
 
@@ -359,7 +359,7 @@ def run_sweep(asked: RunRequest, *, seeds: int | None = None, workers: int | Non
 
 
 def _sweep_place(read: "Sweep") -> Path:
-    """Where a sweep lies: under `runs` here, by its name and a fingerprint of its choices."""
+    """Return the directory of a sweep under `runs`, by its name and a fingerprint of its options."""
     import tomli_w
 
     choices = hashlib.sha256(tomli_w.dumps(read.document).encode()).hexdigest()[:6]
@@ -387,7 +387,7 @@ def sweep_progress(known: int, every: int, *, quiet: bool = False) -> Generator[
             nonlocal ended
             ended += 1
             took, left = time.monotonic() - began, rest - ended
-            # Whoever draws the bar sees to it that lines stand above it.
+            # The progress bar keeps lines above itself.
             output.log(f"{line}; {left} left, {_span(took / ended * left)}" if left else line, quiet=False)
             bar(words, ended / rest)
 
@@ -407,7 +407,7 @@ def _bar() -> Generator[Callable[[str, float], None]]:
 
 
 def _span(seconds: float) -> str:
-    """How long something takes, roughly."""
+    """Format a duration roughly."""
     if seconds < 90:
         return f"{max(round(seconds), 1)} s"
     minutes = seconds / 60

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tacit.audits import Audit
     from tacit.runs.run import Run
 
-# What an audit consists of.
+# Parts of an audit.
 PARTS = ("mechanisms", "run", "attacks")
 DPIA, COMPARISON = "data-protection.html", "comparison.html"
 
@@ -30,14 +30,14 @@ DPIA, COMPARISON = "data-protection.html", "comparison.html"
 @verb(trust="if asked")
 def show(console: Console, runs: Annotated[list[Path], typer.Argument(help="Directories of runs.")]) -> None:
     """The summary of a run; several side by side."""
-    # What every attack did to every rule, or a study, has a table of its own, and is shown as that.
+    # Attack tables and studies have tables of their own.
     done = [_load(path) for path in runs]
     console.answer(lambda: {"runs": [each.as_dict() for each in done]}, lambda: output.say(_summary(done)))
     require_sound(runs)
 
 
 def _load(path: Path) -> Any:  # noqa: ANN401
-    """What a directory remembers; with nothing proven of a price where its files contradict each other."""
+    """Load the result in a directory; a run with contradicting files loses its price."""
     from tacit.experiments import attacks, experiment, studies, sweeps
     from tacit.runs.directory import AUDIT
     from tacit.runs.run import Run
@@ -201,7 +201,7 @@ def _audit(
     if out is not None and (out / EXPERIMENT).is_file():
         raise InvalidValue(f"--out {out} holds a run: name the run itself, or another directory")
     _require_room(place)
-    # What was said there before is remembered, if it can be read; better to know that now.
+    # An earlier audit there is merged; refuse an unreadable one before the work.
     audited.read(Directory(place).read_json(AUDIT), place)
     with progress(quiet=quiet) as watcher:
         done = audits.audit(read, **wanted, callbacks=[watcher]).write(place)

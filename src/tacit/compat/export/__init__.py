@@ -68,14 +68,14 @@ def _files(run: Run, part: ModelParts, stem: str, *, onnx: bool) -> dict[str, by
 
 
 def _sites(run: Run, number: int) -> list[str] | None:
-    """Whose model it is; None for everybody's."""
+    """Return the sites of a model; None for the one model of all sites."""
     if len(run.models) == 1:
         return None
     return [site for site, model in run.clusters.items() if model == number]
 
 
 def _earlier(place: Path, run: str) -> dict[str, dict[str, Any]]:
-    """What an export of the same run left here beside tensors, by the stem of its files.
+    """Return the documents of an earlier export of the same run, by the stem of its files.
 
     Raises:
         InvalidValue: The folder holds something else that would be replaced.

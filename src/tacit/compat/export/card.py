@@ -1,6 +1,6 @@
-"""The card of a model as plain data: all that whoever predicts with it, or relies on it, has to know.
+"""Model card as plain data: inputs, outputs, training, evaluation, privacy and limitations of a model.
 
-It is made from a run, which holds nothing private. What only people know is left to them.
+It is made from a run, which holds nothing private. Facts that only people know are left blank.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ def card(run: Run, anatomy: ModelParts, files: list[dict[str, Any]]) -> dict[str
 
 
 def fingerprint(run: Run) -> str:
-    """What tells the model of a run from any other."""
+    """Fingerprint of the model of a run."""
     told = repr((run.name, run.task.kind, sorted(run.privacy.as_dict().items(), key=lambda entry: entry[0])))
     found = hashlib.sha256(told.encode())
     found.update(repr(tuple(run.state.shape)).encode() + run.state.tobytes())
@@ -63,7 +63,7 @@ def fingerprint(run: Run) -> str:
 
 
 def limitations(run: Run, alerts: Sequence[str]) -> list[str]:
-    """What the facts of a run say against relying on its model."""
+    """Return the limitations of a model that follow from its run."""
     found = list(alerts)
     if not run.scores:
         found.append("It was not scored: no records were held out that anybody may look at.")
@@ -94,7 +94,7 @@ def _training(run: Run) -> dict[str, Any]:
         "trouble": run.record.warnings(),
     }
     parts = ("seed", "task", "aggregation", "server", "sampling", "engine")
-    # Where data lie is nobody's business but that of whoever ran it.
+    # The paths of the data concern only the person who ran it.
     data = {"data": {"kind": asked["data"].get("kind")}} if "data" in asked else {}
     return told | {name: asked[name] for name in parts if name in asked} | data
 
@@ -137,7 +137,7 @@ def _experiment(run: Run) -> dict[str, Any]:
 
 
 LABELS = {"federated": "this model", "alone": "sites alone", "pooled": "pooled records"}
-# How many names a sentence holds.
+# The largest number of names in a sentence.
 SHOWN = 40
 
 

@@ -1,4 +1,4 @@
-"""Models in parts, for anybody who is to use them: numbers by name, and how predictions come of them.
+"""Models in parts, for use in other programs: named tensors, and the computation of predictions from them.
 
 Parts hold nothing that is not in the model of a run, which has left the sites already: networks of survival
 with their grid, Cox regressions, survival curves; surfaces between curves; the networks of agents; a user's
@@ -45,15 +45,15 @@ class ModelParts:
 
     Args:
         tensors: Its numbers, by name.
-        inputs: What goes in: names, order, and what is done to raw values first.
-        outputs: What comes out, and what that means.
-        architecture: What is between.
-        steps: How predictions come about, in sentences, for whoever writes their own code.
+        inputs: The inputs: names, order, and transformations of raw values.
+        outputs: The outputs and their meaning.
+        architecture: The architecture of the network or the form of the model.
+        steps: The computation of predictions, in sentences, for programmers of other languages.
         recipe: The template in `recipes/` of the Python that does so with numpy alone, if there is one.
         example: Lines that use it, or lines of their own.
         time: The grid of time, where there is one.
         drawn: Draws the network as a graph; None if it is not one.
-        instead: Why there is no graph, and what to do instead.
+        instead: The reason that there is no graph, and the alternative.
     """
 
     tensors: Tensors
@@ -294,7 +294,7 @@ def _ratios(graph: Graph, tensors: Mapping[str, Array], activations: Sequence[st
 def _network_outputs(
     graph: Graph, entry: str, tensors: Mapping[str, Array], activations: Sequence[str]
 ) -> str:
-    """What the network says to features, with every time of the clock if it has one."""
+    """Add the network to a graph and return its output, at every time if time is an input."""
     if "clock" not in tensors:
         return stack(graph, entry, tensors, activations)
     # The first layer is linear: what the time adds to it is known for each interval.
@@ -418,7 +418,7 @@ def _curve_model(model: Model) -> ModelParts:
 
 
 def _describe_curve(model: Model, name: str, tensors: dict[str, Array]) -> dict[str, Any]:
-    """What is done to a curve, and the tensors that it takes; predictors alike share them."""
+    """Describe the transformation of a curve and add its tensors, which equal predictors share."""
     own = model.frames[name]
     whole, basis = frame(own.basis), _basis(own.basis)
     place = next(
@@ -517,7 +517,7 @@ def _describe_layers(layers: Layers) -> list[dict[str, Any]]:
 
 
 def _policy_graph(model: Policy, tensors: dict[str, Array], parts: list[str]) -> Graph:
-    """What both networks say to observations as they are."""
+    """Return the graph of both networks on raw observations."""
     graph = Graph({"observation": model.shape.inputs})
     shifted = graph.add("Sub", "observation", graph.keep(model.center, "center"))
     seen = graph.add("Div", shifted, graph.keep(model.scale, "scale"))
@@ -536,7 +536,7 @@ def _policy_graph(model: Policy, tensors: dict[str, Array], parts: list[str]) ->
 
 def _module(task: Task, model: object) -> ModelParts:
     """A module of torch: its tensors as torch names them; a graph where it is a plain stack of layers."""
-    # Whoever has a module of torch has imported it.
+    # A module of torch can exist only if torch is imported.
     if sys.modules.get("torch") is not None:
         from torch import nn
 

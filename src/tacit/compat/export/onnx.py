@@ -62,7 +62,7 @@ class Graph:
         return self.add("Gemm", current, self.keep(weight, f"{name}.weight"), *given, transB=1)
 
     def activation(self, current: str, kind: str) -> str:
-        """What stands behind a layer, as `tacit.learning.perceptron.ACTIVATIONS` has it."""
+        """Add the activation of a layer, as in `tacit.learning.perceptron.ACTIVATIONS`."""
         if kind == "identity":
             return current
         if kind == "silu":
@@ -90,13 +90,13 @@ def stack(
 
 
 def encode(graph: Graph, name: str, words: str, notes: Mapping[str, str]) -> bytes:
-    """A graph as a file, once the checker of ONNX has found it valid.
+    """Encode a graph as an ONNX file, validated by the checker of ONNX.
 
     Args:
-        graph: What was drawn.
-        name: What it is called.
-        words: What whoever opens it should know.
-        notes: What goes with it as plain data.
+        graph: The graph.
+        name: Its name.
+        words: Its description.
+        notes: Its metadata.
     """
     require_extra("onnx", "onnx", "model.onnx")
     import onnx

@@ -75,5 +75,5 @@ def explain(texts: list[str], *, depth: int = 2) -> None:
 
 
 def seed_of(given: int | None) -> int:
-    """The seed that was given; one that nobody chose, if none was."""
+    """Return the given seed, or a random one."""
     return secrets.randbits(32) if given is None else int(given)

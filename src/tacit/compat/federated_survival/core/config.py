@@ -51,11 +51,10 @@ class FSAConfig:
 
     Fields that differ in meaning from the original: `local_epochs` are passes over a client's records in
     batches of `batch_size` (0.5.0 took as many full-batch steps, 0.8.0 as many mini-batches); `dp_epsilon` is
-    what the whole run may cost, and is kept; `activation` is a word, or a class of torch; `k` may be 1, as
-    the documentation of the original says. `weight_decay` is 0.01 by default: the original's 0.05 draws the
-    networks of CoxCC, CoxTime and DeepHit to zero; it is honoured if it is said. `dp_unit` is new: what is
-    protected, any one `record` (by default) or any one whole `site`. `random_seed` may be None, for a seed
-    that nobody chose.
+    the budget of the whole run, and is kept; `activation` is a word, or a class of torch; `k` may be 1, as in
+    the documentation of the original. `weight_decay` is 0.01 by default: the original's 0.05 draws the
+    networks of CoxCC, CoxTime and DeepHit to zero; a given value is honored. `dp_unit` is new: the protected
+    unit, any one `record` (by default) or any one whole `site`. `random_seed` may be None, for a random seed.
     """
 
     dataset_name: str | None = None
@@ -160,7 +159,7 @@ class FSAConfig:
 
     @property
     def activation_word(self) -> str:
-        """What stands between layers, in a word: `torch.nn.ReLU` is `relu`."""
+        """Name of the activation: `torch.nn.ReLU` is `relu`."""
         given = self.activation
         if isinstance(given, str):
             return given.lower()
@@ -168,6 +167,6 @@ class FSAConfig:
         return kind.__name__.lower()
 
     def was_chosen(self, name: str) -> bool:
-        """Whether a field has another value than its default."""
+        """Return True if a field differs from its default."""
         defaults = {entry.name: entry.default for entry in fields(self)}
         return getattr(self, name) not in (defaults[name], {})

@@ -1,8 +1,8 @@
-"""Noise, clipping and private choice by the names that users know, for people with their own loop.
+"""Noise, clipping and private choice by the original's names, for users with their own training loop.
 
 Every answer is charged to a ledger before its noise is drawn (`spent`); noise comes from the operating
 system, never from a seed. In the original it came from the generator of torch or numpy, seeded with a public
-default, so that anybody with the configuration could subtract it again.
+default, so that anyone with the configuration could subtract it again.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ NOT_CHOSEN = 1.0
 
 
 class Options(Protocol):
-    """What is read of a configuration."""
+    """Protocol of the configuration's fields that are read here."""
 
     dp_mechanism: str
     dp_epsilon: float
@@ -79,16 +79,16 @@ class DifferentialPrivacy:
         sensitivity: float | None = None,
         epsilon: float | None = None,
     ) -> int:
-        """The index of a candidate, drawn in proportion to exp(epsilon q / (2 sensitivity)) of its score q.
+        """Return a candidate's index, drawn in proportion to exp(epsilon q / (2 sensitivity)) of its score q.
 
-        The original had the formula right, but exponentiated scores of any size and charged nobody.
+        The original had the formula right, but exponentiated scores of any size and charged no ledger.
 
         Args:
             candidates: As many as there are scores.
-            quality_scores: How good each is; the higher, the better.
-            sensitivity: How far one record can move any score; `dp_sensitivity` by default. A concordance
-                moves by far less than 1: say what you can prove.
-            epsilon: What the choice costs; `dp_epsilon` by default.
+            quality_scores: The score of each; the higher, the better.
+            sensitivity: The distance by which one record can move any score; `dp_sensitivity` by default. A
+                concordance moves by far less than 1: give a value that you can prove.
+            epsilon: The price of the choice; `dp_epsilon` by default.
         """
         scores = as_array(cast("ArrayLike", quality_scores)).ravel()
         given = f"{len(candidates)} for {len(scores)} scores"
@@ -192,7 +192,7 @@ class DifferentialPrivacy:
         return length
 
     def compute_privacy_budget(self, num_rounds: int, num_clients: int) -> tuple[float, float]:
-        """What one of `num_rounds` answers costs by itself, and the noise that makes all cost `dp_epsilon`.
+        """Return the price of one of `num_rounds` answers, and the noise with which all cost `dp_epsilon`.
 
         The noise is by composition: for Gaussian noise it grows with the root of the number of rounds, not
         with the number, and costs do not simply add up. It does not fall with `num_clients`: each client's
@@ -234,7 +234,7 @@ class DifferentialPrivacy:
         explain([said], depth=4)
 
     def _plan_release(self, law: NoiseLaw, calls: int) -> Release:
-        """One of so many clipped gradients of a batch, in which a record may be exchanged for another."""
+        """Return the release of one of `calls` clipped batch gradients, under replacement of a record."""
         multiplier = accounting.calibrate(
             epsilon=self.epsilon, delta=self._delta(law), steps=calls, relation="replace", mechanism=law
         )
@@ -255,7 +255,7 @@ class DifferentialPrivacy:
         return tensor.detach().new_tensor(noisy_answer(values, release, self._charge(release)))
 
     def _charge(self, release: Release, plan: str | None = None) -> Key:
-        """Pay, then get a key that nobody had before; an answer is a plan of its own."""
+        """Charge the ledger and return a fresh key; each answer is a plan of its own."""
         self.ledger.charge([release], plan=plan)
         self._answers += 1
         return self._key / self._answers

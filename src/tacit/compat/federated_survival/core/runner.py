@@ -42,7 +42,7 @@ SERIES = ("train_Cindex", "train_IBS", "test_Cindex", "test_IBS")
 
 
 class ClientData(Protocol):
-    """What was dealt out to clients; see `tacit.compat.federated_survival.data.splitter.DataSet`."""
+    """Protocol of data divided among clients (`tacit.compat.federated_survival.data.splitter.DataSet`)."""
 
     @property
     def clients_set(self) -> Mapping[str, tuple[ArrayLike, ArrayLike]]: ...  # noqa: D102
@@ -106,11 +106,11 @@ class FSARunner:
         return pd.DataFrame(model.survival(features, times).T, index=pd.Index(times, name="time"))
 
     def get_privacy_info(self) -> dict[str, Any]:
-        """What was promised and what it cost.
+        """Return the privacy promise and its price.
 
-        `epsilon` is the composed price of everything that was released, for any one `unit` under `relation`;
-        `noise_scale` is on each coordinate of a sum of contributions that are clipped to `clip_norm`. The
-        original told the epsilon that was put in. Without differential privacy `epsilon` is None.
+        `epsilon` is the composed price of all releases, for any one `unit` under `relation`; `noise_scale` is
+        on each coordinate of a sum of contributions that are clipped to `clip_norm`. The original returned
+        the configured epsilon. Without differential privacy `epsilon` is None.
         """
         run, made, config = self._require_run(), self._made, self.config
         assert made is not None, "a run was translated"
@@ -251,7 +251,7 @@ def _open_window(figure: "Figure") -> None:
         pyplot.show()
 
 
-# Brier scores are integrated over so many times.
+# The number of times over which Brier scores are integrated.
 TIMES = 100
 
 

@@ -1,8 +1,8 @@
-"""What the options of a configuration become on this core: a task, a promise, a server's step, and so on.
+"""Translation of a configuration's options to this core: task, privacy policy, server step, and so on.
 
-`dp_epsilon` is the promise. A noise multiplier that is too small to keep it is replaced by the least that
-does, and the explanation says what the given one would have cost. What else is not taken literally is said by
-`differences`: one sentence for each option that it concerns.
+`dp_epsilon` is the promise. A noise multiplier that is too small to keep it is replaced by the smallest that
+does, and the explanation gives the price of the given one. `differences` lists all other options that are not
+taken literally, with one sentence for each.
 """
 
 import math
@@ -46,7 +46,7 @@ COUPLED = ("DeepSurv", "CoxPH", "CoxTime", "CoxCC")
 GROUP = 6
 # The share of DeepHit's ranking term, as in the original.
 RANKING = 0.8
-# What part of dp_epsilon synthetic records may cost, where they have to be paid for.
+# The share of dp_epsilon for synthetic records, where they have to be paid for.
 AUGMENTATION_SHARE = 0.3
 
 
@@ -96,7 +96,7 @@ def translate(config: FSAConfig, federation: Federation, aug_method: str | None)
         aggregation=Mean() if private else Mean(weights=_sizes(federation)),
         server=_server(config),
         sampling=Fixed(count=count) if count < len(federation) else Poisson(),
-        # How long to go on may not be decided by looking at private records without paying.
+        # Early stopping must not look at private records without paying.
         stop=Stopping(patience=config.early_stopping_patience)
         if config.early_stopping and not private
         else None,
@@ -140,7 +140,7 @@ def _local_work(config: FSAConfig, federation: Federation) -> dict[str, object]:
 
 
 def protects_records(config: FSAConfig) -> bool:
-    """Whether any one record is protected."""
+    """Return True if single records are protected."""
     return config.use_differential_privacy and config.dp_unit == "record"
 
 
@@ -160,7 +160,7 @@ def _privacy(config: FSAConfig) -> Privacy | Open:
         delta=0.0 if pure else cast(float, config.dp_delta),
         clip=config.dp_clip_norm,
         mechanism="laplace" if pure else "gaussian",
-        # All records and the seed are in this process: whoever has the configuration can repeat the noise.
+        # All records and the seed are in this process: the configuration is enough to repeat the noise.
         rehearsal=True,
     )
 
@@ -286,7 +286,7 @@ _UNREAD: dict[str, str] = {
 
 
 def differences(config: FSAConfig, federation: Federation, *, augmented: bool) -> list[Said]:
-    """Everything about a run that its configuration does not tell as it is."""
+    """Return the differences between a run and the literal meaning of its configuration."""
     found = [*_of_network(config), *_of_data(config, federation)]
     if augmented:
         found += _of_augmentation(config, federation)

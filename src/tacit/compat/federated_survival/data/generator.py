@@ -26,7 +26,7 @@ PARAMETERS: dict[str, tuple[str, float]] = {
 
 @dataclass(frozen=True)
 class SimulationConfig:
-    """How many patients, how many features each, and the seed; without one, each table is another."""
+    """Number of patients, number of features, and seed of simulated tables; without a seed, each differs."""
 
     n_samples: int = 200
     n_features: int = 15

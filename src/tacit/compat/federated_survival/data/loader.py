@@ -1,4 +1,4 @@
-"""Survival data from a file, checked before anybody trains on them."""
+"""Survival data from a file, checked before training."""
 
 from collections.abc import Mapping
 from pathlib import Path
