@@ -83,6 +83,13 @@ def test_an_absurd_length_is_left_out_whatever_its_size(huge):
     assert reasons(faults) == [("oslo", "too-long")]
 
 
+def test_an_absurd_length_is_left_out_among_updates_whose_squares_vanish():
+    tiny = np.array([1e-170, 0.0])
+    kept, faults = screen()([reply("oslo", tiny * 1e30), reply("bergen", tiny), reply("tromso", tiny)])
+    assert kept.names == ("bergen", "tromso")
+    assert reasons(faults) == [("oslo", "too-long")]
+
+
 def test_sites_may_differ_in_length_by_much():
     long = np.array([0.9 * ABSURD, 0.0])
     kept, faults = screen()([reply("oslo", long), reply("bergen"), reply("tromso")])

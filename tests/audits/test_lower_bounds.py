@@ -305,3 +305,17 @@ def test_two_thresholds_and_two_shares_have_a_quarter_of_the_doubt_each(confiden
         lambda factor: bool(family.min_false_negative_rate(factor, share) > share)
     )
     assert 1 < found < math.inf
+
+
+@pytest.mark.parametrize("kind", ["few steps, drawn", "laplace"])
+def test_between_two_points_of_a_curve_the_rarer_event_is_taken(kind):
+    family = Family((KINDS[kind],))
+    curve = lower_bounds._rejections(family, 1.0)
+
+    def exact(share: float) -> float:
+        return float(family.min_false_negative_rate(1.0, np.array([1 - share]))[0])
+
+    for share in (1e-12, 1e-6, 1.01e-3, 0.0123, 0.2, 0.7, 0.999, 1.0):
+        assert curve(share) <= exact(share) + 1e-15
+        # Points are two per cent apart, from 1e-8 on.
+        assert share < 1e-8 or curve(share) >= exact(share / 1.02) - 1e-15

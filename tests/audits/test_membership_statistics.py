@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from sklearn.metrics import roc_curve
 
+from tacit.audits import membership_statistics
 from tacit.audits.membership_statistics import (
     FEW_ALARMS,
     POINTS,
@@ -180,3 +181,19 @@ def test_ties_go_together_and_whoever_takes_everybody_finds_all_members():
     assert tpr_at_fpr(scores, present, alarms=1.0).found == 1.0
     tied, of = np.array([[2.0, 1.0, 1.0]] * 2), np.array([[False, True, False]] * 2)
     assert tpr_at_fpr(tied, of, alarms=0.5).found == 0.0
+
+
+def test_an_interval_leaves_out_as_much_below_as_above(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(membership_statistics, "_tpr", lambda *_: np.linspace(0.0, 1.0, 401))
+    found = tpr_at_fpr(*drawn(3, 20))
+    assert (found.low, found.high) == pytest.approx((0.025, 0.975), abs=1e-12)
+
+
+def test_no_false_alarms_and_all_of_them_are_shares():
+    scores, present = np.array([[1.0, 3.0, 2.0, 4.0]]), np.array([[False, True, False, True]])
+    assert tpr_at_fpr(scores, present, alarms=0.0).found == 1.0
+    assert tpr_at_fpr(-scores, present, alarms=0.0).found == 0.0
+    assert tpr_at_fpr(-scores, present, alarms=1.0).found == 1.0
+    for alarms in (-1e-9, 1 + 1e-9):
+        with pytest.raises(InvalidValue, match="from 0 to 1"):
+            tpr_at_fpr(scores, present, alarms=alarms)

@@ -1,5 +1,7 @@
 """How well groups that were found agree with those that are there, and what a direction is."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -56,6 +58,41 @@ def test_groups_do_not_depend_on_where_the_origin_is(shift):
     truth = np.repeat([0, 1, 2], 6)
     points = draws.normal(scale=3.0, size=(3, 4))[truth] + 0.01 * draws.normal(size=(18, 4))
     assert kmeans.kmeans(points + shift, 3, Key(0)).tolist() == truth.tolist()
+
+
+def test_equal_points_are_one_group():
+    assert kmeans.kmeans(np.full((5, 3), 7.0), 2, Key(0)).tolist() == [0] * 5
+    assert kmeans.kmeans(np.zeros((1, 3)), 2, Key(0)).tolist() == [0]
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-9, 1.0, 1e150])
+def test_groups_do_not_depend_on_the_unit(scale):
+    draws = np.random.default_rng(4)
+    truth = np.repeat([0, 1, 2], 4)
+    points = draws.normal(scale=3.0, size=(3, 4))[truth] + 0.01 * draws.normal(size=(12, 4))
+    assert kmeans.kmeans(scale * points, 3, Key(0)).tolist() == truth.tolist()
+
+
+@pytest.mark.parametrize("apart", [1.0, 3.0, 1e-5, 0.1])
+def test_points_on_a_line_are_apart_where_more_than_rounding_tells_them_apart(apart):
+    """All differences have one direction, and every other eigenvalue is rounding."""
+    way = np.random.default_rng(2).normal(size=(1, 6))
+    assert kmeans.kmeans(apart * np.array([[0.0], [1.0]]) * way, 2, Key(0)).tolist() == [0, 1]
+    three = apart * np.array([[0.0], [1e-12], [1.0]]) * way
+    assert kmeans.kmeans(three, 3, Key(0)).tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_best_of_all_starts_is_kept(seed):
+    """Eight points in three groups: few enough to try every grouping."""
+    points = np.random.default_rng(seed).normal(size=(8, 2))
+
+    def cost(labels: tuple[int, ...]) -> float:
+        groups = [points[np.array(labels) == group] for group in set(labels)]
+        return sum(float(((group - group.mean(axis=0)) ** 2).sum()) for group in groups)
+
+    least = min(cost(labels) for labels in itertools.product(range(3), repeat=7) for labels in [(0, *labels)])
+    assert cost(tuple(kmeans.kmeans(points, 3, Key(seed)).tolist())) <= least * (1 + 1e-9)
 
 
 def test_what_others_import_from_clusters_is_still_there():

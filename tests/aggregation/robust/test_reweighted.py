@@ -522,3 +522,18 @@ def test_centred_clipping_has_a_bound_with_a_public_radius_and_one_step_alone():
     for steps in (2, 3):
         assert CenteredClip(radius=0.5, steps=steps).sensitivity(2.0, 4) is None
     assert CenteredClip(steps=1).sensitivity(2.0, 4) is None
+
+
+@pytest.mark.parametrize("width", [2, 4, 8, 16])
+def test_at_the_geometric_median_the_directions_to_all_rows_cancel(width):
+    """Their mean is shorter than 1e-9, after few steps and after many."""
+    rows = np.random.default_rng(3).normal(size=(40, width))
+    away = rows - GeometricMedian()(rows)
+    assert np.linalg.norm((away / np.linalg.norm(away, axis=1, keepdims=True)).mean(axis=0)) < 1e-9
+
+
+def test_one_step_from_a_public_centre_is_divided_by_the_expectation_as_it_is():
+    """As the mean is: an expectation of 2.5 sites is not brought to whole ones."""
+    rows = np.array([[3.0, 4.0], [0.0, 0.5], [0.0, 0.0]])
+    found = CenteredClip(radius=1.0)(rows, sites=2.5)
+    assert found == pytest.approx(np.array([0.6, 1.3]) / 2.5, rel=1e-12)

@@ -138,6 +138,30 @@ def test_whoever_was_caught_is_not_asked_first_again():
         assert found == shamir.Reconstruction(secret, frozenset(wrong))
 
 
+def test_who_was_caught_by_one_spare_share_is_not_asked_first_again():
+    joiner, asked = Reconstructor(2), 0
+    for turn in range(2):
+        secret = secrets.token_bytes(32)
+        shares = split_secret(secret, range(1, 4), 2)
+        shares[1] = spoilt(shares[1])
+
+        def fits(found: bytes, secret: bytes = secret) -> bool:
+            nonlocal asked
+            asked += 1
+            return found == secret
+
+        asked = 0
+        found = joiner.reconstruct(shares, fits)
+        assert found == shamir.Reconstruction(secret, frozenset() if turn else frozenset({1}))
+    assert asked == 1
+
+
+def test_shares_of_zero_lie_on_the_polynomial_without_terms():
+    assert decode_polynomial({1: 0, 2: 0, 3: 0}, 2) == []
+    zeros = dict.fromkeys((1, 2, 3), bytes(33))
+    assert Reconstructor(2).reconstruct(zeros, lambda found: found == bytes(32)).secret == bytes(32)
+
+
 def test_known_shares_of_a_known_polynomial(monkeypatch: pytest.MonkeyPatch):
     drawn = iter([7, 2**256 + 1])
     monkeypatch.setattr(secrets, "randbelow", lambda below: next(drawn))
