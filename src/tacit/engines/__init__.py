@@ -1,1 +1,1 @@
-"""Where it runs: in this process as one batched program, or at sites on machines of their own."""
+"""Engines: the local one trains all sites in this process as one batched program, others over Flower."""

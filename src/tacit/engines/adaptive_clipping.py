@@ -12,12 +12,12 @@ from tacit.sites.federation import Cohort
 
 @dataclass(frozen=True, eq=False)
 class ClippedWork:
-    """The work of a task, its updates packed.
+    """A task's work, with its updates encoded for adaptive clipping.
 
     Args:
-        task: What is learnt.
-        packing: How an update is packed.
-        bounds: The bounds of this round; released, and so known to everybody.
+        task: The task.
+        packing: The encoding of updates.
+        bounds: The released, hence public, clip bounds of this round.
     """
 
     task: Trainable
@@ -26,10 +26,10 @@ class ClippedWork:
 
     @property
     def sent(self) -> int:
-        """How many numbers a site sends, and how wide the noise is where nobody comes."""
+        """Count of numbers that a site sends; the noise has this width even without any site."""
         return self.packing.width
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """What each site sends: no row is longer than 1."""
+        """Train and encode the updates: rows of norm at most 1."""
         updates = self.task.train(state, cohort, mechanism, key)
         return replace(updates, matrix=self.packing.encode(updates.matrix, self.bounds))

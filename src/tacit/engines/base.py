@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 class Engine(Protocol):
     """Carries the work of a round to the sites and brings back what they let out."""
 
-    # Whether sites remember what they joined: then each is in one sum at most, however often a round begins.
+    # True if sites remember the rounds they joined, and so join one sum at most even if a round restarts.
     remembers: ClassVar[bool] = False
 
     @property
     def chosen(self) -> "Engine":
-        """What an experiment file says of it: its options without connections and keys."""
+        """Engine as an experiment file describes it: its options without connections and keys."""
         return self
 
     def train(
@@ -48,7 +48,7 @@ def run_at_site(task: Trainable, state: Array, cohort: Cohort, mechanism: Mechan
 
 
 def server_view(updates: Updates, mechanism: Mechanism) -> Updates:
-    """What the server sees of guarded updates: each of them, or sums over groups of sites alone."""
+    """Return the server's view: every protected update or, under secure aggregation, group sums only."""
     if mechanism.groups(updates.names) is None:
         return updates
     # Only a server that is blind needs cryptography.

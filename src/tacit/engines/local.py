@@ -32,7 +32,7 @@ class Local(Engine):
     ) -> Updates:
         """The guarded updates of these sites, in this order."""
         if not names:
-            # Noise alone, as wide as ever: nobody learns that nobody came.
+            # Noise of the usual width, so that it does not reveal that no site took part.
             width: int = getattr(task, "sent", state.shape[-1])
             return Updates((), np.zeros((0, width)))
         with one_thread():

@@ -1,7 +1,7 @@
-"""What a coordinator and its sites say to each other, as bytes that somebody has signed.
+"""Signed messages between a coordinator and its sites.
 
-A letter is plain data and arrays, never code. Whoever opens one knows who wrote it, to whom, and what it
-answers: a letter that was changed, sent to somebody else or sent before is found.
+A message is plain data and arrays, never code. Opening one verifies its sender, its recipient, and the
+message that it answers: altered, misdirected and replayed messages are rejected.
 """
 
 import hashlib
@@ -36,32 +36,32 @@ class Unreadable(TacitError):
 
 @dataclass(frozen=True)
 class NoReply:
-    """Why nothing that can be used has come from a site."""
+    """Reason that a site sent no usable reply."""
 
     reason: Reason
     detail: str
 
 
 class Transport(Protocol):
-    """What carries bytes to sites and back."""
+    """Protocol of a transport: carries bytes to sites and back."""
 
     def __call__(self, sent: Mapping[str, bytes], seconds: float) -> dict[str, bytes | NoReply]:
-        """What each site answers, or why it does not, after at most so many seconds."""
+        """Return each site's answer, or the reason that it has none, within the timeout."""
         ...
 
 
 class SignedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said.
+    """Content of a signed message.
 
     Args:
-        format: The format of letters.
-        writer: Who writes.
-        reader: To whom; empty for whoever it may concern.
-        about: What it is about: the name of a question, or of an answer.
-        content: What is said, plain data.
+        format: The version of the message format.
+        writer: The sender.
+        reader: The recipient; empty for any.
+        about: The kind of request or answer.
+        content: Plain data.
         numbers: Arrays, as the bytes of a safetensors file.
-        answers: The digest of the letter that this one answers.
-        nonce: What makes every letter another one.
+        answers: The digest of the message that this one answers.
+        nonce: Random bytes that make every message unique.
     """
 
     format: str = FORMAT
@@ -86,7 +86,7 @@ class SignedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def request_digest(self) -> str:
-        """What tells this question from any other, whenever it is asked."""
+        """Digest of the request without its nonce, so that a retry is recognized."""
         told = (self.format, self.writer, self.reader, self.about, self.content, self.numbers)
         return hashlib.sha256(msgspec.msgpack.encode(told, order="sorted")).hexdigest()
 
@@ -112,28 +112,28 @@ def sign_message(letter: SignedMessage, identity: "Identity") -> bytes:
 
 
 def run_digest(experiment: str, run: str) -> str:
-    """What those have in common who were told the same experiment and the same run of it."""
+    """Digest of (experiment text, run id); equal at every party of one run."""
     return hashlib.sha256(msgspec.msgpack.encode((FORMAT, experiment, run))).hexdigest()[:32]
 
 
 def digest(sent: bytes) -> bytes:
-    """What a letter that was sent is known by."""
+    """Return the digest of a sent message, which its answer must quote."""
     return hashlib.sha256(sent).digest()
 
 
 def open_message(
     sent: bytes, roster: "Roster", *, reader: str, answers: bytes | None = None
 ) -> SignedMessage:
-    """What somebody in the roster has written to the reader.
+    """Verify and decode a message from a party in the roster.
 
     Args:
-        sent: What has come.
-        roster: Who may write, and by which keys they are known.
-        reader: Who reads.
-        answers: The digest of the letter that it must answer, if it must.
+        sent: The received bytes.
+        roster: The known parties and their public keys.
+        reader: The recipient, that is, this party.
+        answers: The digest of the message that it must answer, if it must.
 
     Raises:
-        Unreadable: It is no letter, or not signed by its writer, or for somebody else, or answers another.
+        Unreadable: It is no message, or not signed by its writer, or for another party, or answers another.
     """
     try:
         outer = msgspec.msgpack.decode(sent, type=Envelope)

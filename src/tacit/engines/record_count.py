@@ -14,7 +14,7 @@ from tacit.sites.federation import Cohort
 
 @dataclass(frozen=True)
 class RecordCountQuery:
-    """How many records each site holds, with the noise of the mechanism."""
+    """Query for the number of records at each site, with the noise of the mechanism."""
 
     kind: ClassVar[str] = "number of records"
     sent: ClassVar[int] = 1

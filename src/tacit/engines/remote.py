@@ -1,7 +1,7 @@
-"""Sites that are elsewhere: what they are asked, and what is believed of their answers.
+"""Engine for remote sites: signed requests, and validation of their answers.
 
-A coordinator never sends work, only its name and what it starts from: a site knows the experiment, and
-rebuilds task, mechanism and noise by itself. Whatever comes back is checked before anybody counts with it.
+A coordinator never sends work, only its name and its starting point: a site knows the experiment, and
+rebuilds task, mechanism and noise by itself. Every answer is validated before it is used.
 """
 
 import sys
@@ -37,7 +37,7 @@ from tacit.sites.federation import Federation
 if TYPE_CHECKING:
     from tacit.aggregation.secure import Identity, Roster
 
-# What sites can be asked to do.
+# Kinds of work that sites can be asked for.
 WorkKind = Literal["round", "choosing", "opening", "closing", "count"]
 Metrics = dict[str, list[float]]
 
@@ -70,13 +70,13 @@ class Remote(Flower):
     """The engine of a coordinator.
 
     Args:
-        exchange: What carries bytes to sites and back.
+        exchange: The transport to sites and back.
         identity: The coordinator's own.
         roster: The public key of every site.
-        run: What this run is known by: a site pays for it once.
-        run_digest: What all have in common who were told the same experiment: nobody is added up with others.
-        found: What the experiment's opening question has found out so far.
-        log: Where lines of the log go.
+        run: The identifier of this run: a site pays for it once.
+        run_digest: The digest of experiment and run, equal at all parties: secure sums exclude any other.
+        found: Returns the answers to the experiment's initial query so far.
+        log: Receives lines of the log.
     """
 
     remembers: ClassVar[bool] = True
@@ -91,21 +91,21 @@ class Remote(Flower):
 
     @property
     def chosen(self) -> Flower:
-        """What a file says of it."""
+        """Engine as an experiment file describes it."""
         return Flower(deadline=self.deadline, wait=self.wait)
 
     def agree(self, experiment: str, names: Sequence[str], *, fewest: int | None = None) -> None:
-        """Ask every site to take part in an experiment; it pays for all of it, or says why not.
+        """Ask every site to take part in an experiment; it pays for all of it, or refuses with a reason.
 
-        Everybody is asked before anybody pays.
+        All sites are asked before any pays.
 
         Args:
             experiment: The experiment's file.
-            names: Who is asked.
-            fewest: How many must be there; everybody, unless a run is resumed.
+            names: The sites to ask.
+            fewest: The smallest number of connected sites; all, unless a run is resumed.
 
         Raises:
-            TacitError: The reason of the first site that refuses, or who is not there.
+            TacitError: The reason of the first site that refuses, or the missing sites.
         """
         least = len(names) if fewest is None else fewest
         there = self._request_agreement("consider", experiment, names, least)
@@ -115,7 +115,7 @@ class Remote(Flower):
     def _request_agreement(
         self, about: str, experiment: str, names: Sequence[str], least: int
     ) -> dict[str, SignedMessage]:
-        """What those answer who would take part, or do."""
+        """Return the answers of the sites that would take part, or do."""
         sent = {name: self._letter(name, about, {"experiment": experiment}) for name in names}
         answers = self.exchange(sent, self.wait)
         there, absent = dict[str, SignedMessage](), list[str]()
@@ -146,7 +146,7 @@ class Remote(Flower):
         """The guarded updates of those sites that answered in time, in this order."""
         width = width_of(task, state)
         if not names:
-            # Noise alone, as wide as ever: nobody learns that nobody came.
+            # Noise of the usual width, so that it does not reveal that no site took part.
             return Updates((), np.zeros((0, width)))
         asked = {
             name: self._site_request(task, federation, state, place, key) for place, name in enumerate(names)
@@ -161,14 +161,14 @@ class Remote(Flower):
     def ask(
         self, questions: "Mapping[str, tuple[str, dict[str, Any], bytes]]", *, needed: bool = True
     ) -> dict[str, SignedMessage | NoReply]:
-        """What each site answers to what it is asked.
+        """Send each site its request and return the answers.
 
         Args:
-            questions: For each site what it is about, plain data and arrays.
-            needed: Whether there is no going on without any answer.
+            questions: For each site the kind of request, plain data and arrays.
+            needed: True if the run cannot continue without any answer.
 
         Raises:
-            SitesUnreachable: Nobody has answered.
+            SitesUnreachable: No site has answered.
         """
         sent = {
             name: self._letter(name, about, content, numbers)
@@ -189,10 +189,10 @@ class Remote(Flower):
     def _site_request(
         self, task: Trainable, federation: Federation, state: Array, place: int, key: Key
     ) -> tuple[dict[str, Any], bytes]:
-        """What one site has to know to do its part."""
+        """Return the plain data and arrays that one site needs for its part."""
         work = task.task if isinstance(task, ClippedWork) else task
         what = work_kind(work)
-        # Where models differ, each site is handed its own; who chooses sees all of them.
+        # With several models, each site gets its own; to choose a cluster it gets all of them.
         own = state if state.ndim == 1 or what == "choosing" else state[place : place + 1]
         numbers = {"state": own} | ({"bounds": task.bounds} if isinstance(task, ClippedWork) else {})
         content = {
@@ -209,7 +209,7 @@ class Remote(Flower):
         return sign_message(letter, self.identity)
 
     def _open_reply(self, name: str, sent: bytes, answer: bytes | NoReply | None) -> SignedMessage | NoReply:
-        """What a site has answered, if it is its answer to what it was sent."""
+        """Verify a site's answer to a message; return it, its refusal, or the reason that there is none."""
         if answer is None or isinstance(answer, NoReply):
             return answer or NoReply("absent", "nothing has come from it")
         try:
@@ -241,7 +241,7 @@ class Remote(Flower):
                     self.log(f"{name}: {error} ({error.reason})")
             faults.append(Fault(site=name, reason=answer.reason, detail=answer.detail))
         if not rows:
-            # Everybody has answered nonsense: the loop says what it says to that.
+            # All answers are invalid: the round loop reports it.
             return Updates((), np.zeros((0, width)), faults=tuple(faults))
         matrix = np.stack(list(rows.values()))
         return Updates(
@@ -250,7 +250,7 @@ class Remote(Flower):
 
 
 def width_of(work: object, state: Array) -> int:
-    """How many numbers a site sends."""
+    """Return the count of numbers that a site sends."""
     what = work_kind(work.task if isinstance(work, ClippedWork) else work)
     if what in ("opening", "closing"):
         return cast(Any, work).width
@@ -271,7 +271,7 @@ def row_of(answer: SignedMessage, width: int) -> Array:
 
 
 def metrics_of(answer: SignedMessage) -> Metrics:
-    """What a site tells of its work."""
+    """Return the metrics that a site reports of its work."""
     try:
         return msgspec.convert(answer.content.get("diary", {}), type=Metrics)
     except msgspec.ValidationError as error:

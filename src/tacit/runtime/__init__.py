@@ -1,4 +1,4 @@
-"""WHAT EVERYTHING STANDS ON: randomness by name, TOML tables, threads, compiled functions."""
+"""Base of all packages: randomness by name, TOML tables, threads, compiled functions."""
 
 from importlib import import_module
 

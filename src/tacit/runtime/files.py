@@ -18,7 +18,7 @@ from tacit.errors import shorten
 PathLike = str | os.PathLike[str]
 # The most that is read of one file into memory, in bytes.
 MOST_BYTES = 2**31
-# The errors of decoding JSON or MessagePack that somebody has damaged: text in it need not be UTF-8.
+# The errors of decoding damaged JSON or MessagePack: text in it need not be UTF-8.
 DAMAGED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -70,7 +70,7 @@ def open_regular(path: PathLike) -> BinaryIO:
 
 
 def read_bytes(path: PathLike, most: int = MOST_BYTES) -> bytes:
-    """Read a plain file of at most so many bytes.
+    """Read a regular file of at most `most` bytes.
 
     Raises:
         NotPlain: It is a named pipe, a socket or a device.
@@ -86,7 +86,7 @@ def read_bytes(path: PathLike, most: int = MOST_BYTES) -> bytes:
 
 
 def read_text(path: PathLike, most: int = MOST_BYTES) -> str:
-    """Read a plain file of at most so many bytes as UTF-8.
+    """Read a regular file of at most `most` bytes as UTF-8.
 
     Raises:
         NotPlain: It is a named pipe, a socket or a device.
@@ -108,7 +108,7 @@ def replace(target: PathLike, content: bytes | str, mode: int = 0o666) -> None:
         mode: Who may do what with it, apart from what the umask takes away.
     """
     place = Path(target)
-    # What a writer that was killed left half written has this name too; a long name is cut.
+    # The leftover of a killed writer has this name too; a long name is cut.
     part = place.parent / f".{place.name[:200]}.part"
     try:
         part.unlink(missing_ok=True)

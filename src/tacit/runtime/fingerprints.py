@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Numbers are compared by so many significant digits: single precision and `%.6g` keep them.
+# Numbers are compared by this many significant digits: single precision and `%.6g` keep them.
 DIGITS = 6
-# And by so many, where they were rounded.
+# And by this many, where they were rounded.
 FEWER_DIGITS = 3
 # Powers of ten from 10^-LARGEST on: to look one up is faster than to compute it.
 LARGEST = 340
 with np.errstate(over="ignore", under="ignore"):
     POWERS = 10.0 ** np.arange(-LARGEST, LARGEST + 1)
-# So many records at a time stay in the processor's cache.
+# Records per block, so that a block stays in the processor's cache.
 BLOCK = 2**14
 MISSING = np.uint64(0x9E3779B97F4A7C15)
-# How many elements stand for a part of what records say, and for one of at most so many columns.
+# Elements in the sketch of a part of the columns, and of a small part of at most this many columns.
 PART_SKETCH, COLUMN_SKETCH, MOST_COLUMNS = 2**14, 2**10, 64
-# So many values of a column show how finely it is measured, and whether it has at most so many levels.
+# Values of a column that show its precision, and if it has at most this many levels.
 LOOKED_AT, MOST_LEVELS = 2**14, 32
-# The targets of so many records in a row are compared, where the targets of one are not its own.
+# Targets are compared over this many records in a row, where those of one are not unique.
 IN_A_ROW = (2, 8)
-# Of records that are sorted by time, targets follow each other alike whoever they are.
+# Records above this share of sortedness by time have similar runs of targets for any people.
 SORTED = 0.9
 
 
@@ -233,7 +233,7 @@ def _digest_words(column: "pd.Series[str]") -> _Column:
     import pandas as pd
 
     codes, known = pd.factorize(column)
-    # What is missing has the code -1, the last of these.
+    # Missing values have the code -1, the last of these.
     words = [str(word).strip() for word in cast("Iterable[object]", known)]
     values = np.append(np.asarray(pd.to_numeric(pd.Series(words, dtype=str), errors="coerce")), np.nan)
     numbers = _digest_column(values.astype(np.float64))
@@ -257,7 +257,7 @@ def _digest_block(values: Array) -> tuple[Digests, Digests]:
         known = np.isfinite(values) & (values != 0)
         power = np.floor(np.log10(np.abs(np.where(known, values, 1.0)))).astype(np.int64)
         digits = np.rint(values * POWERS[DIGITS - 1 - power + LARGEST])
-        # What rounds up to the next power of ten is that power.
+        # Digits that round up to the next power of ten become that power.
         over = np.abs(digits) >= 10.0**DIGITS
         power += over
         digits[over] /= 10

@@ -1,8 +1,8 @@
-"""Code that a file names: classes of its author's own, and environments that Gymnasium would import.
+"""Import of code that a file names: classes of its author's own, and environments for Gymnasium.
 
-Importing executes code. What an experiment file names is announced before it is imported. The directory of a
-run may be from anybody, so what it names is refused unless the directory is trusted. Code that is loaded
-already is used without either.
+Importing executes code. Code that an experiment file names is announced before it is imported. The directory
+of a run may have any origin, so code that it names is refused unless the directory is trusted. Code that is
+loaded already is used without either.
 """
 
 import re
@@ -43,7 +43,7 @@ def announcing(announce: Callable[[str], None]) -> Generator[None]:
 
 @contextmanager
 def reading_directory(is_directory: bool) -> Generator[None]:
-    """Take what is read meanwhile as a run's own directory, which may be from anybody."""
+    """Treat files read in this block as a run's own directory, which may have any origin."""
     token = _directory.set(is_directory)
     try:
         yield
@@ -106,12 +106,12 @@ def _places(folder: Path) -> list[str]:
 
 
 def _origin(module: str, folder: Path) -> str:
-    """Where a module would be imported from; nothing is imported to find out."""
+    """Return the file that a module would be imported from; nothing is imported to find out."""
     top = module.partition(".")[0]
     try:
         found = PathFinder.find_spec(top, [*_places(folder), *sys.path])
     except Exception:
-        # A finder of somebody else's.
+        # A finder of another package.
         found = None
     if found is None:
         return "nowhere that is known"

@@ -81,5 +81,5 @@ def _ignore_unreadable(load: Callable[[], dict[Any, str]]) -> Callable[[], dict[
 
 
 def _cached_file(one: object) -> Any:  # noqa: ANN401
-    """Where numba keeps the machine code of a function; None for anything else."""
+    """Return the path of numba's cached machine code of a function; None for anything else."""
     return getattr(getattr(one, "_cache", None), "_cache_file", None)

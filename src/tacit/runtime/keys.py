@@ -1,8 +1,8 @@
-"""Randomness by name: the same name gives the same draws, whoever asks and in whatever order.
+"""Randomness by name: the same name gives the same draws, independent of the caller and of the order.
 
 A key has two doors. `generator()` is repeatable: splits, initial weights, shuffles. `secret()` is for noise
-and private sampling: it cannot be foretold without the run's entropy, which comes from the operating system
-and never leaves the site. Only a declared rehearsal repeats its secrets, and therefore protects nobody.
+and private sampling: it is unpredictable without the run's entropy, which comes from the operating system and
+never leaves the site. Only a declared rehearsal repeats its secrets, and therefore protects no one.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ WHOLE = (int, np.integer)
 NEAR_ZERO = 2.0**43
 # Inputs of more bytes than the first are digested before they are hashed, up to what a digest takes.
 LONG, LONGEST = 512, 2**31 - 1
-# So many bytes are enciphered at a time.
+# Bytes enciphered at a time.
 ZEROS = 1 << 16
 
 
@@ -39,8 +39,8 @@ class Key:
     """A name for a source of randomness, extended by `/`: `Key(7) / round / site / "batches"`.
 
     Args:
-        seed: What `generator()` repeats.
-        rehearsal: Whether `secret()` repeats too; then the noise can be recomputed and protects nobody.
+        seed: The seed of `generator()`.
+        rehearsal: True if `secret()` repeats too; then the noise can be recomputed and protects no one.
         entropy: The run's secret (32 bytes); drawn from the operating system unless a run is resumed.
         path: The name so far.
     """
@@ -71,7 +71,7 @@ class Key:
         return np.random.Generator(np.random.PCG64(np.frombuffer(digest, dtype=np.uint32)))
 
     def secret(self, *inputs: bytes) -> "Secret":
-        """A stream that nobody without the run's entropy can foretell.
+        """Return a stream that is unpredictable without the run's entropy.
 
         Args:
             inputs: What the draws will be applied to. The same name with other inputs gives unrelated draws,
@@ -128,9 +128,9 @@ class Secret:
         return numbers
 
     def skip(self, length: int) -> bytes:
-        """The place of the next so many bytes of a flood, which are used up by this; see `random_words`.
+        """Reserve `length` bytes of the cipher stream and return their position; see `random_words`.
 
-        Streams are places in the one sequence of blocks that a run's key makes (counter mode), each as far
+        Streams are positions in the one sequence of blocks that a run's key makes (counter mode), each as far
         from the others as 128 bits of its seed say: that any two of 2^32 streams of a million numbers meet
         has a probability of 2^-45.
         """
@@ -151,21 +151,21 @@ def _hmac(run: bytes) -> Callable[[bytes], bytes]:
 
 
 def _prefix(inputs: int) -> bytes:
-    """What is hashed first: how many inputs follow the name, so that no name with inputs is another name."""
+    """Return the hash prefix with the number of inputs, so that no name with inputs is another name."""
     return b"secret" + bytes([inputs])
 
 
 @lru_cache(maxsize=16)
 def _encode_input(run: bytes) -> Callable[[bytes], bytes]:
-    """What is hashed of an input: its length, and itself or, if it is long, a digest of sixteen bytes.
+    """Return the encoder of inputs for hashing: the length, and the input or, if long, its 16-byte digest.
 
-    The digest is the polynomial of GCM under a key of this run, three times faster than SHA. Two inputs share
-    one no more often than chance has it, as long as nobody sees any: what it gives is hashed, with the run's
-    entropy, before anything is made of it.
+    The digest is the polynomial of GCM under a key of this run, three times faster than SHA. Two inputs
+    collide with no more than random probability, as long as no digest is seen: it is hashed, with the run's
+    entropy, before any use.
     """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    # The same nonce every time: no tag is ever told to anybody.
+    # The same nonce every time: no tag is ever revealed.
     tagged, nonce = AESGCM(hmac.digest(run, b"inputs", "sha256")).encrypt, bytes(12)
 
     def encode(part: bytes) -> bytes:
@@ -216,9 +216,9 @@ def bind_rows(keys: Sequence[Key], rows: NDArray[np.float64], *others: bytes) ->
 
 
 def random_words(streams: Sequence[Secret], count: int) -> NDArray[np.uint64]:
-    """From each stream so many numbers of 64 random bits (streams, count): what it gives alone.
+    """Draw `count` numbers of 64 random bits from each stream (streams, count), independent of the others.
 
-    By AES, ten times faster than by SHAKE-128: most of what is drawn is noise.
+    By AES, ten times faster than by SHAKE-128: most draws are noise.
     """
     words = np.empty((len(streams), count), dtype="<u8")
     if words.size == 0:
@@ -252,7 +252,7 @@ def open_interval(
 def _rests(
     words: NDArray[np.uint64], streams: Sequence[Secret], at: NDArray[np.intp], near: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """What follows the lattice of 2^-63: drawn too near 0; half a step elsewhere."""
+    """Return the digits below the lattice of 2^-63: drawn near 0; half a step elsewhere."""
     rests = np.full(len(at), 0.5)
     rows, columns = np.divmod(at, words.shape[1])
     for row in np.unique(rows[near]):
@@ -263,10 +263,10 @@ def _rests(
 
 
 def signed_uniform(streams: Sequence[Secret], count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """From each stream so many random signs, and numbers strictly between 0 and 1 (both: streams, count).
+    """Draw random signs and numbers strictly between 0 and 1 from each stream (both: streams, count).
 
-    Of the first array nothing means anything but the sign, as `np.copysign` reads it. The numbers are as fine
-    near 0 as those of `open_interval`.
+    Of the first array only the sign has a meaning, as `np.copysign` reads it. The numbers are as fine near 0
+    as those of `open_interval`.
     """
     words = random_words(streams, count)
     numbers = open_interval(words, streams, np.arange(words.size)).reshape(words.shape)

@@ -1,10 +1,10 @@
-"""Sizes that no file may pass, whoever wrote it: compared before any work is done or memory taken.
+"""Size limits of files, compared before any work is done or memory taken.
 
-All of them are far above what is in use (10,000 sites, 2,000,000 records, 5,000 features, 1,000 rounds): a
-file that passes one has a mistake in it, or was written to keep a machine busy.
+All of them are far above actual use (10,000 sites, 2,000,000 records, 5,000 features, 1,000 rounds): a file
+that passes one has a mistake in it, or was written to keep a machine busy.
 """
 
-# What is printed: a message, and one value in it, in characters.
+# A printed message, and one value in it, in characters.
 LONGEST_MESSAGE, LONGEST_VALUE = 1_800, 300
 # The name of a run or a site, which names a directory: file systems allow 255 bytes.
 LONGEST_NAME = 100
@@ -15,7 +15,7 @@ LONGEST_FILE, MOST_DEPTH, MOST_DIGITS, LONGEST_TEXT = 2**22, 32, 100, 100_000
 MOST_COUNT, LEAST_RATE = 10**12, 1e-9
 # A federation, and how long it trains.
 MOST_SITES, MOST_ROUNDS, MOST_STEPS = 100_000, 100_000, 1_000_000
-# What sites release in all rounds together, in a run of ours and in one that a site is asked for.
+# Releases of all rounds together, in a local run and in one that a site is asked for.
 MOST_RELEASES, MOST_RELEASES_ASKED = 5_000_000, 500_000
 # A network: layers, units in one of them, and weights in all; and the intervals of a grid of times.
 MOST_LAYERS, MOST_WIDTH, MOST_WEIGHTS, MOST_CUTS, MOST_CAUSES = 100, 100_000, 50_000_000, 10_000, 1_000

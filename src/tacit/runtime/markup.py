@@ -14,7 +14,7 @@ UNFIT = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def words(text: str) -> str:
-    """Words as HTML that shows them as they are; what nobody could see, or would turn others, is marked."""
+    """Escape text for HTML; invisible and bidirectional control characters are replaced by a mark."""
     seen = (
         char if char in USUAL or unicodedata.category(char) not in UNFIT else "\N{REPLACEMENT CHARACTER}"
         for char in text

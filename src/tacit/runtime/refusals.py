@@ -1,7 +1,7 @@
-"""Refusals of private records: the column and the rule for anybody, everything else for the owner alone.
+"""Refusals about private records: the column and the rule for all readers, details for the owner alone.
 
 A person who runs a command on private records may not be allowed to see them, and others read batch logs,
-terminals and tickets. What a refusal would tell (how many records, which, their values) is written to a file
+terminals and tickets. Details of a refusal (how many records, which, their values) are written to a file
 beside the data that only its owner can read, and the message names that file.
 """
 
@@ -23,21 +23,22 @@ from tacit.runtime import files
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-# What the file beside the data is called, after the data; and what it is called where they are in no file.
+# The ending of the details' file, after the name of the data; and that name for data without a file.
 ENDING, NAMELESS = ".refused.txt", "records"
-# How many rows are listed.
+# The largest number of listed rows.
 LISTED = 1000
-# What an exception is marked by that was raised while private records were worked on.
+# The attribute that marks exceptions raised during work on private records.
 MARK = "_tacit_private"
 
 
 @dataclass(frozen=True)
 class Withheld:
-    """Where details about private records go.
+    """Destination of details about private records.
 
     Args:
         data: The file or folder of the records; None if they came as arrays.
-        otherwise: The folder to write to where the data's cannot be; the user's state directory if not said.
+        otherwise: The folder to write to if the data's is not writable; by default the user's state
+            directory.
     """
 
     data: Path | None = None
@@ -76,16 +77,15 @@ class Withheld:
 def withhold_details(
     private: bool, place: Withheld | str | os.PathLike[str] | None = None, *, opening: bool = False
 ) -> Generator[None]:
-    """Let refusals out of this block with the column and the rule alone, if records are private.
+    """Reduce refusals raised in this block to the column and the rule, if records are private.
 
-    An exception that is no `TacitError` passes as it is, for Python's debugger; it is marked, so that the
-    command line does not print what it says (`keep_traceback`).
+    An exception that is no `TacitError` passes unchanged, for Python's debugger; it is marked, so that the
+    command line does not print its message (`keep_traceback`).
 
     Args:
-        private: Whether anything is promised about the records, and they are nobody's public ones.
-        place: The file or folder of the records, if there is one, or where details go.
-        opening: Whether records are only read here. A refusal that nobody has thought about is then taken to
-            tell about them.
+        private: True if the records have a privacy policy and are not public.
+        place: The file or folder of the records, if there is one, or the destination of details.
+        opening: True if records are only read here. A refusal without a rule is then assumed to reveal them.
 
     Guarantee:
         If `private`, a `TacitError` that leaves has a message without counts, values or rows, as far as its

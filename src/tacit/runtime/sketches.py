@@ -23,7 +23,7 @@ SKETCH = 2**16
 # Data sets that share such a part of the smaller one, beyond coincidence, are about the same people. More is
 # asked for of a part of a record, less of records in a row: few of those are left in a part of the data.
 SAME, SAME_IN_PART, SAME_IN_ORDER = 0.1, 0.25, 0.05
-# Where much is shared by coincidence, a part that is too large for it shows without a test.
+# With many coincidences, a shared part above this is recognized without a test.
 NEARLY_ALL = 0.9
 # Fewer elements in common than these may be a coincidence, whatever the estimate says.
 FEWEST_SHARED = 2
@@ -34,7 +34,7 @@ MANY_CELLS = 1e15
 # The estimate of coincidences may be wrong by such a part of itself and, where nearly everything is shared by
 # coincidence, by such a part of the rest.
 MISJUDGED, MISJUDGED_SHARE = 0.02, 0.1
-# How many standard deviations above coincidence count; more where views are many, or a little is enough.
+# Standard deviations above coincidence that count; more if views are many, or a little is enough.
 CLEARLY, VERY_CLEARLY = 4.0, 6.0
 
 View = Literal["records", "part", "column", "order"]
@@ -61,7 +61,7 @@ class Shape:
 
     @property
     def records(self) -> float:
-        """How many records there are."""
+        """Number of records."""
         return sum(times * many for times, many in self.repeats) or float(self.count)
 
     def coincide(self, others: float) -> float:
@@ -87,12 +87,12 @@ class Shape:
 
     @property
     def cells_or_many(self) -> float:
-        """How many values there could be; infinite if that is not known."""
+        """Number of possible values; infinite if it is not known."""
         return math.inf if self.cells is None else self.cells
 
     @property
     def pairs(self) -> float:
-        """How many pairs of records have the same digest."""
+        """Number of pairs of records with the same digest."""
         return sum(many * times * (times - 1) / 2 for times, many in self.repeats)
 
 
@@ -149,7 +149,7 @@ def sketch(digests: Digests, view: View = "records", cells: float = math.inf, si
     starts, counts = _find_runs(ordered)
     if len(starts) < FEWEST_DIFFERENT:
         return Sketch(ordered[:0], Shape(view=view), content)
-    # Where every record is there twice, or more often, it counts once.
+    # If every record occurs equally often, it counts once.
     often = int(np.gcd.reduce(counts))
     ordered, counts = (ordered[::often], counts // often) if often > 1 else (ordered, counts)
     elements = ordered

@@ -1,7 +1,7 @@
-"""Files of tables: TOML in which every table is a constructor call.
+"""TOML files in which every table is a constructor call, and their canonical text.
 
 The schema is the signatures, so a key that no constructor knows is refused, by name, with what is allowed.
-Reading a file touches no data. A file may be from anybody: its size, its nesting and its numbers are checked
+Reading a file touches no data. A file may have any origin: its size, its nesting and its numbers are checked
 before anything is made of them.
 
 Plain data has one canonical text, however it was written: a ticket is a digest of what a round depends on,
@@ -29,7 +29,7 @@ Table = dict[str, Any]
 Kinds = Mapping[str, type[Any]]
 Made = TypeVar("Made")
 
-# What of [data] is a path.
+# Keys of [data] that are paths.
 PATHS = ("path", "test", "reference")
 # The types of values, for people.
 KINDS: Mapping[object, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
@@ -41,7 +41,7 @@ WORDS = {
     "array": "a list",
     "object": "a table",
 }
-# Where no key is: in texts, which may be cut off, and in comments. What is left has keys of parts with dots.
+# Strings, even unterminated ones, and comments, which hold no keys. The rest may have dotted keys.
 _NO_KEYS = re.compile(
     r'''"""(?:[^"\\]+|\\.|"(?!""))*(?:""")?|"(?:[^"\\\n]+|\\[^\n])*"?'''
     r"""|'''(?:[^']+|'(?!''))*(?:''')?|'[^'\n]*'?|#[^\n]*""",
@@ -55,7 +55,7 @@ class NotToml(InvalidFile):
 
 
 def read_as(made: Callable[[Table, Path], Made], path: str | Path, changes: Sequence[str]) -> Made:
-    """What a file, or the one in a directory, stands for, made from its document and its folder."""
+    """Read a file, or the one in a directory, and construct the result from its document and folder."""
     file = Path(path) / "experiment.toml" if Path(path).is_dir() else Path(path)
     document = load(file)
     try:
@@ -84,11 +84,11 @@ def load(file: Path) -> Table:
 
 
 def parse(text: str, name: str) -> Table:
-    """The document that a text of TOML holds, whoever wrote it.
+    """Parse TOML from an untrusted source.
 
     Args:
         text: The text.
-        name: What to call it in errors.
+        name: Its name in errors.
 
     Raises:
         InvalidFile: It is not TOML, or larger or deeper than such a text may be.
@@ -260,7 +260,7 @@ def _convert(kind: type[Made], fields: Table, hints: Mapping[str, Any]) -> Made:
 
 
 def _explain(message: str, fields: Table, hints: Mapping[str, Any]) -> str:
-    """What msgspec found, as our sentence: the key, what was given, what is allowed."""
+    """Rephrase an error of msgspec as our sentence: the key, the given value, the allowed ones."""
     found = re.fullmatch(r"(.+) - at `\$\.(\w+)(.*)`", message)
     if found is None or found[2] not in hints:
         return message[0].lower() + message[1:] if message.startswith("Object missing") else message
@@ -288,7 +288,7 @@ def _allowed_words(kind: object) -> tuple[list[str], list[str]]:
 
 
 def _in_words(expected: str) -> str:
-    """What msgspec expected, for people."""
+    """Format msgspec's expected types for people."""
     found = re.search(r"`([^`]+)`", expected)
     types = [expected] if found is None else str(found[1]).split(" | ")
     return " or ".join(WORDS.get(word, word) for word in types if word != "null")
@@ -301,7 +301,7 @@ def _table(name: str, table: object) -> Table:
 
 
 def refuse_unknown(place: str, fields: Mapping[str, Any], known: list[str]) -> None:
-    """Refuse a key that nobody knows, and say which ones are known."""
+    """Refuse an unknown key and list the known ones."""
     for key in fields:
         if key not in known:
             near = hint(key, known)

@@ -1,4 +1,4 @@
-"""What small sums need: one thread, so that they keep one order, and memory. And how many cores there are."""
+"""Single-threaded numerics, so that small sums keep one order; memory reuse; the number of usable cores."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ def one_thread() -> Generator[None]:
     What is computed again after a crash must be the same to the last bit, or it would be another release.
     """
     _keep_memory()
-    # A guest: its threads count once somebody has loaded it.
+    # Optional: its threads count only if it is loaded.
     torch: Any = sys.modules.get("torch")
     before = 1 if torch is None else torch.get_num_threads()
     threads = _threads(len(sys.modules))
@@ -56,5 +56,5 @@ def _threads(modules: int) -> ThreadpoolController:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Who holds what: tables, sites and federations, how data are split over sites, how sites are drawn."""
+"""Sites and federations: tables, environments, encodings, splits of data over sites, sampling of sites."""
 
 from importlib import import_module
 

@@ -1,8 +1,7 @@
-"""How raw columns become numbers, by rules that are public: agreed on before anybody looks at a record.
+"""Encoding of raw columns as numbers by public rules, agreed on before any record is looked at.
 
-Words become one column for each level but the first, missing values become what was agreed on, numbers are
-shifted and scaled. An encoding looks at no records; `infer_encoding` and `with_scaling` do, and are for
-public ones.
+One-hot columns for all levels except the first, fixed values for missing ones, shift and scale for numbers.
+An encoding looks at no records; `infer_encoding` and `with_scaling` do, and are for public ones.
 """
 
 import math
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 
 Value = str | float | bool
 
-# What a missing value is written as, unless it is one of the levels.
+# Spellings of a missing value, unless one is a level.
 MISSING = frozenset(("", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "null", "NULL", "None"))
-# How many levels an error spells out.
+# The largest number of levels that an error spells out.
 SHOWN = 12
 
 
@@ -84,7 +83,7 @@ class Encoding:
         return pd.DataFrame(made, index=frame.index)
 
     def names(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """What raw columns are called once they are numbers."""
+        """Return the names of the encoded columns."""
         return tuple(name for column in columns for name in self._encode_column(column))
 
     def raw(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -204,7 +203,7 @@ def require_column(frame: "pd.DataFrame", name: str, place: str) -> None:
     if name not in known:
         near = hint(name, known) or f": it has {choices(known) if known else 'none'}"
         told = f"column {name} is missing in {place}{near}"
-        # What a table's columns are called is not private.
+        # Column names are not private.
         raise InvalidValue(told, rule=told)
 
 
@@ -227,7 +226,7 @@ def numbers(name: str, values: ArrayLike, place: str) -> Array:
 
 
 def _levels_to_give(name: str, values: ArrayLike) -> str:
-    """How to encode a column of few words, for an error."""
+    """Suggest the levels of a column of few words, for an error."""
     found = np.asarray(values, dtype=object)
     words = sorted({value for value in found.ravel() if isinstance(value, str)})
     if not 0 < len(words) <= SHOWN:
@@ -286,7 +285,7 @@ def _word(value: object) -> str:
         require(math.isfinite(number), "level", number, "a word or a finite number", about_records=True)
         return str(int(number)) if number.is_integer() else repr(number)
     text = str(value)
-    # Not 007, which somebody wrote so on purpose.
+    # Not 007, which is an identifier rather than a number.
     if re.fullmatch(r"-?(0|[1-9]\d*)\.\d+", text):
         return _word(float(text))
     return text.lower() if text.lower() in ("true", "false") else text

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium.envs.registration import EnvSpec
 
-# Who computes what happens in a world while an agent trains: Gymnasium, or our own compiled copy of it.
+# The implementation that steps a world while an agent trains: Gymnasium, or our own compiled copy of it.
 Physics = Literal["gymnasium", "fast-lander"]
 LANDER = "LunarLander-v3"
-# How many sites there are of a world if nobody says.
+# The default number of sites of a world.
 USUAL_COPIES = 3
-# What a world needs instead of rows: nothing.
+# The empty table of a site with worlds.
 NOTHING = Table(np.zeros((0, 0)), {}, ())
 
 
@@ -65,14 +65,14 @@ class World:
 
     @property
     def name(self) -> str:
-        """What the environment is called."""
+        """Name of the environment."""
         if isinstance(self.env, str):
             return self.env
         return f"{getattr(self.env, '__module__', '')}:{getattr(self.env, '__qualname__', repr(self.env))}"
 
     @property
     def repeats(self) -> bool:
-        """Whether the same seeds are sure to give the same episodes: Gymnasium's own environments do."""
+        """True if equal seeds surely give equal episodes: Gymnasium's own environments do."""
         spec = self._spec
         if spec is None or not str(spec.entry_point).startswith("gymnasium.envs."):
             return False
@@ -80,7 +80,7 @@ class World:
 
     @property
     def _spec(self) -> "EnvSpec | None":
-        """How Gymnasium makes it, if Gymnasium knows it."""
+        """Gymnasium's spec of the environment, if it is registered."""
         if not isinstance(self.env, str):
             return None
         require_extra("gymnasium", "control", f"env = {quote(self.env)}")
@@ -100,7 +100,7 @@ class World:
             return None
 
     def make(self, render_mode: str | None = None) -> "gymnasium.Env[Any, Any]":
-        """The environment itself, time limit and all; whoever opens it closes it."""
+        """Make the environment itself, time limit and all; the caller closes it."""
         shown: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         if not isinstance(self.env, str):
             return self.env(**self.options, **shown)
@@ -113,23 +113,23 @@ class World:
             return gymnasium.make(self.env, disable_env_checker=True, **self.options, **shown)
 
     def digest(self) -> bytes:
-        """What tells this world from any other."""
-        # What cannot be written down does not repeat either, so that nothing hangs on this.
+        """Return a digest of the world."""
+        # Worlds that cannot be serialized do not repeat either, so no result depends on this.
         unsaid = repr((self.name, sorted(self.options), self.physics, self.label)).encode()
         return hashlib.sha256(self._written or unsaid).digest()
 
 
 @dataclass(frozen=True, eq=False)
 class Scenes:
-    """Where agents are judged: some worlds, and how often each is played in.
+    """Evaluation of agents: some worlds, and the number of episodes in each.
 
     Args:
         worlds: The worlds.
-        sites: The site that each is of; empty where it is nobody's, and nobody has trained in it.
-        episodes: How many episodes are played in each.
-        seed: What they begin with; never what agents were trained with.
-        final: Whether this decides: then everything is played in Gymnasium itself.
-        watch: How many episodes are enough to follow a run by.
+        sites: The site of each world; empty for an unseen world, in which no site trains.
+        episodes: The number of episodes in each.
+        seed: The seed of the episodes; never one of training.
+        final: True for the final evaluation, which is played in Gymnasium itself.
+        watch: The number of episodes to follow a run by.
     """
 
     worlds: tuple[World, ...]
@@ -160,19 +160,19 @@ class Scenes:
         return replace(self, worlds=worlds, sites=self.sites[chosen])
 
     def digest(self) -> bytes:
-        """What tells these scenes from any other."""
+        """Return a digest of the scenes."""
         told = repr((self.sites.tolist(), self.episodes, self.seed)).encode()
         return hashlib.sha256(told + b"".join(world.digest() for world in self.worlds)).digest()
 
 
 class Worlds(Federation):
-    """Sites that hold worlds.
+    """Federation of sites that hold environments.
 
     Args:
         worlds: The world of each site, by the site's name; or several, where it has several.
-        scenes: Where agents are judged; without any, nobody says how good they are.
-        public: Whether the worlds are nobody's secret, such as simulations that the file describes.
-        scenes_public: Whether those that agents are judged in are.
+        scenes: The evaluation of agents; without it, there are no scores.
+        public: True if the worlds are public, such as simulations that the file describes.
+        scenes_public: True if the evaluation worlds are public.
         origin: The tables of the experiment file that these worlds come from.
     """
 
@@ -218,18 +218,18 @@ class Worlds(Federation):
         public: bool | None = None,
         **worlds: Mapping[str, Any],
     ) -> "Worlds":
-        """Sites in variants of one environment: `Worlds.of("LunarLander-v3", moon={"gravity": -1.6}, ...)`.
+        """Make sites in variants of one environment: `Worlds.of("LunarLander-v3", moon={"gravity": -1.6})`.
 
         Args:
             env: The environment.
-            world: Who computes it while agents train.
-            copies: How many sites there are of each variant.
-            vary: Keyword arguments that each copy after the first draws for itself, from here to there.
-            unseen: Variants that nobody trains in, by their names; agents are judged in them as well.
-            episodes: How many episodes agents are judged by in each world.
-            seed: What the draws repeat by.
-            public: Whether these worlds are nobody's secret: simulations that an id stands for are, what a
-                function makes is not, unless said. Where they are not, agents are judged in unseen ones.
+            world: The implementation that steps it while agents train.
+            copies: The number of sites of each variant.
+            vary: Keyword arguments that each copy after the first draws for itself, each with its range.
+            unseen: Variants in which no site trains, by their names; agents are evaluated in them as well.
+            episodes: The number of evaluation episodes in each world.
+            seed: The seed of the draws.
+            public: True if these worlds are public: by default for ids, not for functions. Agents in private
+                worlds are evaluated in unseen ones.
             worlds: The keyword arguments of each variant, by its name.
         """
         split = Variants(copies=copies, vary=dict(vary or {}), worlds=dict(worlds))
@@ -254,11 +254,11 @@ class Worlds(Federation):
         return Cohort(tuple(names), self.store, nothing, nothing, None, held)
 
     def records_of(self, name: str) -> Table:
-        """What a site has in rows: nothing."""
+        """Return an empty table: worlds have no rows."""
         return self._sites[name].table
 
     def pool(self) -> "Worlds":
-        """All worlds at one site: what nobody may do, for comparison."""
+        """Return all worlds at one site: the pooled baseline."""
         return Worlds({"pooled": [world for held in self.holdings.values() for world in held]})
 
     def _views(self) -> tuple[Sketch, ...]:
@@ -267,7 +267,7 @@ class Worlds(Federation):
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """What tells these worlds from any other."""
+        """Fingerprint of all worlds."""
         held_out = b"" if self.held_out is None else self.held_out.digest()
         told = [name.encode() + b"".join(map(World.digest, held)) for name, held in self.holdings.items()]
         return hashlib.sha256(b"\0".join(told) + held_out).digest()
@@ -324,7 +324,7 @@ class Variants:
 
     @property
     def each(self) -> int:
-        """How many sites there are of each variant."""
+        """Number of sites of each variant."""
         return self.copies if self.copies is not None else 1 if self.worlds else USUAL_COPIES
 
     @property
@@ -342,7 +342,7 @@ class Variants:
         return [label] if alone else [f"{label}-{number}" for number in range(1, self.each + 1)]
 
     def extremes(self, base: World) -> list[World]:
-        """Each variant as it is, and with everything that varies at either end."""
+        """Return each variant unchanged, and with every varied argument at either end of its range."""
         ends = [{name: ends[at] for name, ends in self.vary.items()} for at in (0, 1)] if self.vary else []
         return [
             replace(base, options={**base.options, **options, **end}, label=label)

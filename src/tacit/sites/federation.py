@@ -53,28 +53,28 @@ class Federation(Mapping[str, Site]):
 
     Args:
         tables: The records of each site, by its name.
-        held_out: Records to score models on; nobody trains on them.
+        held_out: Records to score models on; excluded from training.
         held_out_sites: The site that each of those records is of, if that is known: where sites learn
             several models, each model is then scored on the records of its own sites.
-        held_out_public: Whether those records are nobody's secret; if not, a private run refuses to show
-            scores on them.
-        public: Whether the records of the sites are nobody's secret: simulated, or published.
-        records: How many records all sites hold, if that number is public.
+        held_out_public: True if those records are public; if not, a private run refuses to show scores on
+            them.
+        public: True if the records of the sites are public: simulated, or published.
+        records: The number of records of all sites, if it is public.
         reference: Public records like those of the sites, to choose time grids and the like by.
         origin: The tables of the experiment file that these data come from.
-        encoding: How raw columns became these numbers; models use it on raw records of others.
-        taken: What was taken from all records together to make these tables, in words; no promise covers it.
+        encoding: The encoding of raw columns as these numbers; models use it on new raw records.
+        taken: Facts taken from all records together to make these tables, in words; no promise covers them.
     """
 
     layout = "rows"
-    # Whether the data are elsewhere, so that nobody here can look at them.
+    # True if the data are on other machines and cannot be looked at here.
     distant: ClassVar[bool] = False
-    # What was noted when records were added to those of the sites.
+    # Notes of synthetic data added to the sites.
     notes: tuple[str, ...] = ()
     # The files that the records came from, and sketches of their rows as they stand there.
     files: tuple[str, ...] = ()
     raw: tuple[Sketch, ...] = ()
-    # The frame that the records came from: where something is promised, it is sketched as it is then.
+    # The frame that the records came from: a private run sketches it in its present state.
     _frame: "pd.DataFrame | None" = None
     # The receipt of a run that has charged the book of the data for all that is asked of these sites.
     _receipt: object = None
@@ -151,7 +151,7 @@ class Federation(Mapping[str, Site]):
 
     @property
     def mean_site_size(self) -> float | None:
-        """How many records a site holds on average, if that is public."""
+        """Mean number of records of a site, if it is public."""
         return None if self.records is None else self.records / len(self)
 
     def cohort(self, names: Sequence[str]) -> "Cohort":
@@ -202,7 +202,7 @@ class Federation(Mapping[str, Site]):
         return self.store.take(slice(start, start + size), f"site {name}")
 
     def pool(self) -> "Federation":
-        """All records at one site: what nobody may do, for comparison."""
+        """Return all records at one site: the pooled baseline."""
         return Federation({"pooled": self.store}, public=self.public, encoding=self.encoding)
 
     def people(self) -> People:
@@ -216,22 +216,22 @@ class Federation(Mapping[str, Site]):
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """What tells these data from any other; as private as they are."""
+        """Fingerprint of the data; as private as they are."""
         held_out = b"" if self.held_out is None else self.held_out.digest()
         return hashlib.sha256(repr(self._places).encode() + self.store.digest() + held_out).digest()
 
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """Sites that train together: where each finds its records in the common store.
+    """Sites that train together: index of their records in the common store.
 
     Args:
         names: The sites.
-        store: The records of everybody, site after site.
+        store: The records of all sites, site after site.
         starts: The first record of each site.
-        sizes: How many records each has; as private as the records.
-        mean_site_size: How many a site has on average, if that is public.
-        holdings: What each site has that is no row of the store, such as columns of all subjects.
+        sizes: The number of records of each; as private as the records.
+        mean_site_size: The mean number of records of a site, if it is public.
+        holdings: Non-tabular data per site: curves of a vertical party, or environments. Empty for row data.
     """
 
     names: tuple[str, ...]

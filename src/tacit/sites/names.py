@@ -4,7 +4,7 @@ from typing import Literal
 
 from tacit.errors import require
 
-# The name by which everybody else knows who asks: no site has it.
+# The coordinator's reserved name.
 COORDINATOR = "coordinator"
 # The signs that a name has not, by what bears it: records, which may be called anything else; a world, whose
 # pictures and tables are files; or a machine of its own, with folders and letters.

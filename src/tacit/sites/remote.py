@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RemoteFederation(Federation):
-    """What all federations share whose data are elsewhere: nobody gets at them."""
+    """Base of federations whose data are on other machines and inaccessible here."""
 
     distant: ClassVar[bool] = True
 
@@ -46,16 +46,16 @@ class RemoteFederation(Federation):
         refuse_access(self._holdings, [name])
 
     def pool(self) -> Any:  # noqa: ANN401
-        """Nobody has them all."""
+        """Refuse: the data of all sites are in no one place."""
         refuse_access(self._holdings, self)
 
     def split(self, marks: object, share: float) -> NoReturn:
-        """Nobody here can mark them."""
+        """Refuse: the data are at the sites."""
         refuse_access(self._holdings, self)
 
     @property
     def _holdings(self) -> str:
-        """What sites hold, in a word."""
+        """Noun for the data of sites."""
         return {"rows": "records", "environments": "worlds"}.get(self.layout, self.layout)
 
 
@@ -65,15 +65,15 @@ class RemoteRowFederation(RemoteFederation):
     Args:
         names: The sites.
         columns: The features that all of them have, as models see them.
-        targets: What is known of each record beside its features.
+        targets: The targets of each record.
         held_out: Records to score models on.
         held_out_sites: The site that each of those records is of, if that is known.
-        held_out_public: Whether those records are nobody's secret.
-        public: Whether the records of the sites are.
-        records: How many records all sites hold, if that number is public.
+        held_out_public: True if those records are public.
+        public: True if the records of the sites are public.
+        records: The number of records of all sites, if it is public.
         reference: Public records like those of the sites.
-        origin: The tables of the experiment file that says all this.
-        encoding: How raw columns become these numbers.
+        origin: The tables of the experiment file with all this.
+        encoding: The encoding of raw columns as these numbers.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class RemoteRowFederation(RemoteFederation):
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """What tells this federation from any other; it knows nothing of the records."""
+        """Fingerprint of the federation; it does not depend on the remote records."""
         held_out = b"" if self.held_out is None else self.held_out.digest()
         return hashlib.sha256(repr(list(self)).encode() + self.store.digest() + held_out).digest()
 
@@ -145,13 +145,13 @@ def require_member(name: str, sites: NamedSites | None) -> None:
 
 
 def read_site_file(field: str, given: str, folder: Path, words: Sequence[str] = ()) -> "pd.DataFrame":
-    """What a file of a site holds; errors name the field of its settings, and never what is in the file.
+    """Read a file of a site; errors name the field of its configuration, and never the file's content.
 
     Args:
-        field: Where the settings name the file.
-        given: Which they name.
-        folder: What that is relative to.
-        words: Columns to take as they are written.
+        field: The field of the configuration that names the file.
+        given: The value of that field.
+        folder: The folder that it is relative to.
+        words: Columns to read as text.
     """
     try:
         return read(folder / given, words=words)

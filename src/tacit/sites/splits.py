@@ -194,7 +194,7 @@ SPLITS: dict[str, type[SplitByCount] | type[ByColumn] | type[NamedSites]] = {
 
 
 def held_out_count(records: int, share: float) -> int:
-    """How many of so many records a share is."""
+    """Return the number of held-out records for a share."""
     return round(records * share)
 
 

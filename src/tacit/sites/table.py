@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Records(Protocol):
-    """What is known of several records, of whatever kind: enough to set some apart."""
+    """Protocol of several records of any kind: enough to set some apart."""
 
     @property
     def sites(self) -> NDArray[np.str_] | None:

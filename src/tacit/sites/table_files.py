@@ -1,7 +1,7 @@
 """Tables in files: their kind, their size and their header are checked before any record is read.
 
-A table may be from anybody: a small file can hold millions of rows, a header can name a column twice, and
-what is no plain file may never end.
+A table may have any origin: a small file can hold millions of rows, a header can name a column twice, and a
+file that is not regular may never end.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from tacit.runtime.limits import LONGEST_LINE, LONGEST_TABLE, MOST_COLUMNS, MOST
 if TYPE_CHECKING:
     import pandas as pd
 
-# How much of a file is looked at at a time.
+# Bytes of a file read at a time.
 BLOCK = 2**22
 
 
@@ -56,7 +56,7 @@ def _csv(stream: BinaryIO, words: Sequence[str]) -> "pd.DataFrame":
 
     rows = _rows(stream)
     stream.seek(0)
-    # As it is written: pandas gives the second column of a name another one.
+    # Read the header as text: pandas would rename the second column of a name.
     header = pd.read_csv(stream, header=None, nrows=1, dtype=str, keep_default_na=False)
     names = [str(name) for name in header.iloc[0]]
     _require_size(rows, len(names))
@@ -77,7 +77,7 @@ def _parquet(stream: BinaryIO) -> "pd.DataFrame":
 
 
 def _rows(stream: BinaryIO) -> int:
-    """How many lines a text has; no line of it is too long."""
+    """Count the lines of a text; refuse one that is too long."""
     size, rows, length = 0, 0, 0
     while block := stream.read(BLOCK):
         size, end = size + len(block), max(block.rfind(b"\n"), block.rfind(b"\r"))

@@ -23,7 +23,7 @@ from tacit.sites.table import Table
 
 
 class Column(Protocol):
-    """What is known of every subject under one name."""
+    """Protocol of one named column: its values for every subject."""
 
     def __len__(self) -> int: ...
 
@@ -87,12 +87,12 @@ class Columns(Federation):
 
     Args:
         parties: The columns of each party, by its name and theirs.
-        held_out: Subjects to score models on, every column of them; nobody trains on them.
-        held_out_public: Whether those are nobody's secret.
-        public: Whether the columns of the parties are: simulated, or published.
+        held_out: Subjects to score models on, every column of them; excluded from training.
+        held_out_public: True if those are public.
+        public: True if the columns of the parties are public: simulated, or published.
         origin: The tables of the experiment file that these data come from.
-        order: The names of all columns in an order that does not depend on who holds them.
-        taken: What was taken from all records together to make these columns, in words.
+        order: The names of all columns in an order that does not depend on the parties that hold them.
+        taken: Facts taken from all records together to make these columns, in words.
     """
 
     layout = "columns"
@@ -121,7 +121,7 @@ class Columns(Federation):
         self.subjects = Subjects({name: everything[name] for name in listed})
         few = len(self.subjects) < FEWEST_RECORDS
         require(not few, "subjects", len(self.subjects), f"at least {FEWEST_RECORDS}", about_records=True)
-        # What all subjects have in rows: nothing.
+        # Subjects have no rows.
         self.store = Table(np.zeros((len(self.subjects), 0)), {}, ())
         self._sites = {name: Party(name, self.store, columns) for name, columns in self.holdings.items()}
         if held_out is not None:
@@ -153,11 +153,11 @@ class Columns(Federation):
         return Cohort(tuple(names), self.store, nothing, sizes, self.mean_site_size, held)
 
     def records_of(self, name: str) -> Table:
-        """What a party has in rows: nothing."""
+        """Return an empty table: parties have columns instead of rows."""
         return self._sites[name].table
 
     def pool(self) -> "Columns":
-        """All columns at one party: what nobody may do, for comparison."""
+        """Return all columns at one party: the pooled baseline."""
         return Columns({"pooled": dict(self.subjects.columns)}, public=self.public)
 
     def _views(self) -> tuple[Sketch, ...]:
@@ -166,7 +166,7 @@ class Columns(Federation):
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """What tells these data from any other; as private as they are."""
+        """Fingerprint of the data; as private as they are."""
         held_out = b"" if self.held_out is None else self.held_out.digest()
         places = repr({party: list(columns) for party, columns in self.holdings.items()}).encode()
         return hashlib.sha256(places + self.subjects.digest() + held_out).digest()
@@ -216,10 +216,10 @@ class ByParty:
         return tuple(f"party-{number}" for number in range(1, (self.count or 2) + 1))
 
     def deal(self, predictors: Sequence[str], response: str) -> dict[str, tuple[str, ...]]:
-        """Which party holds which columns.
+        """Assign columns to parties.
 
         Raises:
-            InvalidValue: Somebody would hold nothing, or a column that is named is not there.
+            InvalidValue: A party would hold nothing, or a named column does not exist.
         """
         names, holder = self.names, self.active or self.names[0]
         if not self.parties:

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from tacit.runtime.keys import Key
     from tacit.sites.federation import Federation
 
-# Where a node is told which door is its guard's.
+# The key of the guard's socket in a node's configuration.
 DOOR = "tacit-door"
-# How long to wait before looking for an answer again, in seconds for each site, up to one, and as a share of
+# The pause before looking for an answer again, in seconds for each site, up to one, and as a share of
 # the time that it took so far: every look costs the SuperLink some ten milliseconds.
 PAUSE = 0.1
 SHARE = 0.05
-# How long a node may take to say who it is, in seconds.
+# Timeout of a node's answer to the greeting, in seconds.
 GREETING = 60.0
-# How often a site is asked in one exchange: again after its node failed, for a guard repeats its answer.
+# Attempts per site in one exchange: again after its node failed, since a guard repeats its answer.
 TRIES = 2
 
 _RECORD = "tacit"
@@ -75,7 +75,7 @@ class Flower:
 
     @property
     def chosen(self) -> "Flower":
-        """What an experiment file says of it."""
+        """Engine as an experiment file describes it."""
         return self
 
     def train(
@@ -112,7 +112,7 @@ def client_app() -> "ClientApp":
 def relay_to_guard(
     records: Mapping[str, Any], settings: Mapping[str, Any], seconds: float
 ) -> "dict[str, ConfigRecordValues]":
-    """What a relay replies: what the guard says, or why nothing can be had from it."""
+    """Relay a message to the guard, and return its reply or the reason that there is none."""
     content = _record(records).get(_CONTENT)
     if not isinstance(content, bytes):
         return {_ERROR: _MISSHAPEN}
@@ -141,7 +141,7 @@ def server_app(work: Callable[[Meet, Mapping[str, Any]], None]) -> "ServerApp":
 
 
 class Network(Protocol):
-    """What is used of Flower's grid."""
+    """Protocol of the used part of Flower's grid."""
 
     def get_node_ids(self) -> Iterable[int]:
         """The nodes that are connected."""
@@ -185,7 +185,7 @@ class _Exchange:
 
 @dataclass(frozen=True)
 class _Reply:
-    """What came of a message to a node, and whether it was the node that failed."""
+    """Reply of a node to a message; `failed` if the node itself failed."""
 
     node: int
     content: "bytes | NoReply | BaseException"
@@ -195,15 +195,15 @@ class _Reply:
 class Nodes:
     """Sites by name, reached through the nodes that Flower knows by number.
 
-    Which node leads to which site is found by a greeting, sent to every node not yet known; a node that
-    failed is greeted again. Late, repeated and misdirected replies are never taken for answers.
+    A greeting, sent to every unknown node, finds the site behind it; a node that failed is greeted again.
+    Late, repeated and misdirected replies are never taken for answers.
 
     Args:
         grid: Flower's grid.
-        greet: What a node is sent to find out who is behind it.
+        greet: The greeting, to which a node answers with its site.
         recognise: The name of the site that gave this answer to the greeting; None if it is no site's.
-        compose: A message of this content to a node, good for so many seconds.
-        pause: How long to wait, for each site, before looking for an answer again, in seconds.
+        compose: Composes a message of this content to a node, with a time to live in seconds.
+        pause: The pause before looking for an answer again, in seconds per site.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class Nodes:
         self._sites: dict[int, str] = {}
 
     def __call__(self, sent: Mapping[str, bytes], seconds: float) -> "dict[str, bytes | NoReply]":
-        """What each site answers, or why it does not, after at most so many seconds.
+        """Exchange messages with sites; return each site's answer, or the reason that it has none in time.
 
         A site whose node is not connected is not waited for.
         """
@@ -240,7 +240,7 @@ class Nodes:
         return {name: self._answer(exchange, name, seconds) for name in sent}
 
     def wait_for_sites(self, names: Iterable[str], seconds: float) -> frozenset[str]:
-        """Which of these sites are there; waits until all are, for at most so many seconds."""
+        """Wait until all of these sites are connected, or the time is over; return the connected ones."""
         exchange = _Exchange(dict.fromkeys(names, b""), time.monotonic() + seconds)
         while True:
             online = self._online(exchange.until)
@@ -252,11 +252,11 @@ class Nodes:
             try:
                 self._take(exchange, exchange.come.get(timeout=min(left, 10 * self._pause)))
             except Empty:
-                # Whoever could not say who it is may be able to by now.
+                # A node without a guard before may have one by now.
                 exchange.greeted.intersection_update(exchange.under_way)
 
     def _send(self, exchange: _Exchange) -> None:
-        """Ask the absent sites whose nodes are known; greet the other nodes if somebody is still absent."""
+        """Send to absent sites with known nodes; greet the other nodes if any site is still absent."""
         online = self._online(exchange.until)
         # The node known last leads to a site that has two.
         ways = {self._sites[node]: node for node in self._sites if node in online}
@@ -277,7 +277,7 @@ class Nodes:
         exchange.under_way[node] = name
         given = (node, content, until, min(1.0, self._pause * len(exchange.sent)), exchange.come)
         # Flower's calls know no end while its SuperLink is away, and one slow upload must not keep the others
-        # waiting: every message has a thread of its own, that nobody waits for longer than was agreed.
+        # waiting: every message has a thread of its own, with a limited wait.
         threading.Thread(target=self._carry, args=given, name=f"to {node}", daemon=True).start()
 
     def _carry(self, node: int, content: bytes, until: float, pause: float, come: "Queue[_Reply]") -> None:
@@ -374,7 +374,7 @@ def _unreachable(error: BaseException) -> SitesUnreachable:
 
 
 def _read(node: int, reply: "Message") -> _Reply:
-    """What a reply says; whether it comes from the right site is for whoever reads the letter in it."""
+    """Parse a reply; the signature in its content is verified by the engine."""
     from tacit.engines.messages import NoReply
 
     if reply.has_error():
@@ -399,5 +399,5 @@ def _record(records: Mapping[str, Any]) -> Mapping[str, object]:
 
 
 def _printable(told: str | None) -> str:
-    # Whoever runs a node can write anything here, and it ends up in logs.
+    # A node's operator can write anything here, and it ends up in logs.
     return "".join(sign if sign.isprintable() else " " for sign in (told or "")[:500])

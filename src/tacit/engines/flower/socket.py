@@ -1,7 +1,7 @@
-"""The door of a guard: a Unix socket through which bytes go in and bytes come out, and nothing else.
+"""The Unix socket of a site's guard: one request in, one answer out.
 
-Whoever may open the socket's file may ask; who is heard is for the guard to say. A relay loads this file
-for every message that Flower brings, so it imports the standard library alone.
+Any process that may open the socket's file may send a request; the guard verifies the sender. A relay loads
+this file for every message from Flower, so it imports the standard library alone.
 """
 
 import fcntl
@@ -20,33 +20,33 @@ from tacit.errors import InvalidValue, Refused, TacitError, require
 
 # The most that goes through a door at once, in bytes.
 LIMIT = 2**31
-# How long somebody who knocks may pause, and take in all, before the next in line is served, in seconds.
+# Longest pause of a client, and longest request, before the next in line is served, in seconds.
 PATIENCE = 10.0
 VISIT = 120.0
-# How often a guard looks whether it is to stop, in seconds.
+# Interval at which a guard checks `stop`, in seconds.
 _GLANCE = 0.2
 _LENGTH = struct.Struct(">Q")
 _CHUNK = 2**20
-# What all systems take as the name of a socket.
+# The longest socket name that all systems accept.
 _LONGEST = 103
 
 log = logging.getLogger(__name__)
 
 
 class Unanswered(TacitError):
-    """A door that nobody opened, or behind which nobody answered."""
+    """A socket without a listener, or a guard that did not answer in time."""
 
 
 def request(path: str, content: bytes, seconds: float) -> bytes:
-    """What the guard behind a door answers.
+    """Send a request to the guard behind a socket, and return its answer.
 
     Args:
         path: The file of the socket.
-        content: What is asked.
-        seconds: How long to wait for the answer.
+        content: The request.
+        seconds: The timeout.
 
     Raises:
-        Unanswered: Nobody is there, or says nothing in time.
+        Unanswered: The guard is not running, or does not answer in time.
     """
     require(len(content) <= LIMIT, "content", f"{len(content)} bytes", f"at most {LIMIT} bytes")
     _require_short(path)
@@ -66,7 +66,7 @@ def request(path: str, content: bytes, seconds: float) -> bytes:
 
 
 def is_listening(path: str) -> bool:
-    """Whether a guard answers at a door, however long its path."""
+    """Return True if a guard answers at a socket, even one whose path is too long."""
     folder, name = os.path.split(path)
     try:
         handle = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY)
@@ -85,13 +85,13 @@ def is_listening(path: str) -> bool:
 
 
 def serve(path: str, answer: Callable[[bytes], bytes], *, stop: threading.Event | None = None) -> None:
-    """Answer whoever knocks, one at a time and in order, until told to stop.
+    """Answer requests at a socket, one at a time and in order, until told to stop.
 
-    A visitor who hangs up, sends half a question or says nothing is seen to the door, and the next is served.
+    A client that hangs up, sends half a request or sends nothing is disconnected, and the next is served.
 
     Args:
         path: The file of the socket; only its owner and group may open it.
-        answer: What is answered; whoever makes it raise gets no answer.
+        answer: Computes the answer; a client whose request makes it raise gets none.
         stop: Set to stop; for ever by default.
 
     Raises:
@@ -101,7 +101,7 @@ def serve(path: str, answer: Callable[[bytes], bytes], *, stop: threading.Event 
     stop = stop or threading.Event()
     with _lock(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
         _clear(path)
-        # Before it has a name, so that there is no moment at which everybody may open it.
+        # Before it has a name, so that there is no moment at which other users may open it.
         os.fchmod(door.fileno(), 0o660)
         door.bind(path)
         try:
@@ -123,7 +123,7 @@ def _handle(visitor: socket.socket, answer: Callable[[bytes], bytes]) -> None:
     try:
         asked = _receive(visitor, time.monotonic() + VISIT, pause=PATIENCE)
     except _Empty:
-        # Somebody who only looked whether the door opens.
+        # A client that only checked if the socket accepts connections.
         return
     except (OSError, _Truncated) as error:
         log.warning("somebody knocked and asked nothing that can be read (%s)", error)
@@ -165,7 +165,7 @@ def _clear(path: str) -> None:
 
 
 class _Truncated(Exception):
-    """What came through is not what was sent."""
+    """Received fewer bytes than were announced."""
 
 
 class _Empty(_Truncated):

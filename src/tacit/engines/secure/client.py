@@ -21,24 +21,24 @@ from tacit.engines.secure import messages as parts
 from tacit.engines.secure.messages import Parcel, shorten
 from tacit.errors import Refused, SecureAggregationFailed, require
 
-# What a site does in each stage with what it was sent, in their order.
+# Handlers of a site by stage, in order.
 Steps = dict[str, Callable[[bytes], bytes]]
-# What a party brings to products: its rows, and what it adds by itself.
+# A party's input to products: its rows, and its own part of the sum.
 GramInput = Callable[[], tuple[Matrix, Vector]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientIdentity:
-    """Who a site is and whom it knows; all of it from its own folder, nothing from a server.
+    """Identity of a site and the keys that it trusts; all of it from its own folder, nothing from a server.
 
     Args:
-        name: Which site.
+        name: The site.
         identity: Its own.
         roster: The public keys of all sites.
         remember: Called once for a session, before the masked vector leaves, with its occasion (run and
-            round) and what its terms come to. It writes both down for good, and raises if the occasion is
-            there already, whatever its terms: two sums that hold a site and differ in another give that one
-            away. What leaves before tells nothing, so that a session that ended before can be tried again.
+            round) and the digest of its terms. It writes both down for good, and raises if the occasion is
+            there already, whatever its terms: two sums that hold a site and differ in another reveal that
+            one. Earlier messages reveal nothing, so that a session that ended before can be tried again.
     """
 
     name: str
@@ -51,12 +51,12 @@ class SecureClient:
     """One session at one site, stage by stage.
 
     Args:
-        which: The sum or the products that the site expects by its own reckoning.
-        seat: Who it is.
-        brings: What it brings, asked for when it is needed. To a sum, in the stage "mask": its numbers
-            (width,). To products, in the stage "offer", so that whoever has nothing says so before anybody
-            deals: its rows (records, columns), and what it adds to the sum by itself (entries,).
-        occasion: What one masked vector leaves for in the site's life; run and round unless said.
+        which: The sum or the products that the site expects by its own computation.
+        seat: Its identity.
+        brings: Computes its input, when it is needed. For a sum, in the stage "mask": its numbers (width,).
+            For products, in the stage "offer", so that a party without input says so before any party deals:
+            its rows (records, columns), and its own part of the sum (entries,).
+        occasion: The name of this masked vector in the site's life; by default run and round.
 
     Guarantee:
         Nothing leaves unless the server's terms are those that the site expects, and no masked vector unless
@@ -64,7 +64,7 @@ class SecureClient:
         and in order.
 
     Raises:
-        Refused: The site has no part in it, does not know somebody's key, or products are too large.
+        Refused: The site has no part in it, lacks a party's key, or products are too large.
     """
 
     @overload
@@ -101,20 +101,20 @@ class SecureClient:
 
     @property
     def commitment(self) -> str:
-        """What is remembered beside the occasion: the terms of the session, in a word."""
+        """Digest of the session's terms, written down beside the occasion."""
         return parts.commitment(self.which)
 
     @property
     def is_over(self) -> bool:
-        """Whether it answers nothing any more, because all was asked or because it has left."""
+        """True if the session answers nothing more, because it is complete or was aborted."""
         return not self._steps
 
     def answer(self, stage: str, content: bytes) -> bytes:
-        """What the site says to what a server sends in a stage.
+        """Answer a server's message in a stage.
 
         Raises:
-            SecureAggregationFailed: No honest server asks that. Whoever asks for a stage out of turn is not
-                answered; whoever sends what cannot be right ends the session for this site.
+            SecureAggregationFailed: No honest server sends that. A stage out of turn is not answered; an
+                invalid message ends the session for this site.
         """
         due = next(iter(self._steps), None)
         if stage != due:

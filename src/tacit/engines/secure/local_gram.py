@@ -1,4 +1,4 @@
-"""How columns of several parties reach a server that may see noisy products alone."""
+"""Secure Gram matrix with all parties in this process: the server sees noisy products of columns alone."""
 
 import secrets
 
@@ -11,15 +11,15 @@ from tacit.runtime.threads import one_thread
 
 
 def multiply_locally(updates: Updates, mechanism: SecureGram) -> Updates:
-    """The one row that a server sees: noisy sums of products, with all parties in this process.
+    """Return the one row that a server sees: noisy sums of products, with all parties in this process.
 
     Args:
-        updates: What `mechanism.at_site` has made of each party's rows, in the order of `mechanism.widths`.
-        mechanism: Whose columns are where, and how steps become numbers again.
+        updates: The output of `mechanism.at_site` for each party, in the order of `mechanism.widths`.
+        mechanism: The layout of the parties' columns, and the conversion of integers to numbers.
 
     Returns:
         One row of `order * (order + 1) / 2` numbers: the upper triangle, row by row and with the diagonal, of
-        W'W + E, where W has a column of ones, then everybody's columns. The first entry is the number of
+        W'W + E, where W has a column of ones, then all parties' columns. The first entry is the number of
         records, without noise; `secure_gram.from_upper_triangle` makes it a matrix again.
     """
     (names,) = mechanism.groups(updates.names)

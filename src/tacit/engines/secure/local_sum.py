@@ -1,4 +1,4 @@
-"""How updates reach a server that may see sums alone."""
+"""Secure aggregation with all sites in this process: the server sees sums over groups alone."""
 
 import secrets
 

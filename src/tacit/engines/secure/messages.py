@@ -1,7 +1,7 @@
-"""What machines tell each other around a sum in secret: which one it is, and parcels of sealed envelopes.
+"""Messages of secure aggregation between machines: the terms of a session, and parcels of sealed envelopes.
 
-Terms are plain data. A site compares those that it is told with its own, field by field, and goes by its own:
-what it is told decides nothing but whether it takes part. A parcel holds a message of the sum and envelopes
+Terms are plain data. A site compares the received ones with its own, field by field, and uses its own: the
+received ones decide nothing except whether it takes part. A parcel holds a message of the sum and envelopes
 of products side by side, so that both advance in one exchange.
 """
 
@@ -27,24 +27,24 @@ Terms = dict[str, str | int | list[str | int]]
 # The stages of products: those of the parties' envelopes and those of the sum share messages.
 Stage = Literal["offer", "deal", "open", "mask", "agree", "reveal"]
 STAGES: tuple[Stage, ...] = ("offer", "deal", "open", "mask", "agree", "reveal")
-# What a server carries at once at the most, in bytes; so does no message have more.
+# The most bytes that a server carries at once, hence also of one message.
 CARRIED = 2**31
 # Characters of a value or a reason that go into a log.
 TOLD = 300
 
 
 def sessions(groups: SiteGroups, width: int, colluders: int, number: int, run: str) -> list[Session]:
-    """The sums of a round, one for each group; no site is in two of them.
+    """Return the sessions of a round, one for each group; no site is in two of them.
 
     Args:
-        groups: Who is added up with whom.
+        groups: The groups of sites to sum over.
         width: Coordinates of a vector.
-        colluders: How many sites may work together with the server.
-        number: Which round.
-        run: Which run, and which of its sums, if a round has several.
+        colluders: The number of sites that may collude with the server.
+        number: The round.
+        run: The run, and its sum if a round has several.
 
     Raises:
-        Refused: A site is in two groups, or one is too small to hide anybody.
+        Refused: A site is in two groups, or a group is too small to hide a site.
     """
     names = [name for group in groups for name in group]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -59,7 +59,7 @@ def sessions(groups: SiteGroups, width: int, colluders: int, number: int, run: s
 def sums_of(
     mechanism: SecureSum, names: Sequence[str], *, run: str, number: int, width: int
 ) -> list[Session]:
-    """The sums that a mechanism wants in a round, from what everybody knows of the experiment.
+    """Return the sums that a mechanism needs in a round, derived from the shared experiment.
 
     Raises:
         Refused: A sum would hold less noise than was paid for.
@@ -76,10 +76,10 @@ def sums_of(
 
 
 def products_of(mechanism: SecureGram, names: Sequence[str], *, run: str, number: int) -> ProductSession:
-    """The products that a mechanism wants, from what everybody knows of the experiment.
+    """Return the products that a mechanism needs, derived from the shared experiment.
 
     Raises:
-        Refused: Somebody is missing, or they are more than a server can carry.
+        Refused: A party is missing, or the products are more than a server can carry.
     """
     (parties,) = mechanism.groups(names)
     products = ProductSession(
@@ -95,7 +95,7 @@ def products_of(mechanism: SecureGram, names: Sequence[str], *, run: str, number
 
 
 def require_carriable(products: ProductSession) -> None:
-    """Refuse products whose envelopes are too much for a server, before anybody has sent one."""
+    """Refuse products whose envelopes are too large for a server, before any is sent."""
     for stage in ("deal", "open"):
         total = sum(sum(parcel_sizes(products, stage, name).values()) for name in products.names)
         if total > CARRIED:
@@ -107,7 +107,7 @@ def require_carriable(products: ProductSession) -> None:
 
 
 def terms(which: Session | ProductSession) -> Terms:
-    """Which sum or which products, as plain data: whatever its parties must be at one about."""
+    """Return the terms of a session as plain data: everything that its parties must agree on."""
     common: Terms = {
         "format": FORMAT,
         "run": which.run,
@@ -127,7 +127,7 @@ def encode_terms(which: Session | ProductSession) -> bytes:
 
 
 def commitment(which: Session | ProductSession) -> str:
-    """What the terms come to, in a word."""
+    """Return the digest of a session's terms."""
     return hashlib.sha256(encode_terms(which)).hexdigest()
 
 
@@ -165,12 +165,12 @@ def shorten(value: object) -> str:
 
 
 class Parcel(Message, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="parcel"):
-    """A message of the sum, and what parties have sealed for each other.
+    """A message of the sum, and envelopes that parties have sealed for each other.
 
     Args:
         letter: The message; empty where the sum has none in the stage.
-        sealed: By receiver on the way to the server, by sender on the way from it. Offers are sealed for
-            nobody, and are there under the name of who offers.
+        sealed: By receiver on the way to the server, by sender on the way from it. Offers are not sealed, and
+            are under the name of their sender.
     """
 
     letter: bytes = b""
@@ -205,7 +205,7 @@ def unpack(content: object, products: ProductSession, stage: Stage, most: int) -
 
 
 def parcel_sizes(products: ProductSession, stage: Stage, name: str) -> dict[str, int]:
-    """What a party puts into its parcel in a stage: for whom, and how many bytes."""
+    """Return the bytes that a party puts into its parcel in a stage, by receiver."""
     if stage == "offer":
         return {name: KEY_BYTES + SIGNATURE_BYTES}
     if stage == "open":
@@ -242,5 +242,5 @@ def _room(products: ProductSession, sizes: Mapping[str, int], kind: type[Message
 
 
 def _mark(products: ProductSession, stage: Stage) -> bytes:
-    """What a parcel is known by: these products, in this stage."""
+    """Return the digest that binds a parcel to its products and stage."""
     return hashlib.sha256(products.context("parcel", stage)).digest()

@@ -1,4 +1,4 @@
-"""Rounds whose updates nobody sees: what a coordinator asks its sites, stage by stage."""
+"""Rounds of secure aggregation over remote sites: the coordinator's requests, stage by stage."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tacit.privacy.mechanisms.base import Mechanism
     from tacit.privacy.mechanisms.secure_sum import SecureSum
 
-# What each site is asked to do, as plain data and as arrays.
+# The request to each site, as plain data and as arrays.
 Questions = Mapping[str, tuple[dict[str, Any], bytes]]
 
 
@@ -41,7 +41,7 @@ def secure_round(
     run = f"{session} {remote.run_digest}"
 
     def talk(stage: str, sent: Mapping[str, bytes]) -> Mapping[str, bytes | NoReply]:
-        # What the work is, is said once; after that a session is known by its name.
+        # The work is sent once, in the first stage; later stages name the session.
         questions = {
             name: (
                 "secret",

@@ -1,9 +1,9 @@
-"""Sums and products in secret where every party is on a machine of its own: the side of the server.
+"""Secure sums and products with every party on a machine of its own: the side of the server.
 
-The protocol is that of `tacit.aggregation.secure`, bytes in and bytes out; here is who is sent what when. All
-groups of a round advance together: a sum takes five exchanges and products take six, however many groups and
-parties there are. The server goes on without a site that falls silent, down to the threshold; products need
-everybody. Nothing here protects the sites: `tacit.engines.secure.client` does.
+The protocol is that of `tacit.aggregation.secure`, bytes in and bytes out; this module schedules its
+messages. All groups of a round advance together: a sum takes five exchanges and products take six, whatever
+the number of groups and parties. The server continues without a site that falls silent, down to the
+threshold; products need all parties. Nothing here protects the sites: `tacit.engines.secure.client` does.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -30,16 +30,16 @@ AT_ONCE = 2**30
 def sum_groups(
     groups: SiteGroups, width: int, colluders: int, number: int, run: str, roster: Roster, talk: Talk
 ) -> list[SumResult]:
-    """The sum over each group, of all its sites that stay.
+    """Return the sum over each group, of all its sites that stay.
 
     Args:
-        groups: Who is added up with whom; nobody is in two groups.
+        groups: The groups of sites to sum over; no site is in two.
         width: Coordinates of a vector.
-        colluders: How many sites of a group may work together with the server.
-        number: Which round.
-        run: Which run, and which of its sums, if a round has several.
-        roster: Everybody's public keys.
-        talk: What carries a stage to sites and back; who is missing from its answers is silent.
+        colluders: The number of sites of a group that may collude with the server.
+        number: The round.
+        run: The run, and its sum if a round has several.
+        roster: All parties' public keys.
+        talk: Carries a stage to sites and back; a site missing from its answers is silent.
 
     Raises:
         SecureAggregationFailed: Of some group fewer than the threshold are left. Nothing of it was unmasked,
@@ -62,18 +62,18 @@ def sum_groups(
 
 
 def multiply_columns(products: ProductSession, roster: Roster, talk: Talk) -> Vector:
-    """The products of everybody's columns with all others', plus what each adds by itself, modulo 2^32.
+    """Return the products of all parties' columns with each other's, plus their own parts, modulo 2^32.
 
     Args:
-        products: Which products.
-        roster: Everybody's public keys.
+        products: The session.
+        roster: All parties' public keys.
         talk: As for sums.
 
     Returns:
         The upper triangle of the matrix row by row, without its first entry.
 
     Raises:
-        SecureAggregationFailed: Somebody is silent or has sent what cannot be right; nothing was unmasked.
+        SecureAggregationFailed: A party is silent or has sent an invalid message; nothing was unmasked.
     """
     parts.require_carriable(products)
     server, names = Coordinator(products.session, roster), products.names
@@ -100,7 +100,7 @@ def multiply_columns(products: ProductSession, roster: Roster, talk: Talk) -> Ve
 
 
 def _next(server: Coordinator, stage: str, answers: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
-    """What each site that is left is sent after a stage."""
+    """Return the message to each remaining site after a stage."""
     turns = {
         "offer": server.collect_offers,
         "share": server.collect_shares,
@@ -114,7 +114,7 @@ def _next(server: Coordinator, stage: str, answers: Iterable[tuple[str, bytes]])
 def _receive_stage(
     servers: Sequence[Coordinator], stage: str, sent: Mapping[str, bytes], talk: Talk
 ) -> Iterator[tuple[Coordinator, Iterator[tuple[str, bytes]]]]:
-    """What has come for each group in a stage; to be read in this order."""
+    """Yield the answers of each group in a stage; to be read in this order."""
     asked = {server: [name for name in server.session.names if name in sent] for server in servers}
     at_once = len(sent)
     if stage == "mask":
@@ -127,12 +127,12 @@ def _receive_stage(
 def _answers(
     stage: str, sent: dict[str, bytes], talk: Talk, at_once: int
 ) -> Iterator[tuple[str, bytes | NoReply | None]]:
-    """What each site answers, in the order in which they are named; of so many at a time."""
+    """Yield each site's answer in the given order, `at_once` requests at a time."""
     while sent:
         asked = {name: sent.pop(name) for name in list(islice(sent, at_once))}
         found = dict(talk(stage, asked))
         for name in asked:
-            # Whoever has read an answer can let go of it.
+            # Drop each answer once it is read.
             yield name, found.pop(name, None)
 
 
@@ -182,7 +182,7 @@ def _envelopes_for(parcels: Mapping[str, Parcel], receiver: str) -> dict[str, me
 
 @contextmanager
 def _explain_failure(server: Coordinator) -> Generator[None]:
-    """Why there is no sum, with what each site has to say to it."""
+    """Add the sites' faults to the error of a failed sum."""
     try:
         yield
     except SecureAggregationFailed as error:
