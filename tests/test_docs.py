@@ -194,6 +194,15 @@ def test_generated_parts_of_the_reference_are_what_the_code_has_now(page):
     assert not re.search(r"^:::", PAGES[page], re.MULTILINE)
 
 
+def test_maps_of_the_package_are_what_the_folders_say():
+    for page in reference.MAPS:
+        text = page.read_text()
+        assert reference.rewrite_map(text) == text, page.name
+        assert len(reference.MAP_LINE.findall(text)) == len(
+            list((ROOT / "src" / "tacit").glob("*/__init__.py"))
+        )
+
+
 def test_every_option_of_a_file_is_explained():
     page = PAGES["docs/reference/experiment-files.md"]
     named = re.findall(r"^<!-- options: (\w+) -->$", page, re.MULTILINE)

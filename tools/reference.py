@@ -15,7 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-PAGES = Path(__file__).parents[1] / "docs" / "reference"
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs" / "reference"
+# Both hold the map of the package: a line for each folder, with the first line of its docstring.
+MAPS = (ROOT / "CONTRIBUTING.md", ROOT / "src" / "tacit" / "__init__.py")
+MAP_LINE = re.compile(r"^    (\w+)(?: +)([A-Z].*\.)$", re.MULTILINE)
 BLOCK = re.compile(r"(<!-- (reference|options): ([\w.]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 SECTION = re.compile(r"^(Args|Attributes|Returns|Yields|Raises|Guarantee|Guarantees|Example|Examples|Note):$")
 PLAIN = {
@@ -53,13 +57,30 @@ class Option(NamedTuple):
 def write() -> list[str]:
     """Rewrite the blocks of all pages; return the names of the pages that differed."""
     changed = list[str]()
-    for page in sorted(PAGES.glob("*.md")):
+    for page in (*sorted(PAGES.glob("*.md")), *MAPS):
         before = page.read_text(encoding="utf-8")
-        after = rewrite(before)
+        after = rewrite_map(before) if page in MAPS else rewrite(before)
         if after != before:
-            changed.append(page.name)
+            changed.append(str(page.relative_to(ROOT)))
             page.write_text(after, encoding="utf-8")
     return changed
+
+
+def rewrite_map(text: str) -> str:
+    """Return a text with every line of the map of the package as the folders describe themselves now."""
+    known = {
+        path.parent.name: describe_folder(path) for path in (ROOT / "src" / "tacit").glob("*/__init__.py")
+    }
+    listed = [name for name, _ in MAP_LINE.findall(text)]
+    lines = iter([*(name for name in listed if name in known), *sorted(known.keys() - set(listed))])
+    rows = [f"    {name:<13}{known[name]}" for name in lines]
+    first, last = (list(MAP_LINE.finditer(text))[place] for place in (0, -1))
+    return text[: first.start()] + "\n".join(rows) + text[last.end() :]
+
+
+def describe_folder(init: Path) -> str:
+    """Return the first line of the docstring of a folder."""
+    return init.read_text(encoding="utf-8").splitlines()[0].strip('"')
 
 
 def rewrite(page: str) -> str:
@@ -375,4 +396,4 @@ def read_entries(lines: list[str], entries: dict[str, str], *, named: bool) -> N
 
 if __name__ == "__main__":
     for name in write():
-        print(f"wrote docs/reference/{name}")
+        print(f"wrote {name}")

@@ -1,23 +1,23 @@
-"""Tacit trains models across sites that may not pool their data, and says what privacy that cost.
+"""Training across sites that may not pool their data, under differential privacy that is proven and priced.
 
-The map of the package, in the order in which data flows:
+The map of the package, in the order in which data flows (`python -m tools.reference` writes it):
 
-    sites        WHO HOLDS WHAT         tables, federations, environments, splits, sampling
-    privacy      WHAT MAY LEAVE         policy, plan, statement; accounting, mechanisms, ledger
-    learning     HOW A COHORT LEARNS    the task contract, batches, optimizers, perceptrons
-    aggregation  HOW IT IS COMBINED     mean and server; robust, defence, attacks, secure
-    engines      WHERE IT RUNS          in this process, or over Flower; secure aggregation
-    survival     WHEN                   data, models, statistics, metrics, augment, figures
-    functional   CURVE FROM CURVES      curves, data, boosting, figures
-    control      ACTING                 ppo, envs, lander, agents, figures
-    runs         ONE RUN                fit: set up, checked, trained, kept in a directory
-    experiments  FILES, AND MANY RUNS   experiment files, sweeps, studies, tuning, attacks
-    reports      WHAT IS SHOWN          run, comparison, dpia, audit; page, plots
-    audits       WAS IT KEPT            lower bounds, canaries, membership, inversion, sensitivity
-    deploy       MACHINES OF THEIR OWN  coordinator, site, folders, certificates, rehearsal
-    compat       WHAT OTHERS KNOW       federated-survival, scikit-survival, export, tracking
-    cli          THE COMMAND            app, output, verbs
-    runtime      WHAT ALL STANDS ON     keys, TOML tables, threads, jit; errors beside it
+    sites        Data of the sites: tables, federations, environments, splits, sampling.
+    privacy      Differential privacy: policy, statement, accounting, mechanisms, ledger.
+    learning     Local training: the contract of a task, batches, optimizers, perceptrons.
+    aggregation  Combining updates: mean, robust rules, quarantine, clusters, attacks, secure aggregation.
+    engines      Engines, which run local work: in this process, or over Flower; rounds of secure aggregation.
+    survival     Survival analysis: data, models, statistics, metrics, synthetic records, figures.
+    functional   Function-on-function regression: curves, releases, boosting, figures.
+    control      Reinforcement learning: PPO, environments, a compiled lander, agents, figures.
+    runs         One run: prepare, check, train, evaluate, keep in a directory, resume.
+    experiments  Experiment files, and many runs: sweeps, studies, tuning, tables of attacks.
+    reports      Reports of runs, comparisons, audits and for data protection; pages and plots.
+    audits       Attacks on our own promise: lower bounds on epsilon, membership inference, sensitivity tests.
+    deploy       Deployment on several machines: coordinator, sites, folders, certificates, rehearsal.
+    compat       Interfaces of other packages, exports to other programs, tracking.
+    cli          Command line: the verbs of `tacit`, their output and exit codes.
+    runtime      Foundations: random keys, files, TOML tables, limits, threads, compiled kernels.
 
 Names below are loaded on first use, so that `import tacit` costs nothing.
 """

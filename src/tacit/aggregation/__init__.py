@@ -1,4 +1,4 @@
-"""HOW IT IS COMBINED: from one vector per site to one vector, whatever some sites send.
+"""Combining updates: mean, robust rules, quarantine, clusters, attacks, secure aggregation.
 
 base, mean, join   the contract of an aggregator; the mean over a public denominator; parties put side by side
 server             what the server does with the result: plain step, momentum, Adam

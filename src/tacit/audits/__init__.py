@@ -1,4 +1,4 @@
-"""Attacks on our own promise: what an adversary can prove or learn, beside what was claimed.
+"""Attacks on our own promise: lower bounds on epsilon, membership inference, sensitivity tests.
 
 `audit` does all of it for an experiment; each part can be had by itself.
 """

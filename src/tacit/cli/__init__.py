@@ -1,1 +1,1 @@
-"""The `tacit` command."""
+"""Command line: the verbs of `tacit`, their output and exit codes."""

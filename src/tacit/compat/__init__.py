@@ -1,4 +1,4 @@
-"""Names that others know, on this core, with an epsilon that is true."""
+"""Interfaces of other packages, exports to other programs, tracking."""
 
 from importlib import import_module
 

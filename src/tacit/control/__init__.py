@@ -1,4 +1,4 @@
-"""ACTING: policies that sites learn together, each in environments of its own.
+"""Reinforcement learning: PPO, environments, a compiled lander, agents, figures.
 
 tasks              PPO as a task of the one loop; scaling of observations that all sites share
 networks, rollout  actor and critic in one flat vector; what an agent has lived through

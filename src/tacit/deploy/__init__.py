@@ -1,1 +1,1 @@
-"""Real federations: folders for machines, guards for sites, and the rehearsal of it all on one machine."""
+"""Deployment on several machines: coordinator, sites, folders, certificates, rehearsal."""

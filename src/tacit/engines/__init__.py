@@ -1,1 +1,1 @@
-"""Engines: the local one trains all sites in this process as one batched program, others over Flower."""
+"""Engines, which run local work: in this process, or over Flower; rounds of secure aggregation."""

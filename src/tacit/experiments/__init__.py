@@ -1,4 +1,4 @@
-"""FILES, AND MANY RUNS: experiment files, sweeps, studies, tuning and tables of attacks."""
+"""Experiment files, and many runs: sweeps, studies, tuning, tables of attacks."""
 
 from importlib import import_module
 

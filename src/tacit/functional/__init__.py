@@ -1,4 +1,4 @@
-"""Curves predicted from curves that other parties hold: bases, releases, boosting, figures.
+"""Function-on-function regression: curves, releases, boosting, figures.
 
 Names below are loaded on first use.
 """

@@ -1,4 +1,4 @@
-"""Privacy: clipping, noise, releases and their price, and the ledger that is charged for them."""
+"""Differential privacy: policy, statement, accounting, mechanisms, ledger."""
 
 from importlib import import_module
 

@@ -1,1 +1,1 @@
-"""What is shown: the same plain data as text, and later as a page."""
+"""Reports of runs, comparisons, audits and for data protection; pages and plots."""

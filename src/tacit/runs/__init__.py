@@ -1,4 +1,4 @@
-"""ONE RUN: set up, checked, trained round by round, kept in a directory."""
+"""One run: prepare, check, train, evaluate, keep in a directory, resume."""
 
 from importlib import import_module
 

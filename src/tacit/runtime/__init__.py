@@ -1,4 +1,4 @@
-"""Base of all packages: randomness by name, TOML tables, threads, compiled functions."""
+"""Foundations: random keys, files, TOML tables, limits, threads, compiled kernels."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""Sites and federations: tables, environments, encodings, splits of data over sites, sampling of sites."""
+"""Data of the sites: tables, federations, environments, splits, sampling."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""Survival analysis: federated time-to-event models, data, metrics and statistics."""
+"""Survival analysis: data, models, statistics, metrics, synthetic records, figures."""
 
 from importlib import import_module
 
