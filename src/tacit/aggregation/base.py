@@ -39,10 +39,10 @@ class Aggregator(AggregatorSpec, Protocol):
         ...
 
     def tolerates(self, sites: int) -> int:
-        """How many liars it stands among so many sites.
+        """Return the number f of dishonest sites that it tolerates among `sites` sites.
 
         Raises:
-            TooFewSites: Too few came for the liars that were to be stood.
+            TooFewSites: Too few sites for the configured f.
         """
         ...
 
@@ -51,17 +51,17 @@ class Aggregator(AggregatorSpec, Protocol):
         ...
 
     def shares(self, updates: "Updates | ArrayLike") -> Array | None:
-        """How much of each update is in the result, which explains it; None where coordinates differ."""
+        """Return the share of each update in the result, as an explanation; None where coordinates differ."""
         ...
 
     def combine_groups(self, means: Updates) -> Array:
-        """Combine the means of its `parties`, where nobody sees more than their sums."""
+        """Combine the means of its `parties`, where the server sees only their sums."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What all robust rules share.
+    """Base of the robust rules.
 
     Args:
         f: Number of dishonest sites to tolerate; by default the largest below a third of the sites.
@@ -78,12 +78,12 @@ class Rule:
 
     @property
     def weights(self) -> str:
-        """All sites alike."""
+        """Return uniform weights."""
         return "uniform"
 
     @property
     def under_noise(self) -> Fragility:
-        """What becomes of the rule when every site adds noise: it stands it."""
+        """Return the rule's fragility under noise at every site: it stands."""
         return "stands"
 
     @classmethod
@@ -93,11 +93,11 @@ class Rule:
 
     @classmethod
     def default_f(cls, sites: int) -> int:
-        """The most liars that are stood among so many sites, if nobody says how many: below a third."""
+        """Return the default f for `sites` sites: the largest below a third that the rule supports."""
         return max((f for f in range((sites + 2) // 3) if cls.min_sites(f) <= sites), default=0)
 
     def tolerates(self, sites: int) -> int:
-        """How many liars it stands among so many sites."""
+        """Return the number f of dishonest sites that it tolerates among `sites` sites."""
         f = self.default_f(sites) if self.f is None else self.f
         if sites < self.min_sites(f):
             raise TooFewSites(
@@ -107,11 +107,11 @@ class Rule:
         return f
 
     def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
-        """The rule with f decided for a federation of so many sites."""
+        """Return the rule with f resolved for a federation of `sites` sites."""
         return replace(self, f=self.tolerates(sites))
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
-        """No bound is known."""
+        """Return None: no bound is known."""
         return None
 
     def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
@@ -145,21 +145,21 @@ class CustomAggregator:
 
     @property
     def name(self) -> str:
-        """What its author calls it."""
+        """Name given by its author."""
         return getattr(self.combine, "__name__", type(self.combine).__name__)
 
     @property
     def weights(self) -> str | Mapping[str, float]:
-        """As it says."""
+        """Return its weights; uniform by default."""
         return getattr(self.combine, "weights", "uniform")
 
     @property
     def under_noise(self) -> Fragility:
-        """Nobody knows."""
+        """Return `stands`: the fragility of a custom rule is not known."""
         return "stands"
 
     def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
-        """As it is."""
+        """Return this aggregator."""
         return self
 
     def tolerates(self, sites: int) -> int:
@@ -167,7 +167,7 @@ class CustomAggregator:
         return 0
 
     def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
-        """As it combines.
+        """Call the custom rule and check its result.
 
         Raises:
             InvalidValue: It fails, or what it returns is not one vector.
@@ -194,16 +194,16 @@ class CustomAggregator:
         return None
 
     def shares(self, updates: "Updates | ArrayLike") -> Array | None:
-        """It does not say."""
+        """Return None: a custom rule does not give shares."""
         return None
 
     def combine_groups(self, means: Updates) -> Array:
-        """As it combines."""
+        """Call the custom rule with the means."""
         return self(means)
 
 
 def as_aggregator(aggregation: object) -> Aggregator:
-    """An aggregator of ours as it is, and a user's own with all that a run asks of one."""
+    """Return an aggregator: ours unchanged, a custom callable wrapped."""
     if hasattr(aggregation, "resolve"):
         return cast(Aggregator, aggregation)
     require(callable(aggregation), "aggregation", aggregation, "callable with the updates of a round")
@@ -211,7 +211,7 @@ def as_aggregator(aggregation: object) -> Aggregator:
 
 
 def user_choice(aggregation: Aggregator) -> object | None:
-    """What the user gave: an aggregator of ours, one of their own, or nothing where the task brings one."""
+    """Return the user's choice: an aggregator of ours or a custom one; None where the task brings its own."""
     if getattr(aggregation, "kind", None) == "join":
         return None
     return aggregation.combine if isinstance(aggregation, CustomAggregator) else aggregation
@@ -255,5 +255,5 @@ Where = Literal["none", "site", "server", "secure"]
 
 
 def noise_of(privacy: Privacy | Open) -> Where:
-    """Who adds noise to whole updates, or to what they are made of."""
+    """Return the party that adds noise to whole updates, or to record sums."""
     return "none" if isinstance(privacy, Open) else privacy.noise

@@ -1,8 +1,8 @@
-"""What can be told of updates from their inner products: lengths, distances, and the weight of each site.
+"""Geometry of updates from their inner products: lengths, distances, and the weight of each site.
 
-Rules of this kind see one small matrix with a row and a column for each site, and say how much of each update
-is in the result; that is also their explanation. The updates themselves are passed over in blocks of columns,
-so that beside the result nothing grows with their length.
+Rules of this kind see one small matrix with a row and a column for each site, and return the share of each
+update in the result; that is also their explanation. The updates themselves are read in blocks of columns, so
+that beside the result no memory grows with their length.
 """
 
 import math
@@ -25,9 +25,9 @@ from tacit.runtime.jit import contiguous
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-# Where inner products are measured from.
+# Origin of inner products.
 Centre = Literal["mean", "zero"]
-# So many numbers are worked on at a time: two megabytes, and not too few columns for matrix products.
+# Numbers in memory at a time: two megabytes, and enough columns for matrix products.
 BLOCK = 1 << 18
 COLUMNS = 1 << 11
 # Distances below this part of the lengths they are differences of are rounding.
@@ -42,12 +42,12 @@ class WeightedRule(Rule, ABC):
 
     @property
     def centre(self) -> Centre:
-        """Where inner products are measured from; only a rule with a public centre needs zero."""
+        """Origin of inner products; only a rule with a public center needs zero."""
         return "mean"
 
     @abstractmethod
     def weigh(self, gram: Array, f: int) -> Array:
-        """How much of each update is in the result (sites), from inner products (sites, sites)."""
+        """Return the share of each update in the result (sites), from inner products (sites, sites)."""
         ...
 
     def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
@@ -79,10 +79,10 @@ class WeightedRule(Rule, ABC):
 
 
 def gram_of(rows: Rows, order: NDArray[np.intp], updates: object, centre: Centre = "mean") -> Array:
-    """Inner products of the rows (sites, sites) about a centre, in double precision.
+    """Return the Gram matrix of the rows (sites, sites) about a center, in double precision.
 
-    Where zero is far from the rows, or somebody is far from the others, differences would have few digits
-    left: then all are measured anew, from the row that is nearest to most others.
+    Where zero is far from the rows, or a row is far from the others, differences would have few digits left:
+    then all are computed anew, about the row that is nearest to most others.
 
     Raises:
         InvalidValue: A row is not finite, or too long to be squared.
@@ -113,7 +113,7 @@ def choose_origin(gram: Array, times: float) -> int | None:
 def inner_products(rows: Rows, about: int | None = None) -> Array:
     """Inner products of the rows (sites, sites) about zero or about one of them, in double precision."""
     gram = np.zeros((len(rows), len(rows)))
-    # What is not finite is named later, once it has been found.
+    # Rows that are not finite are named later, once they have been found.
     with np.errstate(over="ignore", invalid="ignore"):
         for _, block in double_blocks(rows, about):
             gram += block @ block.T

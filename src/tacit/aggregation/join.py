@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Join:
-    """What all parties send, put together by the task that knows what it means.
+    """Join of the parties' messages by the task, which knows their meaning.
 
     Args:
-        combine: From what each party sent to the state.
-        together: The same, from what they worked out together in secret.
+        combine: From the messages of each party to the state.
+        together: The same, from the result of a secure computation.
     """
 
     combine: Callable[[Updates], Array]
@@ -30,7 +30,7 @@ class Join:
 
     @property
     def weights(self) -> str:
-        """Nobody is weighed."""
+        """Return uniform weights, which a join does not use."""
         return "uniform"
 
     @property
@@ -39,20 +39,20 @@ class Join:
         return "stands"
 
     def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
-        """As it is."""
+        """Return this aggregator."""
         return self
 
     def tolerates(self, sites: int) -> int:
-        """A party that lies spoils its own columns, and nobody can tell."""
+        """Return 0: a party that lies spoils its own columns unnoticed."""
         return 0
 
     def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
-        """Everything side by side; nobody may be missing."""
+        """Join the messages; no party may be missing."""
         assert isinstance(updates, Updates), "columns have names"
         return self.combine(updates)
 
     def shares(self, updates: "Updates | ArrayLike") -> "Array | None":
-        """Everybody is in it with something else."""
+        """Return None: parties send different parts."""
         return None
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
@@ -64,5 +64,5 @@ class Join:
         return None
 
     def combine_groups(self, means: Updates) -> Array:
-        """What all parties worked out together, in secret."""
+        """Join the result of the secure computation."""
         return self.together(means)

@@ -12,11 +12,11 @@ from tacit.runtime.jit import compiled, compiled_sums
 Rows = NDArray[np.float32] | NDArray[np.float64]
 Places = NDArray[np.intp]
 
-# So many products are added in single precision.
+# Number of products added in single precision.
 SHORT = 1 << 10
-# So many columns of products, and of a sum, stay in the cache.
+# Number of columns of products, and of a sum, that stay in the cache.
 COLUMNS, SUMMED = 1 << 12, 1 << 13
-# Rows are multiplied so many by so many at a time: what fits into the registers.
+# Rows of a block of products, by columns: as many as fit into the registers.
 HIGH, WIDE = 4, 2
 NOTHING = np.float32(0.0)
 

@@ -58,20 +58,20 @@ class Mean:
         rows, order = rows_of(updates)
         weights = np.array(self._of(updates, len(rows)))[order]
         whole = float(weights.sum()) if sites is None else self._expected_weight(sites)
-        # Of nobody, and over nothing, it is zero.
+        # The mean of no sites, over nothing, is zero.
         return as_array(weighted_sum(rows, weights, whole or 1.0))
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
-        """How far one update of length `clip` moves the mean over an expected number of sites."""
+        """Sensitivity of the mean to one update of length `clip`, over an expected number of sites."""
         heaviest = max(self.weights.values()) if isinstance(self.weights, Mapping) else 1.0
         return heaviest * clip / self._expected_weight(sites)
 
     def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
-        """The mean as it is."""
+        """Return this mean."""
         return self
 
     def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """Everybody together: of a mean one needs to know the sum alone."""
+        """Return one group of all sites: a mean needs only their sum."""
         return (tuple(names),)
 
     def combine_groups(self, means: Updates) -> Array:
@@ -89,7 +89,7 @@ class Mean:
         return weights / weights.sum()
 
     def _expected_weight(self, sites: float) -> float:
-        """The weight of so many sites; what is expected of each is the average weight."""
+        """Return the weight of `sites` sites, each at its average weight."""
         if isinstance(self.weights, Mapping):
             return sites * sum(self.weights.values()) / len(self.weights)
         return sites

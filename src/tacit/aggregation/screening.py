@@ -1,7 +1,7 @@
-"""What is looked at before anything is aggregated: whether an update is one at all.
+"""Screening of replies: malformed updates are rejected before aggregation.
 
-Nothing that a site sends can end everybody's run. A reply that cannot be used is counted, named with its
-reason, and left out of this round; the site is asked again in the next.
+A malformed reply cannot end a run. It is counted, named with its reason, and left out of this round; the site
+is asked again in the next.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,11 +27,11 @@ REALS = ("float32", "float64")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reply:
-    """What came back from a site, whatever that is.
+    """Reply of a site, not yet checked.
 
     Args:
-        site: Who it says it is from.
-        round: Which round it says it is of.
+        site: Its claimed sender.
+        round: Its claimed round.
         ticket: The name of the question that it answers.
         vector: The update, if it is one.
     """
@@ -44,15 +44,15 @@ class Reply:
 
 @dataclass(frozen=True, kw_only=True)
 class Screen:
-    """What may be aggregated in a round.
+    """Checks of the updates of a round.
 
     Args:
         names: The sites that were asked.
-        width: How many numbers an update has.
-        round: Which round it is.
+        width: Number of coordinates of an update.
+        round: The number of the round.
         ticket: The name of the question; no two rounds of any run have the same.
-        limit: How long an honest update can be at most, and in which norm, where that is public. Otherwise
-            the others tell: one that is a thousand times as long as the one in the middle is absurd.
+        limit: Bound of an honest update, and its norm, where that is public. Otherwise an update a thousand
+            times as long as the median one is rejected.
     """
 
     names: tuple[str, ...]
@@ -90,13 +90,13 @@ class Screen:
         return self(Reply(site=name, round=self.round, ticket=self.ticket, vector=row) for name, row in pairs)
 
     def _sound(self, matrix: NDArray[Any]) -> bool:
-        """Whether nothing is wrong with any row, at one glance; in doubt, each is looked at by itself."""
+        """Return True if all rows are valid, by one fast test; in doubt, each is checked by itself."""
         fits = matrix.dtype.name in REALS and matrix.shape == (len(self.names), self.width)
         if not fits or len(matrix) == 0:
             return False
         rows = matrix.astype(np.float64, copy=False)
         bound, norm = (None, "l2") if self.limit is None else self.limit
-        # What is not finite has no length below any limit.
+        # Rows that are not finite have no length below any limit.
         with np.errstate(over="ignore", invalid="ignore"):
             lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows)) if norm == "l2" else np.abs(rows).sum(axis=1)
         middle = float(np.sort(lengths)[(len(lengths) - 1) // 2])
@@ -105,7 +105,7 @@ class Screen:
         return middle > 1 / LONGEST and bool((lengths < limit * (1 - 1e-9)).all())
 
     def _fault(self, reply: Reply, kept: Mapping[str, NDArray[np.float64]]) -> Fault | None:
-        """What is wrong with a reply by itself, and beside those that came before."""
+        """Return the fault of a reply, by itself and beside earlier ones; None if it is valid."""
         if reply.site not in self.names:
             return _fault_of(reply, "unknown", "it was not asked in this round")
         if reply.round < self.round:
@@ -127,7 +127,7 @@ class Screen:
         return None
 
     def _too_long(self, kept: Mapping[str, NDArray[np.float64]]) -> dict[str, str]:
-        """Which updates are longer than any honest one can be, and by how much."""
+        """Return the updates that are longer than any honest one can be, and by how much."""
         bound, norm = (None, "l2") if self.limit is None else self.limit
         lengths = {name: _length(row, norm) for name, row in kept.items()}
         # Of two in the middle the shorter: half the sites cannot raise the limit.

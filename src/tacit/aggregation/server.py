@@ -1,6 +1,6 @@
-"""What the server does with the combined update before it is added to the state.
+"""Server optimizers: the step that the combined update becomes.
 
-Post-processing: it sees what has left the sites already, and costs nothing.
+Post-processing: it sees released updates alone, and costs nothing.
 """
 
 from dataclasses import dataclass
@@ -39,11 +39,11 @@ class Plain:
         require_positive("lr", self.lr)
 
     def remember(self, state: Array) -> Array:
-        """Nothing."""
+        """Return no memory."""
         return np.zeros((0, *state.shape))
 
     def __call__(self, combined: Array, memory: Array) -> tuple[Array, Array]:
-        """The combined update, scaled."""
+        """Return the combined update, scaled."""
         return self.lr * combined, memory
 
 
@@ -65,11 +65,11 @@ class Momentum:
         require(0 <= self.momentum < 1, "momentum", self.momentum, "at least 0 and below 1")
 
     def remember(self, state: Array) -> Array:
-        """The running sum."""
+        """Return the initial running sum."""
         return np.zeros((1, *state.shape))
 
     def __call__(self, combined: Array, memory: Array) -> tuple[Array, Array]:
-        """The running sum, scaled."""
+        """Return the running sum, scaled."""
         velocity = self.momentum * memory[0] + combined
         return self.lr * velocity, velocity[None]
 

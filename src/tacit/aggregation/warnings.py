@@ -1,4 +1,4 @@
-"""What the author of an experiment may want to reconsider about who is believed, and how much."""
+"""Warnings about an aggregation for the author of an experiment."""
 
 from bisect import bisect_left
 
@@ -10,7 +10,7 @@ from tacit.errors import Refused, TooFewSites
 from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, honest
 from tacit.privacy.policy import Open, Privacy
 
-# With fewer sites, whoever is outvoted may be the honest one.
+# With fewer sites, the outvoted one may be the honest one.
 FEWEST_TO_VOTE = 4
 # More sites than any federation has.
 MANY = 100_000
@@ -19,13 +19,13 @@ MANY = 100_000
 def aggregation_warnings(
     aggregation: Aggregator, sites: int | None, privacy: Privacy | Open, quarantine: Quarantine | None = None
 ) -> list[str]:
-    """Warnings, each a sentence.
+    """Return warnings, each a sentence.
 
     Args:
-        aggregation: How updates are combined, settled.
-        sites: How many there are; None if nobody knows yet.
-        privacy: What is promised.
-        quarantine: Who keeps watch, if anybody does.
+        aggregation: The aggregator, resolved.
+        sites: Number of sites; None if that is not known yet.
+        privacy: The promise.
+        quarantine: The quarantine, if there is one.
     """
     noise, found = noise_of(privacy), list[str]()
     if sites is not None and not isinstance(aggregation, Mean | CustomAggregator):
@@ -67,7 +67,7 @@ def _hides(sites: int, colluders: int) -> bool:
 
 
 def _tolerance_warnings(aggregation: Aggregator, sites: int) -> list[str]:
-    """What to mind about a rule among so many sites."""
+    """Return warnings about a rule for `sites` sites."""
     f = aggregation.tolerates(sites)
     if sites < FEWEST_TO_VOTE:
         return [f"with {sites} sites nobody can outvote a bad one: updates are only screened"]
@@ -79,7 +79,7 @@ def _tolerance_warnings(aggregation: Aggregator, sites: int) -> list[str]:
 
 
 def _secure_warnings(aggregation: Aggregator, sites: int | None) -> str:
-    """What liars can do where nobody sees single updates."""
+    """Return the warning about attackers under secure aggregation."""
     f = 1 if sites is None else aggregation.tolerates(sites)
     if isinstance(aggregation, Bucketing) and f:
         told = "" if sites is None else f"; {f} of {sites // aggregation.size} buckets can be outvoted"

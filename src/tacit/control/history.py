@@ -1,7 +1,7 @@
-"""What an agent's training was like, as plain arrays in an `.npz`: episodes, and weights along the way.
+"""History of an agent's training, as plain arrays in an `.npz`: episodes, and weights along the way.
 
-The arrays are those that the reference's figures are made from. An archive is read without running anything
-that it holds, and only after its size was looked at.
+The reference's figures are made from the same arrays. An archive is read without running any code in it, and
+only after its size was checked.
 """
 
 import os
@@ -133,7 +133,7 @@ class History:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "History":
-        """Read it again.
+        """Load a history.
 
         Raises:
             InvalidFile: It cannot be read, is damaged or too large, or is not a history.
@@ -190,7 +190,7 @@ def history_file(
 
 
 def history(rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Array]]", steps: int) -> History:
-    """What happened, in the order of the rounds; steps are counted for each site from its first one on."""
+    """Build the history in the order of the rounds; steps count from each site's first one on."""
     taken: dict[str, int] = {}
     episodes: list[tuple[float, float, str, float, int]] = []
     kept: list[tuple[str, int, int]] = []
@@ -202,7 +202,7 @@ def history(rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Array]]
             episodes += [(reward, length, name, before + at, entry.number) for reward, length, at in columns]
             taken[name] = before + steps
         for name, values in sorted(weights.get(entry.number, {}).items()):
-            # What is nobody's own was there before the round.
+            # The shared model was there before the round.
             kept.append((name, taken.get(name, (entry.number - 1) * steps), entry.number))
             rows.append(values.astype(np.float32, copy=False))
     rewards, lengths, labels, at, numbers = zip(*episodes, strict=True) if episodes else ((),) * 5

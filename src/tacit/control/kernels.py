@@ -18,11 +18,11 @@ Floats = NDArray[np.float32]
 Whole = NDArray[np.int64]
 
 ONE = np.float32(1.0)
-# Adam's, as everybody's, but for the last, which is the one that agents are trained with.
+# Adam's usual constants, except the last, which is that of Stable-Baselines3's agents.
 MEMORY, SQUARED, TINY = 0.9, 0.999, np.float32(1e-5)
 KEEP, ADD = np.float32(MEMORY), np.float32(1 - MEMORY)
 KEEP_SQUARED, ADD_SQUARED = np.float32(SQUARED), np.float32(1 - SQUARED)
-# For up to so many rows a plain loop is faster than a library that first rearranges the matrix.
+# Number of rows up to which a plain loop is faster than a library that first rearranges the matrix.
 FEW = 8
 # tanh(x) as x p(x^2) / q(x^2), fitted to |x| <= 8 for the least relative error: 2e-8 before rounding.
 FAR = np.float32(8.0)
@@ -32,15 +32,15 @@ Q1, Q2, Q3 = np.float32(0.46312537797121), np.float32(0.024027917353538), np.flo
 
 
 class RolloutBuffer(NamedTuple):
-    """What is learnt from, one row for each step.
+    """Buffer of a rollout, one row for each step.
 
     Args:
-        observations: What was seen, normalised (rows, inputs).
-        actions: What was done.
-        log_probs: How likely that was then.
-        values: What was expected then.
-        advantages: How much better it came than expected.
-        returns: What should have been expected.
+        observations: The observations, normalised (rows, inputs).
+        actions: The actions taken.
+        log_probs: Log probabilities of the actions then.
+        values: The critic's values then.
+        advantages: The advantages.
+        returns: Targets of the values.
     """
 
     observations: Floats
@@ -74,7 +74,7 @@ class LossCoefficients(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Where a gradient is worked out, for so many rows."""
+    """Working memory of a gradient, for up to a fixed number of rows."""
 
     observations: Floats
     advantages: Floats
@@ -149,7 +149,7 @@ def normalise(
 def advantages(
     rewards: Floats, values: Floats, ended: NDArray[np.bool_], last_values: Floats, gamma: float, decay: float
 ) -> Floats:
-    """How much better each step (T, E) came than expected: generalised advantage estimation."""
+    """Compute the advantage of each step (T, E) by generalised advantage estimation."""
     steps, envs = rewards.shape
     better = np.empty((steps, envs), np.float32)
     ahead, later = last_values.copy(), np.zeros(envs, np.float32)
@@ -175,21 +175,21 @@ def train_epoch(
     adam: Floats,
     taken: int,
 ) -> tuple[int, bool]:
-    """Go through the whole memory once, a step for every so many rows, and change the weights in place.
+    """Run one epoch over the whole buffer in minibatches, and change the weights in place.
 
     Args:
         weights: Both networks; changed.
-        sizes: How wide the actor is.
-        memory: What is learnt from.
+        sizes: Widths of the actor's layers.
+        memory: The rollout buffer.
         order: Its rows, in the order in which they are taken.
-        batch: How many rows a step is made from; the last may have fewer.
-        terms: The numbers of the loss.
+        batch: Number of rows in a minibatch; the last may have fewer.
+        terms: Coefficients of the loss.
         adam: Adam's moments (2, size), zero at first; changed.
-        taken: How many steps have been taken with them.
+        taken: Number of steps taken with them.
 
     Returns:
-        How many have been taken now, and whether to go on: not where the policy has gone too far from the one
-        that acted.
+        The number of steps taken now, and whether to go on: not where the policy has gone too far from the
+        one that acted.
     """
     room = make_workspace(sizes, min(batch, len(order)))
     for start in range(0, len(order), batch):
@@ -205,7 +205,7 @@ def train_epoch(
 
 @compiled
 def make_workspace(sizes: Whole, rows: int) -> Workspace:
-    """Room for the gradient of so many rows."""
+    """Allocate working memory for the gradient of `rows` rows."""
     parameters = weight_offset(sizes, len(sizes)) + weight_offset(critic_sizes(sizes), len(sizes))
     return Workspace(
         np.empty((rows, sizes[0]), np.float32),
@@ -245,7 +245,7 @@ def gradient(
     for row in range(rows):
         moved = values[row, 0] - memory.values[chosen[row]]
         wrong = values[row, 0] - memory.returns[chosen[row]]
-        # What is held back has no slope.
+        # A clipped value has no gradient.
         free = abs(moved) <= terms.value_clip
         deltas[row, 0] = terms.value_weight * 2 * wrong / rows if free else 0.0
     backward(weights[split:], critic, seen, room.work, room.deltas, room.gradient[split:])
@@ -330,13 +330,13 @@ def _step(
 
 @compiled
 def activation_buffer(sizes: Whole, rows: int) -> Floats:
-    """What `act` and `predict_values` work in, for up to so many rows."""
+    """Allocate activations for `act` and `predict_values`, for up to `rows` rows."""
     return np.empty(rows * _width(sizes, len(sizes)), np.float32)
 
 
 @compiled
 def forward(weights: Floats, sizes: Whole, inputs: Floats, work: Floats) -> Floats:
-    """What one network makes of its inputs; what every layer made of them stays in `work`."""
+    """Compute the outputs of one network; the activations of every layer stay in `work`."""
     before, last = inputs, len(sizes) - 1
     for layer in range(1, last + 1):
         after = block(work, sizes, layer, len(inputs))
@@ -373,7 +373,7 @@ def backward(
 
 @compiled
 def critic_sizes(sizes: Whole) -> Whole:
-    """How wide the critic is."""
+    """Return the layer widths of the critic."""
     widths = sizes.copy()
     widths[-1] = 1
     return widths
@@ -381,7 +381,7 @@ def critic_sizes(sizes: Whole) -> Whole:
 
 @compiled
 def weight_offset(sizes: Whole, layers: int) -> int:
-    """How many weights come before a layer."""
+    """Return the number of weights before a layer."""
     count = 0
     for layer in range(1, layers):
         count += (sizes[layer - 1] + 1) * sizes[layer]
@@ -406,7 +406,7 @@ def layer_of(weights: Floats, sizes: Whole, layer: int) -> tuple[Floats, Floats]
 
 @compiled
 def block(work: Floats, sizes: Whole, layer: int, rows: int) -> Floats:
-    """Where what comes out of a layer is, for so many rows."""
+    """Return the view of a layer's activations for `rows` rows."""
     start = rows * _width(sizes, layer)
     return work[start : start + rows * sizes[layer]].reshape(rows, sizes[layer])
 

@@ -13,21 +13,21 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.limits import MOST_WIDTH
 
 Layers = list[tuple[Array, Array]]
-# How large weights are at first: in hidden layers, in the head that acts, in the one that judges.
+# Initial scale of weights: in hidden layers, in the actor's head, in the critic's.
 HIDDEN, ACTING, JUDGING = 2.0**0.5, 0.01, 1.0
 
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """How large both networks are; each has its own hidden layers, all of them with tanh.
+    """Shape of actor and critic; each has its own hidden layers, all of them with tanh.
 
     In the flat vector the actor's layers come first, each its matrix (outputs, inputs) row by row and then
     its intercepts; the critic's follow.
 
     Args:
-        inputs: How many numbers an observation has.
-        hidden: How wide the hidden layers are; none for networks that are linear.
-        actions: How many actions there are.
+        inputs: Number of inputs in an observation.
+        hidden: Widths of the hidden layers; none for linear networks.
+        actions: Number of actions.
     """
 
     inputs: int
@@ -45,22 +45,22 @@ class NetworkShape:
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """How many numbers go through the actor: inputs, hidden layers, actions. The critic ends in one."""
+        """Widths of the actor's layers: inputs, hidden layers, actions. The critic ends in one."""
         return np.array([self.inputs, *self.hidden, self.actions], dtype=np.int64)
 
     @property
     def actor(self) -> int:
-        """How many coordinates of the vector are the actor's: the first."""
+        """Number of the actor's coordinates, which come first in the vector."""
         return sum((inputs + 1) * outputs for inputs, outputs in self._steps(self.actions))
 
     @property
     def critic(self) -> int:
-        """How many are the critic's: the others."""
+        """Number of the critic's coordinates, the others."""
         return sum((inputs + 1) * outputs for inputs, outputs in self._steps(1))
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of coordinates."""
         return self.actor + self.critic
 
     def start(self, generator: np.random.Generator) -> Array:
@@ -82,11 +82,11 @@ class NetworkShape:
         )
 
     def logits(self, weights: Array, observations: ArrayLike) -> Array:
-        """What the actor says to each observation (rows, inputs): of each action, how much for it."""
+        """Return the logits of the actor (rows, actions)."""
         return _forward(self.layers(weights)[0], observations)
 
     def values(self, weights: Array, observations: ArrayLike) -> Array:
-        """What the critic expects from each observation on."""
+        """Return the critic's value of each observation."""
         return _forward(self.layers(weights)[1], observations)[:, 0]
 
     def _steps(self, outputs: int) -> list[tuple[int, int]]:

@@ -4,8 +4,8 @@ The same algorithm as Stable-Baselines3's, step by step: advantages are standard
 of probabilities is clipped, gradients are clipped by their norm, Adam divides by at least 1e-5, and episodes
 cut by their time limit go on in expectation. It differs in how fast it is.
 
-Where sites share the actor alone, nobody else's critic comes with it, and one that knows nothing would call
-every step a surprise: `warm_up_critic` learns it anew from what the site has just played.
+Where sites share the actor alone, it comes without a critic, and an untrained critic would make every
+advantage large: `warm_up_critic` learns it anew from what the site has just played.
 """
 
 import math
@@ -29,13 +29,13 @@ class RolloutSource(Protocol):
 
     @property
     def envs(self) -> int:
-        """The number of environments."""
+        """Return the number of environments."""
         ...
 
     def play(
         self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
     ) -> Rollout:
-        """Play so many steps in each (`tacit.control.envs.vector.VectorEnv.play`)."""
+        """Play `steps` steps in each environment (`tacit.control.envs.vector.VectorEnv.play`)."""
         ...
 
 
@@ -51,20 +51,20 @@ def learn(
     lr: float | None = None,
     judge_first: bool = False,
 ) -> tuple[Array, Episodes]:
-    """Weights that have learnt from so many steps on a stage, and the episodes that ended on the way.
+    """Train weights for `steps` environment steps; return them and the episodes that ended on the way.
 
-    Learning stops where weights are no longer finite; they are given back as they are then.
+    Learning stops where weights are no longer finite; they are returned as they are then.
 
     Args:
-        weights: What to start from; not changed.
-        shape: What they are the weights of.
-        stage: Where to play; it goes on where it stopped.
-        recipe: How to learn.
-        steps: How many steps to make in all, over all environments.
-        rollout: How many to make before each time that something is learnt.
-        generator: What batches are drawn with.
-        lr: How far a step goes, if not as the recipe says.
-        judge_first: Whether the critic knows nothing yet, and learns from the first rollout before the actor.
+        weights: Initial weights; not changed.
+        shape: Their shape.
+        stage: The environments; play goes on where it stopped.
+        recipe: Options of PPO.
+        steps: Number of steps in all, over all environments.
+        rollout: Number of steps before each update.
+        generator: Source of the batches.
+        lr: Learning rate, if not that of the recipe.
+        judge_first: Whether the critic is untrained, and learns from the first rollout before the actor.
     """
     require(rollout % stage.envs == 0, "rollout", rollout, f"a multiple of the {stage.envs} environments")
     require(steps % rollout == 0, "steps", steps, f"a multiple of the {rollout} steps of a rollout")
@@ -90,7 +90,7 @@ def learn(
 
 
 def build_buffer(played: Rollout, recipe: PPOConfig) -> kernels.RolloutBuffer:
-    """What is learnt from a rollout: how much better each step came than expected, and what to expect."""
+    """Build the buffer of a rollout: advantages, and targets of the values."""
     better = kernels.advantages(
         played.rewards, played.values, played.ended, played.last_values, recipe.gamma, recipe.gae_lambda
     )
@@ -114,7 +114,7 @@ def _coefficients(recipe: PPOConfig, lr: float | None) -> kernels.LossCoefficien
     )
 
 
-# How often the critic goes through the first rollout of a round, and how far its steps go.
+# Passes of the critic over the first rollout of a round, and its learning rate.
 PASSES, PACE = 10, 1e-3
 
 
@@ -142,7 +142,7 @@ def warm_up_critic(
     """
     steps, envs = len(played.rewards), len(played.last_values)
     nothing = np.zeros((steps, envs), dtype=np.float32)
-    # What came until the end, or until the rollout did: no critic is asked.
+    # Returns until the end of the episode or of the rollout, without a critic.
     came = kernels.advantages(
         played.rewards, nothing, played.ended, np.zeros(envs, dtype=np.float32), gamma, 1.0
     )
@@ -153,7 +153,7 @@ def warm_up_critic(
         observations, played.actions.reshape(-1), played.log_probs.reshape(-1), nothing.reshape(-1),
         nothing.reshape(-1), ((came - middle) / spread).astype(np.float32).reshape(-1),
     )  # fmt: skip
-    # Where no action is better than another, and certainty costs nothing, the actor has nothing to learn.
+    # With equal advantages and no entropy bonus, the actor has no gradient.
     alone = terms._replace(lr=PACE, value_clip=np.inf, entropy=0.0, divergence=np.inf)
     adam, taken = np.zeros((2, shape.size), dtype=np.float32), 0
     for _ in range(PASSES):

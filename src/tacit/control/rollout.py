@@ -1,4 +1,4 @@
-"""What an agent has lived through: plain arrays, which stay where they were made."""
+"""Rollouts of an agent: plain arrays, which stay where they were made."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,5 +101,5 @@ class Rollout(NamedTuple):
         return Episodes(self.returns, self.lengths, self.steps)
 
 
-# What a rollout has of each step.
+# Arrays of a rollout with an entry for each step.
 SERIES = ("observations", "actions", "log_probs", "rewards", "ended")

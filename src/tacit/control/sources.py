@@ -55,12 +55,12 @@ class Gymnasium:
 
     @property
     def base(self) -> World:
-        """The environment as it is at every site, before anything varies."""
+        """Environment common to all sites, before anything varies."""
         return World(self.env, dict(self.options), self.world)
 
     @property
     def public_records(self) -> int | None:
-        """There are no records."""
+        """Return None: there are no records."""
         return None
 
     def check(self, sites: Variants, *, may_look: bool = False) -> None:
@@ -102,11 +102,11 @@ class Gymnasium:
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """How a world differs from the public one.
+    """Difference of a world from the public one.
 
     Args:
         options: Its keyword arguments, beside those of all worlds.
-        label: What worlds of this kind are called, such as `moon`.
+        label: The name for worlds of this kind, such as `moon`.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -126,7 +126,7 @@ class SiteVariant(Variant):
 
 @dataclass(frozen=True, kw_only=True)
 class SiteWorldsConfig:
-    """What a site's own settings say of its worlds.
+    """A site's own settings for its worlds.
 
     Args:
         worlds: Each of them, with its `env`, its `options` and, at will, a `label`.
@@ -167,23 +167,23 @@ class RemoteWorlds:
     def __post_init__(self) -> None:
         require_count("episodes", self.episodes, MOST_STEPS)
         require_count("watch", self.watch, MOST_STEPS)
-        # Gymnasium would load the module that stands before a colon, and a site takes no code from anybody.
+        # Gymnasium would load the module before a colon, and a site runs no code from another party.
         plain = self.env != "" and ":" not in self.env
         require(plain, "env", self.env, 'the id of a Gymnasium environment, such as "CartPole-v1"')
         _ = self.base, self._judged
 
     @property
     def base(self) -> World:
-        """The environment as everybody knows it."""
+        """Environment that all parties know."""
         return World(self.env, dict(self.options), self.world)
 
     @property
     def public_records(self) -> int | None:
-        """There are no records."""
+        """Return None: there are no records."""
         return None
 
     def check(self, split: object, *, may_look: bool = False) -> None:
-        """Refuse environments that are not there, and scenes of sites that nobody knows."""
+        """Refuse environments that are not installed, and scenes of unknown sites."""
         require_named_sites(split, self.kind)
         assert isinstance(split, NamedSites)
         for name in self.scenes:
@@ -242,7 +242,7 @@ class RemoteWorlds:
 
     @property
     def _judged(self) -> list[tuple[str, World]]:
-        """Where agents are judged, and whose world each is."""
+        """Return the worlds that agents are judged in, with their sites."""
         told = {
             name: construct(Variant, f"data.scenes.{name}", dict(entry))
             for name, entry in self.scenes.items()
@@ -271,7 +271,7 @@ class RemoteWorlds:
             same = False
         if not same:
             given = ", ".join(sorted(own.options)) or "none"
-            # Why an environment refuses its options is said with their values, and those stay here.
+            # The environment's own message holds values of its options, which stay here.
             raise InvalidValue(
                 f"{where} is not as agreed: with its options ({given}) it must open as {self.env}, and show "
                 f"{inputs} numbers and offer {actions} actions, like the public one"

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from tacit.control.rollout import Episodes
     from tacit.reports.page.blocks import Figure
 
-# What is told of a site's training episodes.
+# Recorded series of a site's training episodes.
 EPISODES = ("returns", "lengths", "steps")
-# How many episodes a site plays with a model to see whether it fits.
+# Number of episodes that a site plays with a model to see whether it fits.
 TRIED = 5
 
 
-# How many steps a site plays at random to see what there is, and in how many copies of its world.
+# Number of random steps of a site for its observation statistics, and of copies of its world.
 LOOKED, COPIES = 512, 4
 # Scales below this part of the limit are noise, or numbers that never change.
 FINEST = 1e-3
@@ -86,7 +86,7 @@ class ObservationStatsQuery:
         return {"center": (0.0,) * self.inputs, "scale": (1.0,) * self.inputs}
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """What each site has seen; in units of the limit, so that the answer is short."""
+        """Compute the observation statistics of each site, in units of the limit: the answer has a bound."""
         rows = [
             self._moments(held, f"site {name}", key / name)
             for held, name in zip(cohort.holdings, cohort.names, strict=True)
@@ -157,13 +157,13 @@ class PPO(PPOConfig):
     repeats: bool = False
     kind: ClassVar[str] = "ppo"
     layout: ClassVar[Layout] = "environments"
-    # What an experiment file means if it does not say.
+    # Defaults of an experiment file.
     usual: ClassVar[Mapping[str, Any]] = {"rounds": 20, "data": "gymnasium", "sites": "variants"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("hidden", "center", "scale"):
-            # Whether they come from a file or from Python, the same choice reads the same.
+            # A choice from a file and the same one from Python compare equal.
             given = getattr(self, name)
             require(isinstance(given, list | tuple), name, given, "a list of numbers")
             object.__setattr__(self, name, tuple(given))
@@ -190,17 +190,17 @@ class PPO(PPOConfig):
 
     @property
     def goal(self) -> Goal:
-        """What an episode brings in."""
+        """Return the episode return as the goal."""
         return ("return", "max")
 
     @property
     def separable(self) -> bool:
-        """There are no records."""
+        """Return False: there are no records."""
         return False
 
     @property
     def groups(self) -> Groups:
-        """There are no records."""
+        """Return `none`: there are no records."""
         return "none"
 
     @property
@@ -215,7 +215,7 @@ class PPO(PPOConfig):
 
     @property
     def initial_query(self) -> ObservationStatsQuery | None:
-        """What sites see, if observations are scaled by that."""
+        """Return the query for observation statistics, if observations are scaled by these."""
         asked = self.normalise == "sites" and self.inputs is not None
         return ObservationStatsQuery(inputs=self.inputs, limit=self.limit) if asked and self.inputs else None
 
@@ -225,7 +225,7 @@ class PPO(PPOConfig):
 
     @property
     def shape(self) -> NetworkShape:
-        """The networks."""
+        """Shape of the networks."""
         if self.inputs is None or self.actions is None:
             raise InvalidValue("inputs and actions are not known: they are found in the worlds, by tacit.fit")
         return NetworkShape(self.inputs, tuple(self.hidden), self.actions)
@@ -237,11 +237,11 @@ class PPO(PPOConfig):
 
     @property
     def width(self) -> int:
-        """How many numbers the sites share."""
+        """Number of shared coordinates."""
         return sum(self.blocks)
 
     def with_privacy(self, privacy: Privacy | Open) -> Self:
-        """This as it is; whole sites alone can be protected."""
+        """Return this task; refuse record-level privacy, as there are no records."""
         if isinstance(privacy, Privacy) and privacy.unit == "record":
             raise Refused(
                 'unit = "record" does not go with ppo: a world has no records, and episodes hang on one '
@@ -250,7 +250,7 @@ class PPO(PPOConfig):
         return self
 
     def with_spaces(self, inputs: int, actions: int) -> Self:
-        """This for observations of so many numbers, and so many actions.
+        """Return this task for observations of `inputs` numbers, and `actions` actions.
 
         Raises:
             InvalidValue: `center` or `scale` are not of that length.
@@ -302,7 +302,7 @@ class PPO(PPOConfig):
         return self.shape.start(key.generator())[: self.width]
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """How far each site moves the weights by playing in its worlds (`tacit.learning.task.Task.train`)."""
+        """Train each site by playing in its worlds; return updates (`tacit.learning.task.Task.train`)."""
         starts = np.broadcast_to(state, (len(cohort), self.width))
         keys = [key / name for name in cohort.names]
         # Compiled worlds hold no lock: each core takes the next site. None depends on another.
@@ -352,7 +352,7 @@ class PPO(PPOConfig):
 
     @cached_property
     def _normalisation(self) -> tuple[Array, Array]:
-        """What observations are centred and scaled by."""
+        """Center and scale of observations."""
         shown = self.shape.inputs
         center = np.array(self.center) if self.center else np.zeros(shown)
         return center, np.array(self.scale) if self.scale else np.ones(shown)
@@ -362,16 +362,16 @@ class PPO(PPOConfig):
         return state + step
 
     def score(self, state: Array, held_out: Scenes) -> dict[str, float]:
-        """What greedy episodes bring in, in every world that agents are judged in."""
+        """Score greedy episodes in every world that agents are judged in."""
         return self._evaluate([self.model(state)] * len(held_out), held_out)
 
     def score_each(self, states: Array, clusters: Mapping[str, int], held_out: Scenes) -> dict[str, float]:
-        """The same where sites have different models: each plays in its own worlds, all in nobody's."""
+        """Score models of clusters: each plays in its own sites' worlds, and all of them in unseen ones."""
         models = [self.model(state) for state in states]
         everybody = sorted(set(clusters.values())) or list(range(len(models)))
         rows: list[tuple[int, int]] = []
         for place, site in enumerate(held_out.sites.tolist()):
-            # Before anybody is told apart, all models are one.
+            # Before sites are assigned, all models are one.
             own = everybody if site == "" else [clusters.get(site, 0)]
             rows += [(place, model) for model in own]
         return self._evaluate([models[model] for _, model in rows], held_out.take([row for row, _ in rows]))
@@ -386,7 +386,7 @@ class PPO(PPOConfig):
         return {name: found[name] for name in shown if scenes.final or not name.endswith(("_low", "_high"))}
 
     def losses(self, state: Array, table: Any) -> Array:  # noqa: ANN401
-        """What episodes in the worlds of one site cost; for sites that pick the model that suits them."""
+        """Return negative returns of episodes in one site's worlds; sites choose their model by these."""
         from tacit.control.agents.evaluation import evaluate
 
         worlds = tuple(table)
@@ -394,7 +394,7 @@ class PPO(PPOConfig):
         return -np.concatenate(evaluate([self.model(state)] * len(worlds), scenes, physics="own"))
 
     def model(self, state: Array) -> "Policy":
-        """The agent."""
+        """Return the agent."""
         from tacit.control.agents.policy import Policy
 
         center, scale = self._normalisation

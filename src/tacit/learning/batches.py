@@ -20,12 +20,12 @@ Marks = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The records of one step, as positions in the store; all (sites, units, members).
+    """Batch of one step, as positions in the store; all (sites, units, members).
 
     Args:
-        rows: Positions; where nobody is, position 0.
-        present: Where somebody is.
-        chance: Where steps that draw more than their records get it from.
+        rows: Positions; position 0 for padding.
+        present: Mask of the members, False for padding.
+        chance: Source of random draws of a step, beside its records.
         whole: The batch that this is a piece of, and which of its units.
         grouped: Whether units are risk groups; else they are single records, or one unit is all of them.
     """
@@ -42,9 +42,9 @@ class Batch:
 
     @cached_property
     def uniforms(self) -> NDArray[np.float64]:
-        """A number between 0 and 1 for everybody present, whoever else works beside the site.
+        """Draw a number between 0 and 1 for every member, independent of the other sites of a cohort.
 
-        In secret: what is drawn for one record must not tell that another one, before it, is gone.
+        The draws are secret: a draw for one record must not disclose that another one, before it, is missing.
         """
         if self.whole is not None:
             return self.whole[0].uniforms[:, self.whole[1]]
@@ -56,7 +56,7 @@ class Batch:
 
     @property
     def counts(self) -> NDArray[np.float64]:
-        """How many units each site has in this step; at least 1, so that means are defined."""
+        """Number of units of each site in this step; at least 1, so that means are defined."""
         return np.maximum(self.present.any(axis=2).sum(axis=1), 1).astype(np.float64)
 
 
@@ -68,7 +68,7 @@ class SiteStreams:
 
     @cached_property
     def streams(self) -> list[Secret]:
-        """The streams, once somebody draws."""
+        """Random streams of the sites, opened upon the first draw."""
         return [(key / "luck").secret() for key in self._keys]
 
 
@@ -144,16 +144,16 @@ def poisson_groups(
 
 
 def _draw(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> tuple[Integers, Marks]:
-    """Positions of who is drawn, and where somebody is (steps, sites, the most that a site draws).
+    """Return the positions of sampled records, and their mask (steps, sites, the most that a site draws).
 
-    All steps at once: a call of numpy costs more than what it does for one.
+    All steps at once: a call of numpy costs more than its work for one step.
     """
     sites = np.repeat(np.arange(len(cohort)), cohort.sizes)
     firsts = np.repeat(cohort.starts - np.cumsum(cohort.sizes) + cohort.sizes, cohort.sizes)
     positions = np.arange(len(sites)) + firsts
     step, found = np.nonzero(_draw_marks(cohort, steps, rate, keys))
     places = step * len(cohort) + sites[found]
-    # How many each site has in each step, and where a record stands among them.
+    # Number of sampled records of each site and step, and the place of a record among them.
     sizes = np.bincount(places, minlength=steps * len(cohort))
     columns = np.arange(len(found)) - (np.cumsum(sizes) - sizes)[places]
     rows = np.zeros((len(sizes), max(int(sizes.max()), 1)), dtype=np.int64)
@@ -163,7 +163,7 @@ def _draw(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> tuple
 
 
 def _draw_marks(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) -> Marks:
-    """Who is drawn (steps, records of all sites, one site after the other)."""
+    """Draw the mask of sampled records (steps, records of all sites, one site after the other)."""
     if rate >= 1:
         return np.ones((steps, int(cohort.sizes.sum())), dtype=np.bool_)
     drawn = [

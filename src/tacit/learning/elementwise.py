@@ -65,11 +65,11 @@ def _elementwise(name: Name) -> Callable[[Array], Array]:
 
 
 def independent(function: Callable[[Array], Array], values: Array) -> bool:
-    """Whether a function gives each value the same bits alone and at any place of an array.
+    """Return True if a function gives each value the same bits alone and at any place of an array.
 
     Args:
         function: It takes an array and returns one of the same shape.
-        values: What to try, `LONGEST` or more.
+        values: Values to try, `LONGEST` or more.
     """
     with np.errstate(all="ignore"):
         alone = np.concatenate([function(values[place : place + 1]) for place in range(len(values))])

@@ -1,8 +1,8 @@
-"""Lengths of gradients that are never written out, for any numbers that double precision has.
+"""Norms of gradients that are never written out, for any double precision numbers.
 
-A clipped gradient is as short as promised only if its length is right. Squares are fast, and right for all
-numbers that training meets. Of others they vanish, while what they are multiplied by is large, or overflow,
-and a length of 0 would let a gradient out as it is. Such units are measured again, scaled by powers of two.
+A clipped gradient is as short as promised only if its norm is right. Squares are fast, and right for all
+numbers that training meets. For other numbers they underflow beside large factors, or overflow, and a norm of
+0 would let a gradient out unclipped. Such units are measured again, scaled by powers of two.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ Part = tuple[Array, Array, bool]
 # Sums of squares below this lose less than 1e-240 where numbers vanish, and their products too: lengths lack
 # less than 1e-100, whatever the number of layers, and no bound is as short as that (`require_bound`).
 MOST = 1e60
-# What went into a layer is broken beyond this: a signal that goes with it and is clipped may be so small that
-# it is rounded up to a multiple of itself, which would be seen.
+# Inputs of a layer beyond this are broken: the signal beside them, after clipping, may be so small that it is
+# rounded up to a multiple of itself, which would be seen.
 FARTHEST = 1e200
 # The power of two of what is zero: below that of any product.
 NOTHING = -10_000
@@ -43,7 +43,7 @@ def lengths(parts: Sequence[Part], units: int, norm: Norm) -> Array:
 
 
 def _by_sums(parts: Sequence[Part], units: int) -> Array:
-    """Sums of absolute values."""
+    """Compute L1 norms as sums of absolute values."""
     found = np.zeros((len(parts[0][0]), units))
     for inputs, signals, bias in parts:
         group_sums(contiguous(inputs), contiguous(signals), bias, FARTHEST, found)

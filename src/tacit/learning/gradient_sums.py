@@ -16,9 +16,9 @@ from tacit.runtime.jit import compiled, compiled_sums
 Marks = NDArray[np.bool_]
 Integers = NDArray[np.int64]
 
-# What rounding may hide of a sum whose parts cancel, as a share of the parts; generous.
+# Bound of the rounding error of a sum whose parts cancel, as a share of the parts; generous.
 HIDDEN = 1e-7
-# Records whose products are added up by BLAS at a time; a sum over one of these is rounded so many times.
+# Number of records whose products BLAS adds up at a time; a sum over one of these is rounded as often.
 ADDED = 256
 
 
@@ -160,19 +160,19 @@ def _write(entered: Array, back: Array, bias: bool, factor: float, written: Arra
 def add_up(
     entered: Array, back: Array, factors: Array, counts: Integers, start: int, bias: bool, sums: Array
 ) -> None:
-    """Write the sums over records of a layer's gradients, each times its factor (sites, records), to `sums`.
+    """Write the sums of a layer's per-record gradients, each times its factor (sites, records), to `sums`.
 
-    A site's sum is formed of its own records alone, whoever works beside it: `ADDED` at a time by BLAS, these
-    parts with compensation.
+    A site's sum is formed of its own records alone, independent of other sites: `ADDED` at a time by BLAS,
+    these parts with compensation.
 
     Args:
-        entered: What went in (sites, records, inputs).
-        back: The gradient in what was made of it (sites, records, outputs).
+        entered: Inputs of the layer (sites, records, inputs).
+        back: The gradient with respect to its outputs (sites, records, outputs).
         factors: One for each record.
-        counts: How many records each site has; those behind are zeros.
-        start: Where the numbers of this layer begin.
-        bias: Whether biases come behind its weights.
-        sums: Where the result goes (sites, coordinates).
+        counts: Number of records of each site; those behind are zeros.
+        start: First coordinate of this layer.
+        bias: Whether biases follow its weights.
+        sums: The result (sites, coordinates).
     """
     sites, records, inputs = entered.shape
     outputs = back.shape[2]

@@ -15,7 +15,7 @@ import numpy as np
 from tacit.runtime.arrays import Array
 from tacit.runtime.jit import compiled, contiguous
 
-# What rounding may leave of a sum that is 0, as a part of the largest one.
+# Bound of the rounding error of a sum that is 0, as a part of the largest one.
 ROUNDING = 1e-13
 # Rows of a product. Measured with layers of 10 to 512 numbers: blocks of 8 are a tenth slower, of 32 hardly
 # faster, and small batches would be filled up with more zeros.
@@ -84,10 +84,10 @@ def multiply_rows(rows: Array, matrix: Array) -> Array:
 
 @lru_cache(maxsize=256)
 def position_independent(inputs: int, outputs: int) -> bool:
-    """Whether BLAS gives a row the same bits at every place of a block, forwards and backwards.
+    """Return True if BLAS gives a row the same bits at every place of a block, forwards and backwards.
 
     That is a property of its kernels on this processor, not a law. It is tried on rows of all sizes, shifted
-    through all places, beside zeros and beside what is no number; they are public and always the same.
+    through all places, beside zeros and beside NaN and infinity; the rows are public and always the same.
     """
     draws = np.random.default_rng(7)
     weights = draws.normal(size=(1, inputs * outputs)) * np.exp2(draws.integers(-20, 20, inputs * outputs))
@@ -104,7 +104,7 @@ def _steady(inputs: int, outputs: int, weights: Array, *, forwards: bool, draws:
         if forwards:
             layer_forward(block[None], weights, 0, False, False, True, made)
         else:
-            # What entered the layer is not looked at without a rectifier.
+            # Without a rectifier the layer's inputs are not used.
             layer_backward(block[None], weights, 0, np.empty((1, BLOCK, outputs)), False, True, made)
         return made[0]
 
@@ -192,7 +192,7 @@ def adam(weights: Array, gradient: Array, means: Array, squares: Array, lr: floa
         for place in range(len(slopes)):
             largest = max(largest, abs(slopes[place]))
         for place in range(len(slopes)):
-            # Where a gradient cancels, rounding is left, whose pace would be that of any other.
+            # Where a gradient cancels, rounding errors are left, which Adam would scale up to full steps.
             slope = 0.0 if abs(slopes[place]) < ROUNDING * largest else slopes[place]
             mean[place] = mean[place] * 0.9 + 0.1 * slope
             square[place] = square[place] * 0.999 + slope * slope * 0.001

@@ -17,8 +17,8 @@ from tacit.sites.table import Table
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 
-# How many numbers, and how many units, of one step are in memory at a time; larger batches come in pieces.
-# Where they are cut depends on the program alone, so that a site's sums are the same beside any other.
+# Most numbers, and most units, of one step in memory at a time; larger batches come in pieces. The cuts
+# depend on the program alone, so that a site's sums are the same beside any other.
 LARGEST_STEP, LARGEST_PIECE = 32_000_000, 8192
 
 
@@ -27,17 +27,17 @@ class Program(Protocol):
 
     @property
     def size(self) -> int:
-        """How many coordinates the flat vector has."""
+        """Number of coordinates of the flat vector."""
         ...
 
     @property
     def numbers_per_record(self) -> int:
-        """How many numbers one record needs in memory during a step."""
+        """Number of doubles in memory per record during a step."""
         ...
 
     @property
     def working_numbers(self) -> int:
-        """How many numbers make a good bucket of sites."""
+        """Number of doubles in a good bucket of sites."""
         ...
 
     def contributions(self, weights: Array, batch: Batch, store: Table) -> Contributions:
@@ -45,12 +45,12 @@ class Program(Protocol):
         ...
 
     def outputs(self, weights: Array, features: Array) -> Array:
-        """What the network says (sites, records, outputs) of features (sites, records, columns)."""
+        """Return the network's outputs (sites, records, outputs) for features (sites, records, columns)."""
         ...
 
 
 class LocalTrainingSpec(Protocol):
-    """How a site works on its records in a round; see `tacit.learning.supervised.LocalTraining`."""
+    """Options of local training in a round; see `tacit.learning.supervised.LocalTraining`."""
 
     @property
     def steps(self) -> int: ...  # noqa: D102
@@ -82,7 +82,7 @@ def descend(
     mechanism: Mechanism,
     keys: Sequence[Key],
 ) -> Array:
-    """How far each site moves from where it starts (sites, coordinates), after its local work.
+    """Train each site locally and return how far it moved (sites, coordinates).
 
     Sites of similar size work together, in buckets that fit the cache.
     """
@@ -133,7 +133,7 @@ def _batches(work: LocalTrainingSpec, cohort: Cohort, keys: Sequence[Key]) -> It
 
 
 def _denominator(work: LocalTrainingSpec, cohort: Cohort) -> Array | None:
-    """What sums are divided by: a public number, the same at all sites, wherever there is one."""
+    """Return the denominator of sums: a public number, the same at all sites, wherever there is one."""
     if work.epochs is not None:
         return None
     if work.risk_groups is not None:

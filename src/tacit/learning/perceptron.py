@@ -25,7 +25,7 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.jit import contiguous
 from tacit.sites.table import Table
 
-# What an activation makes of its input, and its slope, from the input and from what was made of it.
+# An activation, and its slope from the input and the output.
 Activation = tuple[Callable[[Array], Array], Callable[[Array, Array], Array | Marks]]
 
 
@@ -80,22 +80,22 @@ class Layer:
 
     @cached_property
     def middle(self) -> int:
-        """Where its weights end and its biases begin in the flat vector."""
+        """End of its weights, and beginning of its biases, in the flat vector."""
         return self.start + self.outputs * self.inputs
 
     @cached_property
     def end(self) -> int:
-        """Where its numbers end in the flat vector."""
+        """End of its coordinates in the flat vector."""
         return self.middle + self.bias * self.outputs
 
     @cached_property
     def blocks(self) -> bool:
-        """Whether products of this shape may be taken by BLAS in blocks of rows."""
+        """True if BLAS may take products of this shape in blocks of rows."""
         return kernels.position_independent(self.inputs, self.outputs)
 
     @property
     def rectified(self) -> bool:
-        """Whether its activation is the one that is worked out on the way."""
+        """True if the compiled layer includes its activation."""
         return self.activation == "relu"
 
     def matrices(self, weights: Array) -> Array:
@@ -103,7 +103,7 @@ class Layer:
         return weights[:, self.start : self.middle].reshape(len(weights), self.outputs, self.inputs)
 
     def forward(self, weights: Array, current: Array) -> tuple[Array, Array]:
-        """What goes into and what comes out of the activation, from what comes in (sites, records, inputs).
+        """Return input and output of the activation, from the layer's inputs (sites, records, inputs).
 
         The same array twice, where the activation can do without the first.
         """
@@ -178,7 +178,7 @@ class Perceptron:
         self.numbers_per_record = sum(2 * layer.inputs + 3 * layer.outputs for layer in self.layers)
 
     def outputs(self, weights: Array, features: Array) -> Array:
-        """What the network says (sites, records, outputs) of features (sites, records, columns)."""
+        """Return the network's outputs (sites, records, outputs) for features (sites, records, columns)."""
         return forward(self.layers, weights, features)[-1][1]
 
     def contributions(self, weights: Array, batch: Batch, store: Table) -> "OuterProducts":
@@ -188,7 +188,7 @@ class Perceptron:
         # Counting is the fastest way to ask about all.
         inputs, full = store.features.take(flat, axis=0), np.count_nonzero(here) == here.size
         if not full:
-            # Where nobody is, nobody's record may have an influence, however broken it is.
+            # Padding must not carry the influence of any record, however broken it is.
             inputs[~here] = 0.0
         targets = {name: values.take(batch.rows, axis=0) for name, values in store.targets.items()}
 
@@ -209,7 +209,7 @@ class Perceptron:
         *,
         grouped: bool = False,
     ) -> "OuterProducts":
-        """The gradients of so many units, from what goes in and how the loss slopes in what comes out."""
+        """Return the gradients of units, from inputs and the slopes of the loss in the outputs."""
         passed = forward(self.layers, weights, inputs)
         activations = [inputs, *(outputs for _, outputs in passed[:-1])]
         signals = backward(self.layers, weights, activations, passed, slopes(passed[-1][1]))[0]
@@ -220,13 +220,13 @@ class Perceptron:
 
 
 def counts_of(here: Marks) -> NDArray[np.int64]:
-    """How many places of each site (sites, places) there are up to the last one that somebody has."""
+    """Return the number of places of each site (sites, places) up to its last member."""
     last = here.shape[1] - here[:, ::-1].argmax(axis=1)
     return np.where(here.any(axis=1), last, 0)
 
 
 def forward(layers: Sequence[Layer], weights: Array, current: Array) -> list[tuple[Array, Array]]:
-    """What goes into and comes out of every activation."""
+    """Return the inputs and outputs of every activation."""
     passed: list[tuple[Array, Array]] = []
     for layer in layers:
         passed.append(layer.forward(weights, current))

@@ -1,6 +1,6 @@
-"""Whoever watches a run: called after every round and, if it wants to be, told what is done between them.
+"""Progress callbacks: called after every round and, if they have `stage`, between rounds.
 
-Watching changes nothing about a run. Plain functions are told about rounds alone.
+Watching changes nothing about a run. Plain functions hear of rounds alone.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,14 +16,14 @@ Tell = Callable[[str, float | None], None]
 
 @runtime_checkable
 class StageCallback(Protocol):
-    """Somebody who wants to know what is done before, between and after rounds."""
+    """Callback that hears of stages before, between and after rounds."""
 
     def stage(self, words: str, share: float | None = None) -> None:
-        """Something is being done.
+        """Report the current stage.
 
         Args:
-            words: What, such as `opening the data`.
-            share: How much of it is done, where that is known; then it is told again and again.
+            words: The stage, such as `opening the data`.
+            share: Finished share, where that is known; then the stage is reported repeatedly.
         """
         ...
 
@@ -41,7 +41,7 @@ class MappedCallback:
     change: Callable[[Round], Round]
 
     def __call__(self, entry: Round) -> None:
-        """A round is over."""
+        """Pass the changed round on to all callbacks."""
         changed = self.change(entry)
         for callback in self.callbacks:
             callback(changed)
@@ -52,11 +52,11 @@ class MappedCallback:
 
 
 def notify(callbacks: Iterable[Callback], words: str, share: float | None = None) -> None:
-    """Tell whoever wants to know what is being done now."""
+    """Report a stage to all callbacks that take stages."""
     for callback in callbacks:
         if isinstance(callback, StageCallback):
             callback.stage(words, share)
 
 
 def silent(words: str, share: float | None) -> None:
-    """Nobody is told."""
+    """Report nothing."""

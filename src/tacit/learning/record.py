@@ -1,4 +1,4 @@
-"""What happened in a run, as plain data: nothing here is private, all of it can be published."""
+"""Record of a run, as plain data: nothing here is private, all of it can be published."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -14,9 +14,9 @@ Reason = Literal[
     "refused", "absent",
 ]  # fmt: skip
 Status = Literal["active", "watch", "quarantined", "probation"]
-# What a record says where there is something to say.
+# Fields of a record that are left out if empty.
 ALSO = ("findings", "notes", "intervals", "sites", "left_out")
-# Why something of a plan is not done.
+# Reason for leaving out a part of a plan.
 OVERSPENT = (
     "the budget does not bear it, since work that was cut off could not be repeated and was paid twice"
 )
@@ -40,13 +40,13 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What a server thinks of a site after some rounds, from its updates alone.
+    """Standing of a site with the server after some rounds, from its updates alone.
 
     Args:
         status: Whether it takes part like any other, is watched, is left out, or is back on trial.
-        suspicion: How much has added up against it.
-        seen: In how many rounds it was looked at.
-        left: How many more rounds a trial lasts.
+        suspicion: Suspicion accumulated against it.
+        seen: Number of rounds in which it was judged.
+        left: Remaining rounds of a trial.
     """
 
     status: Status = "active"
@@ -70,21 +70,21 @@ class Round:
     """One round.
 
     Args:
-        number: Which one, from 1.
-        rounds: How many are planned.
-        sites: How many sites took part; None where the draw is a secret.
-        scores: How good the state is after the round, on held-out records; empty where there are none.
-        epsilon: What everything has cost so far; None in an open run.
-        budget: What it may cost, if that was said.
-        seconds: How long the round took; None where that would tell how many took part.
-        skipped: Why nothing was learnt in it, if nothing was.
+        number: Its number, from 1.
+        rounds: Number of planned rounds.
+        sites: Number of participating sites; None where the draw is secret.
+        scores: Scores of the state after the round, on held-out records; empty where there are none.
+        epsilon: Cost of everything so far; None in an open run.
+        budget: The budget, if there is one.
+        seconds: Duration of the round; None where that would disclose how many took part.
+        skipped: The reason, if nothing was learnt in it.
         faults: Updates that were not aggregated, and why.
-        shares: How much of each update is in the aggregate, where the rule says and everybody may know.
-        standings: What the server thinks of each site, where it keeps watch.
-        decisions: Whose standing changed, and why.
-        clusters: Which of several models each site belongs to, where there are several.
-        diary: What each site tells of its work beside its update, where everybody may know: lists of numbers
-            by their names.
+        shares: Share of each update in the aggregate, where the rule gives it and it may be published.
+        standings: Standing of each site, under a quarantine.
+        decisions: Changes of standings, and why.
+        clusters: The model of each site, where there are several.
+        diary: Metrics of each site beside its update, where they may be published: lists of numbers by their
+            names.
     """
 
     number: int
@@ -103,7 +103,7 @@ class Round:
     diary: dict[str, dict[str, list[float]]] = field(default_factory=dict[str, dict[str, list[float]]])
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return asdict(self)
 
 
@@ -114,16 +114,16 @@ class Record:
     Args:
         rounds: Every round, in order.
         chosen: The round whose state is the model; 0 before the first.
-        stopped: Why the run ended before the last planned round, if it did.
-        scores: How good the model is.
-        baselines: How good models are that were trained by each site `alone` and on `pooled` records; empty
-            where nobody may know.
-        findings: What is good to know of the result.
-        notes: What to mind when reading all this.
-        intervals: How far scores would move with other held-out records, by whose they are (`federated`,
-            `alone`, `pooled`) and by their names.
-        sites: Everybody who could take part.
-        left_out: What was planned and not done, because the budget did not bear it any more.
+        stopped: The reason why the run ended before the last planned round, if it did.
+        scores: Scores of the model.
+        baselines: Scores of models that were trained by each site `alone` and on `pooled` records; empty
+            where they may not be computed.
+        findings: Helpful facts about the result.
+        notes: Notes on how to read all this.
+        intervals: Spread of scores over other held-out records, by model (`federated`, `alone`, `pooled`) and
+            by their names.
+        sites: All sites that could take part.
+        left_out: Planned parts that the budget did not bear any more.
     """
 
     rounds: tuple[Round, ...] = ()
@@ -140,7 +140,7 @@ class Record:
     left_out: tuple[str, ...] = ()
 
     def warnings(self) -> list[str]:
-        """What went wrong with updates and sites on the way, in words; nothing where all went well."""
+        """Return warnings about updates and sites, in words; empty if there were no faults."""
         faults = Counter((fault.site, fault.reason) for entry in self.rounds for fault in entry.faults)
         skipped = Counter(entry.skipped for entry in self.rounds if entry.skipped)
         last = self.rounds[-1].standings if self.rounds else {}

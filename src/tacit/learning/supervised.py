@@ -81,7 +81,7 @@ class LocalTraining:
 
     @property
     def shuffled(self) -> bool:
-        """Whether records are dealt out in shuffled batches instead of drawn independently."""
+        """Return True if records come in shuffled batches instead of being sampled independently."""
         return self.epochs is not None
 
 
@@ -102,7 +102,7 @@ class Learner(LocalTraining, ABC):
 
     @property
     def separable(self) -> bool:
-        """Whether the loss is a sum over records."""
+        """Return True if the loss is a sum over records."""
         return True
 
     @property
@@ -112,7 +112,7 @@ class Learner(LocalTraining, ABC):
 
     @property
     def groups(self) -> Groups:
-        """Whether whole risk groups are drawn."""
+        """Return the unit of sampling: whole risk groups, or none."""
         return "none" if self.risk_groups is None else "groups"
 
     @property
@@ -127,7 +127,7 @@ class Learner(LocalTraining, ABC):
 
     @abstractmethod
     def program(self, columns: int) -> "Program":
-        """The network and its loss for features of so many columns."""
+        """Return the network and its loss for `columns` features."""
 
     @abstractmethod
     def start(self, federation: Federation, key: Key) -> Array:
@@ -138,7 +138,7 @@ class Learner(LocalTraining, ABC):
         return self
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """How far each site moves the state by its local work (`tacit.learning.task.Task.train`)."""
+        """Train at each site and return the updates (`tacit.learning.task.Task.train`)."""
         from tacit.learning.optimizers import descend
 
         program = self.program(cohort.store.features.shape[1])
@@ -199,7 +199,7 @@ class Supervised(Learner):
 
     @property
     def separable(self) -> bool:
-        """Whether the loss is a sum over records."""
+        """Return True if the loss is a sum over records."""
         return not self.coupled
 
     @property

@@ -28,15 +28,15 @@ Goal = tuple[str, Literal["max", "min"]]
 
 @dataclass(frozen=True, eq=False)
 class Updates:
-    """What a cohort sends: one row per site.
+    """Updates of a cohort: one row per site.
 
     Args:
         names: The sites, in the order of the rows.
         matrix: Their updates (sites, coordinates).
-        round: Which round they are of; what is drawn in public for a round is drawn by it.
-        metrics: What each site tells of its work beside its update, in lists of numbers by their names. No
-            promise covers it: a task tells nothing unless its provenance allows it.
-        faults: Who was asked and is not among the rows, and why.
+        round: Their round; public draws of a round depend on it.
+        metrics: Metrics of each site beside its update, in lists of numbers by their names. No promise covers
+            them: a task leaves them out unless its provenance allows them.
+        faults: Sites that were asked and are not among the rows, and why.
     """
 
     names: tuple[str, ...]
@@ -56,7 +56,7 @@ class Trainable(Protocol):
     """Whatever sends sites to work on their records."""
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """What each site makes of the state, by its own records."""
+        """Train at each site, on its own records, and return the updates."""
         ...
 
 
@@ -67,12 +67,12 @@ class Query(QuerySpec, Trainable, Protocol):
 
     @property
     def width(self) -> int:
-        """How many sums there are; public."""
+        """Number of sums; public."""
         ...
 
 
 class InitialQuery(Query, Protocol):
-    """What must be known of the sites before the first round."""
+    """Query of facts about the sites that must be known before the first round."""
 
     @property
     def placeholder(self) -> dict[str, Any]:
@@ -80,12 +80,12 @@ class InitialQuery(Query, Protocol):
         ...
 
     def decode(self, combined: Array, noise: float = 0.0) -> dict[str, Any]:
-        """What the combined answers say: values of fields of the task, plain data; `noise` as for closing."""
+        """Decode the combined answers as fields of the task, plain data; `noise` as in `FinalQuery.apply`."""
         ...
 
 
 class FinalQuery(Query, Protocol):
-    """What a model needs to know of the sites once it is trained."""
+    """Query of facts about the sites that a trained model needs."""
 
     def apply(self, state: Array, combined: Array, noise: float = 0.0) -> Array:
         """The state with the combined answers in it; `noise` is the deviation of each of their numbers."""
@@ -93,7 +93,7 @@ class FinalQuery(Query, Protocol):
 
 
 class Task(TaskSpec, Protocol):
-    """What a group of sites learns. The state is one flat vector of doubles."""
+    """Task: the model, its training, its scores. The state is one flat vector of doubles."""
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This task with everything decided that depends on the federation, before anything is charged.
@@ -116,12 +116,12 @@ class Task(TaskSpec, Protocol):
 
     @property
     def initial_query(self) -> InitialQuery | None:
-        """What has to be asked before the first round, if anything has; known once it is settled."""
+        """Query before the first round, if there is one; known once the task is bound."""
         ...
 
     @property
     def final_query(self) -> FinalQuery | None:
-        """What has to be asked after the last round, if anything has."""
+        """Query after the last round, if there is one."""
         ...
 
     def start(self, federation: Federation, key: Key) -> Array:
@@ -129,12 +129,12 @@ class Task(TaskSpec, Protocol):
         ...
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """How far each site moves the state by its local work.
+        """Train each site locally and return its update.
 
         Args:
             state: One state for all sites (coordinates), or one for each (sites, coordinates).
             cohort: The sites.
-            mechanism: What may leave a record; whole updates are guarded by the engine.
+            mechanism: The mechanism that protects records; the engine protects whole updates.
             key: The key of the round; each site draws from `key / name`.
         """
         ...
@@ -144,7 +144,7 @@ class Task(TaskSpec, Protocol):
         ...
 
     def score(self, state: Array, held_out: Any) -> dict[str, float]:  # noqa: ANN401
-        """How good the state is on records, of the kind that it learns from, that nobody trained on."""
+        """Score the state on held-out records of the kind that it learns from."""
         ...
 
     def losses(self, state: Array, table: Table) -> "NDArray[np.float64]":
@@ -152,17 +152,17 @@ class Task(TaskSpec, Protocol):
         ...
 
     def model(self, state: Array) -> Any:  # noqa: ANN401
-        """What the user predicts with."""
+        """Return the prediction model."""
         ...
 
 
 def at_round(task: Made, number: int, rounds: int) -> Made:
-    """The task as it is in a round, if that makes a difference to it: a pace that falls, say."""
+    """Return the task for a round, if the round makes a difference, as for an annealed learning rate."""
     wanted = getattr(task, "at_round", None)
     return task if wanted is None else wanted(number, rounds)
 
 
 def stop_reason(task: object, state: Array) -> str | None:
-    """Why there is nothing left to learn, in words, if a task knows when it is done."""
+    """Return the reason to stop, in words, if a task knows when it has converged."""
     wanted = getattr(task, "stop_reason", None)
     return None if wanted is None or state.ndim != 1 or not len(state) else wanted(state)

@@ -41,7 +41,7 @@ Evidence = tuple[Tensor, Tensor, dict[str, Tensor], Tensor]
 RUNNING = "use nn.GroupNorm or nn.LayerNorm, which look at one record alone"
 # Units in a chunk: enough to share what a call of a transformed function costs, few to be filled up.
 UNITS = 32
-# What a function is called with: each argument has the units as its first axis; targets come by name.
+# Arguments of a function: each has the units as its first axis; targets come by name.
 Arguments = tuple[Tensor | Mapping[str, Tensor], ...]
 # Arguments without names, in one order.
 Flat = list[Tensor]
@@ -192,7 +192,7 @@ class TorchProgram:
         self._sums = vmap(grad(self._site), in_dims=(0, 0, 0, 0))
 
     def outputs(self, weights: Array, features: Array) -> Array:
-        """What the network says (sites, records, outputs) of features (sites, records, columns)."""
+        """Return the network's outputs (sites, records, outputs) for features (sites, records, columns)."""
         sites, records, columns = features.shape
         rows, places = torch.from_numpy(contiguous(features)).reshape(-1, 1, columns), _places(sites, records)
         with torch.no_grad():
@@ -202,7 +202,7 @@ class TorchProgram:
     def contributions(self, weights: Array, batch: Batch, store: Table) -> "WrittenGradients":
         """The gradients of every unit of a batch, one row of weights for each site."""
         features = store.features[batch.rows]
-        # Where nobody is, nobody's record may have an influence, however broken it is.
+        # Padding must not carry the influence of any record, however broken it is.
         features[~batch.present] = 0.0
         inputs = torch.from_numpy(features)
         targets = {name: torch.from_numpy(values[batch.rows]) for name, values in store.targets.items()}
@@ -240,7 +240,7 @@ class TorchProgram:
 
 
 class WrittenGradients:
-    """Gradients that are written out when somebody asks for their lengths (`mechanism.Contributions`)."""
+    """Gradients that are written out only to compute their lengths (`mechanism.Contributions`)."""
 
     def __init__(self, program: TorchProgram, evidence: Evidence) -> None:
         self._program, self._evidence = program, evidence
@@ -259,7 +259,7 @@ class WrittenGradients:
         if factors is not None:
             return self._rows.total(factors)
         sums = self._program.sums(self._evidence).numpy()
-        # A loss that is not finite where nobody is would spoil a sum; written out, it is left out.
+        # A loss that is not finite on padding would spoil a sum; written out, it is left out.
         return sums if np.isfinite(sums).all() else self._rows.total(None)
 
 
@@ -290,18 +290,18 @@ class Chunks:
     def __call__(
         self, arguments: Arguments, *, weights: Tensor | None = None, places: Tensor | None = None
     ) -> Tensor:
-        """Answer for each unit.
+        """Evaluate the function for each unit.
 
         Args:
-            arguments: What the function is called with.
-            weights: What it is called with before that: a row for each site.
+            arguments: Arguments of the function.
+            weights: Its first argument: a row for each site.
             places: The site of each unit.
 
         Guarantee:
             The bits of an answer depend on the arguments of its own unit and the weights of its site alone.
 
         Raises:
-            Refused: The function answers the same question in two ways.
+            Refused: The function gives two answers to the same arguments.
         """
         names = [list(part) if isinstance(part, Mapping) else None for part in arguments]
         flat = [one for part in arguments for one in (part.values() if isinstance(part, Mapping) else [part])]
@@ -333,7 +333,7 @@ class Chunks:
         return tuple(flat[self._like].shape)
 
     def _widths(self, flat: Flat) -> list[tuple[Tensor, int | None]]:
-        """Which units are evaluated together, and how wide they are: the next power of two."""
+        """Return the units that are evaluated together, and their padded width: the next power of two."""
         if not self._members:
             return [(torch.arange(len(flat[0])), None)]
         sizes = flat[-1].sum(dim=1).clamp(min=1)
@@ -363,7 +363,7 @@ class Chunks:
 
 
 def _pad_members(values: Tensor, width: int) -> Tensor:
-    """Units as wide as `width` members: what is behind is nobody, what is missing is filled up with zeros."""
+    """Cut or pad units to `width` members: members beyond are padding, missing ones become zeros."""
     short = values[:, :width]
     if short.shape[1] == width:
         return short
@@ -373,7 +373,7 @@ def _pad_members(values: Tensor, width: int) -> Tensor:
 
 
 def _pad_units(values: Tensor, size: int) -> Tensor:
-    """A chunk of so many units; what is missing are zeros, which are public."""
+    """Pad a chunk to `size` units with zeros, which are public."""
     if len(values) == size:
         return values
     return torch.cat([values, torch.zeros((size - len(values), *values.shape[1:])).to(values)])
@@ -408,13 +408,13 @@ def _size(call: Callable[[Flat, Tensor | None], Tensor], part: Flat, weights: Te
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors hold the same bits; all that is no number counts as one."""
+    """Return True if two tensors hold the same bits; all NaN count as one."""
     return bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 @dataclass(frozen=True)
 class ParameterLayout:
-    """Where each trained parameter of a module lies in the flat vector, in the order torch has them."""
+    """Layout of a module's trained parameters in the flat vector, in torch's order."""
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
@@ -429,7 +429,7 @@ class ParameterLayout:
 
     @property
     def size(self) -> int:
-        """How many numbers the vector has."""
+        """Number of coordinates of the vector."""
         return sum(shape.numel() for shape in self.shapes)
 
     def flatten(self, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -466,10 +466,10 @@ def perceptron_of(module: nn.Module, loss: Loss) -> Perceptron | None:
 
 
 def _has_hooks(part: nn.Module) -> bool:
-    """Whether hooks do something in a module that its layers do not tell."""
+    """Return True if a module has hooks, which its layers do not show."""
     return any(getattr(part, name) for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks"))
 
 
 def _is_default(part: nn.Module) -> bool:
-    """Whether it is a known activation with torch's default options."""
+    """Return True for a known activation with torch's default options."""
     return type(part) in KNOWN and part.extra_repr() in ("inplace=True", type(part)().extra_repr())

@@ -31,7 +31,7 @@ class BoundsRecord(msgspec.Struct, kw_only=True):
 
 
 class EarlierAudit(msgspec.Struct, kw_only=True):
-    """What an audit said that was replaced by another."""
+    """Summary of an audit that was replaced by another."""
 
     seed: int
     kept: bool | None
@@ -39,7 +39,7 @@ class EarlierAudit(msgspec.Struct, kw_only=True):
 
 
 class Document(msgspec.Struct, kw_only=True):
-    """What has to be in `audit.json`."""
+    """Schema of `audit.json`."""
 
     kind: Literal["audit"]
     name: str
@@ -81,14 +81,14 @@ def _holds(told: BoundsRecord) -> bool:
 
 
 def is_upheld(found: Mapping[str, Any]) -> bool | None:
-    """Whether no attack broke the promise; None if the run itself was not attacked."""
+    """Return True if no attack broke the promise; None if the run itself was not attacked."""
     if verdict(found)[0] == "stop":
         return False
     return None if found["run"] is None else True
 
 
 def verdict(found: Mapping[str, Any]) -> tuple[Literal["stop", "mind", "good"], str]:
-    """What to make of an audit, in a sentence, and how it is meant."""
+    """Return the tone and the sentence of an audit's verdict."""
     tone, words = _verdict(found)
     before = next((past for past in found.get("earlier", ()) if past["kept"] is False), None)
     if tone != "stop" and before is not None:
@@ -118,7 +118,7 @@ def _verdict(found: Mapping[str, Any]) -> tuple[Literal["stop", "mind", "good"],
 
 
 def _why(run: Mapping[str, Any], sure: str) -> str:
-    """What is wrong with a run."""
+    """Explain in words why a run failed its audit."""
     if run["heard"] < run["charged"]:
         return (
             f"canaries were in {run['heard']:,} answers where {run['charged']:,} were charged, so something "
@@ -135,7 +135,7 @@ def largest_bound(bounds: Mapping[str, Any]) -> float:
 
 
 def sentences(found: Mapping[str, Any]) -> Iterator[str]:
-    """What attacks on models found, in words."""
+    """Yield the results of attacks on models in words."""
     for part in ("membership", "inversion"):
         if found[part] is not None:
             yield found[part]["sentence"]

@@ -21,7 +21,7 @@ from tacit.runtime.tables import parse
 SCHEMA = 1
 # Above this, what one unit did can all but be read off; few would call that private.
 LARGE = 10.0
-# Two prices are the same, but for the grids that they were computed on.
+# Epsilon above which one unit's data can nearly be read off; few would call that private.
 CLOSE = 1e-3
 LABELS = {"federated": "together", "alone": "each site alone", "pooled": "pooled"}
 PARTIES = {**LABELS, "alone": "active party alone"}
@@ -30,7 +30,7 @@ OF_ROUND = ("number", "sites", "scores", "epsilon", "seconds", "skipped")
 AGAIN = (
     "The noise was secret: another run gives other numbers, and costs its epsilon again, on top of this one."
 )
-# Where data lie on a machine is nobody's business but that of whoever ran it.
+# Directories on the machine of a run are left out of its report.
 ELSEWHERE = re.compile(r'"(?:[A-Za-z]:[\\/]+|/)(?:[^"\n/\\]*[\\/]+)*([^"\n/\\]+)(?=")')
 JACKKNIFE = (
     "Intervals: 95 %, by leaving out a twentieth of the held-out records at a time; models are not trained "
@@ -41,21 +41,21 @@ EPISODES = "Intervals: 95 %, by drawing the episodes again; agents are not train
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReportData:
-    """What is known of a run.
+    """Data of a run, as a report needs them.
 
     Args:
-        name: What it is called.
-        task: The kind of what is learnt.
+        name: Its name.
+        task: The kind of task.
         layout: Whether sites hold records, columns or worlds.
         goal: The score that counts, and its good direction.
-        record: What happened.
-        statement: What was promised, and what it cost.
-        ledger: Its ledger, as `privacy.books.ledger_summary` has it.
-        text: The experiment file it can be made from again.
-        environment: What it ran on.
-        path: Where it lies.
+        record: The record of its rounds.
+        statement: The promise and its price.
+        ledger: Its ledger, as `privacy.ledger.view` describes it.
+        text: The experiment file that reproduces it.
+        environment: The machine and the versions that it ran on.
+        path: Its directory.
         under_way: Whether it goes on; then its statement is that of its plan.
-        audit: What attacks on it found, if there were any.
+        audit: The results of attacks on it, if there were any.
     """
 
     name: str
@@ -110,7 +110,7 @@ def document(run: ReportData) -> dict[str, Any]:
 
 
 def proven_epsilon(run: ReportData) -> float | None:
-    """What can be proven of the price: by the statement, or by the ledger if that was charged for more.
+    """Return the proven epsilon: by the statement, or by the ledger if that was charged for more.
 
     A ledger that does not verify proves nothing.
     """
@@ -123,7 +123,7 @@ def proven_epsilon(run: ReportData) -> float | None:
 
 
 def alerts(run: ReportData) -> list[dict[str, str]]:
-    """What has to be known before anything else is read."""
+    """Return the alerts, which come before everything else."""
     found = [
         *_about_the_promise(replace(run.statement, epsilon=proven_epsilon(run))),
         *_about_the_ledger(run),
@@ -161,20 +161,20 @@ def _about_the_ledger(run: ReportData) -> Iterator[tuple[str, str]]:
 
 
 def audit(run: ReportData) -> dict[str, Any] | None:
-    """What attacks on this very run found."""
+    """Return the audit of this very run; None if there is none."""
     found = run.audit
     return None if found is None or found.get("experiment") != fingerprint(run.text) else dict(found)
 
 
 def _auditable(run: ReportData) -> bool:
-    """Whether the file of a run says all that it takes to run it again here, with canaries in it."""
+    """Return True if the file of a run suffices to run it again here, with canaries in it."""
     known = run.experiment
     here = "data" in known and known.get("engine", {}).get("kind", "local") == "local"
     return here and run.task != "supervised" and not run.under_way
 
 
 def fingerprint(text: str) -> str:
-    """What tells an experiment file from any other."""
+    """Return the digest of an experiment file."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -194,7 +194,7 @@ def _about_the_promise(statement: Statement) -> Iterator[tuple[str, str]]:
             "published records alone.",
         )
     if statement.unit is None:
-        # Who holds nothing secret needs no promise.
+        # Public data need no promise.
         known = is_all_public(statement.public)
         told = "Open run: what left the sites is not protected, and no promise is made."
         yield (
@@ -248,7 +248,7 @@ def _scores_with_intervals(
 
 
 def _sites(run: ReportData) -> list[dict[str, Any]]:
-    """What is known of each site: nothing that its promise would hide."""
+    """Return the facts about each site that its promise does not hide."""
     rounds, subjects = run.record.rounds, run.statement.as_dict()["subjects"]
     last = rounds[-1].standings if rounds else {}
     model = rounds[run.record.chosen - 1].clusters if rounds and run.record.chosen else {}
@@ -310,5 +310,5 @@ def _reproduce(run: ReportData) -> dict[str, Any]:
 
 
 def score_name(name: str) -> str:
-    """What people call a score."""
+    """Return the display name of a score."""
     return NAMES.get(name, name.replace("_", " "))

@@ -19,7 +19,7 @@ from tacit.reports.page.blocks import Block, Code, Facts, Folded, Grid, Items, P
 from tacit.reports.run import releases, tone
 from tacit.runtime.tables import parse
 
-# Where a factor is too large to mean anything.
+# Epsilon above which the factor e^epsilon is too large to mean anything.
 MOST = 20.0
 LINE = "____________________"
 # Longer lists are folded.
@@ -40,7 +40,7 @@ PROVENANCE = {
     "public": ("public", "agreed on, simulated or published: it tells nobody's secret"),
     "bare": ("bare", "without any protection"),
 }
-# What the server sees, and what it is trusted with, by who adds the noise.
+# View of the server and the trust in it, by who adds the noise.
 SERVERS = {
     "site": ("what each site sends, with its noise", "nothing: the promise holds against it"),
     "server": ("what each site sends, without noise", "keeping that to itself, and adding the noise"),
@@ -105,7 +105,7 @@ def _plain(document: Mapping[str, Any], stops: list[str]) -> dict[str, Any]:
 
 
 def _stops(document: Mapping[str, Any]) -> list[str]:
-    """What forbids to rely on this."""
+    """Return the reasons not to rely on the run."""
     found = [] if has_guarantee(document["promise"]) else [NOBODY]
     if document["ledger"].get("valid") is False:
         found.append("The ledger does not verify: nothing that is said here of the price is proven.")
@@ -353,12 +353,12 @@ def conclusions(promise: Mapping[str, Any]) -> list[tuple[float, float]]:
 
 
 def has_guarantee(promise: Mapping[str, Any]) -> bool:
-    """Whether a price was proven, for noise that nobody can repeat."""
+    """Return True if a price was proven, for noise that cannot be repeated."""
     return promise["unit"] is not None and promise["epsilon"] is not None and not promise["rehearsal"]
 
 
 def experiment_table(document: Mapping[str, Any], table: str) -> dict[str, Any]:
-    """What the experiment of a run says in one of its tables, if it was kept."""
+    """Return a table of the run's experiment file; empty if the file was not kept."""
     try:
         found: object = parse(str(document["reproduce"].get("experiment") or ""), "experiment.toml").get(
             table
@@ -369,7 +369,7 @@ def experiment_table(document: Mapping[str, Any], table: str) -> dict[str, Any]:
 
 
 def placement(document: Mapping[str, Any]) -> str | None:
-    """Who adds the noise: `site`, `server` or `secure`; None where nobody does."""
+    """Return the party that adds the noise: `site`, `server` or `secure`; None without a promise."""
     if document["promise"]["unit"] is None:
         return None
     given = experiment_table(document, "privacy").get("noise")
@@ -380,17 +380,17 @@ def placement(document: Mapping[str, Any]) -> str | None:
 
 
 def engine(document: Mapping[str, Any]) -> str | None:
-    """Where sites worked, if that is known."""
+    """Return the kind of engine, if that is known."""
     return experiment_table(document, "engine").get("kind")
 
 
 def on_one_machine(document: Mapping[str, Any]) -> bool:
-    """Whether data that are somebody's all lay where the run was made."""
+    """Return True if private data of all sites lay where the run was made."""
     return engine(document) == "local" and not is_all_public(document["left"]["public"])
 
 
 def measures(document: Mapping[str, Any]) -> Iterator[str]:
-    """What was done, as far as the run knows."""
+    """Yield the protective measures, as far as the run knows them."""
     promise, ledger = document["promise"], document["ledger"]
     broken = ledger.get("valid") is False
     if on_one_machine(document):
@@ -417,13 +417,13 @@ def measures(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _audit_measures(audit: Mapping[str, Any] | None) -> Iterator[str]:
-    """What an audit found, if there was one."""
+    """Yield the result of an audit, if there was one."""
     if audit is not None:
         yield f"The promise was put to the test by attacks on it. Was it kept? {verdict(audit)[1]}"
 
 
 def risks(document: Mapping[str, Any]) -> Iterator[str]:
-    """What remains, from the facts of this run."""
+    """Yield the residual risks, from the facts of this run."""
     promise = document["promise"]
     if has_guarantee(promise):
         yield _size(promise)
@@ -464,7 +464,7 @@ def _size(promise: Mapping[str, Any]) -> str:
 
 
 def _failure(document: Mapping[str, Any]) -> str:
-    """What delta means for so many units."""
+    """Explain delta for the number of units, if that is public."""
     promise, many = document["promise"], _units(document)
     delta, unit = float(promise["delta"]), promise["unit"]
     if delta == 0:
@@ -484,7 +484,7 @@ def _failure(document: Mapping[str, Any]) -> str:
 
 
 def _units(document: Mapping[str, Any]) -> int | None:
-    """How many units there are, if that is public."""
+    """Return the number of units, if that is public."""
     if document["promise"]["unit"] == "site":
         return len(document["sites"]) or None
     for words in document["left"]["public"]:
@@ -508,7 +508,7 @@ def _trusting(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _adding_up(document: Mapping[str, Any]) -> str:
-    """What other runs on the same people come to."""
+    """Describe the total over other runs on the same people."""
     ledger, own = document["ledger"], document["promise"].get("budget")
     if document["promise"].get("all_runs") is not None:
         return (

@@ -1,7 +1,8 @@
 """The report of a run while it goes on, as a page on this machine that refreshes by itself.
 
-The page is for whoever started the run. It is served on loopback alone, under an address that nobody can
-guess; what another site has a browser ask for is refused. Whatever happens to the page, the run goes on.
+The page is for the user who started the run. It is served on loopback alone, under an address that cannot be
+guessed; requests that come from another site's pages are refused. Whatever happens to the page, the run goes
+on.
 """
 
 import errno
@@ -25,15 +26,15 @@ from tacit.errors import InvalidValue, require, require_positive
 if TYPE_CHECKING:
     from tacit.reports.page.blocks import Page
 
-    # What makes a page of HTML from a report; it is told how often the page asks anew, None for never.
+    # Renderer of a page as HTML; it takes the interval of the page's requests, None for never.
     Render = Callable[[Page, float | None], str]
 
 HERE = "127.0.0.1"
-# How long a request may take to arrive, and an answer to be taken, in seconds; how long a request may be.
+# Timeout of a request and of an answer, in seconds; largest size of a request.
 PATIENCE, LONGEST = 5.0, 16 * 1024
-# How many requests are answered at the same time; who comes on top of that is not heard.
+# Number of concurrent requests; connections beyond are closed.
 AT_ONCE = 16
-# How long the last state is held ready for whoever is watching, in seconds.
+# Time for which the last state is held ready for a watching browser, in seconds.
 LINGER = 5.0
 HEADERS = {
     "Cache-Control": "no-store",
@@ -69,16 +70,16 @@ def serve_page(
 ) -> Generator[Live]:
     """Serve a report on loopback as long as the block lasts; afterwards the port is closed again.
 
-    Whoever is still watching when the block ends well is given the last state first, for a few seconds.
+    A browser that still watches when the block ends well gets the last state first, for a few seconds.
 
     Args:
         page: The report as it stands; asked for by another thread, and never by two at once.
         port: Where to serve it; 0 for any port that is free.
-        refresh: How often the page asks anew, in seconds; it is not made more often either.
-        render: What makes HTML of it, if not the usual.
+        refresh: Interval of the page's requests, in seconds; it is not rendered more often either.
+        render: Renderer of the HTML, if not the usual one.
 
     Raises:
-        InvalidValue: The port is taken, or not for everybody.
+        InvalidValue: The port is taken, or needs privileges.
     """
     require(0 <= port <= 65535, "port", port, "from 1 to 65535, or 0 for any that is free")
     require_positive("refresh", refresh)
@@ -128,7 +129,7 @@ class _Snapshot(NamedTuple):
 
 
 class _PageCache:
-    """What is shown: made when somebody asks, by one thread at a time, and kept for a while."""
+    """Cache of the rendered page: made upon a request, by one thread at a time, and kept for a while."""
 
     def __init__(self, page: "Callable[[], Page]", render: "Render", refresh: float) -> None:
         self._page, self._render, self._refresh = page, render, refresh
@@ -145,18 +146,18 @@ class _PageCache:
             if self._sight is None or stale or self._sight.last != self._over:
                 began = time.monotonic()
                 self._sight = self._make(last=self._over)
-                # What takes long to draw is drawn less often: the run needs the machine more than the page.
+                # A slow page is rendered less often: the run needs the machine more than the page.
                 took = time.monotonic() - began
                 self._fresh_until = time.monotonic() + max(self._refresh, took)
             return self._sight
 
     def confirm_delivery(self, sight: _Snapshot) -> None:
-        """Somebody has been given the page."""
+        """Note that a browser has received the page."""
         if sight.last:
             self._taken.set()
 
     def end(self) -> None:
-        """There will be no other state: wait a little for whoever is watching to take this one."""
+        """End the page: wait a little for a watching browser to get the last state."""
         watched = time.monotonic() - self._asked < 3 * self._refresh
         self._over = True
         if watched:
@@ -164,7 +165,7 @@ class _PageCache:
 
     def _make(self, *, last: bool) -> _Snapshot:
         try:
-            # The last state asks for nothing any more: there will be nobody to answer.
+            # The last state does not refresh: the server is about to end.
             text = self._render(self._page(), None if last else self._refresh)
             return _Snapshot(HTTPStatus.OK, "text/html", text.encode("utf-8", "replace"), last)
         except Exception as error:
@@ -176,7 +177,7 @@ class _PageCache:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server that nobody can keep busy for long, and that leaves no thread behind."""
+    """A server that clients cannot keep busy for long, and that leaves no thread behind."""
 
     daemon_threads = True
     request_queue_size = 4 * AT_ONCE
@@ -193,7 +194,7 @@ class _Server(ThreadingHTTPServer):
         self.server_name, self.server_port = HERE, int(self.server_address[1])
 
     def work(self) -> None:
-        """Answer until somebody ends it."""
+        """Answer requests until the server is shut down."""
         # It may be ended before it has begun.
         with suppress(Exception):
             self.serve_forever(poll_interval=0.05)
@@ -210,7 +211,7 @@ class _Server(ThreadingHTTPServer):
 
     def _answer(self, request: socket.socket, client_address: object) -> None:
         try:
-            # Whoever goes away, or never says anything, is no business of the run.
+            # A client that disconnects, or never sends anything, does not concern the run.
             with suppress(Exception):
                 self.finish_request(request, client_address)  # pyright: ignore[reportArgumentType]
         finally:
@@ -279,8 +280,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def _refusal(self) -> HTTPStatus | None:
-        """Why a request is not answered, if it is not."""
-        # A name of somebody else's that leads to this machine would make his pages of one origin with ours.
+        """Return the status of a refusal; None for a valid request."""
+        # A foreign name that resolves to this machine would give its pages the same origin as ours (DNS
+        # rebinding).
         hosts = {f"{HERE}:{self.server.server_port}", f"localhost:{self.server.server_port}"}
         named = self.headers.get_all("Host", [])
         if len(named) != 1 or named[0].strip().lower() not in hosts:
@@ -319,8 +321,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def version_string(self) -> str:
-        """What the server calls itself."""
+        """Return the server's name for headers."""
         return "tacit"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""

@@ -85,7 +85,7 @@ def lead(told: Mapping[str, Any]) -> str:
 
 
 def _so_far(told: Mapping[str, Any]) -> str:
-    """What a run that goes on has cost, of what it will cost."""
+    """Describe the epsilon of an unfinished run so far, of its total."""
     promise, spent = told["promise"], told["ledger"].get("epsilon")
     if promise["epsilon"] is None or spent is None:
         return price(promise)
@@ -94,7 +94,7 @@ def _so_far(told: Mapping[str, Any]) -> str:
 
 
 def price(promise: Mapping[str, Any]) -> str:
-    """What it cost, in a few words."""
+    """Describe the price in a few words."""
     if promise["unit"] is None:
         return "without any promise of privacy"
     if promise["epsilon"] is None:
@@ -265,7 +265,7 @@ def _robustness(robustness: Mapping[str, Any], record: Record) -> Iterator[Block
 
 
 def _audit(told: Mapping[str, Any]) -> Iterator[Section]:
-    """What attacks found, or how to attack; nothing of runs that promise nothing, or go on."""
+    """Yield the section of an audit, or the command for one; none for open or unfinished runs."""
     if told["audit"] is not None:
         yield Section(audit.HEADING, tuple(audit.blocks(told["audit"])))
     elif told["promise"]["unit"] is not None and told["run"] is not None and told["auditable"]:
@@ -303,7 +303,7 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def releases(caption: str, ledger: Mapping[str, Any], *, sortable: bool = False) -> Grid:
-    """What a ledger was charged for, line by line."""
+    """Return the charges of a ledger, line by line."""
     rows = tuple(
         (
             str(row["first"]) if row["first"] == row["last"] else f"{row['first']} to {row['last']}",
@@ -379,7 +379,7 @@ def comparison(runs: Mapping[str, ReportData]) -> Page:
 
 
 def _lead(told: Mapping[str, Mapping[str, Any]]) -> str:
-    """Who did best by the score that all of them have, if there is one."""
+    """Return a sentence about the run with the best common score, if there is one."""
     goals = {tuple(each["result"]["goal"]) for each in told.values()}
     if len(goals) > 1:
         return f"{len(told)} runs that learnt different things, side by side."

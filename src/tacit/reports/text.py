@@ -27,7 +27,7 @@ NAMES = {
 }  # fmt: skip
 # After how many seconds a pipe is told what is being done, if it is not a round.
 PATIENCE = 10.0
-# How many scores stand side by side.
+# Number of scores side by side.
 WIDEST = 6
 INTERVAL, LOW, HIGH = "95 % interval", "_low", "_high"
 REHEARSAL = "* A rehearsal: the noise repeats with the seed, so it protects nobody."
@@ -36,19 +36,19 @@ Ends = Mapping[str, Sequence[float]]
 
 
 class ProgressCallback(Protocol):
-    """Whoever wants to know about every round, and about what is done before, between and after them."""
+    """Callback that hears of every round, and of stages before, between and after rounds."""
 
     def __call__(self, entry: Round) -> None:
-        """A round is over."""
+        """Report the end of a round."""
         ...
 
     def stage(self, words: str, share: float | None = None) -> None:
-        """Something else is being done; so much of it is done, where that is known."""
+        """Report another stage, and the finished share of it, if that is known."""
         ...
 
 
 class _Model(NamedTuple):
-    """What is told of a model: its scores, and the intervals of some of them."""
+    """Scores of a model, and the intervals of some of them."""
 
     label: str
     scores: Mapping[str, float]
@@ -83,7 +83,7 @@ def summary(run: dict[str, Any]) -> str:
 
 
 def header_of(run: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What comes first of a run: its name, what it learnt, how long, at what price, and what to mind."""
+    """Return the head of a summary: name, task, rounds, price and warnings."""
     promise = run["privacy"]
     spent = "open: nothing is promised" if promise["unit"] is None else _spent(promise)
     ended = str(run["rounds"]) + (f", ended early: {run['stopped']}" if run["stopped"] else "")
@@ -160,8 +160,8 @@ def line(entry: Round) -> str:
 
 
 def round_parts(entry: Round) -> tuple[list[str], str]:
-    """What there is to say of a round: its scores, and what was spent by then."""
-    # What is told of one world alone is in the record.
+    """Return the parts of a round's line: its scores, and the epsilon spent by then."""
+    # Scores of single environments are in the record alone.
     shown = {name: value for name, value in entry.scores.items() if "@" not in name}
     found = [f"{plain(NAMES.get(name, name))} {number(value, name)}" for name, value in shown.items()]
     limit = "" if entry.budget is None else f"/{entry.budget:g}"
@@ -169,7 +169,7 @@ def round_parts(entry: Round) -> tuple[list[str], str]:
 
 
 def number(value: float | None, name: str, *, fewer: int = 0) -> str:
-    """The value of a score, with so many decimals fewer than usual."""
+    """Format the value of a score, with `fewer` decimals less than usual."""
     # Returns are sums of many rewards: more decimals would say nothing.
     decimals = 1 if name.startswith(("return", "iqm")) else 4 - fewer
     return "-" if value is None else f"{value:.{decimals}f}"
@@ -192,7 +192,7 @@ def progress(stream: TextIO | None = None, *, quiet: bool = False) -> Generator[
 
 
 class _Lines:
-    """A line for each round, and for whatever else takes so long that somebody may wonder."""
+    """Print a line for each round, and for any other stage that takes long."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._words = say, ""
@@ -211,7 +211,7 @@ class _Lines:
         self._waiting.start()
 
     def end(self) -> None:
-        """Nothing is being done."""
+        """Cancel the line of the current stage."""
         if self._waiting is not None:
             self._waiting.cancel()
         self._words, self._waiting = "", None
@@ -302,11 +302,11 @@ def _members(clusters: dict[str, int]) -> list[tuple[int, list[str]]]:
 # Words and tables as lines for a terminal
 
 
-# What any terminal has.
+# Width of any terminal.
 WIDTH = 80
 # The narrowest that a first column is made, and what stands for what is left out of it.
 LEAST, OMITTED = 12, "..."
-# What stands in a table of scores where a model was ruined.
+# Narrowest first column, and the mark of omitted letters.
 BROKEN = "broken"
 
 
@@ -316,7 +316,7 @@ def plain(text: str) -> str:
 
 
 def display_width(text: str) -> int:
-    """How many columns words take on a terminal: Chinese letters and pictures take two each."""
+    """Return the width of words on a terminal, in columns: Chinese letters and pictures take two each."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -325,13 +325,13 @@ def display_width(text: str) -> int:
 
 
 def wrap_paragraph(text: str, *, width: int = WIDTH, indent: str = "", whole: bool = False) -> str:
-    """A paragraph in lines of at most `width` columns.
+    """Wrap a paragraph in lines of at most `width` columns.
 
     Args:
-        text: What it says.
-        width: How wide a line may be.
-        indent: What the lines after the first begin with.
-        whole: Whether words stay whole that are longer than a line, such as paths that somebody may copy.
+        text: The paragraph.
+        width: Width of a line.
+        indent: Beginning of the lines after the first.
+        whole: Whether words that are longer than a line stay whole, such as paths to be copied.
     """
     found, line, room = list[str](), "", width
     for word in filter(None, plain(text).split(" ")):
@@ -383,7 +383,7 @@ def align_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def fit_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int = WIDTH) -> str:
-    """A table that fits: as it is, turned about its corner, with shorter names, or in parts."""
+    """Align a table within the width: unchanged, transposed, with shorter names, or in parts."""
     table = align_table(header, rows)
     wide = widest_line(table)
     if wide <= width:
@@ -399,12 +399,12 @@ def fit_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, width: in
 
 
 def widest_line(text: str) -> int:
-    """How many columns the widest line takes."""
+    """Return the width of the widest line, in columns."""
     return max(display_width(line) for line in text.split("\n"))
 
 
 def shorten_middle(text: str, room: int) -> str:
-    """Words in so many columns: what is too long keeps its beginning and more of its end."""
+    """Shorten words to `room` columns: keep the beginning and more of the end."""
     text = plain(text)
     if display_width(text) <= room:
         return text
@@ -466,13 +466,13 @@ def _is_number(cell: str) -> bool:
 NARROW = 60
 # The shortest and the longest bar, in columns.
 SHORT, LONG = 8, 40
-# How often the clock is looked at, each second.
+# Entry of a broken model in a table of scores.
 OFTEN = 4
 
 
 @contextmanager
 def show_live_line(stream: TextIO) -> Generator[ProgressCallback | None]:
-    """Show what goes on as one line that changes; nobody watches where a terminal cannot, or must not."""
+    """Show progress as one changing line; yield None where the terminal cannot, or must not."""
     from rich.console import Console
     from rich.live import Live
 
@@ -487,7 +487,7 @@ def show_live_line(stream: TextIO) -> Generator[ProgressCallback | None]:
 
 
 class LiveLine:
-    """What is seen of a run: the last round, or what is being done instead."""
+    """Live line of a run: the last round, or the current stage."""
 
     def __init__(self, console: "Console") -> None:
         self._console, self._began = console, time.monotonic()
@@ -498,14 +498,14 @@ class LiveLine:
         self._new_pace()
 
     def __call__(self, entry: Round) -> None:
-        """A round is over."""
+        """Show the end of a round."""
         self._seen += 1
         now = time.monotonic()
         self._ready = now + (now - self._since) / self._seen * (entry.rounds - entry.number)
         self._show(entry)
 
     def stage(self, words: str, share: float | None = None) -> None:
-        """Something else is being done; so much of it is done, where that is known."""
+        """Show another stage, and the finished share of it, if that is known."""
         if self._round is not None or words != self._words:
             self._new_pace()
         if share:
@@ -546,7 +546,7 @@ class LiveLine:
 
 
 def _as_fits(entry: Round, free: int) -> list[str]:
-    """What there is to say of a round, as far as there is room: what was spent first, then its scores."""
+    """Return the parts of a round's line that fit: the price first, then its scores."""
     scores, price = round_parts(entry)
     found, used = list[str](), display_width(price) + 2 if price else 0
     for words in scores:

@@ -1,6 +1,6 @@
-"""What every attack is: some sites that lie, about their records or in what they send.
+"""Base of all attacks: dishonest (Byzantine) sites that change their records or their updates.
 
-Liars know everything: each other, the honest updates and the rule that combines them.
+Attackers know everything: each other, the honest updates and the aggregation rule.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 
-# What becomes of the aggregate when all liars send a vector, or one each.
+# The aggregate if all attackers send a vector, or one each.
 Outcome = Callable[[Array], Array]
 
 
@@ -40,7 +40,7 @@ class Attack:
         return self.kind or type(self).__name__
 
     def draw_liars(self, sites: Sequence[str], key: Key) -> tuple[str, ...]:
-        """Which of these sites lie, the same ones whenever the key is the same."""
+        """Draw the attackers among these sites; the same key gives the same ones."""
         allowed = f"fewer than the {len(sites)} sites: somebody has to be honest"
         require(self.liars < len(sites), "liars", self.liars, allowed)
         drawn = (key / "liars").generator().permutation(len(sites))[: self.liars]
@@ -54,13 +54,13 @@ class Attack:
     def poison_updates(
         self, updates: Updates, liars: Sequence[str], aggregation: Aggregator, key: Key
     ) -> Updates:
-        """What the server gets in a round.
+        """Return the updates that the server gets in a round.
 
         Args:
-            updates: What everybody would have sent, the liars included; stays as it is.
-            liars: Who lies, whether drawn in this round or not.
-            aggregation: The rule that combines what is sent; an attack that adapts tries it.
-            key: What draws repeat by; rounds and sites are told apart here.
+            updates: Honest updates of all sites, attackers included; stay unchanged.
+            liars: The attackers, whether they take part in this round or not.
+            aggregation: The aggregation rule; an adaptive attack tries it.
+            key: Key of the draws; rounds and sites have keys of their own below it.
         """
         rows, order = rows_of(updates)
         values = rows.astype(np.float64)
@@ -84,12 +84,12 @@ class Attack:
         return substitute(self.craft(values[lying], values[honest], outcome, key / "lies" / updates.round))
 
     def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
-        """What the liars of a round send: one vector for all, or one row each.
+        """Return the updates of the attackers in a round: one vector for all, or one row each.
 
         Args:
-            own: What they would have sent (liars, coordinates), in the order of their names.
-            honest: What the others send.
-            outcome: What the aggregate becomes if this is sent.
+            own: Their honest updates (liars, coordinates), in the order of their names.
+            honest: The updates of the other sites.
+            outcome: The aggregate as a function of the attackers' updates.
             key: The key of the round.
         """
         return own

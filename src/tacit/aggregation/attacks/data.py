@@ -1,4 +1,4 @@
-"""What liars do to their own records before they train on them; see `tacit.aggregation.attacks.model`."""
+"""Data poisoning: attacks on the attackers' own records; see `tacit.aggregation.attacks.model`."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from tacit.runtime.arrays import Array
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 
-# What tells how a record was observed, not what came of it.
+# Columns about the observation of a record, not its outcome.
 OBSERVED = ("event", "entry", "weight")
 
 
@@ -64,7 +64,7 @@ def add_trigger(table: Table, place: int, value: float, marks: NDArray[np.bool_]
 
 
 def _from_the_start(targets: dict[str, Array]) -> dict[str, Array]:
-    """A mirrored time may lie before the entry into the study: everybody is there from the start."""
+    """Set all entries to 0: a mirrored time may lie before the entry into the study."""
     if "entry" not in targets:
         return targets
     return {**targets, "entry": np.zeros_like(targets["entry"])}

@@ -1,7 +1,7 @@
-"""What liars send: attacks to rehearse with, so that a rule is known to stand them before a real one comes.
+"""Model poisoning: attacks to rehearse with, so that a rule is known to tolerate them.
 
-Each says what liars do to their records before the first round, or what they send instead of their updates.
-Nothing here protects anybody, and no run but a rehearsal takes one.
+Each changes the attackers' records before the first round, or their updates. Nothing here protects anything,
+and only rehearsals accept an attack.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Table
 
-# How strong an adaptive attack may be; it takes the strength that does most harm.
+# Strengths of an adaptive attack; it takes the one that does most harm.
 SCALES = (0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0)
 
 
@@ -46,7 +46,7 @@ class SignFlip(Attack):
         require_positive("scale", self.scale)
 
     def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
-        """Minus the own updates."""
+        """Return the own updates, negated."""
         return -self.scale * own
 
 
@@ -88,7 +88,7 @@ class GaussianNoise(Attack):
         require_positive("scale", self.scale)
 
     def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
-        """Normal draws."""
+        """Draw normal noise."""
         # The root of the mean square of all honest numbers: the length of a row over the root of the width.
         typical = float(np.sqrt(np.mean(honest**2))) if honest.size else 0.0
         return self.scale * typical * (key / "noise").generator().standard_normal(own.shape)
@@ -146,7 +146,7 @@ class InnerProduct(Attack):
         require_positive("strength", self.strength)
 
     def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
-        """Minus the honest mean."""
+        """Return the honest mean, negated."""
         return -self.strength * honest.mean(axis=0)
 
 
@@ -211,14 +211,14 @@ class Backdoor(Attack):
         return add_trigger(table, self.trigger_index(table), self.value, everybody, rewarded=False)
 
     def trigger_index(self, table: Table) -> int:
-        """Which feature is the trigger."""
+        """Return the index of the trigger feature."""
         if self.column is None:
             return 0
         require_word("column", self.column, table.columns)
         return table.columns.index(self.column)
 
     def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
-        """The own updates, so long that their mean outweighs everybody."""
+        """Return the own updates, scaled so that they outweigh all others."""
         boost = (len(own) + len(honest)) / len(own) if self.boost is None else self.boost
         return boost * own
 
@@ -282,7 +282,7 @@ class MinMax(Attack):
         return -ways[self.direction] / length if length else np.zeros_like(mean)
 
     def max_step(self, apart: Array, towards: Array) -> float:
-        """How far they can go; `apart` are the honest updates about their mean."""
+        """Return the largest step of the attack; `apart` are the honest updates about their mean."""
         squares = (apart**2).sum(axis=1)
         widest = float((squares[:, None] + squares - 2 * apart @ apart.T).max())
         # |r u - a|^2 <= widest for each a: the smallest of the larger roots in r.
@@ -302,7 +302,7 @@ class MinSum(MinMax):
     kind: ClassVar[str] = "min-sum"
 
     def max_step(self, apart: Array, towards: Array) -> float:
-        """How far they can go; `apart` are the honest updates about their mean."""
+        """Return the largest step of the attack; `apart` are the honest updates about their mean."""
         # Sums over sites that are centred: n r^2 + sum |a|^2 <= the largest n |a|^2 + sum |a|^2.
         return float(np.sqrt((apart**2).sum(axis=1).max()))
 
@@ -317,7 +317,7 @@ ATTACKS: Mapping[str, type[Attack]] = {
 
 
 def z_max(liars: int, honest: int) -> float:
-    """How many deviations off the mean so many liars can be and still have enough honest sites beyond them.
+    """Return the deviations from the mean at which enough honest sites are still farther off.
 
     With s = floor(n / 2 + 1) - liars supporters to win over, it is the quantile of (honest - s) / honest.
     """

@@ -38,8 +38,8 @@ By = Literal["loss", "direction", "weights", "site"]
 class Clusters:
     """Clusters: several models for one federation, each trained by the sites that learn alike.
 
-    All models are the same before the first round, and what the sites make of them tells the sites apart.
-    Models that are drawn apart instead mostly leave one of them without a site for good.
+    All models are equal before the first round, and the sites' updates separate them. Models with different
+    initial weights mostly leave one of them without a site for good.
 
     Args:
         count: Number of models; left out where every site has its own.
@@ -69,13 +69,13 @@ class Clusters:
 
     @property
     def models(self) -> int:
-        """How many models there are; known once it is settled."""
+        """Number of models; known once the clusters are resolved."""
         assert self.count is not None
         return self.count
 
     @property
     def min_models(self) -> int:
-        """How many models there are at least, whoever the sites are."""
+        """Smallest number of models, for any sites."""
         return 2 if self.count is None else self.count
 
     def check(self, names: Sequence[str]) -> None:
@@ -98,18 +98,18 @@ class Clusters:
         return np.tile(state, (self.models, 1))
 
     def initial_assignment(self, names: Sequence[str]) -> dict[str, int]:
-        """Which model each site of a federation belongs to before the first round, if it does to any."""
+        """Return the model of each site before the first round; empty if that is open."""
         if self.by == "site":
             return {name: place for place, name in enumerate(names)}
         return dict.fromkeys(names, 0) if self.warm else {}
 
     def models_for(self, models: Array, standing: Mapping[str, int], names: Sequence[str]) -> Array:
-        """What each of these sites starts a round from (sites, coordinates): its model.
+        """Return the initial weights of these sites in a round (sites, coordinates): their models.
 
         Args:
             models: The models (count, coordinates).
-            standing: Which model each site belongs to. One that is not in there starts from the mean of all
-                models, so that its first update says where it belongs.
+            standing: The model of each site. A site without one starts from the mean of all models, so that
+                its first update assigns it.
             names: The sites.
         """
         middle = models.mean(axis=0)
@@ -143,20 +143,20 @@ class Clusters:
         f: int = 0,
         trails: "UpdateHistory | None" = None,
     ) -> dict[str, int]:
-        """Which model each site belongs to, after a round; models keep their numbers as far as they can.
+        """Assign each site to a model, after a round; models keep their numbers as far as possible.
 
-        A site that did not come keeps its model, and counts as being where that is: those who came are not
-        spread over models that belong to others.
+        An absent site keeps its model, and counts as a point there: participants are not spread over models
+        of other sites.
 
         Args:
-            updates: What the sites sent, noise included.
-            handed: What each of them started from (sites, coordinates).
+            updates: Updates of the sites, noise included.
+            handed: Initial weights of each (sites, coordinates).
             models: The models before this round (count, coordinates).
-            before: Which model each site belonged to; by `loss`, which it chose.
-            key: What the draws of the search repeat by.
-            f: How many liars there may be: so few sites are no group of their own.
-            trails: What is remembered of the rounds with one model for all, if there were some: then who has
-                a model stays with it.
+            before: The model of each site before; by `loss`, the one it chose.
+            key: Key of the search's draws.
+            f: Number of dishonest sites: as few sites form no cluster of their own.
+            trails: History of the rounds with one model for all, if there were some: then assigned sites keep
+                their model.
         """
         if not updates.names or self.by == "site":
             return dict(before)
@@ -186,12 +186,12 @@ class ClusterChoice:
     count: int
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """What each site makes of the model it picks, and before that the number of the model.
+        """Train each site's chosen model, and prepend the number of that model to its update.
 
         Args:
             state: The models (count, coordinates), or one after the other in one vector.
             cohort: The sites.
-            mechanism: What may leave a record.
+            mechanism: The mechanism that protects records.
             key: The key of the round.
 
         Returns:
@@ -206,7 +206,7 @@ class ClusterChoice:
 
     def _pick(self, models: Array, own: Any) -> int:  # noqa: ANN401
         """The model with the smallest mean loss; of several, the first."""
-        # A model that has come to nothing is nobody's best.
+        # A diverged model is never the best.
         with np.errstate(over="ignore", invalid="ignore"):
             losses = [self.task.losses(model, own) for model in models]
         means = np.nan_to_num([loss.mean() if loss.size else 0.0 for loss in losses], nan=np.inf)
@@ -215,16 +215,16 @@ class ClusterChoice:
 
 @dataclass(frozen=True, eq=False)
 class UpdateHistory:
-    """What the server remembers of each site from the rounds with one model for all.
+    """History of each site's updates in the rounds with one model for all.
 
-    One round says little about where a site is going. What is the same in all rounds adds up, and chance does
+    One round says little about a site's direction. The common part of all rounds adds up, and chance does
     not.
 
     Args:
-        by: By `direction`, a trail is the sum of a site's updates, each seen from the middle of those that
-            came with it and at length 1; by `weights`, it is where the site came to when it last came.
+        by: By `direction`, a row is the sum of a site's updates, each centered among the updates of its round
+            and at length 1; by `weights`, it is the site's last trained weights.
         names: The sites of the federation.
-        rows: Their trails (sites, coordinates); not a number where a site has never come.
+        rows: Their rows (sites, coordinates); NaN for a site that has never taken part.
     """
 
     by: By
@@ -260,11 +260,11 @@ class UpdateHistory:
         return {self.names[place]: int(label) for place, label in zip(known, labels, strict=True)}
 
     def assign_new(self, updates: Updates, before: Mapping[str, int]) -> dict[str, int]:
-        """Which model each site belongs to: one that is new, to those whose trails are most like its update.
+        """Assign each new site to the model whose sites' histories are most like its update.
 
         Args:
-            updates: What the sites sent.
-            before: Which model each site belonged to.
+            updates: Updates of the sites.
+            before: The model of each site before.
         """
         names, moved, _ = _sort_by_name(updates)
         own = np.array([before.get(name, -1) for name in names])
@@ -276,7 +276,7 @@ class UpdateHistory:
         centres = _means(points, labels, numbers)
         away = moved[own < 0]
         if np.isin(numbers, own).all():
-            # The middle is that of all groups: seen from those of one group, anybody would be of another.
+            # The center is that of all groups: seen from one group's, any site would be in another.
             away = away - _means(moved, own, numbers).mean(axis=0)
         if self.by == "direction":
             away, centres = (_unit(part) for part in (away, centres))
@@ -290,7 +290,7 @@ class UpdateHistory:
         return np.flatnonzero(~np.isnan(self.rows).any(axis=1))
 
     def _points(self, places: Labels) -> Array:
-        """What these sites are told apart by."""
+        """Return the points to cluster these sites by."""
         rows = self.rows[places]
         return clip_to_unit(rows) if self.by == "direction" else rows - rows.mean(axis=0)
 
@@ -321,12 +321,12 @@ def _unit(rows: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Places:
-    """Where each site stands after a round, sorted by name; rows are sites.
+    """Start and update of each site in a round, sorted by name; rows are sites.
 
     Args:
-        names: Those who came and those who did not, but have a model.
-        start: Where each started the round.
-        moved: How far each came.
+        names: Participants, and absent sites with a model.
+        start: Initial weights of each.
+        moved: Update of each.
         models: The models before the round.
     """
 
@@ -356,11 +356,11 @@ class _Places:
         return self.start + self.moved
 
     def features(self, by: By) -> Array:
-        """What sites are told apart by (sites, coordinates)."""
+        """Return the points to cluster sites by (sites, coordinates)."""
         return self._directions() if by == "direction" else self.reached
 
     def _directions(self) -> Array:
-        """Where each site is going, seen from the middle of all models, at length 1 or below.
+        """Return the direction of each site, seen from the mean of all models, at length 1 or below.
 
         Sites that share a model differ by their updates alone. Once models differ, updates are about
         different points: a site is seen where it stands, and its update is drawn out towards the next model,
@@ -373,7 +373,7 @@ class _Places:
         return clip_to_unit(way)
 
     def _stretch(self) -> float:
-        """How much longer than they are updates are taken to be.
+        """Return the factor by which updates are stretched.
 
         A step that is chance goes one part in the root of the number of coordinates towards another model; it
         must not get anywhere near the half of the way.

@@ -1,6 +1,6 @@
 """Points in groups: k-means, directions, and how well two groupings agree.
 
-It knows neither sites nor models; whoever calls it says what a point is.
+It knows neither sites nor models; the caller defines the points.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from tacit.runtime.keys import Key
 
 Labels = NDArray[np.intp]
 
-# How often k-means starts anew; the best of all is kept.
+# Number of restarts of k-means; the best of all is kept.
 STARTS = 16
 # Points nearer to each other than this part of the largest distance are one point: the rest is rounding.
 ROUNDING = 1e-8
@@ -67,7 +67,7 @@ def _compact(points: Array) -> Array:
         return np.zeros((len(points), 1))
     centred /= largest
     values, vectors = np.linalg.eigh(centred @ centred.T)
-    # What is smaller is rounding, which would tell equal points apart.
+    # Smaller eigenvalues are rounding errors, which would separate equal points.
     kept = values > 1e-13 * values[-1]
     return vectors[:, kept] * np.sqrt(values[kept] / values[-1])
 
@@ -86,12 +86,12 @@ def _seeds(points: Array, count: int, chance: np.random.Generator) -> Array:
 
 
 def _lloyd(points: Array, centres: Array) -> tuple[float, Labels]:
-    """Points go to the nearest centre and centres to the middle of their points, until nobody moves."""
+    """Run Lloyd's k-means: assign points to centers and recompute centers, until nothing changes."""
     labels = np.full(len(points), -1, dtype=np.intp)
     while True:
         squares = centre_distances(points, centres)
         nearest = squares.argmin(axis=1)
-        # Who is as near to its own centre stays, so that every step makes the whole smaller.
+        # A point as near to its own center stays, so that every step makes the objective smaller.
         here = np.take_along_axis(squares, np.maximum(labels, 0)[:, None], axis=1)[:, 0]
         stays = (labels >= 0) & (here <= squares.min(axis=1) + ROUNDING**2)
         nearest = np.where(stays, labels, nearest)
@@ -145,7 +145,7 @@ def agreement(found: Mapping[str, int], truth: Mapping[str, object]) -> float:
 def adjusted_rand(
     labels: Mapping[str, object] | Sequence[object], known: Mapping[str, object] | Sequence[object]
 ) -> float:
-    """How well two groupings agree (Hubert and Arabie 1985): 1 if they are the same, about 0 if by chance.
+    """Return the adjusted Rand index of groupings (Hubert and Arabie 1985): 1 if equal, about 0 by chance.
 
     Args:
         labels: The group of each site, by name or in order.
@@ -162,7 +162,7 @@ def adjusted_rand(
     )
     by_chance = ours * theirs / all_pairs if all_pairs else 0.0
     most = (ours + theirs) / 2
-    # Both put everybody together, or everybody apart.
+    # Both groupings have one group, or only single points.
     return 1.0 if most == by_chance else (both - by_chance) / (most - by_chance)
 
 

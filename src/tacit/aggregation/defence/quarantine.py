@@ -1,11 +1,11 @@
-"""Which sites look like liars, judged by their updates over many rounds, and what is done about it.
+"""Quarantine of suspicious sites, judged by their updates over many rounds.
 
 Every round each site is compared with all others: is its update longer, does it point elsewhere, is it far
-from the rest? One strange round says little, so what is strange adds up (CUSUM) and what is not wears off. A
-site that is left out is still looked at, and comes back on trial once nothing speaks against it any more.
+from the rest? One anomaly says little, so anomalies add up (CUSUM) and wear off. A site that is left out is
+still judged, and comes back on trial once its suspicion is low.
 
-It sees what the server sees, noise included, and nothing else. Who lies a little within the spread of honest
-sites is not found, here or anywhere: the rule that combines the updates has to stand that.
+It sees the updates that the server sees, noise included, and nothing else. An attacker within the spread of
+honest sites is not found, here or anywhere: the aggregation rule has to tolerate that.
 """
 
 import math
@@ -22,11 +22,11 @@ from tacit.errors import require, require_count, require_positive, require_word
 from tacit.learning.record import Decision, Standing, Status
 from tacit.learning.task import Updates
 
-# Among fewer sites there is no majority that anybody could be compared with.
+# With fewer sites there is no majority to compare with.
 FEWEST = 4
-# What is strange about an update, and the smallest spread of it that sites are measured by: of the logarithm
-# of its length, of its cosine with the centre, of the logarithm of its distance from its neighbours. Sites
-# that are alike to a hair would otherwise be strange for nothing.
+# Anomalies of an update, with the smallest spread that counts: of the logarithm of its length, of its cosine
+# with the center, of the logarithm of its distance from its neighbors. Nearly equal sites would otherwise
+# show anomalies by rounding.
 SIGNS = (
     ("is longer than the others", 0.1),
     ("points away from the others", 0.05),
@@ -34,12 +34,12 @@ SIGNS = (
 )
 # The median absolute deviation of normal numbers, in standard deviations, turned round.
 NORMAL = 1.4826
-# From so much noise in each number on, or noise of such a length, both in parts of the clip, an update that
+# Noise in each number, and length of the noise, both in parts of the clip, from which on an update that
 # points the wrong way is found late or never. Measured with 8 and 20 sites and updates as long as the clip
-# (`bench/quarantine.py`): with 20 numbers or more all liars are found at 0.2 and 2, within 16 rounds; at 0.3
-# between none and all are, at 0.5 next to none, at a length of 5 and more none within 50.
+# (`bench/quarantine.py`): with 20 numbers or more all attackers are found at 0.2 and 2, within 16 rounds; at
+# 0.3 between none and all are, at 0.5 next to none, at a length of 5 and more none within 50.
 DROWNED, BURIED = 0.25, 2.5
-# What is shorter than this part of a typical update is nothing.
+# A part of a typical update's length below which an update counts as 0.
 SHORTEST = 1e-6
 
 
@@ -47,10 +47,10 @@ SHORTEST = 1e-6
 class Quarantine:
     """Quarantine: suspicion of every site, updated round by round.
 
-    A round adds what exceeds `drift` in the strangest of three scores, in robust deviations, at most `drift`
-    itself: nobody is left out before `threshold / drift` rounds. Suspicion stops at `threshold`. A site that
-    is honest from then on, with scores below half of `drift`, is back on trial after at most
-    `2 (threshold - readmit) / drift` rounds.
+    A round adds the excess over `drift` in the largest of three anomaly scores, in robust deviations, at most
+    `drift` itself: no site is left out before `threshold / drift` rounds. Suspicion stops at `threshold`. A
+    site that is honest from then on, with scores below half of `drift`, is back on trial after at most `2
+    (threshold - readmit) / drift` rounds.
 
     Args:
         mode: `observe` reports which sites would be left out and leaves out none; `exclude` leaves them out.
@@ -84,13 +84,13 @@ class Quarantine:
     def judge(
         self, updates: Updates, past: Mapping[str, Standing], most: int
     ) -> tuple[dict[str, Standing], tuple[Decision, ...]]:
-        """What is thought of each site after a round, and whose standing changed.
+        """Return the standing of each site after a round, and the changes of standing.
 
         It depends on the arguments alone: a run that is resumed judges the same.
 
         Args:
-            updates: What the sites sent, as the server sees it; screened.
-            past: What was thought of them before; sites that are not seen in this round keep it.
+            updates: Updates of the sites, as the server sees them; screened.
+            past: Standings before; absent sites keep theirs.
             most: The most sites that may be left out of this round, so that the others can be combined. If it
                 is the same in all rounds, no more are left out at any time.
 
@@ -123,9 +123,9 @@ class Quarantine:
         )
 
     def admit(self, updates: Updates, standings: Mapping[str, Standing]) -> Updates:
-        """The updates that are combined: without sites that are left out, those on trial at half length.
+        """Return the updates to combine: without excluded sites, and at half length for sites on trial.
 
-        There may be none left where few sites take part in a round. Who only observes admits everybody.
+        There may be none left where few sites take part in a round. Under `observe` all are admitted.
         """
         status = [standings.get(name, Standing()).status for name in updates.names]
         if self.mode == "observe" or not {"quarantined", "probation"} & set(status):
@@ -137,7 +137,7 @@ class Quarantine:
         return Updates(names, matrix * np.array(halves)[:, None], updates.round)
 
     def _next_standing(self, was: Standing, score: float) -> Standing:
-        """The standing after one more round, as if everybody could be left out."""
+        """Return the standing after one more round, without the limit on exclusions."""
         step = min(score, 2 * self.drift) - self.drift
         suspicion = min(max(was.suspicion + step, 0.0), self.threshold)
         status, left = self._verdict(was, suspicion)
@@ -150,7 +150,7 @@ class Quarantine:
             return "quarantined", 0
         if was.status == "probation" and was.left > 1:
             return "probation", was.left - 1
-        # Whoever is watched is so until little is left: a verdict that comes and goes tells nobody anything.
+        # A watched site stays so until little suspicion is left: a verdict that flickers is of no use.
         watched = self.readmit if was.status == "watch" else self.threshold / 2
         return ("watch" if suspicion >= watched else "active"), 0
 
@@ -161,7 +161,7 @@ class Quarantine:
         strange: Mapping[str, Sequence[float]],
         most: int,
     ) -> list[str]:
-        """Who would be left out, but for worse ones; between equals, who was left out before stays so."""
+        """Return the exclusions beyond the limit; at equal suspicion, sites excluded before stay so."""
 
         def before(name: str) -> bool:
             return past.get(name, Standing()).status == "quarantined"
@@ -176,7 +176,7 @@ class Quarantine:
         return suspects[max(free, min(sum(map(before, suspects)), most), 0) :]
 
     def _reason(self, now: Standing, was: Status, strange: Sequence[float]) -> str:
-        """Why a standing changed, in numbers that do not depend on the round."""
+        """Return the reason for a change of standing, in numbers that do not depend on the round."""
         suspicion = f"suspicion {now.suspicion:.1f} of {self.threshold:g}"
         if now.status == "probation":
             return f"{suspicion}, below {self.readmit:g}: back on trial for {self.trial} rounds"
@@ -192,19 +192,19 @@ class Quarantine:
 
 
 def too_few_warning(sites: int) -> str | None:
-    """Why nobody can be judged among so few sites, if that is so."""
+    """Return a warning if there are too few sites to judge any."""
     if sites >= FEWEST:
         return None
     return f"{sites} sites are too few to tell who lies: nobody is judged among fewer than {FEWEST}"
 
 
 def noise_warning(noise: float, clip: float, width: int) -> str | None:
-    """What noise keeps a watch from seeing, if it hides liars.
+    """Return a warning if noise hides attackers from the quarantine.
 
     Args:
         noise: The standard deviation of the noise that a site adds to each number of its update.
         clip: The length to which updates are clipped before.
-        width: How many numbers an update has.
+        width: Number of coordinates of an update.
     """
     across = noise * math.sqrt(width)
     if noise <= DROWNED * clip and across <= BURIED * clip:
@@ -254,6 +254,6 @@ def _neighbour_distances(gram: Array, most: int) -> Array:
 
 
 def _deviations(values: Array, floor: float) -> Array:
-    """How far each value is above the median, in robust standard deviations of at least `floor`."""
+    """Return how far each value is above the median, in robust standard deviations of at least `floor`."""
     above = values - np.median(values)
     return above / max(NORMAL * float(np.median(np.abs(above))), floor)

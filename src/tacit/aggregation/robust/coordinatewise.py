@@ -26,15 +26,15 @@ from tacit.runtime.arrays import as_array
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-# So many numbers are worked on at a time: a few megabytes, and less where columns are sorted one by one.
+# Numbers in memory at a time: a few megabytes, and less where columns are sorted one by one.
 BLOCK = 1 << 20
 SORTED = 1 << 18
-# Above so many sites the comparisons of a network take longer than a sort.
+# Number of sites above which the comparisons of a network take longer than a sort.
 NETWORK = 50
 # Numbers whose sums leave the range of doubles are summed at this scale.
 SMALLER = 2.0**-64
 
-# What becomes of a rank: nobody looks at it, it is only added to others, or it is needed by itself.
+# Use of a rank: dropped, only added to others, or needed by itself.
 Use = Literal["dropped", "added", "needed"]
 # Rows in order, apart or as one array.
 Ranked = Sequence[Rows] | Rows
@@ -100,7 +100,7 @@ class Median(CoordinatewiseRule):
     kind: ClassVar[str] = "median"
 
     def reduce(self, block: Rows, f: int) -> Array:
-        """The medians of columns."""
+        """Return the medians of columns."""
         return _middle(_sort_columns(block, _uses(len(block), 0, "dropped")))
 
 
@@ -124,7 +124,7 @@ class TrimmedMean(CoordinatewiseRule):
         require(share, "trim", self.trim, "a share of at least 0 and below 0.5")
 
     def tolerates(self, sites: int) -> int:
-        """How many liars it stands among so many sites: as many as it drops at each end."""
+        """Return the number f of dishonest sites that it tolerates: as many as it drops at each end."""
         if self.trim is None:
             return super().tolerates(sites)
         if sites < 1:
@@ -136,18 +136,18 @@ class TrimmedMean(CoordinatewiseRule):
         return min(share, (sites - 1) // 2)
 
     def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
-        """The rule with f decided for a federation of so many sites."""
+        """Return the rule with f resolved for a federation of `sites` sites."""
         return replace(self, f=self.tolerates(sites), trim=None)
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
-        """How far one update of length `clip`, in either norm, moves the result: clip / (sites - 2 f).
+        """Sensitivity to one update of length `clip`, in either norm: clip / (sites - 2 f).
 
         Guarantee:
-            It holds for exactly so many rows, absent sites being rows of zeros, and for the f that is dropped
+            It holds for exactly `sites` rows, absent sites being rows of zeros, and for the f that is dropped
             of them. Let y be the other values of a coordinate in order, and x the one that is exchanged for
             zero. The kept ones add up to y[f+1] + ... + y[n-f-1] + median(x, y[f], y[n-f]), counted from 1,
-            which moves by at most |x|. So the result moves by at most |x| / (n - 2 f) in each coordinate,
-            and in every norm by at most the norm of the update over n - 2 f.
+            which moves by at most |x|. So the result moves by at most |x| / (n - 2 f) in each coordinate, and
+            in every norm by at most the norm of the update over n - 2 f.
         """
         count = round(sites)
         return clip / (count - 2 * self.tolerates(count))
@@ -169,8 +169,8 @@ class MeanAroundMedian(CoordinatewiseRule):
         """The means of columns around their medians."""
         count = len(block)
         ranked = _sort_columns(block, _uses(count, f, "added"))
-        # What is kept are neighbours in rank, n - f of them. So of two values that are n - f ranks apart,
-        # exactly one is kept, the nearer; those between the f lowest and the f highest always are.
+        # The kept ranks are neighbors, n - f of them. So of two values that are n - f ranks apart, exactly
+        # one is kept, the nearer; those between the f lowest and the f highest always are.
         kept = _sum(ranked[f : count - f])
         if f:
             low, high = np.asarray(ranked[:f]), np.asarray(ranked[count - f :])
@@ -200,7 +200,7 @@ def _sum(rows: Ranked) -> Array:
 
 
 def _uses(count: int, ends: int, between: Use) -> tuple[Use, ...]:
-    """What is needed of so many ranks: the middle, and some at each end."""
+    """Return the use of each of `count` ranks: the middle, and some at each end."""
     needed = {(count - 1) // 2, count // 2, *range(ends), *range(count - ends, count)}
     return tuple("needed" if rank in needed else between for rank in range(count))
 
@@ -249,7 +249,7 @@ def _network(uses: tuple[Use, ...]) -> tuple[Comparison, ...]:
 
 
 def _batcher(count: int) -> list[tuple[int, int]]:
-    """Batcher's odd-even merge sort of so many lanes, as pairs to be put in order (Knuth, 5.2.2, M)."""
+    """Return Batcher's odd-even merge sort of `count` lanes, as pairs to compare (Knuth, 5.2.2, M)."""
     pairs: list[tuple[int, int]] = []
     merged = 1
     while merged < count:

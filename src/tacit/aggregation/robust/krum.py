@@ -28,7 +28,7 @@ class KrumRule(WeightedRule, ABC):
 
     @abstractmethod
     def selection_size(self, sites: int, f: int) -> int:
-        """How many are averaged."""
+        """Return the number of averaged updates."""
         ...
 
     def weigh(self, gram: Array, f: int) -> Array:
@@ -63,7 +63,7 @@ class Krum(KrumRule):
 
     @property
     def under_noise(self) -> Fragility:
-        """It breaks; somebody who knows that may still compare it with others."""
+        """Return `breaks`; with `allow_fragile`, `suffers`, so that it can be compared with others."""
         return "suffers" if self.allow_fragile else "breaks"
 
     def selection_size(self, sites: int, f: int) -> int:
@@ -87,7 +87,7 @@ class MultiKrum(KrumRule):
         return "suffers"
 
     def selection_size(self, sites: int, f: int) -> int:
-        """All but f."""
+        """Return the number of sites less f."""
         return sites - f
 
 
@@ -132,7 +132,7 @@ class Bulyan(Rule):
             best = int(np.lexsort((near.sum(axis=1), near[:, : count - f].sum(axis=1)))[0])
             chosen.append(int(left[best]))
             kept = whose != left[best]
-            # Whoever was chosen leaves the others' lists, and takes its own with it.
+            # The chosen row leaves the others' lists, and takes its own with it.
             kept[best] = False
             near, whose = near[kept].reshape(count - 1, count - 1), whose[kept].reshape(count - 1, count - 1)
             left = np.delete(left, best)

@@ -1,8 +1,8 @@
-"""Who has the most others near: the scores of Krum, in single precision where that tells them apart.
+"""Krum scores, in single precision where that separates them.
 
-Inner products in single precision take half the time of those in double, and all a choice needs is which
-scores are lowest. So scores are known with a doubt first; those between which the doubt could decide are then
-measured in double precision, so that the choice is the one that double precision makes.
+Inner products in single precision take half the time of those in double, and a choice only needs the lowest
+scores. So scores are computed with an error bound first; those that the error could reorder are then computed
+in double precision, so that the choice is the one that double precision makes.
 """
 
 import numpy as np
@@ -24,10 +24,10 @@ DOUBT = 2.0**-17
 LOST = 2.0**-126
 # With fewer columns single precision saves nothing.
 WIDE = 1 << 13
-# So many columns tell whether zero is far away.
+# Number of columns to test whether zero is far away.
 GLANCE = 1 << 8
-# If zero is farther from the rows than most are from each other, by so much in squares, one of them takes its
-# place.
+# If zero is farther from the rows than most are from each other, by this factor in squares, one of them takes
+# its place.
 NEAR = 4.0
 
 
@@ -85,10 +85,10 @@ def _between(gram: Array, columns: int, f: int) -> tuple[Array, Array]:
 
 
 def _split_certain(low: Array, high: Array, kept: int) -> tuple[Places, Places]:
-    """Who is among so many lowest for sure, and who may be."""
+    """Return the sites surely among the `kept` lowest, and the undecided ones."""
     if kept >= len(low):
         return np.arange(len(low)), np.arange(0)
-    # So many are at most this, and so many and one at least that.
+    # At least `kept` scores are at most the first, and at least one more than that the second.
     most, least = np.sort(high)[kept - 1], np.sort(low)[kept]
     sure = high < least
     return np.flatnonzero(sure), np.flatnonzero((low <= most) & ~sure)

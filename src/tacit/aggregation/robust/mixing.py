@@ -1,8 +1,8 @@
-"""What is done to updates before a rule sees them: each is mixed with neighbours, or with a few by chance.
+"""Mixing of updates before a robust rule: nearest neighbors, or random buckets.
 
-Both are matrices with a row for each mix and a column for each site. A rule that weighs updates is given the
-inner products of the mixes, one that looks at coordinates the mixes of some columns; they are never all there
-at once.
+Both are matrices with a row for each mix and a column for each site. A rule that weighs updates gets the
+inner products of the mixes, one that works on coordinates the mixes of some columns; they are never in memory
+all at once.
 """
 
 import math
@@ -56,7 +56,7 @@ class Mixing:
 
     @property
     def weights(self) -> str:
-        """All sites alike."""
+        """Return uniform weights."""
         return "uniform"
 
     @property
@@ -69,15 +69,15 @@ class Mixing:
         return self.then.min_sites(f)
 
     def default_f(self, sites: int) -> int:
-        """The most liars that are stood among so many sites, if nobody says how many."""
+        """Return the default f for `sites` sites."""
         return self.then.default_f(sites)
 
     def tolerates(self, sites: int) -> int:
-        """How many liars it stands among so many sites."""
+        """Return the number f of dishonest sites that it tolerates among `sites` sites."""
         return self.then.tolerates(sites)
 
     def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
-        """With f decided for a federation of so many sites."""
+        """Return the rule with f resolved for a federation of `sites` sites."""
         return replace(self, then=self.then.resolve(sites, privacy))
 
     def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
@@ -105,7 +105,7 @@ class Mixing:
         return as_array(_by_column(self.then, everybody, mix, f))
 
     def shares(self, updates: "Updates | ArrayLike") -> Array | None:
-        """How much of each update is in the result, if the rule weighs mixes."""
+        """Return the share of each update in the result, if the rule weighs mixes."""
         if not isinstance(self.then, WeightedRule):
             return None
         rows, order = rows_of(updates)
@@ -117,7 +117,7 @@ class Mixing:
         return given
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
-        """How far one update of length `clip`, in either norm, moves the trimmed mean of the mixes.
+        """Sensitivity of the trimmed mean of the mixes to one update of length `clip`, in either norm.
 
         Guarantee:
             It holds for exactly n = `sites` rows, absent sites being rows of zeros. Neighbours are chosen by
@@ -175,12 +175,12 @@ class Bucketing:
 
     @property
     def weights(self) -> str:
-        """All sites alike."""
+        """Return uniform weights."""
         return "uniform"
 
     @property
     def under_noise(self) -> Fragility:
-        """As the rule."""
+        """Return the fragility of its rule."""
         return self.then.under_noise
 
     def min_sites(self, f: int) -> int:
@@ -188,11 +188,11 @@ class Bucketing:
         return self.size * self.then.min_sites(f) if f else 1
 
     def default_f(self, sites: int) -> int:
-        """The most liars that are stood among so many sites, if nobody says how many."""
+        """Return the default f for `sites` sites."""
         return self.then.default_f(self._count(sites))
 
     def tolerates(self, sites: int) -> int:
-        """How many liars it stands among so many sites."""
+        """Return the number f of dishonest sites that it tolerates among `sites` sites."""
         f = self.then.f
         if f and sites < self.min_sites(f):
             raise TooFewSites(
@@ -203,7 +203,7 @@ class Bucketing:
         return self.then.tolerates(self._count(sites))
 
     def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
-        """With f decided for a federation of so many sites."""
+        """Return the rule with f resolved for a federation of `sites` sites."""
         self.tolerates(sites)
         return replace(self, then=self.then.resolve(self._count(sites), privacy))
 
@@ -229,7 +229,7 @@ class Bucketing:
         return as_array(_apply_rule(self.then, everybody, mix, gram, f))
 
     def shares(self, updates: "Updates | ArrayLike") -> Array | None:
-        """How much of each update is in the result, if the rule weighs buckets."""
+        """Return the share of each update in the result, if the rule weighs buckets."""
         if not isinstance(self.then, WeightedRule):
             return None
         rows, order = rows_of(updates)
@@ -265,7 +265,7 @@ class Bucketing:
         return mix
 
     def _buckets(self, count: int, number: int) -> list[list[int]]:
-        """Who is with whom, by position in the order of names."""
+        """Draw the buckets, by position in the order of names."""
         drawn = (Key(self.seed) / "buckets" / number).generator().permutation(count)
         parts = np.array_split(drawn, max(self._count(count), 1))
         return [sorted(int(place) for place in part) for part in parts]
@@ -293,7 +293,7 @@ def _centre(then: Rule) -> Centre:
 
 
 def _apply_rule(then: Rule, rows: Rows, mix: Array, gram: Array, f: int) -> Array:
-    """What a rule makes of mixes of the rows."""
+    """Apply a rule to mixes of the rows."""
     if isinstance(then, WeightedRule):
         return weighted_sum(rows, then.weigh(mix @ gram @ mix.T, f) @ mix)
     if isinstance(then, Bulyan):
@@ -302,7 +302,7 @@ def _apply_rule(then: Rule, rows: Rows, mix: Array, gram: Array, f: int) -> Arra
 
 
 def _by_column(then: Rule, rows: Rows, mix: Rows, f: int) -> Array:
-    """What a rule that looks at coordinates makes of mixes of the rows."""
+    """Apply a coordinatewise rule to mixes of the rows."""
     assert isinstance(then, CoordinatewiseRule | Bulyan)
     combined = np.empty(rows.shape[1])
     for part in blocks(rows):

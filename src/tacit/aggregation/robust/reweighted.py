@@ -1,7 +1,7 @@
-"""Rules that average, but not everybody alike: geometric median, centred clipping, covariance filter.
+"""Reweighted means: geometric median, centered clipping, covariance filter.
 
-They keep what averaging is good for, which choosing a few updates gives away: noise cancels. `Robust` is the
-one to take if nothing is known.
+They keep the benefit of averaging, which choosing a few updates gives away: noise cancels. `Robust` is the
+default choice without further knowledge.
 """
 
 import math
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 # The mean of the directions to all rows is shorter than this at the geometric median; twice as much is the
 # part of the sum of distances that a better point could save.
 LEVEL = 1e-9
-# After so many plain steps the others are Newton's, and after so many the point is good enough.
+# Number of plain steps before Newton's, and of steps until the point is good enough.
 PLAIN = 10
 STEPS = 200
-# Up to so many sites all eigenvectors are found, and equal eigenvalues seen.
+# Number of sites up to which all eigenvectors are found, and equal eigenvalues seen.
 FULL = 64
 EQUAL = 1e-9
 
@@ -65,8 +65,8 @@ class GeometricMedian(WeightedRule):
 class CenteredClip(WeightedRule):
     """Centered clipping (Karimireddy and others 2021): differences from a center, clipped, then averaged.
 
-    It stands fewer liars than half the sites, each of which moves it by the radius over n at most, and costs
-    nothing without them as long as honest updates are within the radius.
+    It tolerates dishonest sites below half of all, each of which moves it by the radius over n at most, and
+    costs nothing without them as long as honest updates are within the radius.
 
     Args:
         radius: Largest distance of an update from the center, which then starts at zero. By default half the
@@ -113,7 +113,7 @@ class CenteredClip(WeightedRule):
         return as_array(total / (len(rows) if sites is None else sites))
 
     def weigh(self, gram: Array, f: int) -> Array:
-        """What is left of each update after shortening; less than all of it, where the start is zero."""
+        """Return the share of each update after clipping; the shares add up to less than 1 about zero."""
         weights = np.zeros(len(gram)) if self.radius is not None else geometric_median(gram)
         middle = math.sqrt(np.median(_squares_from(gram, weights)))
         radius = middle / 2 if self.radius is None else self.radius
@@ -123,7 +123,7 @@ class CenteredClip(WeightedRule):
         return weights
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
-        """How far one update of length `clip` moves the result, with a public centre and one step.
+        """Sensitivity to one update of length `clip`, with a public center and one step.
 
         Guarantee:
             Then the result is a sum over a public denominator, to which an update adds itself times a factor
@@ -134,7 +134,7 @@ class CenteredClip(WeightedRule):
         return (min(self.radius, clip) if norm == "l2" else clip) / sites
 
     def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """Everybody together, where every site can shorten its own update; otherwise it looks at each."""
+        """Return one group of all sites if each can clip its own update; None if it needs each update."""
         return (tuple(names),) if self.radius is not None and self.steps == 1 else None
 
     def combine_groups(self, means: Updates) -> Array:
@@ -146,10 +146,11 @@ class CenteredClip(WeightedRule):
 class CovarianceFilter(WeightedRule):
     """A weighted mean without the direction in which the updates differ most (CAF, arXiv 2505.01874).
 
-    Whoever is far out in the top direction of the covariance loses weight, until n - 2 f of it is left; the
-    mean with the smallest top variance on the way is the result. It stands f of at least 2 f + 1 sites. What
-    liars can do is bounded by the largest variance in a direction, not by that of all directions together,
-    so it holds under noise as no other does; without liars it costs less than 0.01 of concordance.
+    Updates far out in the top direction of the covariance lose weight, until n - 2 f of it is left; the mean
+    with the smallest top variance on the way is the result. It tolerates f of at least 2 f + 1 sites. The
+    harm by dishonest sites is bounded by the largest variance in a direction, not by that of all directions
+    together, so it holds under noise as no other rule does; without liars it costs less than 0.01 of
+    concordance.
     """
 
     kind: ClassVar[str] = "covariance-filter"
@@ -174,14 +175,14 @@ class CovarianceFilter(WeightedRule):
 
 
 def query_aggregator(aggregation: Aggregator, sites: int, *, trusted: bool) -> Aggregator:
-    """How answers to a question are combined beside updates that are combined by a rule.
+    """Return the aggregator for answers to a query, given the one for updates.
 
-    Answers are sums over records, of which ratios matter: a rule that treats every number by itself would
-    bend them, one that weighs whole answers does not. However updates are weighed, an answer counts as it is.
+    Answers are sums over records, of which ratios matter: a coordinatewise rule would bend them, one that
+    weighs whole answers does not. Answers have equal weights, whatever the weights of updates.
 
     Args:
         aggregation: The rule for updates.
-        sites: How many answers can be used.
+        sites: Number of usable answers.
         trusted: Whether the server adds noise, which is measured by the bound of that rule.
     """
     if isinstance(aggregation, Mean):
@@ -217,7 +218,7 @@ class Robust:
 
     @property
     def weights(self) -> str:
-        """All sites alike."""
+        """Return uniform weights."""
         return "uniform"
 
     @property
@@ -226,10 +227,10 @@ class Robust:
         return "stands"
 
     def resolve(self, sites: int, privacy: Privacy | Open) -> WeightedRule | TrimmedMean:
-        """The rule itself, with f decided for a federation of so many sites.
+        """Return the chosen rule, with f resolved for a federation of `sites` sites.
 
         Raises:
-            Refused: Nobody sees single updates.
+            Refused: Under secure aggregation, single updates are hidden.
         """
         noise = noise_of(privacy)
         if noise == "secure":
@@ -246,11 +247,11 @@ class Robust:
         return CenteredClip(radius=privacy.clip / 2).resolve(sites, privacy)
 
     def tolerates(self, sites: int) -> int:
-        """How many liars it stands among so many sites."""
+        """Return the number f of dishonest sites that it tolerates among `sites` sites."""
         return self._open.tolerates(sites)
 
     def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
-        """Combine the updates (sites, coordinates), as where nobody adds noise at the server."""
+        """Combine the updates (sites, coordinates) by the rule without server noise."""
         return self._open(updates, sites=sites)
 
     def shares(self, updates: "Updates | ArrayLike") -> Array | None:
@@ -344,7 +345,7 @@ def _length(gram: Array, weights: Array) -> float:
 
 
 def _shrink_factors(squares: Array | np.float64, radius: float) -> Array:
-    """How much of vectors is left when they are shortened to the radius."""
+    """Return the factors that clip vectors to the radius."""
     lengths = np.sqrt(squares)
     return np.divide(radius, lengths, out=np.ones(lengths.shape), where=lengths > radius)
 

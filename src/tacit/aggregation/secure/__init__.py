@@ -1,21 +1,20 @@
-"""Secure aggregation: a sum of vectors, no single one of which the server or another site sees.
+"""Secure aggregation: a sum of vectors, each hidden from the server and from all other sites.
 
 Secure aggregation after Bonawitz and others (2017), in the variant for a server that may lie. Every vector is
 hidden under masks that cancel in the sum; masks of sites that drop out are recovered from shares, as long as
 enough sites stay. In the order in which they build on one another:
 
-    session   what everybody knows before: who, when, how wide, how many must stay
+    session   the public parameters: sites, round, width, threshold
     sealing   keys, signatures, sealed envelopes, masks: the only door to `cryptography`
     shamir    a secret in shares
-    messages  what is sent, as bytes
+    messages  messages as bytes
     member    the side of a site; coordinator: the side of the server
     sums      both in this process
 
-What it does not do: it hides vectors, not sums. What a sum gives away of one site is a matter of noise. Nor
-does anybody notice a site whose vector is nonsense. A site that lies can stop a sum or spoil it; it learns
-nothing by that.
+Limits: it hides vectors, not sums. Noise has to limit what a sum discloses of one site. A nonsensical vector
+goes unnoticed. A site that lies can stop a sum or spoil it; it learns nothing by that.
 
-Names below are loaded on first use, so that nobody pays for what is not asked.
+Names below are loaded on first use, so that unused ones cost nothing.
 """
 
 from importlib import import_module

@@ -38,21 +38,21 @@ from tacit.aggregation.secure.shamir import Reconstructor
 from tacit.errors import SecureAggregationFailed, require
 from tacit.learning.record import Fault, Reason
 
-# What sites have answered, by name; pairs may come one at a time, so that not all need be in memory.
+# Replies of sites, by name; pairs may come one at a time, so that not all need be in memory.
 Replies = Mapping[str, bytes] | Iterable[tuple[str, bytes]]
-# What is wrong with an answer, as a word and for people.
+# Fault of an answer, as a word and for people.
 Misfit = tuple[Reason, str]
 Sent = TypeVar("Sent", bound=SiteMessage)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumResult:
-    """What came out.
+    """Result of a secure sum.
 
     Args:
         total: The sum modulo 2^32 of the vectors of all survivors (width,).
-        survivors: Whose vectors are in it, sorted.
-        faults: What sites have sent that could not be right.
+        survivors: The sites in it, sorted.
+        faults: Invalid messages of sites.
     """
 
     total: Vector
@@ -61,11 +61,11 @@ class SumResult:
 
 
 class Coordinator:
-    """The server in one session: each method takes what sites have sent, and says what each is sent next.
+    """The server in one session: each method takes the sites' messages and returns the next ones to them.
 
     Args:
-        session: Which sum.
-        roster: Everybody's public keys.
+        session: The session.
+        roster: Public keys of all sites.
     """
 
     def __init__(self, session: Session, roster: Roster) -> None:
@@ -81,7 +81,7 @@ class Coordinator:
         self._total: Vector = np.zeros(0, dtype=np.uint32)
 
     def collect_offers(self, replies: Replies) -> dict[str, bytes]:
-        """Stage 0: everybody's keys, for all that have offered."""
+        """Stage 0: collect offers and return all public keys."""
         self._turn("offer")
         keys: set[bytes] = set()
 
@@ -158,7 +158,7 @@ class Coordinator:
         )
 
     def unmask(self, replies: Replies) -> SumResult:
-        """Stage 4: the sum.
+        """Stage 4: recover the masks and return the sum.
 
         Raises:
             SecureAggregationFailed: Too few have revealed their shares, or too many of them are wrong.
@@ -218,7 +218,7 @@ class Coordinator:
         expected: Iterable[str],
         wrong: Callable[[Sent], Misfit | None],
     ) -> Iterator[tuple[str, Sent]]:
-        """What has come from the sites that were asked, without what cannot be right."""
+        """Yield the valid replies of the sites that were asked; record faults of the others."""
         waiting, heard = frozenset(expected), set[str]()
         for site, message in _pairs(replies):
             misfit = self._sender_misfit(site, waiting, heard)

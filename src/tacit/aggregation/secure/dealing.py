@@ -12,16 +12,15 @@ from tacit.aggregation.secure.sealing import derive_key, mask
 
 Matrix = NDArray[np.uint32]
 
-# Rows that are multiplied at a time: sums of so many products of 16 bits stay far below 2^53.
+# Rows that are multiplied at a time: sums of this many products of 16 bits stay far below 2^53.
 ROWS = 2**16
 
 
 def expand_seed(seed: bytes, context: bytes, shape: tuple[int, int]) -> Matrix:
-    """The random matrix that a seed stands for.
+    """Expand a seed to its random matrix.
 
     Guarantee:
-        To whoever has no seed it is uniform, as far as anybody can tell the keystream of ChaCha20 from
-        chance.
+        Without the seed it is uniform, as far as the keystream of ChaCha20 cannot be told from chance.
     """
     words = np.zeros(shape[0] * shape[1], dtype=np.uint32)
     mask(words, derive_key(seed, context), 1)

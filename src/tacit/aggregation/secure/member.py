@@ -1,4 +1,4 @@
-"""The side of a site in a sum in secret: it trusts nobody but the keys in its roster.
+"""The client in secure aggregation: it trusts no keys except those in its roster.
 
 Five stages, each an answer to what the server sent: offer keys, share secrets, mask the vector, agree on who
 is in the sum, reveal shares. A member that is asked what no honest server asks refuses with the reason, and
@@ -46,10 +46,10 @@ class Member:
     """One site in one session.
 
     Args:
-        session: Which sum.
-        name: Which site.
+        session: The session.
+        name: The site.
         identity: The site's own.
-        roster: Everybody's public keys.
+        roster: Public keys of all sites.
 
     Guarantee:
         Nothing but masked numbers, sealed shares and signatures leaves before the threshold of sites has
@@ -157,7 +157,7 @@ class Member:
                 _insist(right, f"{name} has not signed the same set of survivors")
             self._enough(len(signatures), "have signed the set of survivors")
             shares = {owner: held[owner not in self._survivors] for owner, held in self._held.items()}
-            # What is gone cannot be asked for.
+            # Erased secrets cannot be disclosed later.
             self._held.clear()
             self._seed = b""
             return Revealed(session=self.session.digest, site=self.name, shares=shares).encode()
@@ -169,7 +169,7 @@ class Member:
             _insist(site in self.session.names, f"{site!r} is no site of the session")
             _insist(site not in found, f"there are two offers of {site}")
             _insist(offer.session == self.session.digest, f"the offer of {site} is of another session")
-            # What it has signed itself need not be verified.
+            # Its own offer need not be verified.
             right = offer == own or self._roster.is_signed_by(
                 site, offer.signature, offer.signature_content(self.session)
             )
@@ -209,7 +209,7 @@ class Member:
 
     @contextmanager
     def _turn(self, stage: Stage) -> Generator[None]:
-        """What a stage does, in its turn; if it fails, there are no further turns."""
+        """Run a stage in its turn; if it fails, there are no further turns."""
         with _about(f"{self.name} refuses"):
             _insist(self._stage != "left", "it has left the session after what it was sent before")
             asked = (

@@ -1,8 +1,8 @@
-"""What is sent in a sum in secret, as bytes: MessagePack rows with a name, the session and little else.
+"""Messages of secure aggregation, as bytes: MessagePack rows with a name, the session and little else.
 
 Sites send `Offer`, `Shares`, `Masked`, `Confirmation` and `Revealed`; the server answers with `Offers`,
-`Envelopes`, `Survivors` and `Confirmations`. How large a message can be is known from the session, and what
-is larger is not read.
+`Envelopes`, `Survivors` and `Confirmations`. The session gives the largest size of a message; larger ones are
+not read.
 """
 
 from typing import Annotated, ClassVar, TypeVar
@@ -38,15 +38,15 @@ class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     each: ClassVar[int] = ENTRY
 
     def encode(self) -> bytes:
-        """As bytes."""
+        """Encode the message as bytes."""
         return msgspec.msgpack.encode(self)
 
 
 class SiteMessage(Message, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """What a site sends to the server.
+    """Message of a site to the server.
 
     Args:
-        site: Who says so.
+        site: Its sender.
     """
 
     site: str
@@ -68,7 +68,7 @@ class Offer(SiteMessage, frozen=True, array_like=True, forbid_unknown_fields=Tru
     signature: Signature
 
     def signature_content(self, session: Session) -> bytes:
-        """What the signature is on."""
+        """Return the bytes to sign."""
         return session.context("offer", self.site, self.seal, self.mask, self.seed)
 
 
@@ -107,7 +107,7 @@ class Revealed(
 
 
 class Offers(Message, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="offers"):
-    """Everybody's public keys."""
+    """Public keys of all sites."""
 
     offers: list[Offer]
     each: ClassVar[int] = 8 * ENTRY + 32 + 2 * KEY_BYTES + 32 + SIGNATURE_BYTES
@@ -133,7 +133,7 @@ class Survivors(
 class Confirmations(
     Message, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True, tag="agreements"
 ):
-    """Who has signed the set of survivors."""
+    """Signatures of the set of survivors."""
 
     signatures: dict[str, Signature]
     each: ClassVar[int] = ENTRY + SIGNATURE_BYTES

@@ -1,23 +1,23 @@
-"""Inner products of columns that different parties hold, which nobody may put side by side.
+"""Secure Gram matrix: inner products of columns that different parties hold.
 
 For each two parties a third deals random numbers; the two show each other their rows under those, sealed, and
-end up with matrices that add up to their products and look like chance one by one. These never leave as they
-are either: everybody's go into one sum in secret, with what a party knows by itself and its share of noise.
-So the total is all that appears, and the server, who carries every envelope, can open none.
+end up with matrices that add up to their products and look like chance one by one. These never leave in the
+clear either: all of them go into one secure sum, with each party's own products and its share of noise. So
+the total is all that appears, and the server, who carries every envelope, can open none.
 
 Threat model. The server and any one party may put together all they see, as long as that party keeps to the
 protocol. They learn the total and what the party knows anyway:
 
-- whoever multiplies sees the other's rows minus a uniform matrix that only the dealer knows;
-- whoever deals knows the uniform matrices, and sees nothing that is hidden under them;
-- everybody must stay: of a part of the parties there is no sum at all.
+- a multiplying party sees the other's rows minus a uniform matrix that only the dealer knows;
+- a dealer knows the uniform matrices, and sees nothing that is hidden under them;
+- all parties must stay: over a part of the parties there is no sum at all.
 
-What it does not stand. A dealer that deals wrong numbers spoils the result, by something that depends on no
-rows, and learns nothing. There are no proofs that rows are in range: a party that does not keep its blocks to
-their bound, or shows other rows than its own, weighs the rows of others as it likes, and noise that is sized
-for the bound does not hide them from it and the server. And two parties are too many: a dealer and one of its
-two together read the rows of the other, because one holds them minus a matrix that the other knows. More than
-one colluder is therefore refused.
+Not covered: a dealer that deals wrong numbers spoils the result, by an amount that depends on no rows, and
+learns nothing. There are no proofs that rows are in range: a party that exceeds the bound of its blocks, or
+shows other rows than its own, weighs the rows of others as it likes, and noise that is sized for the bound
+does not hide them from it and the server. And two parties are too many: a dealer and one of its two together
+read the rows of the other, because one holds them minus a matrix that the other knows. More than one colluder
+is therefore refused.
 """
 
 from collections.abc import Generator, Iterator, Mapping
@@ -54,15 +54,15 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class ProductSession:
-    """Which products are taken; public, and known to everybody before.
+    """Public parameters of secure products, known to all parties beforehand.
 
     Args:
         run: The run that they belong to.
-        round: Which round of it.
+        round: Its round.
         names: The parties, in the order of their columns.
-        widths: How many columns each of them holds.
-        records: How many rows, the same for all.
-        colluders: How many parties may work together with the server.
+        widths: Number of columns of each.
+        records: Number of rows, the same for all.
+        colluders: Number of parties that may work together with the server.
 
     Raises:
         Refused: Fewer than three parties, or more than one colluder.
@@ -86,12 +86,12 @@ class ProductSession:
 
     @property
     def order(self) -> int:
-        """How many rows the matrix of products has: one for the constant 1, one for each column."""
+        """Number of rows of the Gram matrix: one for the constant 1, one for each column."""
         return 1 + sum(self.widths)
 
     @cached_property
     def session(self) -> Session:
-        """The sum in the end: of the upper triangle without its first entry, with everybody in it."""
+        """Session of the final sum: of the upper triangle without its first entry, over all parties."""
         return Session(
             run=self.run,
             round=self.round,
@@ -108,7 +108,7 @@ class ProductSession:
 
     @cached_property
     def dealers(self) -> dict[Pair, str]:
-        """Who deals for each two parties: all the others in turn."""
+        """Dealer for each two parties: all the others in turn."""
         pairs = list(combinations(range(len(self.names)), 2))
         found: dict[Pair, str] = {}
         for one, other in pairs:
@@ -125,18 +125,18 @@ class ProductSession:
         return self.shapes[pair[0]][1], self.shapes[pair[1]][1]
 
     def places(self, pair: Pair) -> NDArray[np.int64]:
-        """Where the products of a pair stand in the sum."""
+        """Return the indices of a pair's products in the sum."""
         one, other = (self._columns(name) for name in pair)
         return triangle_index(one[:, None], other[None, :], self.order)
 
     def context(self, purpose: str, *parts: str | bytes) -> bytes:
-        """What a key, a signature or an envelope of these products is bound to."""
+        """Return the context that binds a key, a signature or an envelope to these products."""
         sizes = ",".join(map(str, (self.records, *self.widths)))
         # A session sorts its names; here their order says whose columns are where.
         return self.session.context("products", sizes, *self.names, purpose, *parts)
 
     def _columns(self, name: str) -> NDArray[np.int64]:
-        """Which columns of the matrix are a party's; the constant comes first."""
+        """Return the columns of a party in the matrix; the constant comes first."""
         party = self.names.index(name)
         first = 1 + sum(self.widths[:party])
         return np.arange(first, first + self.widths[party], dtype=np.int64)
@@ -146,15 +146,15 @@ class Partner:
     """The side of one party: four stages, each an answer to what the others have sent through the server.
 
     Args:
-        products: Which products.
-        name: Which party.
+        products: The session of products.
+        name: The party.
         rows: Its own (records, columns), modulo 2^32.
         identity: The party's own.
-        roster: Everybody's public keys.
+        roster: Public keys of all parties.
 
     Guarantee:
-        Nothing leaves but keys, and envelopes for one other party each. What is in them is uniform to whoever
-        has not dealt it, whatever the rows are.
+        Only keys leave, and envelopes for one other party each. Their content is uniform to all except its
+        dealer, whatever the rows are.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Partner:
         self._stage: Stage | Literal["over", "left"] = "offer"
 
     def offer(self) -> bytes:
-        """Stage 0: a fresh public key, signed, for everybody."""
+        """Stage 0: return a fresh public key, signed, for all parties."""
         with self._turn("offer"):
             own = self._exchange.public
             return own + self._identity.sign(self.products.context("offer", self.name, own))
@@ -299,7 +299,7 @@ class Partner:
 
     @contextmanager
     def _turn(self, stage: Stage) -> Generator[None]:
-        """What a stage does, in its turn and once: a key seals one envelope, and no second one."""
+        """Run a stage in its turn and once: a key seals one envelope, and no second one."""
         try:
             _insist(self._stage == stage, f"it was asked to {stage}, and that is not due")
             self._stage = "left"
@@ -317,21 +317,21 @@ def secure_products(
     products: ProductSession,
     identities: Mapping[str, Identity] | None = None,
 ) -> Vector:
-    """The products of everybody's columns with all others', plus what each adds by itself, modulo 2^32.
+    """Compute the products of all parties' columns, plus each party's own addend, modulo 2^32.
 
     All parties are in this process: the same bytes as over a network, nothing skipped.
 
     Args:
         rows: By party (records, its columns).
-        own: By party, what it adds to the sum (entries,): products that it can take by itself, and noise.
-        products: Which products.
+        own: By party, its addend (entries,): products of its own columns, and noise.
+        products: The session of products.
         identities: By party; fresh ones unless given.
 
     Returns:
         The upper triangle of the matrix row by row, without its first entry.
 
     Raises:
-        SecureAggregationFailed: Somebody has sent what cannot be right; nothing was unmasked.
+        SecureAggregationFailed: A party sent an invalid message; nothing was unmasked.
     """
     names = products.names
     for field, given in (("rows", rows), ("own", own)):

@@ -40,10 +40,10 @@ def fresh_bytes() -> bytes:
 
 
 class Identity:
-    """A site's key for life, by which the others know that it is the site who speaks.
+    """Signing key of a site, which identifies it to the others for good.
 
     Args:
-        secret: 32 bytes, kept by the site and shown to nobody.
+        secret: 32 bytes, kept by the site and never sent.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -55,7 +55,7 @@ class Identity:
 
     @classmethod
     def fresh(cls) -> Self:
-        """A new one."""
+        """Return a new identity."""
         return cls(fresh_bytes())
 
     @property
@@ -104,7 +104,7 @@ class Roster(Mapping[str, bytes]):
         return cls({name: identity.public for name, identity in identities.items()})
 
     def is_signed_by(self, name: str, signature: bytes, message: bytes) -> bool:
-        """Whether the site of that name has signed the message."""
+        """Return True if the site of that name has signed the message."""
         asked = hashlib.sha256(frame_parts(name, signature, message)).digest()
         if asked in self._verified:
             return True
@@ -155,7 +155,7 @@ class KeyExchange:
 
 
 def is_valid_public_key(public: bytes) -> bool:
-    """Whether the key is none of the few that come to the same with whatever other side."""
+    """Return True unless the key is one of the few that give the same secret with any other key."""
     try:
         KeyExchange(bytes(KEY_BYTES)).key(public, b"")
     except SecureAggregationFailed:
@@ -169,22 +169,22 @@ def derive_key(secret: bytes, context: bytes) -> bytes:
 
 
 def commitment(secret: bytes, context: bytes) -> bytes:
-    """What holds its owner to a random secret of 32 bytes without telling it."""
+    """Return a commitment of its owner to a random secret of 32 bytes, which stays hidden."""
     return hashlib.sha256(derive_key(secret, context)).digest()
 
 
 def seal(key: bytes, content: bytes, context: bytes) -> bytes:
-    """The content for whoever has the key, bound to the context; the key must seal nothing else.
+    """Seal the content under the key, bound to the context; the key must seal nothing else.
 
     Guarantee:
-        Without the key nobody reads the content, nor changes content or context unnoticed.
+        Without the key the content cannot be read, nor content or context changed unnoticed.
     """
     # A key of its own for each envelope makes the nonce a constant.
     return ChaCha20Poly1305(key).encrypt(bytes(12), content, context)
 
 
 def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
-    """What was sealed.
+    """Open a sealed envelope.
 
     Raises:
         SecureAggregationFailed: It was sealed by another key, for another context, or was changed.
@@ -199,8 +199,7 @@ def mask(vector: Vector, key: bytes, sign: Literal[1, -1]) -> None:
     """Add the mask of a key to the vector, or take it off, modulo 2^32, in place.
 
     Guarantee:
-        To whoever has no key the result is uniform, as far as anybody can tell the keystream of ChaCha20
-        from chance.
+        Without the key the result is uniform, as far as the keystream of ChaCha20 cannot be told from chance.
     """
     stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
     buffer = bytearray(min(4 * BLOCK, vector.nbytes))

@@ -1,7 +1,7 @@
-"""What everybody knows before a sum in secret starts: who takes part, when, how wide, how many must stay.
+"""Public parameters of secure aggregation: participants, round, width and threshold.
 
-A session is public. Its digest goes into every key, signature and envelope, so that nothing said in one
-session means anything in another.
+A session is public. Its digest goes into every key, signature and envelope, so that no message of one session
+is valid in another.
 """
 
 import hashlib
@@ -27,19 +27,19 @@ class Session:
     """One sum.
 
     Args:
-        run: The run that it belongs to, and which of its sums, if a round has several.
-        round: Which round of it; a site agrees to one sum for a run and round, whatever becomes of it.
-        names: The sites; in whatever order they are given, they are sorted.
+        run: The run that it belongs to, and the name of the sum, if a round has several.
+        round: Its round; a site agrees to one sum for a run and round, even if it fails.
+        names: The sites; they are sorted.
         width: Coordinates of a vector.
-        colluders: How many of the sites may work together with the server.
-        least: How many sites must stay to the end; more than two thirds unless said otherwise.
+        colluders: Number of sites that may work together with the server.
+        least: Number of sites that must stay to the end; by default more than two thirds.
 
     Guarantee:
         With at most `colluders` sites on its side a server learns the sum of at least `honest` vectors of
         honest sites, once, or nothing, even if it says different things to different sites.
 
     Raises:
-        Refused: So many colluders could unmask a site.
+        Refused: This many colluders could unmask a site.
     """
 
     run: str
@@ -67,40 +67,40 @@ class Session:
 
     @property
     def threshold(self) -> int:
-        """How many sites must stay to the end."""
+        """Number of sites that must stay to the end."""
         return threshold(len(self.names)) if self.least is None else self.least
 
     @property
     def honest(self) -> int:
-        """How many honest vectors every sum holds at the least."""
+        """Smallest number of honest vectors in any sum that is revealed."""
         return honest(len(self.names), self.colluders, self.least)
 
     @cached_property
     def points(self) -> dict[str, int]:
-        """Where each site's shares are taken: its place among the names, from 1; at 0 is the secret."""
+        """Point of each site's shares: its place among the names, from 1; at 0 is the secret."""
         return {name: place for place, name in enumerate(self.names, start=1)}
 
     @cached_property
     def digest(self) -> bytes:
-        """What all of this comes to, in 32 bytes."""
+        """Digest of all parameters, in 32 bytes."""
         numbers = (self.round, self.threshold, self.width, self.colluders)
         return hashlib.sha256(frame_parts(FORMAT, self.run, *map(str, numbers), *self.names)).digest()
 
     def context(self, purpose: str, *parts: str | bytes) -> bytes:
-        """What a key, a signature or an envelope of this session is bound to."""
+        """Return the context that binds a key, a signature or an envelope to this session."""
         return frame_parts(FORMAT, self.digest, purpose, *parts)
 
     def between(self, one: str, other: str) -> bytes:
-        """What the mask of a pair is bound to, the same for both."""
+        """Return the context of a pair's mask, the same for both."""
         return self.context("mask", *sorted((one, other)))
 
     def agreement(self, survivors: Iterable[str]) -> bytes:
-        """What is signed by a site that agrees to the set of survivors."""
+        """Return the bytes that a site signs to agree to the set of survivors."""
         return self.context("survivors", *sorted(survivors))
 
 
 def mask_sign(name: str, other: str) -> Literal[1, -1]:
-    """Whether a site adds the mask that it has with another, or takes it off: one of the two does either."""
+    """Return the sign of a site's mask with another: one of the two adds, the other subtracts."""
     return 1 if name < other else -1
 
 

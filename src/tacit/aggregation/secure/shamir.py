@@ -3,8 +3,8 @@
 A share is a point of a polynomial over a prime field whose value at 0 is the secret. More shares than needed
 also tell which of them are wrong (Gao 2003, for Reed-Solomon codes).
 
-Not in constant time: Python's whole numbers take longer for some values than for others. Whoever can time the
-arithmetic of a site is more than this stands.
+Not in constant time: Python's whole numbers take longer for some values than for others. An attacker who can
+time the arithmetic of a site is not covered.
 """
 
 import secrets
@@ -46,11 +46,11 @@ def value_at(coefficients: Polynomial, point: int) -> int:
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """What shares came to.
+    """Result of a reconstruction from shares.
 
     Args:
-        secret: The secret; None if it is not to be had from them.
-        wrong: Whose shares do not fit it, among those that were looked at.
+        secret: The secret; None if the shares do not give it.
+        wrong: Holders whose shares do not fit it, among those that were checked.
     """
 
     secret: bytes | None
@@ -79,7 +79,7 @@ class Reconstructor:
         values = {holder: int.from_bytes(share, "big") for holder, share in shares.items()}
         if len(values) < self.threshold:
             return Reconstruction(None)
-        # Whoever gave one wrong share is not the first to be asked for another.
+        # Holders caught with a wrong share are asked last.
         asked = sorted(sorted(values, key=lambda holder: (holder in self._caught, holder))[: self.threshold])
         secret = self._interpolate(values, tuple(asked))
         if secret is not None and fits(secret):
@@ -100,8 +100,8 @@ class Reconstructor:
             self._caught |= wrong
             return Reconstruction(secret, frozenset(wrong))
         if len(values) == self.threshold + 1:
-            # One share too many corrects nothing by itself, but whoever knows the secret when it is there
-            # can leave out each in turn.
+            # One share too many corrects nothing by itself, but a caller who recognizes the secret can leave
+            # out each in turn.
             for holders in combinations(sorted(values), self.threshold):
                 secret = self._interpolate(values, holders)
                 if secret is not None and fits(secret):

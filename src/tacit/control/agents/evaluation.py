@@ -1,7 +1,7 @@
-"""How good agents are: greedy episodes in worlds, and what is told of them.
+"""Evaluation of agents: greedy episodes in environments, and their summary.
 
-Episodes begin with seeds of their own, named by the scene: never with what was drawn while agents trained,
-and the same ones for every agent, so that agents are compared on equal terms.
+Episodes begin with seeds of their own, named by the scene: never with seeds of training, and the same ones
+for every agent, so that agents are compared on equal terms.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ from tacit.sites.environments import Scenes, World
 if TYPE_CHECKING:
     from tacit.control.agents.policy import Policy
 
-# Who computes what happens: Gymnasium, or whoever does while agents train.
+# Simulator: Gymnasium, or the one that agents train in.
 Judge = Literal["gymnasium", "own"]
 
 
 def evaluate(policies: "Sequence[Policy]", scenes: Scenes, *, physics: Judge = "gymnasium") -> list[Array]:
-    """What each episode of an agent in each scene returns.
+    """Return the episode returns of an agent in each scene.
 
     Args:
         policies: The agent of each scene.
-        scenes: The worlds, and how many episodes are played in each.
-        physics: Who computes what happens; `own` is as quick as training, and nearly the same.
+        scenes: The worlds, and the number of episodes in each.
+        physics: The simulator; `own` is as quick as training, and nearly the same.
     """
     given = f"{len(policies)} for {len(scenes)} scenes"
     require(len(policies) == len(scenes), "policies", given, "one for each scene")
@@ -54,23 +54,23 @@ def _returns(policy: "Policy", world: World, seeds: list[int], physics: Judge) -
 
 
 def summarise(returns: Sequence[Array], scenes: Scenes, key: Key) -> dict[str, float]:
-    """What is told of episodes, by name.
+    """Summarize episode returns by name.
 
-    return, return_low, return_high    the mean over the scenes that are somebody's, with its 95 % interval
-    iqm, iqm_low, iqm_high             the mean of the middle half of their episodes, likewise
-    solved                             the share of their episodes that reach what the environment asks for
-    return@LABEL                       the mean over the scenes with this label
-    return_unseen                      the mean over the scenes that are nobody's
+        return, return_low, return_high    the mean over the scenes of sites, with its 95 % interval
+        iqm, iqm_low, iqm_high             the mean of the middle half of their episodes, likewise
+        solved                             the share of their episodes that reach the environment's threshold
+        return@LABEL                       the mean over the scenes with this label
+        return_unseen                      the mean over the scenes of no site
 
     Args:
-        returns: What each episode of each scene returned.
+        returns: The episode returns of each scene.
         scenes: The scenes.
-        key: What the intervals repeat by.
+        key: Key of the intervals' draws.
     """
     given = f"returns of {len(returns)} for {len(scenes)} scenes"
     require(len(returns) == len(scenes) > 0, "returns", given, "those of each scene, at least one")
     owned = scenes.sites != ""
-    # Where every scene is nobody's there is nothing else to tell of.
+    # If no scene belongs to a site, all scenes count.
     told = [place for place in range(len(returns)) if owned[place] or not owned.any()]
     main = [returns[place] for place in told]
     found: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""What the user acts with: the networks, their weights, and how observations become what they take.
+"""Policy for the user: the networks, their weights, and the normalization of observations.
 
 It predicts as an agent of Stable-Baselines3 does, and is saved and loaded as one. A sampled action is drawn
 afresh unless a generator is given; nothing here is random by global state.
@@ -31,9 +31,9 @@ class Policy:
     Args:
         shape: Its networks.
         weights: Their weights, as one vector.
-        center: What is subtracted from each number of an observation first.
-        scale: What it is divided by then.
-        env: Where it acts if nobody says.
+        center: Center of each number of an observation, subtracted first.
+        scale: Scale of each number of an observation.
+        env: The default environment.
     """
 
     shape: NetworkShape
@@ -56,13 +56,13 @@ class Policy:
         return f"<Policy {layers}" + (f" for {self.env.name}>" if self.env is not None else ">")
 
     def probabilities(self, observations: ArrayLike) -> Array:
-        """How likely each action is upon each observation (observations, actions), or upon one (actions,)."""
+        """Return action probabilities for each observation (observations, actions), or for one (actions,)."""
         seen, one = self._as_rows(observations)
         found = _softmax(self.shape.logits(self.weights, (seen - self.center) / self.scale))
         return found[0] if one else found
 
     def values(self, observations: ArrayLike) -> Array:
-        """What is expected to be earned from each observation on, in the units it was trained in."""
+        """Return the critic's values of observations, in the units of training."""
         seen, one = self._as_rows(observations)
         found = self.shape.values(self.weights, (seen - self.center) / self.scale)
         return found[0] if one else found
@@ -122,12 +122,12 @@ class Policy:
         seed: int = 0,
         deterministic: bool = True,
     ) -> Array:
-        """What it earns in each of some episodes, in Gymnasium.
+        """Return the returns of some episodes, in Gymnasium.
 
         Args:
-            world: Where; its own world if not said.
-            episodes: How many.
-            seed: What they repeat by.
+            world: The environment; by default its own.
+            episodes: Number of episodes.
+            seed: Seed of the episodes.
             deterministic: Whether the likeliest action is taken, rather than one drawn.
         """
         from tacit.control.envs.episodes import play_episodes
@@ -180,11 +180,11 @@ class Policy:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], env: "World | None" = None) -> "Policy":
-        """An agent of Stable-Baselines3 with an `MlpPolicy`; nothing that the file holds is run.
+        """Load an agent of Stable-Baselines3 with an `MlpPolicy`; no code in the file is run.
 
         Args:
-            path: Where it is, `*.zip`.
-            env: Where it acts if nobody says.
+            path: Its file, `*.zip`.
+            env: The default environment.
         """
         from tacit.control.agents.stable_baselines import read
 
@@ -237,7 +237,7 @@ def _sample_actions(likely: Array, uniform: Array) -> Actions:
 
 
 def _zip(path: str | os.PathLike[str]) -> Path:
-    """Where an agent lies; without a suffix it is given one, as Stable-Baselines3 does."""
+    """Return the path of an agent's file; a missing suffix is added, as Stable-Baselines3 does."""
     found = Path(path)
     found = found if found.suffix else found.with_name(found.name + ".zip")
     require(found.suffix == ".zip", "path", str(path), 'an agent of Stable-Baselines3, "*.zip"')

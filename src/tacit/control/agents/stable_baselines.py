@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float32 | np.float64]
 
-# Whose files these are like.
+# Version of Stable-Baselines3 that the files follow.
 VERSION = "2.9.2"
 # Observations that are numbers, or become numbers as Gymnasium flattens them.
 FLAT = ("Box", "Discrete", "MultiBinary", "MultiDiscrete")
@@ -45,7 +45,7 @@ MOST_BYTES = 64 * 2**20
 # Zips tell when a file was made; ours are the same bytes whenever they are.
 NEVER = (1980, 1, 1, 0, 0, 0)
 WHAT = "an agent of Stable-Baselines3"
-# The name of its policy's class as it is pickled; the class itself need not be installed.
+# The name of its policy's class as pickled; the class itself need not be installed.
 POLICY = b"\x80\x02cstable_baselines3.common.policies\nActorCriticPolicy\n."
 
 
@@ -109,7 +109,7 @@ def _table(value: object) -> Mapping[str, object]:
 
 
 def _class(told: object) -> str:
-    """The name of a class as it is told in words, `<class 'package.module.Name'>`."""
+    """Return the name of a class from its description, `<class 'package.module.Name'>`."""
     found = re.search(r"(\w+)'>$", str(told))
     return str(told)[:80] if found is None else found[1]
 
@@ -197,7 +197,7 @@ def _read_tensors(content: bytes, place: str) -> dict[str, Floats]:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether it is floats in memory, as `MlpPolicy` has them."""
+    """Return True for a dense tensor of floats in memory, as `MlpPolicy` has them."""
     import torch
 
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or not value.is_cpu:
@@ -308,7 +308,7 @@ def _torch_file(value: object) -> bytes:
 
 
 class _Call:
-    """A call of a public constructor, which whoever unpickles it makes."""
+    """A call of a public constructor, which is made upon unpickling."""
 
     def __init__(self, called: Callable[..., object], *arguments: object) -> None:
         self.called, self.arguments = called, arguments

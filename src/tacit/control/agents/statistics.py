@@ -1,10 +1,10 @@
-"""How sure one can be of returns: few runs, many worlds, and tails that a mean would follow.
+"""Statistics of returns: few runs, many environments, and tails that dominate a mean.
 
     interquartile_mean            the mean of the middle half, over all worlds together
     mean                          the mean over worlds, each counting the same
-    optimality_gap                how much is missing to a target, where it is
+    optimality_gap                the average shortfall from a target
     performance_profile           the share of scores above each threshold
-    probability_of_improvement    how often one is better than the other
+    probability_of_improvement    the probability that one is better than the other
     stratified_bootstrap          an interval around any of them, by drawing anew within each world
 
 Scores are (runs, tasks), or one array for each task where they are not equally many; a run may be an episode.
@@ -34,7 +34,7 @@ Scores = ArrayLike | Sequence[ArrayLike]
 # Of the scores task by task, each (..., runs), one number or (...).
 Statistic = Callable[[Sequence[Array]], "Array | np.float64 | float"]
 
-# How many scores are drawn at once.
+# Number of scores drawn at once.
 AT_ONCE = 4_000_000
 
 
@@ -66,7 +66,7 @@ def performance_profile(scores: Scores, thresholds: ArrayLike) -> Array:
 
 
 def probability_of_improvement(better: Scores, worse: Scores) -> float:
-    """How likely a run of the first scores more than one of the second, on average over tasks; ties are half.
+    """Return the mean probability over tasks that the first scores above the second; ties are half.
 
     Args:
         better: The scores of one.

@@ -38,28 +38,28 @@ if TYPE_CHECKING:
 
     from tacit.control.agents.policy import Policy
 
-# Which action is taken upon each observation (rows, inputs).
+# Action upon each observation (rows, inputs).
 Choice = Callable[[NDArray[np.float32]], NDArray[np.int64]]
 
-# How many episodes are played side by side: asking the agent then costs little, and so do the worlds.
+# Number of episodes played side by side: asking the agent then costs little, and so do the worlds.
 LANES = 8
 # An episode that is longer than this has no end.
 LONGEST = 200_000
 # Of a film.
 WIDTH, COLOURS, MOST_BYTES = 300, 48, 400_000
-# How many frames the colours are chosen from.
+# Number of frames that the colors are chosen from.
 SAMPLED = 8
 DRIVER = "SDL_VIDEODRIVER"
 
 
 def play_episodes(choose: Choice, world: "World", shape: "NetworkShape", seeds: Sequence[int]) -> Array:
-    """What an episode from each of these seeds returns.
+    """Return the returns of episodes from these seeds.
 
     Args:
         choose: The agent.
-        world: Where it acts.
-        shape: What it takes and gives.
-        seeds: Where each episode begins; the same seed is the same episode, whatever is played beside it.
+        world: The environment.
+        shape: Inputs and actions of the agent.
+        seeds: Seed of each episode; the same seed is the same episode, whatever is played beside it.
 
     Raises:
         InvalidValue: The world does not fit the agent, or its episodes have no end.
@@ -101,7 +101,7 @@ class _Lane:
         self.player.whole.close()
 
     def start_next(self, waiting: Iterator[int], seeds: Sequence[int], seen: NDArray[np.float32]) -> bool:
-        """Whether another episode has begun; what is seen first is put in place."""
+        """Begin the next episode and write its first observation; return False if there is none."""
         self.episode = next(waiting, -1)
         if self.episode < 0:
             return False
@@ -112,7 +112,7 @@ class _Lane:
         return True
 
     def step(self, action: int, seen: NDArray[np.float32]) -> bool:
-        """Whether the episode is over after this action; what is seen next is put in place."""
+        """Take an action and write the next observation; return True if the episode is over."""
         try:
             seen[:], _, over, cut = self.player.step(action)
         except FAILURES as error:
@@ -133,7 +133,7 @@ class _Lane:
 
 
 def match_spaces(env: "Env", world: "World", shape: "NetworkShape") -> tuple[Callable[[Any], Any], int]:
-    """How observations become numbers, and which action is the first, in a world that fits an agent.
+    """Return the flattening of observations and the first action, if the environment fits an agent.
 
     Raises:
         InvalidValue: It does not.

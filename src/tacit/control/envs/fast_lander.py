@@ -1,7 +1,8 @@
-"""The fast lander as an ordinary Gymnasium environment, for whoever wants to step through it or train on it.
+"""The fast lander as an ordinary Gymnasium environment, to step through or to train on.
 
-Told the same as LunarLander-v3 with discrete actions, and refuses the same. Seeds repeat, but not Gymnasium's
-episodes: the random numbers are others. There is no time limit: wrap it in `gymnasium.wrappers.TimeLimit`.
+It takes the options of LunarLander-v3 with discrete actions, and refuses the same ones. Seeds repeat, but not
+Gymnasium's episodes: the random numbers are others. There is no time limit: wrap it in
+`gymnasium.wrappers.TimeLimit`.
 """
 
 import math
@@ -19,7 +20,7 @@ from tacit.errors import require
 
 Floats = NDArray[np.float32]
 
-# What Gymnasium says can be seen; now and then something lies beyond, there and here.
+# Gymnasium's bounds of an observation; now and then a value lies beyond, there and here.
 FARTHEST = (2.5, 2.5, 10.0, 10.0, 2 * math.pi, 10.0, 1.0, 1.0)
 # From and to which power wind and turbulence are sensible.
 SENSIBLE = {"wind_power": (0.0, 20.0), "turbulence_power": (0.0, 2.0)}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tacit.control.agents.policy import Policy
     from tacit.sites.environments import World
 
-# What is taken off observations, and what they are divided by.
+# Center and scale of observations.
 Scaling = tuple[Array, Array]
 
 
@@ -150,7 +150,7 @@ def _play(
 
 @compiled
 def _look(landers: Landers, scaling: Scaling, first: int, seen: Floats) -> None:
-    # What is seen now in some environments, from the first of them on, normalised.
+    # Write the current observations of some environments, from the first of them on, normalised.
     raw = np.empty(seen.shape)
     for row in range(len(seen)):
         observe(landers.bodies, first + row, raw[row])
@@ -177,12 +177,12 @@ Whole = NDArray[np.int64]
 
 
 def play_lander(policy: "Policy", world: "World", seeds: list[int]) -> Array:
-    """What an episode from each of these seeds returns.
+    """Return the returns of episodes from these seeds.
 
     Args:
-        policy: Who acts.
-        world: Where: the keyword arguments of the lander.
-        seeds: Where each episode begins; the same seed is the same episode, whatever is played beside it.
+        policy: The agent.
+        world: The environment: the keyword arguments of the lander.
+        seeds: Seed of each episode; the same seed is the same episode, whatever is played beside it.
     """
     shape = policy.shape
     if (shape.inputs, shape.actions) != (OBSERVED, ACTIONS):

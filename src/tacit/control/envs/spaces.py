@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     Space = gymnasium.Space[Any]
 
 LANDER = "LunarLander"
-# What `gymnasium.make` takes itself.
+# Arguments of `gymnasium.make` itself.
 MAKING = ("max_episode_steps",)
-# What an observation of the lander holds, and what it can do; its options are looked at without opening it.
+# Numbers in an observation of the lander, and its actions; its options are checked without opening it.
 LANDER_SPACES = (8, 4)
 
 
 def spaces_of(world: World, place: str = "") -> tuple[int, int]:
-    """How many numbers an observation has, and how many actions there are.
+    """Return the number of inputs in an observation, and of actions.
 
     Args:
         world: The world; it is opened to see, and closed.
-        place: Whose it is, for messages.
+        place: Its owner, for messages.
     """
     env = open_env(world, place)
     try:
@@ -45,7 +45,7 @@ def spaces_of(world: World, place: str = "") -> tuple[int, int]:
 
 
 def open_env(world: World, place: str = "") -> "Env":
-    """The environment, or why it cannot be made; whoever opens it closes it."""
+    """Open the environment, or refuse with the reason; the caller closes it."""
     require_extra("gymnasium", "control", f"env = {quote(world.name)}")
     import gymnasium
 
@@ -70,7 +70,7 @@ def open_env(world: World, place: str = "") -> "Env":
 
 
 def env_failure(world: World, error: BaseException, place: str = "") -> InvalidValue:
-    """What to say of a world that fails while it is played: whose it is and why, in one sentence."""
+    """Return the error for a world that fails while it is played: owner and reason, in one sentence."""
     where = f"{place}: " if place else ""
     why = f": {error}" if str(error) else ""
     return InvalidValue(f"{where}{world.name} failed while it was played, with {type(error).__name__}{why}")
@@ -96,7 +96,7 @@ def reward_threshold(env: object) -> float | None:
 
 
 def require_spaces(world: World, env: "Env", place: str = "") -> tuple[int, int]:
-    """How many numbers and actions the environment has; refuse what no agent of ours can see or do."""
+    """Return the number of inputs and actions; refuse spaces that our agents do not support."""
     from gymnasium.spaces import Discrete, flatdim
 
     where = f"{place}: " if place else ""
@@ -117,7 +117,7 @@ def require_spaces(world: World, env: "Env", place: str = "") -> tuple[int, int]
 
 
 def flattener(space: "Space") -> Callable[[Any], Array] | None:
-    """What makes vectors of observations; None where they are vectors already."""
+    """Return the function that flattens observations; None where they are vectors already."""
     from gymnasium.spaces import Box
 
     if isinstance(space, Box) and len(space.shape) == 1:
@@ -168,7 +168,7 @@ def _require_options(world: World, where: str) -> None:
 
 
 def _keywords(world: World) -> set[str] | None:
-    """What the environment can be told; None where it does not say."""
+    """Return the keyword arguments of the environment; None if its signature does not list them."""
     maker = _maker(world.env) if isinstance(world.env, str) else world.env
     if maker is None:
         return None
@@ -180,7 +180,7 @@ def _keywords(world: World) -> set[str] | None:
 
 
 def _maker(env: str) -> Callable[..., object] | None:
-    """What makes the environment of this id, loaded; None where opening it will say what is missing."""
+    """Load the constructor of an environment id; None if opening it will report the reason."""
     import gymnasium
     from gymnasium.envs.registration import load_env_creator
 
@@ -198,13 +198,14 @@ def _maker(env: str) -> Callable[..., object] | None:
 
 
 def common_spaces(held: Mapping[str, Sequence[World]]) -> tuple[int, int]:
-    """How many numbers an observation has in all of these worlds, and how many actions there are.
+    """Return the number of inputs and actions that all of these worlds share.
 
     Args:
         held: Worlds by the place that they are in, for messages.
 
     Raises:
-        InvalidValue: One cannot be opened, is of another kind than others, or shows what is no number.
+        InvalidValue: One cannot be opened, is of another kind than others, or its observations are not
+            numbers.
     """
     known: dict[bytes, tuple[int, int]] = {}
     first: tuple[str, tuple[int, int]] | None = None
@@ -245,7 +246,7 @@ def _spaces(world: World, place: str) -> tuple[int, int]:
 
 
 def random_observations(worlds: Sequence[World], steps: int, copies: int, place: str, key: Key) -> Array:
-    """What is seen in so many steps of acting at random (steps, inputs)."""
+    """Return the observations of `steps` random actions (steps, inputs)."""
     from tacit.control.envs.vector import make_vector_env
 
     inputs, actions = common_spaces({place: worlds})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import gymnasium
     from gymnasium.spaces import Discrete
 
-# What the code of a world may do wrong; to end the program is not for it to decide.
+# Exceptions of an environment's code; ending the program is not for it to decide.
 FAILURES = (Exception, SystemExit)
 # No episode is as long.
 NO_LIMIT = 2**62
@@ -55,20 +55,20 @@ class VectorEnv(ABC):
         self.close()
 
     def close(self) -> None:
-        """Close everything that is open; nobody plays here any more."""
+        """Close all environments; playing is refused afterwards."""
         self._closed = True
 
     def play(
         self, weights: Floats, shape: NetworkShape, steps: int, gamma: float, reward_scale: float
     ) -> Rollout:
-        """Play so many steps in each environment, from where it stopped before.
+        """Play `steps` steps in each environment, from where it stopped before.
 
         Args:
             weights: Both networks.
-            shape: How large they are.
-            steps: How many steps in each environment.
-            gamma: What the expectation after an episode that a time limit cut is worth.
-            reward_scale: What rewards are multiplied by.
+            shape: Their shape.
+            steps: Number of steps in each environment.
+            gamma: Discount factor of the value after an episode that a time limit cut.
+            reward_scale: Factor that rewards are multiplied by.
         """
         if self._closed:
             raise ValueError("this stage is closed: open another one")
@@ -89,15 +89,15 @@ def make_vector_env(
     scale: ArrayLike,
     place: str,
 ) -> VectorEnv:
-    """A stage with so many environments in these worlds.
+    """Make a vectorised environment of `envs` environments in these worlds.
 
     Args:
         worlds: The worlds, dealt out in turn; where there are more than environments, by lot.
-        envs: How many environments.
-        generator: All its randomness: seeds, and what actions are drawn with.
-        center: What is taken off observations, coordinate by coordinate.
-        scale: What they are divided by after that.
-        place: Whose worlds these are, for messages.
+        envs: Number of environments.
+        generator: All its randomness: seeds, and the draws of actions.
+        center: Center of observations, subtracted coordinate by coordinate.
+        scale: Divisor of observations after that.
+        place: Owner of these worlds, for messages.
     """
     fast = {world.physics == "fast-lander" for world in worlds}
     require(len(fast) == 1, f"{place}: worlds", "of both kinds", "all computed by Gymnasium or none")
@@ -284,13 +284,13 @@ class Player:
         self._limit = NO_LIMIT if limit is None else limit
 
     def reset(self, seed: int | None = None) -> Array:
-        """Begin an episode."""
+        """Begin an episode and return its first observation."""
         observation, _ = self.env.reset(seed=seed)
         self.total, self.length = 0.0, 0
         return observation if self._flat is None else self._flat(observation)
 
     def step(self, action: int) -> tuple[Array, float, bool, bool]:
-        """What is seen after an action, what it brought, whether that was the end, whether time is up."""
+        """Take an action; return observation, reward, whether the episode ended, and whether time is up."""
         observation, reward, over, cut, _ = self.env.step(action + self._first)
         reward = float(reward)
         self.total += reward

@@ -74,7 +74,7 @@ Band = Literal["range", "interval"]
 
 STEPS = "Environment steps per site"
 PANEL = 1.5
-# Beside two panels names of so many letters have room, beside one all; more rows than these fill a page.
+# Letters of a name that fit beside two panels; more rows than the second number fill a page.
 SHORT, DOWN = 12, 6
 # More points than these cannot be seen in a line.
 POINTS = 400
@@ -84,7 +84,7 @@ ACROSS, HIGH = 4, 0.26
 UNTRAINED = "untrained"
 # From which return on a lander has solved its world (Gymnasium).
 TARGET = 200.0
-# What a world that nobody trains in is called, if it has no name of its own.
+# Return from which on a lander has solved its world (Gymnasium).
 UNSEEN = ("unseen",)
 # Of more worlds a title only says how many.
 NAMED = 4
@@ -94,18 +94,18 @@ NAMED = 4
 
 
 def world_title(world: str, unseen: Collection[str]) -> str:
-    """The name of a world, and whether nobody has trained in it."""
+    """Return the title of a world, and mark it if no site trains in it."""
     return f"{world} (unseen)" if world in unseen and world not in UNSEEN else world
 
 
 def format_return(value: float) -> str:
-    """A return without digits that nobody can tell from chance."""
+    """Format a return without digits that are within chance."""
     # Adding 0 takes the sign from what would be read as minus nothing.
     return f"{round(value) + 0:d}" if abs(value) >= 10 else f"{round(value, 1) + 0:g}"
 
 
 def leaders(best: Mapping[str, tuple[str, float]]) -> str:
-    """Which regime is the best in which worlds, or in how many, in words.
+    """Name the best regime of each world, or count its worlds, in words.
 
     Args:
         best: The best regime and its return, by world.
@@ -152,7 +152,7 @@ class ReturnCurve:
 
     @property
     def last(self) -> float:
-        """Where it has come to."""
+        """Last mean return."""
         return float(self.mean[-1])
 
     def __str__(self) -> str:
@@ -178,15 +178,15 @@ def learning_curves(
         table: One row for each return: `regime`, `world`, `seed`, `steps` of one site until then, `return`,
             and `site` where sites are looked at after different steps. Sites are averaged within a seed, so
             that bands are over seeds; curves of one line are compared at steps where all of them are known.
-        by: What has a panel of its own: worlds, or regimes, with a line for each world.
+        by: The unit of a panel: a world, or a regime, with a line for each world.
         target: The return from which on a world counts as solved; None draws no line.
-        unseen: Worlds that nobody has trained in; they come last.
+        unseen: Worlds that no site has trained in; they come last.
         band: From the lowest to the highest seed, or the 95 % interval of the mean (Student's t).
-        window: A point is the mean of so many returns of its curve, itself and those before: 1 for scores,
+        window: Number of returns of a curve, up to and with its own, that a point averages: 1 for scores,
             about 100 for single episodes.
-        lowest: Where the axis ends; what is lower is cut off.
-        title: What is seen; if not said, the last returns.
-        provenance: Where the returns come from.
+        lowest: End of the axis; lower returns are cut off.
+        title: The title; by default the last returns.
+        provenance: Source of the returns.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     require_word("by", by, ("world", "regime"))
@@ -246,7 +246,7 @@ def overlay(
     provenance: str = "",
     path: str | Path | None = None,
 ) -> Picture:
-    """Draw all regimes in one panel, each as the mean over the worlds that somebody trains in.
+    """Draw all regimes in one panel, each as the mean over the worlds that sites train in.
 
     A world counts once, however many sites it has. Arguments as of `learning_curves`.
     """
@@ -307,7 +307,7 @@ def _curve(rows: "pd.DataFrame", name: str, band: Band, window: int) -> ReturnCu
 
 
 def _running(values: Array, window: int) -> Array:
-    """The mean of each value and of those before it, so many in all; of fewer at the start."""
+    """Return moving averages of `window` values; of fewer at the start."""
     sums = np.cumsum(np.append(0.0, values))
     last = np.arange(1, len(values) + 1)
     first = np.maximum(last - window, 0)
@@ -365,7 +365,7 @@ def _range(ends: ArrayLike, target: float | None, lowest: float | None) -> tuple
 
 
 def _note(rows: "pd.DataFrame", provenance: str, band: Band, window: int, lowest: float | None) -> str:
-    """Where returns come from, and what bands and points are."""
+    """Return a note on the source of returns, bands and points."""
     seeds = rows["seed"].nunique()
     ends = "the lowest to the highest of" if band == "range" else "95 % intervals of means over"
     return footnote(
@@ -377,14 +377,14 @@ def _note(rows: "pd.DataFrame", provenance: str, band: Band, window: int, lowest
 
 
 def _highest(curves: Mapping[str, Mapping[str, ReturnCurve]], words: Mapping[str, str]) -> str:
-    """Which regime has come highest in each world."""
+    """Return a title with the regime that ends highest in each world."""
     best = {world: max(found, key=lambda name: found[name].last) for world, found in curves.items()}
     told = leaders({words[world]: (name, curves[world][name].last) for world, name in best.items()})
     return f"Highest at the end: {told}"
 
 
 def _steadiest(curves: Mapping[str, Mapping[str, ReturnCurve]], words: Mapping[str, str]) -> str:
-    """Which regime has come highest in its worst world."""
+    """Return a title with the regime that ends highest in its worst world."""
     worst = {regime: min(found, key=lambda name: found[name].last) for regime, found in curves.items()}
     best = max(worst, key=lambda regime: curves[regime][worst[regime]].last)
     ends = format_return(curves[best][worst[best]].last)
@@ -392,7 +392,7 @@ def _steadiest(curves: Mapping[str, Mapping[str, ReturnCurve]], words: Mapping[s
 
 
 def _final_title(curves: Mapping[str, ReturnCurve]) -> str:
-    """What each regime has come to, the best first, and after how many steps."""
+    """Return a title with the last return of each regime, the best first, and the number of steps."""
     order = sorted(curves, key=lambda name: -curves[name].last)
     told = ", ".join(f"{name} ({format_return(curves[name].last)})" for name in order)
     steps = sorted({short_steps(float(curve.at[-1])) for curve in curves.values()})
@@ -412,16 +412,16 @@ def scenarios(
     provenance: str = "",
     path: str | Path | None = None,
 ) -> Picture:
-    """Draw what each regime returns in each world: dots with intervals, a panel for each world.
+    """Draw the return of each regime in each world: dots with intervals, a panel for each world.
 
     Args:
         table: One row for each regime and world: `regime`, `world`, `mean`, and `low` and `high`, the ends of
             its 95 % interval.
         target: The return from which on a world counts as solved; None draws no line.
-        unseen: Worlds that nobody has trained in; they come last.
-        lowest: Where the axis ends; dots that are lower become arrows at its end.
-        title: What is seen; if not said, the best regime of each world.
-        provenance: Where the returns come from.
+        unseen: Worlds that no site has trained in; they come last.
+        lowest: End of the axis; dots that are lower become arrows at its end.
+        title: The title; by default the best regime of each world.
+        provenance: Source of the returns.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     numbers = ("mean", "low", "high")
@@ -490,7 +490,7 @@ def _cheapest(rows: "pd.DataFrame", floor: float, without: float | None) -> str:
 
 
 def _leaders(rows: "pd.DataFrame", worlds: Sequence[str]) -> str:
-    """Which regime has the highest mean in each world."""
+    """Return a title with the regime of the highest mean in each world."""
     order = (
         rows.sort_values("mean", ascending=False, kind="stable").drop_duplicates("world").set_index("world")
     )

@@ -1,7 +1,7 @@
-"""Inside of training, drawn: who learns with whom, how much of an update is noise, and where weights are.
+"""Maps of training: clusters of sites, noise in updates, and embeddings of weights.
 
-A map of weights keeps who is near whom; its axes have no unit, and how far apart groups are on it means
-little. It looks at weights as they are: draw those that were released, or of worlds that are nobody's secret.
+A map of weights keeps neighborhoods; its axes have no unit, and distances between groups on it mean little.
+It draws weights without protecting them: use released ones, or those of public worlds.
 """
 
 import warnings
@@ -186,7 +186,7 @@ def _phases(rows: "pd.DataFrame", agreement: Mapping[int, float]) -> list[Phase]
 
 
 def _agreement_title(phases: Sequence[Phase], agreement: Mapping[int, float]) -> str:
-    """How well clusters are worlds, in the end and before."""
+    """Return a title with the agreement of clusters and worlds, in the end and before."""
     last = f"{agreement[max(agreement)]:.2f} in the last round"
     if len(phases) == 1:
         return f"Clusters agree with worlds: {last}, {phases[0].agreement:.2f} on average"
@@ -222,7 +222,7 @@ def _strip(axes: Axes, agreement: Mapping[int, float], phases: Sequence[Phase]) 
     line(axes, list(agreement), list(agreement.values()), INK, linewidth=1.2, marker=".", markersize=3)
     axes.set_ylim(min(-0.1, *agreement.values()), 1.1)
     axes.set_yticks([0, 1])
-    # What is left between the names of sites and of clusters, in points, of all rounds.
+    # Room between the names of sites and of clusters, in points, over all rounds.
     room = 300.0 / (phases[-1].last - phases[0].first + 1)
     for phase in phases:
         if phase is not phases[0]:
@@ -300,7 +300,7 @@ def _norms(axes: Axes, rows: "pd.DataFrame") -> list[Label]:
 
 
 def _noise_title(groups: "Mapping[str, pd.DataFrame]") -> str:
-    """How many times as long as an update its noise is, in the middle of all rounds."""
+    """Return a title with the median ratio of noise to update lengths."""
     ratios = {name: float((own["noise"] / own["update"]).median()) for name, own in groups.items()}
     if len(ratios) == 1:
         return f"Noise is {next(iter(ratios.values())):.2g} times as long as the update (median of rounds)"
@@ -312,7 +312,7 @@ def _noise_title(groups: "Mapping[str, pd.DataFrame]") -> str:
 
 
 class Embedder(Protocol):
-    """What scikit-learn and umap-learn have in common."""
+    """Common interface of scikit-learn and umap-learn."""
 
     def fit_transform(self, X: Array) -> ArrayLike:
         """Places in a plane (rows, 2)."""
@@ -413,7 +413,7 @@ def embed(weights: ArrayLike, *, method: Method = "t-sne", key: Key) -> Array:
 
 
 def principal_components(rows: Array, most: int) -> Array:
-    """Coordinates of centred rows along their main axes (rows, at most so many), the widest first.
+    """Return the principal components of centered rows (rows, at most `most`), the widest first.
 
     Distances are kept up to what the axes left out hold. Signs are such that the largest coordinate is
     positive: they do not depend on the machine.
@@ -494,7 +494,7 @@ def _library(method: Method) -> ModuleType:
 
 
 def _embedder(method: Method, library: ModuleType, rows: Array, seed: int) -> Embedder:
-    """What places rows: it starts from their two main axes and not from chance."""
+    """Return the embedding method: it starts from the two main axes and not from chance."""
     flat = np.zeros((len(rows), 2))
     flat[:, : min(2, rows.shape[1])] = rows[:, :2]
     flat /= max(float(flat[:, 0].std()), 1e-300)
@@ -509,7 +509,7 @@ def _embedder(method: Method, library: ModuleType, rows: Array, seed: int) -> Em
 
 
 def _identifiability_title(rows: Array, homes: Words, owners: Words, method: Method) -> str:
-    """How often weights give their world away, where that can be told from other sites."""
+    """Return a title with the share of sites whose world their weights identify, if that can be told."""
     worlds = in_order(homes)
     known = len(worlds) > 1 and all(len(set(owners[homes == world])) > 1 for world in worlds)
     if not known:
@@ -520,7 +520,7 @@ def _identifiability_title(rows: Array, homes: Words, owners: Words, method: Met
 
 
 def _note(shapes: "dict[str, str]", provenance: str) -> str:
-    """Where weights come from, and what shapes mean."""
+    """Return a note on the source of weights, and the meaning of shapes."""
     told = [f"{SHAPES[shape]}: {world}" for world, shape in shapes.items()]
     return footnote(provenance, *told, "Lines join models of one site. Axes have no unit")
 
@@ -539,7 +539,7 @@ def _paths(axes: Axes, places: Array, taken: Array, owners: Words, shared: str) 
 
 
 def _ends(places: Array, taken: Array, homes: Words, owners: Words, shared: str) -> dict[str, Array]:
-    """Where each world, and the shared model, has come to, by name."""
+    """Return the median end point of each world, and of the shared model, by name."""
     last = np.array([taken[place] == taken[owners == owner].max() for place, owner in enumerate(owners)])
     own = owners != shared
     groups = {world: last & (homes == world) & own for world in in_order(homes[own])}

@@ -48,7 +48,7 @@ Read = Callable[[str], bytes | None]
 MOST = len(PALETTE)
 # More points than these cannot be seen in a line.
 POINTS, LETTERS = 200, 18
-# On a map, more models than these are a cloud; nor are so many sites seen in groups.
+# On a map, more models than these are a cloud; and the most sites that are drawn in groups.
 MODELS, TIMES, GROUPED = 240, 12, 60
 # A history of more bytes is not looked into for a report.
 LARGEST = 32 * 2**20
@@ -61,11 +61,11 @@ HIGH, APART = 0.3, 0.2
 
 @dataclass(frozen=True)
 class WorldNames:
-    """The worlds of a run by name.
+    """Worlds of a run by name.
 
     Args:
-        names: Those that returns are told of, each; none where all are alike.
-        unseen: Those of them that nobody trains in.
+        names: Worlds whose returns are reported separately; none where all are alike.
+        unseen: Those of them that no site trains in.
     """
 
     names: tuple[str, ...]
@@ -77,7 +77,7 @@ class WorldNames:
         return next((name for name in (site, stem) if name in self.names), "")
 
     def title(self, name: str) -> str:
-        """A world as it is shown."""
+        """Return the title of a world."""
         return world_title(shorten_label(name, 20), [shorten_label(one, 20) for one in self.unseen])
 
 
@@ -172,7 +172,7 @@ def _by_round(rounds: "Sequence[Round]", worlds: WorldNames, *, several: bool) -
 
 
 def _training(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:
-    """What the episodes returned that sites trained in; by site, or of many sites by world."""
+    """Draw the training returns; by site, or of many sites by world."""
     sites, numbers = in_order(name for entry in rounds for name in entry.diary), [e.number for e in rounds]
     groups = _group_sites(sites, worlds)
     courses: dict[str, ReturnCurve] = {}
@@ -254,7 +254,7 @@ def _dots(rows: Mapping[str, str], ways: Mapping[str, Mapping[str, float]], titl
     for row in range(len(rows)):
         axes.axhline(row + 0.5, color=RULE, linewidth=0.5, zorder=0)
     axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 4, 5, 10]))
-    # Which colour is what stands to the right, one below the other.
+    # The key of colors stands to the right, one below the other.
     for place, name in enumerate(ways):
         aside, shade = (10, -BODY * (0.8 + 1.5 * place)), ink(colour(place))
         write(axes, shorten_label(name, 18), (1, 1), aside, "axes", ha="left", color=shade)
@@ -262,7 +262,7 @@ def _dots(rows: Mapping[str, str], ways: Mapping[str, Mapping[str, float]], titl
 
 
 def _groups(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:
-    """Which of several models each site belongs to, round by round."""
+    """Draw the model of each site, round by round, where there are several."""
     rows = [
         {"site": site, "world": worlds.world_of(site), "round": entry.number, "cluster": place + 1}
         for entry in rounds

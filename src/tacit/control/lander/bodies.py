@@ -1,8 +1,8 @@
-"""What the fast lander is made of: bodies, their masses, the constants of the solver, and where all is kept.
+"""Bodies of the fast lander: masses, constants of the solver, and the layout of a world.
 
 Three bodies: 0 is the hull, 1 and 2 are the legs that Gymnasium makes first and second, each on a revolute
 joint to the hull with a motor and limits. The ground is a chain of ten edges. A world is one row of numbers:
-the places named below, first what is carried from one step to the next, then room for the work of one step.
+the places named below, first the state carried from one step to the next, then room for the work of one step.
 Numbers are Gymnasium's (lunar_lander.py) and those that Box2D 2.3 is compiled with (b2Settings.h).
 """
 
@@ -53,14 +53,14 @@ JOINT, JOINT_SIZE = 18, 5
 # ... and the pushes of each pair of a body and an edge near it: two along the normal, two across.
 PUSH, PUSH_SIZE, PAIRS = 28, 4, 3
 STATE = 64
-# What else is carried from step to step. Pairs: edge, points that touch, names of the two; newest first.
+# More state carried between steps. Pairs: edge, points that touch, names of the two; newest first.
 PAIR, PAIR_SIZE = 64, 4
-NEAR = 100  # how many pairs each body has
+NEAR = 100  # number of pairs of each body
 ROTATION = 103  # cosine and sine of each body's angle
 FAT = 109  # each body's box with a margin: left, bottom, right, top
 BOX = 121  # each body's box at the end of the last step
 RESTED = 133  # for how many steps each body has been at rest
-TOUCHED = 136  # whether each body is on the ground
+TOUCHED = 136  # flag: the body is on the ground
 SHAPING, WIND, TURBULENCE, ASLEEP = 139, 140, 141, 142
 # Room for the work of one step.
 START = 143  # each body's x, y, angle when the step began
@@ -92,7 +92,7 @@ _HULL = np.array(HULL_POINTS) / SCALE
 _LEG = np.array(LEG_POINTS) / SCALE
 HULL_MASS, HULL_INERTIA, _CENTRE = mass_of(_HULL, HULL_DENSITY)
 LEG_MASS, LEG_INERTIA, _ = mass_of(_LEG, LEG_DENSITY)
-# How far the hull's centre of mass lies above its origin, which is what is observed and what engines push at.
+# Height of the hull's center of mass above its origin, which is observed and pushed by the engines.
 RAISED = float(_CENTRE[1])
 INVERSE_MASS = (1 / HULL_MASS, 1 / LEG_MASS, 1 / LEG_MASS)
 INVERSE_INERTIA = (1 / HULL_INERTIA, 1 / LEG_INERTIA, 1 / LEG_INERTIA)

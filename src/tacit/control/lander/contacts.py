@@ -65,7 +65,7 @@ SKIN = 2 * RADIUS
 FAR = 1e30
 
 
-# How far the box of an edge reaches beyond it: its skin and its margin.
+# Margin of an edge's box: its skin and its margin.
 REACH = RADIUS + MARGIN
 
 
@@ -121,7 +121,8 @@ def _side_gap(s: Array, sides: int, edge: Line, nx: float, ny: float) -> tuple[i
 
 @compiled
 def _clip(p: Point, q: Point, line: Line, nx: float, ny: float, corner: float) -> tuple[bool, Point, Point]:
-    # What is left of a segment before the beginning of a line with this normal; whether that is a segment.
+    # Clip a segment at the beginning of a line with this normal; return whether anything is left, and its
+    # ends.
     offset = ny * line[0] - nx * line[1]
     a, b = ny * p[0] - nx * p[1] - offset, ny * q[0] - nx * q[1] - offset
     if a <= 0 and b <= 0:

@@ -48,8 +48,8 @@ from tacit.control.lander.contacts import (
 )
 from tacit.runtime.jit import compiled
 
-# How a gap is measured: 0 from an end of the edge to a corner, 1 from the edge, 2 from a side of the body;
-# the direction, for 0 and 1; the number of the side, for 2.
+# Measure of a gap: 0 from an end of the edge to a corner, 1 from the edge, 2 from a side of the body; the
+# direction, for 0 and 1; the number of the side, for 2.
 Measure = tuple[int, float, float, int]
 POINT, EDGE, SIDE = 0, 1, 2
 # The gap that is left at an impact, and how exactly it is found.
@@ -114,7 +114,7 @@ def _lift_out(s: Array, ground: Array, body: int, struck: int) -> None:
 
 @compiled
 def _deflect(s: Array, body: int) -> None:
-    # What the ground leaves of the velocity; these pushes are not kept.
+    # Apply the ground's reaction to the velocity; these impulses are not kept.
     v, push = body * BODY_SIZE + 3, PUSH + PAIRS * body * PUSH_SIZE
     for i in range(PAIRS * PUSH_SIZE):
         s[ROUNDS + i], s[push + i] = s[push + i], 0.0
@@ -158,7 +158,8 @@ def _impact(s: Array, body: int, edge: Line) -> float:
 
 @compiled
 def _close(s: Array, body: int, edge: Line, how: Measure, begin: float) -> tuple[float, int]:
-    # When a gap measured like this closes; and 1 for an impact, -1 if there is none, 0 if others may be.
+    # Return the time at which a gap with this measure closes; and 1 for an impact, -1 if there is none, 0 if
+    # others may be.
     end = 1.0
     for _ in range(PUSHES):
         late, corner, side = _least(s, body, edge, how, end)
@@ -233,7 +234,7 @@ def _least(s: Array, body: int, edge: Line, how: Measure, t: float) -> tuple[flo
 
 @compiled
 def _nearest(s: Array, body: int, edge: Line, t: float) -> tuple[float, Measure]:
-    # How far body and edge are apart, and what is nearest; 0 where they overlap.
+    # Return the distance of body and edge, and its measure; 0 where they overlap.
     _transform_at(s, body, t)
     ex, ey = edge[2] - edge[0], edge[3] - edge[1]
     length = (ex * ex + ey * ey) ** 0.5

@@ -1,11 +1,11 @@
-"""What the fast lander can be told: the same as LunarLander-v3, within the same limits."""
+"""Options of the fast lander: those of LunarLander-v3, within the same limits."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from tacit.errors import InvalidValue, choices, hint, is_between, require
 
-# If nobody says: gravity, whether there is wind, its power, that of turbulence, and how long episodes may be.
+# Defaults: gravity, wind on or off, its power, that of turbulence, and the length of episodes.
 USUAL: Mapping[str, Any] = {
     "gravity": -10.0,
     "enable_wind": False,
@@ -39,7 +39,7 @@ def require_options(options: Mapping[str, Any], place: str = "") -> None:
 
 
 def require_physics(options: Mapping[str, Any], where: str) -> None:
-    """Refuse gravity and winds that Gymnasium refuses, or warns of, whoever computes them."""
+    """Refuse gravity and winds that Gymnasium refuses, or warns of, under either simulator."""
     gravity, wind = options.get("gravity", -10.0), options.get("enable_wind", False)
     require(is_between(gravity, -12, 0), f"{where}gravity", gravity, "above -12 and below 0")
     require(isinstance(wind, bool), f"{where}enable_wind", wind, "true or false")
@@ -62,5 +62,5 @@ def physics_of(options: Mapping[str, Any], place: str = "") -> tuple[float, floa
 
 
 def limit_of(options: Mapping[str, Any]) -> int:
-    """How many steps an episode may have."""
+    """Return the largest number of steps of an episode."""
     return int(options.get("max_episode_steps", USUAL["max_episode_steps"]))

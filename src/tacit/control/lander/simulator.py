@@ -2,14 +2,14 @@
 
 Many worlds side by side, each with its own gravity, wind and turbulence. World i is row i of four arrays:
 `bodies` (worlds, ROW) what moves, `terrain` (worlds, POINTS) heights of the ground, `rng` (worlds,) the state
-of its random numbers, `physics` (worlds, 4) gravity, wind (1 on, 0 off), its power, that of turbulence.
-No time limit: that is for whoever plays. `place_lander` and `step_row` take their random numbers from
-outside, so that a world can be played next to Gymnasium's.
+of its random numbers, `physics` (worlds, 4) gravity, wind (1 on, 0 off), its power, that of turbulence. No
+time limit: the caller sets one. `place_lander` and `step_row` take their random numbers from outside, so that
+a world can be played next to Gymnasium's.
 
-`move` is one step of the rigid bodies, as in Box2D 2.3 but in double precision: what touches is found; forces
+`move` is one step of the rigid bodies, as in Box2D 2.3 but in double precision: contacts are found; forces
 change velocities; joints and contacts are solved in rounds, from the impulses of the last step; bodies move;
-they are moved once more to where joints and ground allow; who has been still for half a second falls asleep;
-who would go through the ground is stopped on it.
+they are moved once more to where joints and ground allow; bodies at rest for half a second fall asleep;
+bodies that would go through the ground are stopped on it.
 """
 
 import math
@@ -226,7 +226,7 @@ def _fire(s: Array, action: int, first: float, second: float) -> None:
 
 @compiled
 def _hull_state(s: Array) -> tuple[float, float, float, float]:
-    # Where the hull's origin is and how fast its centre of mass moves, in Gymnasium's units.
+    # Position of the hull's origin and velocity of its center of mass, in Gymnasium's units.
     x, y = s[0] + s[ROTATION + 1] * RAISED, s[1] - s[ROTATION] * RAISED
     half_wide, half_high = WIDTH / 2, HEIGHT / 2
     place = (x - half_wide) / half_wide, (y - PAD - LEG_DOWN) / half_high

@@ -55,9 +55,9 @@ MOTOR_MASS = 1 / BOTH_SPIN
 MOST_MOTOR = STEP * MOTOR_TORQUE
 # Islands are walked from the body that was made last.
 ORDER, JOINTS = (2, 0, 1), (1, 0)
-# How often a leap is tried, and how many rounds are worth one.
+# Iterations between extrapolations, and the number that one must save.
 EVERY, WORTH = 6, 12
-# How exactly the last change must follow from those before it, and the round at the end from all.
+# Tolerances: of the last change against those before it, and of the final iteration against all.
 EXACT, FORETOLD = 1e-11, 1e-9
 # A square of a length that is nothing but rounding.
 NOTHING = 1e-24
@@ -154,7 +154,7 @@ def solve_joint(s: Array, joint: int) -> None:
 
 @compiled
 def finish_joint(s: Array, joint: int, rounds: int) -> None:
-    """What rounds that are left over would do while velocities stand still: the motor gains on the limit."""
+    """Apply the remaining iterations of a joint at constant velocities: the motor gains on the limit."""
     j, room = JOINT + joint * JOINT_SIZE, SOLVING + joint * SOLVING_SIZE
     if s[j + 4] != 0.0:
         motor = min(max(s[j + 3] + rounds * s[room + 15], -MOST_MOTOR), MOST_MOTOR)
@@ -219,7 +219,7 @@ def iterate_once(s: Array, touching: bool) -> None:
 
 @compiled
 def _change(s: Array, last: int) -> float:
-    # How much all velocities have changed; places stand still here. What is not a number stays that.
+    # Total change of all velocities at fixed positions. NaN stays NaN.
     total = 0.0
     for k in range(JOINT):
         total += abs(s[k] - s[last + k])
@@ -228,7 +228,7 @@ def _change(s: Array, last: int) -> float:
 
 @compiled
 def _extrapolate(s: Array, done: int, rounds: int, touching: bool) -> int:
-    # Take so many rounds at once, and one to see whether that was right; how many were taken, or none.
+    # Extrapolate several iterations at once, and check by one more; return the number taken, or 0.
     p, q, r = _modes(s, done)
     off = 0.0
     for k in range(JOINT):
@@ -239,7 +239,7 @@ def _extrapolate(s: Array, done: int, rounds: int, touching: bool) -> int:
     x1, x2 = ROUNDS + STATE * ((done + 3) % 4), ROUNDS + STATE * ((done + 2) % 4)
     x3, oldest = ROUNDS + STATE * ((done + 1) % 4), ROUNDS + STATE * (done % 4)
     for k in range(JOINT):
-        # Where the next round should lead, in place of the oldest state.
+        # Predicted next iteration, in place of the oldest state.
         s[oldest + k] = (
             s[k] + a * (s[SAVED + k] - s[x1 + k]) + b * (s[x1 + k] - s[x2 + k]) + c * (s[x2 + k] - s[x3 + k])
         )
@@ -253,7 +253,7 @@ def _extrapolate(s: Array, done: int, rounds: int, touching: bool) -> int:
 
 @compiled
 def _modes(s: Array, done: int) -> tuple[float, float, float]:
-    # How the last change of velocities follows from the three before it; what does not is left at CHANGES.
+    # Coefficients of the last change of velocities on the three before it; the remainder is left at CHANGES.
     newer = 0
     for i in range(4):
         older = ROUNDS + STATE * ((done + 3 - i) % 4)
@@ -284,7 +284,7 @@ def _without(s: Array, change: int, other: int) -> float:
 
 @compiled
 def _sum(s: Array, done: int, modes: tuple[float, float, float], rounds: int) -> tuple[float, float, float]:
-    # Add the changes of so many rounds, each a, b, c times the last three; a, b, c of one more.
+    # Add the changes of `rounds` iterations, each a, b, c times the last three; return a, b, c of one more.
     p, q, r = modes
     a, b, c = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
     total_a, total_b, total_c = -1.0, 0.0, 0.0

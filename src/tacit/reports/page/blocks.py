@@ -1,7 +1,7 @@
-"""What a report is made of, whoever renders it: sections of a few kinds of blocks.
+"""Blocks of a report, for any renderer: sections of a few kinds of blocks.
 
 A block holds words and figures that are ready to be shown; it neither reads a run nor knows HTML. Words are
-plain text: whatever stands in them is shown as it is, and never taken for markup.
+plain text: they are shown unchanged, and never taken for markup.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from tacit.reports.plots.style import Picture
 
-# How words are meant: what forbids to rely on a result, what to bear in mind, and what is as it should be.
+# Tone of words: a reason not to rely on a result, a warning, or a confirmation.
 Tone = Literal["stop", "mind", "good"]
 
 
@@ -69,12 +69,12 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """A figure, and the same in words for whoever cannot see it.
+    """A figure, and the same in words for readers who cannot see it.
 
     Args:
-        name: What to call it where a word is needed: letters, digits and hyphens.
-        picture: What is seen.
-        words: What there is to see, in a sentence or two.
+        name: Its name where a word is needed: letters, digits and hyphens.
+        picture: The picture.
+        words: Its content, in a sentence or two.
     """
 
     name: str
@@ -132,14 +132,14 @@ class Page:
     document: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-# Words of anybody, safe to lay out; how to escape them is the business of each format
+# Text from any source, safe to lay out; escaping is left to each format
 
 
-# How tones are said: a colour alone would tell nothing to some, and to nobody on paper.
+# Words for tones: a color alone tells nothing to some readers, or on paper.
 TONES = {"stop": "Do not rely on this.", "mind": "Bear in mind.", "good": "As it should be."}
-# Letters of a paragraph and of a cell; nobody reads on.
+# Most letters of a paragraph and of a cell.
 LONG, CELL = 2_000, 120
-# What neither XML nor HTML may hold, what stands for nothing, and what turns round the words beside it.
+# Characters that XML or HTML must not hold, the placeholder, and those that reverse the words beside them.
 _UNFIT = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
@@ -179,7 +179,7 @@ def cut(words: str, most: int) -> str:
 
 
 def numeric(rows: Sequence[Sequence[str]], columns: int) -> list[bool]:
-    """Which columns of a table hold numbers, or dashes where there is none."""
+    """Return True for each column of a table that holds numbers, or dashes where there is none."""
     cells = [[row[place].strip() for row in rows if place < len(row)] for place in range(columns)]
     return [
         any(column) and all(cell in _DASHES or _NUMERIC.fullmatch(cell) is not None for cell in column)

@@ -77,13 +77,13 @@ def html(page: Page, *, refresh: float | None = None) -> str:
 def fragment(page: Page) -> str:
     """The report as a part of another page, such as a notebook: no script, no head, styles for itself alone.
 
-    Sections are folded, but for the first; figures are there if they are small.
+    Sections after the first are folded; small figures are included.
     """
     return _template("fragment.html.jinja").render(page=page, styles=_safe(_text("blocks.css")))
 
 
 def _policy(script: str) -> str:
-    """What the page may load: nothing, and it may run one script, known by its digest."""
+    """Return the content security policy: no loading, and one script, known by its digest."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
@@ -178,11 +178,11 @@ def _small_figure(block: Figure) -> "Markup":
 
 
 def tuned_html(tuned: Mapping[str, Any], run: Mapping[str, Any], sentences: Sequence[str]) -> str:
-    """A choice among candidates.
+    """Render a tuning as HTML.
 
     Args:
-        tuned: What `Tuned.as_dict` says.
-        run: What `Run.as_dict` says of the one that was chosen.
+        tuned: The result of `Tuned.as_dict`.
+        run: The result of `Run.as_dict` of the chosen candidate.
         sentences: Those of its statement.
     """
     by, candidates = tuned["by"], tuned["candidates"]

@@ -25,15 +25,15 @@ from tacit.reports.page.blocks import (
     one_line,
 )
 
-# What is markup wherever it stands; between letters an underscore and, before none that ends in a semicolon,
-# an ampersand are not.
+# Characters that are markup anywhere; an underscore between letters, and an ampersand that begins no entity,
+# are not.
 _MARKUP = re.compile(r"[\\`*\[\]<>|~#$^]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|:(?=//)|(?<=www)\.")
-# What is markup where a line begins: lists, rules, underlines of headings.
+# Characters that are markup at the beginning of a line: lists, rules, underlines of headings.
 _FIRST = re.compile(r"^(?:([-+=:])|(\d+)([.)]))")
 
 
 def markdown(page: Page) -> str:
-    """The report as Markdown."""
+    """Render the report as Markdown."""
     parts = [f"# {_words(page.title)}", _words(page.lead)]
     parts += [_text(Text(alert.words, alert.tone or "mind")) for alert in page.alerts]
     for section in page.sections:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 AS_DRAWN = "as-drawn"
 WHITE, PAPER = "#ffffff", "--paper"
-# What our colours, and their forms for text, are on a dark page.
+# Our colors, and their forms for text, on a dark page.
 DARK = {
     "#000000": "#f2f4f6", "#222222": "#e4e7ea", "#5f5f5f": "#a9b1b8", "#aaaaaa": "#7d868e",
     "#dddddd": "#363c43", "#0072b2": "#4ea6e6", "#d55e00": "#f28c4f", "#c05500": "#f28c4f",
@@ -34,7 +34,7 @@ DARK = {
 }  # fmt: skip
 # Verdana is as wide as the font that was measured.
 FONT = "DejaVu Sans,Verdana,Geneva,sans-serif"
-# What an element has unless it says otherwise.
+# Default attributes of an element.
 USUAL = {
     "stroke-dashoffset": "0", "stroke-linejoin": "round", "stroke-linecap": "butt", "text-anchor": "start",
     "opacity": "1", "stroke-opacity": "1", "fill-opacity": "1",
@@ -46,19 +46,19 @@ REFERENCE = re.compile(r"(?:(?<=^)|(?<=url\())#([^)\s]+)")
 EDGE = 4.0
 # Numbers of a path that is long: in it, a tenth of a point is fine enough.
 LONG = 150
-# What stands for a name until it is known; no word holds it.
+# Placeholder for a name until it is known; no word holds it.
 BLANK = "\x00"
 # Matplotlib has one set of settings for all threads.
 _DRAWING = threading.Lock()
 
 
 def inline(picture: "Picture", name: str, words: str) -> str:
-    """The picture as an SVG element that can stand in a page beside others.
+    """Render the picture as an SVG element that can stand in a page beside others.
 
     Args:
-        picture: What is seen.
-        name: What its parts are called in the page: letters, digits and hyphens.
-        words: What there is to see, for whoever cannot see it.
+        picture: The picture.
+        name: Prefix of its parts' names in the page: letters, digits and hyphens.
+        words: Its content in words, for readers who cannot see it.
     """
     require(NAME.fullmatch(name) is not None, "name", name, "letters, digits and hyphens, a letter first")
     found = _without_background(_bare(ElementTree.fromstring(_matplotlib_svg(picture))))
@@ -79,7 +79,7 @@ def night() -> str:
 
 
 def _matplotlib_svg(picture: "Picture") -> str:
-    """What Matplotlib writes; the picture stays as it was."""
+    """Return Matplotlib's SVG; the picture stays unchanged."""
     from matplotlib import rc_context  # pyright: ignore[reportUnknownVariableType]
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -233,7 +233,7 @@ def _flat(group: "Element") -> "Iterator[Element]":
 
 
 def _frame(drawn: "Element", title: str) -> dict[str, str]:
-    """What the whole says about itself."""
+    """Return the attributes of the root element."""
     black = _colour("#000000", fixed=False)
     left, top, width, height = (float(end) for end in drawn.attrib["viewBox"].split())
     return {

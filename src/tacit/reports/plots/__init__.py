@@ -39,13 +39,13 @@ from tacit.runtime.arrays import Array
 if TYPE_CHECKING:
     import pandas as pd
 
-# What a place of words is measured in: data, or in one direction the share of the axes.
+# Coordinates of words: data, or in one direction the share of the axes.
 Frame = Literal["data", "row", "column", "axes"]
 
 # Ticks at the same round numbers, however far they are apart.
 ROUND = (1, 2, 2.5, 5, 10)
-# Linear ticks that are nearer, as a part of the axis, would run into each other; so many letters have room
-# along a logarithmic axis as wide as a figure.
+# Linear ticks that are nearer, as a part of the axis, would run into each other; and the number of letters
+# that fit along a logarithmic axis as wide as a figure.
 CLOSE, LETTERS = 0.07, 60
 # Points between a dot and its name.
 BESIDE = 6.0
@@ -162,7 +162,7 @@ def footnote(*sentences: str) -> str:
 
 
 def moved(axes: Axes, across: float = 0.0, up: float = 0.0) -> Transform:
-    """Places of the data, moved by so many points."""
+    """Return the transform of the data, moved by `across` and `up` points."""
     return axes.transData + ScaledTranslation(across / INCH, up / INCH, picture_of(axes).dpi_scale_trans)
 
 
@@ -237,14 +237,14 @@ def score_lines(
 def mark_values(
     axes: Axes, values: Array, also: ArrayLike = (), *, log: bool, letters: int = LETTERS
 ) -> None:
-    """Mark the values that there are along an axis, or so many of them as have room.
+    """Mark the values along an axis, or as many of them as fit.
 
     Args:
-        axes: What is drawn is inside it already.
+        axes: All plots are inside it already.
         values: Ascending, each once.
         also: Others that have to be inside; to the left of the lowest of all there is room for a word.
         log: Whether the axis is logarithmic.
-        letters: How many letters have room along it.
+        letters: Number of letters that fit along it.
     """
     if log:
         axes.set_xscale("log")
@@ -279,7 +279,7 @@ def _three_digits(value: float, place: int | None = None) -> str:
 
 
 def few_ticks(axes: Axes, most: int) -> None:
-    """Mark both axes at so many round numbers at most."""
+    """Mark both axes at `most` round numbers at most."""
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(most, steps=ROUND))
 
@@ -295,7 +295,7 @@ def reach(*parts: ArrayLike, share: float = 0.06, least: float = 0.01) -> tuple[
 
 
 def name_rows(axes: Axes, names: Sequence[str], *, above: float = 0.6, below: float = 0.4) -> None:
-    """Give each name a row with a faint rule, the first one on top; so much room is above and below all."""
+    """Give each name a row with a faint rule, the first on top, with margins `above` and `below`."""
     axes.set_ylim(len(names) - below, -above)
     axes.set_yticks(range(len(names)), list(names), parse_math=False)
     axes.tick_params(axis="y", length=0)
@@ -364,7 +364,7 @@ def head(axes: Axes, words: str, colour: str = INK) -> None:
 
 
 def panels(figure: Picture, count: int, across: int) -> list[Panel]:
-    """Make so many panels with shared axes, so many of them side by side."""
+    """Make `count` panels with shared axes, `across` of them side by side."""
     down = -(-count // across)
     grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
     found: list[Panel] = []
@@ -426,7 +426,7 @@ def read_table(
 
 
 def column(rows: "pd.DataFrame", name: str) -> Array:
-    """A column of numbers."""
+    """Return a column as doubles."""
     return rows[name].to_numpy(dtype=np.float64)
 
 

@@ -1,7 +1,7 @@
 """Attacks, drawn beside what was claimed: epsilon from below, members named, a record read off an update.
 
-Plots draw what `tacit.audits` found, as plain data. What is shown of single records is as private as they
-are: it is for public ones, and for whoever may see them.
+Plots draw what `tacit.audits` found, as plain data. Figures of single records are as private as the records:
+draw public ones, or show them to authorized readers only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ BOUNDS = {
 }
 # The lowest share of false alarms that is drawn.
 LOWEST = 1e-3
-# People stand in rows of so many.
+# Number of people in a row, and in all.
 ABREAST, HUNDRED = 20, 100
 ATTACKS = {"lira": ("with models to compare", "-"), "loss": ("by the loss alone", (0, (3, 2)))}
 # Red for what is in the open, blue for what is kept.
@@ -228,14 +228,14 @@ def _ceiling(axes: Axes, each: Mapping[str, Any]) -> None:
         return
     false, true = (np.asarray(each["ceiling"][name], dtype=np.float64) for name in ("false", "true"))
     band(axes, false, true, 1.0, RULE, alpha=None, zorder=0.5)
-    # Where words have no room, the note says what grey is.
+    # If words do not fit, the note explains the gray area.
     if float(true[0]) <= ROOM:
         words = f"impossible for the {each['name']} model"
         write(axes, words, (0.03, 0.97), frame="axes", color=GREY, fontsize=SMALL, ha="left", va="top")
 
 
 def _roc(roc: Mapping[str, Sequence[float]]) -> tuple[Array, Array]:
-    """The steps of an ROC curve from where it first names somebody: logarithmic axes know no zero."""
+    """Return the ROC curve from its first named record on: logarithmic axes know no zero."""
     false, true = (np.asarray(roc[name], dtype=np.float64) for name in ("false", "true"))
     alike = false.shape == true.shape and false.ndim == 1
     require(alike, "roc", f"shapes {false.shape} and {true.shape}", "two lists of one length")
@@ -248,10 +248,10 @@ def _roc(roc: Mapping[str, Sequence[float]]) -> tuple[Array, Array]:
 
 
 def inversion(found: Mapping[str, Any], *, path: str | Path | None = None) -> Picture:
-    """Draw one record column by column, and what was read off its update, as it is and under a promise.
+    """Draw one record column by column, and its reconstructions from an open and a protected update.
 
     Args:
-        found: What `Inversion.as_dict` gives, from Python or from JSON.
+        found: The result of `Inversion.as_dict`, from Python or from JSON.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     require(found.get("kind") == "inversion", "kind", found.get("kind"), '"inversion"')

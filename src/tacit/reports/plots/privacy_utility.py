@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COST = "Epsilon: what a score costs any one unit (log scale)"
-# Numbers that differ by more than so many times stand on a log scale.
+# Ratio of the largest to the smallest number from which on the scale is logarithmic.
 WIDE = 20.0
 TABLE = ("value", "method", "score", "low", "high")
 
@@ -76,15 +76,15 @@ def privacy_utility(
     Args:
         table: One row for each run or mean of runs: `epsilon`, `score`, and where they are known `low` and
             `high`, the ends of an interval, `method`, which parts the rows into lines, and `claimed`, the
-            epsilon that somebody said it costs: a cross where that differs, tied to the true one.
+            published epsilon: a cross where that differs, tied to the true one.
         references: Scores that cost no epsilon, by name: `open`, `alone`.
-        score: What the score is.
-        shown: How its numbers are written.
+        score: Name of the score.
+        shown: Format of its numbers.
         floor: What a model that has learnt nothing scores, where high is good: points that are not above it,
             as far as their intervals tell, are hollow.
-        band: What the intervals are, in words: they are shaded then; bars if not said.
-        title: What is seen; if not said, the best score at the smallest and at the largest epsilon.
-        provenance: Where the scores come from.
+        band: Description of the intervals: they are shaded then; by default bars.
+        title: The title; by default the best score at the smallest and at the largest epsilon.
+        provenance: Source of the scores.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     rows = _sort_by_epsilon(table)

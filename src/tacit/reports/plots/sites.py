@@ -1,7 +1,7 @@
-"""What a server noticed about its sites, drawn: whom it suspected, who took part, and what was left out.
+"""Figures of the server's records about sites: suspicion, participation, and faults.
 
-All of it is in the record already. Where who took part is a secret there is next to nothing to see, and
-nothing is drawn.
+All of it is in the record already. If participation is secret there is next to nothing to see, and nothing is
+drawn.
 """
 
 from collections import Counter
@@ -57,16 +57,16 @@ FAULTS: dict[Reason, tuple[str, str]] = {
     "equivocation": ("v", "wedges"),
     "unknown": ("*", "stars"),
 }
-# So many lines can be named beside each other, so many sites below each other, and so many names in a title.
+# Number of lines with names beside each other, of sites below each other, and of names in a title.
 NAMED, SITES, LISTED = 12, 50, 3
-# More lines than these that nobody can tell apart are drawn as what is below the highest.
+# Beyond this number, lines that cannot be told apart are drawn as the area below the highest.
 LINES = 20
 # A site with faults in more than this share of rounds catches the eye.
 OFTEN = 0.05
 # By how many points lines that lie on each other are parted: each from the next, and all of them.
 APART, PARTED = 1.4, 7.0
-# Beyond so many marks they are one image; beyond so many rounds cells are too small for marks, and their
-# colour has to do; beyond so many, several rounds share a cell.
+# Beyond the first number, marks are one image; beyond the second number of rounds, cells are too small for
+# marks and show a color alone; beyond the third, several rounds share a cell.
 MARKS, CROWDED, COLUMNS = 150, 100, 200
 # The colour of faults, and how opaque a share of 0 is: that too is seen.
 FAULT, FAINT = PALETTE[1], 0.12
@@ -74,10 +74,10 @@ UNNAMED, NOBODY = "unnamed", "not told whose"
 
 
 def suspicions(record: Record) -> Picture | None:
-    """Draw how much has added up against each site round by round, and whose standing changed.
+    """Draw the suspicion against each site round by round, and mark changes of standing.
 
     Returns:
-        None where nobody keeps watch.
+        None without a quarantine.
     """
     sites = list(dict.fromkeys(name for entry in record.rounds for name in entry.standings))
     if not sites:
@@ -134,7 +134,7 @@ def participation(record: Record, names: Sequence[str]) -> Picture | None:
 
 
 def _last(record: Record) -> dict[str, Standing]:
-    """What was thought of sites in the end."""
+    """Return the standings of the last round."""
     return record.rounds[-1].standings
 
 
@@ -161,7 +161,7 @@ def _ever_suspect(record: Record) -> set[str]:
 
 
 def _verdict(record: Record) -> str:
-    """What is thought of sites in the end."""
+    """Return a title with the sites under suspicion in the last round."""
     last, rounds = _last(record), _pluralise(len(record.rounds), "round")
     now = {word: [name for name in last if last[name].status == status] for status, word in TROUBLED.items()}
     words = [f"{word}: {_list_names(names)}" for word, names in now.items() if names]
@@ -183,7 +183,7 @@ def _pluralise(count: int, what: str) -> str:
 
 
 def _suspicion_note(record: Record, others: int, suspects: int) -> str:
-    """What is meant by suspicion, marks and what is grey: so many others, so many suspects among them."""
+    """Return a note that explains suspicion, marks and gray lines."""
     now = {decision.now for entry in record.rounds for decision in entry.decisions}
     marks = [f"{shape}: {word}" for status, (_, shape, word) in STANDINGS.items() if status in now]
     which = _pluralise(others, "other site" if now else "site")
@@ -217,7 +217,7 @@ def _others(axes: Axes, record: Record, names: Sequence[str]) -> None:
 
 def _suspect(axes: Axes, record: Record, name: str, place: int, of: int) -> Label:
     """Draw one site that something has spoken against, and mark the rounds in which its standing changed."""
-    # What is suspected in the same rounds adds up alike: one line would hide the other.
+    # Sites that are suspected in the same rounds have equal suspicion: one line would hide the other.
     beside = moved(axes, up=min(APART, PARTED / of) * ((of - 1) / 2 - place))
     shade, (rounds, heights) = colour(place), _added_up(record, name)
     axes.plot(rounds, heights, color=shade, linewidth=1.2, linestyle=dashes(place), transform=beside)
@@ -234,7 +234,7 @@ def _suspect(axes: Axes, record: Record, name: str, place: int, of: int) -> Labe
 
 
 def _select_sites(record: Record, names: Sequence[str], faults: Tally) -> tuple[list[str], int]:
-    """The sites that are drawn, and how many others there are; faults that are nobody's come last."""
+    """Choose the sites to draw, and count the others; faults without a site come last."""
     seen = (name for entry in record.rounds for name in entry.shares)
     sites = [name for name in dict.fromkeys([*names, *seen, *(name for name, _ in faults)]) if name]
     kept, counts = sites, _by_site(faults)
@@ -246,7 +246,7 @@ def _select_sites(record: Record, names: Sequence[str], faults: Tally) -> tuple[
 
 
 def _by_site(faults: Tally) -> Counter[str]:
-    """How many faults there are of each site."""
+    """Count the faults of each site."""
     found = Counter[str]()
     for (site, _), count in faults.items():
         found[site] += count
@@ -254,7 +254,7 @@ def _by_site(faults: Tally) -> Counter[str]:
 
 
 def _participation_title(record: Record, faults: Tally) -> str:
-    """What there is to see: faults if there are any, or else shares."""
+    """Return a title: the number of faults if there are any, or else shares."""
     rounds, counts = _pluralise(len(record.rounds), "round"), _by_site(faults)
     skipped = sum(entry.skipped is not None for entry in record.rounds)
     end = f"; {skipped} of the rounds skipped" * bool(skipped)
@@ -281,7 +281,7 @@ def _percent(share: float) -> str:
 
 
 def _participation_note(record: Record, faults: Tally, others: int) -> str:
-    """What colours and marks mean, and who is not shown."""
+    """Return a note that explains colors and marks, and counts the sites that are not shown."""
     most = max((share for entry in record.rounds for share in entry.shares.values()), default=None)
     blue, blank = "", "no fault"
     if most is not None:
@@ -324,12 +324,12 @@ def _cells(axes: Axes, rounds: Sequence[Round], sites: Sequence[str]) -> None:
 
 
 def _bin_any(cells: Flags, wide: int) -> Flags:
-    """Whether anything is set in so many columns at a time: what was wrong once is not lost."""
+    """Combine `wide` columns at a time by a logical or, so that single faults stay visible."""
     return np.logical_or.reduceat(cells, range(0, cells.shape[1], wide), axis=1)
 
 
 def _bin_means(cells: Array, wide: int) -> Array:
-    """Means of what is known in so many columns at a time; NaN where nothing is."""
+    """Average the known values of `wide` columns at a time; NaN where none is known."""
     starts = range(0, cells.shape[1], wide)
     known = np.add.reduceat(~np.isnan(cells), starts, axis=1, dtype=np.float64)
     sums = np.add.reduceat(np.nan_to_num(cells), starts, axis=1)

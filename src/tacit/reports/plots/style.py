@@ -1,8 +1,8 @@
-"""The look that all figures share: colours everybody can tell apart, names beside their lines, no frame.
+"""Style of all figures: colors for color-blind readers, names beside their lines, no frame.
 
 Figures are plain objects: nothing here knows of windows, open figures or a global style, and nothing is left
-behind. Whoever draws says first what is seen (a title) and where the numbers come from (a footnote). Words
-may be anybody's: they are drawn as they are, never taken for formulas, and in letters that the font has.
+behind. Every figure has a title with its result and a footnote with the source of its numbers. Text may come
+from any source: it is drawn unchanged, never taken for formulas, and in letters that the font has.
 """
 
 from bisect import bisect_right
@@ -40,7 +40,7 @@ LONGEST = 28
 DOTS_PER_INCH = 200
 # Of text against white paper, by the accessibility guidelines of the web.
 CONTRAST = 4.5
-# A line of text is so many times as high as its letters; an inch has 72 points.
+# Height of a line in font sizes; points in an inch.
 LINE, INCH = 1.3, 72.0
 # A row of a table, in inches.
 ROW = BODY * LINE * LINE / INCH
@@ -51,8 +51,8 @@ NEAR = 2.0
 GROUND = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
 # Of lines to compare with, one after the other.
 GREY_DASHES = ("--", ":", "-.", "-")
-# What stands for letters that the font lacks; and the one letter of those that nobody sees which is needed,
-# to keep letters of some scripts apart.
+# Replacement for letters that the font lacks; and the one invisible letter that is kept, because some scripts
+# need it.
 LACKING, APART = ("\N{REPLACEMENT CHARACTER}", "?"), "\N{ZERO WIDTH NON-JOINER}"
 
 
@@ -66,10 +66,10 @@ class Picture(Figure):
 
 
 class FigureLayout(ConstrainedLayoutEngine):
-    """Room for all words, once they are in letters that can be drawn: whoever wrote them, and however."""
+    """Layout with room for all words, after replacing letters that cannot be drawn."""
 
     def execute(self, fig: Figure) -> None:
-        """Give everything its place."""
+        """Lay out the figure."""
         for text in fig.findobj(Text):
             text.set_text(to_drawable(text.get_text()))
         super().execute(fig)
@@ -126,7 +126,7 @@ def tidy_bar(axes: Axes, words: str) -> None:
 
 
 def with_unit(words: str, unit: str | None) -> str:
-    """What an axis is called, with its unit if that is known."""
+    """Return the label of an axis, with its unit if that is known."""
     return f"{words} ({unit})" if unit else words
 
 
@@ -252,7 +252,7 @@ def ink(given: str) -> str:
 
 
 def contrast(given: tuple[float, float, float]) -> float:
-    """How a colour stands out from white: 1 is white itself, 21 is black (WCAG 2.1)."""
+    """Return the contrast of a color with white: 1 is white itself, 21 is black (WCAG 2.1)."""
     linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in given]
     return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
 
@@ -264,10 +264,10 @@ def shorten_label(words: str, longest: int = LONGEST) -> str:
 
 
 def to_drawable(words: str) -> str:
-    """The words in letters that the font has: a sign stands for every other.
+    """Return the words in letters that the font has: a sign replaces every other.
 
-    Signs that are not seen, such as those that turn the direction of writing, are left out. Whoever wants to
-    see letters of more scripts names more fonts in matplotlib's `font.family`.
+    Signs that are not seen, such as those that turn the direction of writing, are left out. To show letters
+    of more scripts, add fonts to matplotlib's `font.family`.
     """
     if words.isascii() and words.replace("\n", "").isprintable():
         return words
@@ -313,12 +313,12 @@ def format_time(time: float, unit: str | None) -> str:
 
 
 def format_p(p: float) -> str:
-    """A p-value in words, without digits that nobody needs."""
+    """Format a p-value in words, without superfluous digits."""
     return "below 0.0001" if p < 0.0001 else "above 0.99" if p > 0.99 else f"{p:.2g}"
 
 
 def credits(provenance: Mapping[str, str]) -> str:
-    """Where numbers come from, as a sentence; those that come from one place are named together."""
+    """Return the sources of numbers as a sentence; those from one source are named together."""
     places = {
         place: [name for name in provenance if provenance[name] == place] for place in provenance.values()
     }
@@ -332,7 +332,7 @@ def wrap_text(figure: Figure, text: str, size: float, weight: str = "normal") ->
     most, lines = (WIDTH - 2 * MARGIN) * INCH, list[str]()
 
     def fitting(parts: Sequence[str], between: str) -> int:
-        """How many of the parts fit a line: to measure one takes time, so few are."""
+        """Return the number of parts that fit a line, by bisection: measuring takes time."""
         return bisect_right(
             range(1, len(parts) + 1),
             most,
@@ -352,7 +352,7 @@ def wrap_text(figure: Figure, text: str, size: float, weight: str = "normal") ->
 
 
 def width(figure: Figure, line: str, size: float, weight: str = "normal") -> float:
-    """How wide a line of text is, in points."""
+    """Return the width of a line of text, in points."""
     canvas = cast("FigureCanvasAgg", figure.canvas)
     font = FontProperties(size=size, weight=weight)
     return (

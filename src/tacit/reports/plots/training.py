@@ -54,12 +54,12 @@ OTHERS = ("sites", "epsilon", "seconds")
 WORDS = {"alone": "each site alone", "pooled": "pooled"}
 TOGETHER = "federated"
 BETTER = {"max": "higher is better", "min": "lower is better"}
-# Which way is good, of scores that everybody knows.
+# Good direction of well-known scores.
 WAYS = {"c_index": "max", "ibs": "min", "r2": "max", "ril2": "min"}
-# So many panels stand side by side, below which so many letters fit; a row of one is so high, in inches, and
-# so much is around the rows.
+# Number of panels side by side, and letters that fit below each; height of a row, in inches, and the margin
+# around the rows.
 ACROSS, ACROSS_LETTERS, HIGH, AROUND = 3, 18, 0.33, 0.62
-# So many runs are told one by one in a title; more are told by the ends.
+# Number of runs that a title lists one by one; of more it names the extremes.
 TOLD = 3
 # Letters of a run's name beside a number: of a long name the end is kept, which tells it from others.
 UNNAMED, LETTERS, ENDING = "unnamed", 20, 12
@@ -67,7 +67,7 @@ BREAKS, CUT = "/-_. ", "\N{HORIZONTAL ELLIPSIS}"
 
 
 class PlottableRun(Protocol):
-    """What is drawn of a run."""
+    """Protocol of a run that can be plotted."""
 
     @property
     def history(self) -> "pd.DataFrame":
@@ -76,12 +76,12 @@ class PlottableRun(Protocol):
 
     @property
     def record(self) -> Record:
-        """What happened."""
+        """Return the record of the rounds."""
         ...
 
     @property
     def privacy(self) -> Statement:
-        """What was promised."""
+        """Return the statement of the promise."""
         ...
 
 
@@ -251,7 +251,7 @@ def _round_axis(axes: Axes, histories: "Iterable[pd.DataFrame]") -> None:
 
 
 def _result_title(history: "pd.DataFrame", scores: Sequence[str], record: Record | None) -> str:
-    """What training came to."""
+    """Return a title with the scores after training."""
     last = {name: float(_series(history, name)[1][-1]) for name in scores}
     found = record.scores if record is not None and record.scores else last
     words = [f"{score_label(name)} {format_score(found.get(name, last[name]))}" for name in scores]
@@ -311,7 +311,7 @@ def overlay(runs: Mapping[str, Record], *, provenance: str = "") -> Picture | No
 
 
 def _overlay_title(score: str, names: Sequence[str], ends: Sequence[float]) -> str:
-    """What a score comes to in each run, or in the two that differ most."""
+    """Return a title with the score of each run, or of the two that differ most."""
     if len(ends) <= TOLD:
         told = [f"{name} {format_score(end)}" for name, end in zip(names, ends, strict=True)]
         return f"{score_label(score)} in the end: {', '.join(told)}"
@@ -341,7 +341,7 @@ def _cut(words: str) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How good one model is: its name for programs and for people, its scores, and their intervals."""
+    """Scores of one model: its name, its display name, scores and intervals."""
 
     name: str
     label: str
@@ -390,7 +390,7 @@ def results(result: Mapping[str, Any], *, title: str | None = None, provenance: 
 
 
 def _outcome(model: Mapping[str, Any]) -> Outcome:
-    """A model as it is drawn."""
+    """Convert the plain data of a model into an `Outcome`."""
     name = str(model.get("name", ""))
     given = cast("Mapping[str, Sequence[float] | None]", model.get("intervals") or {})
     ends = {score: (float(pair[0]), float(pair[1])) for score, pair in given.items() if pair}
@@ -403,7 +403,7 @@ def _outcome(model: Mapping[str, Any]) -> Outcome:
 
 
 def _score_title(rows: Sequence[Outcome], score: str) -> str:
-    """What a score comes to, together and otherwise."""
+    """Return a title with a score of the federated model and of the others."""
     found = [("together" if row.name == TOGETHER else row.label, row.score(score)) for row in rows]
     words = [f"{label} {format_score(value)}" for label, value in found if value is not None]
     return f"{score_label(score)}: {', '.join(words)}"
