@@ -27,6 +27,7 @@ from tacit.privacy.accounting import (
     pld,
     theorems,
 )
+from tacit.privacy.accounting.events import max_loss
 from tacit.privacy.accounting.release import Release
 
 DELTA = 1e-5
@@ -139,9 +140,27 @@ def test_unsampled_gaussians_are_one_gaussian():
 def test_unsampled_gaussians_are_one_gaussian_beside_other_laws():
     """To the bit, on a grid: a hundred small distributions would gather the rounding of a hundred."""
     laplace = group_events([LAPLACE])
-    many = group_events([gauss(10.0, count=100)]) + laplace
-    one = group_events([gauss(1.0)]) + laplace
+    many = group_events([gauss(5.0, count=100)]) + laplace
+    one = group_events([gauss(0.5)]) + laplace
     assert pld.epsilon(many, DELTA, 1e-3) == pld.epsilon(one, DELTA, 1e-3)
+    exact = gaussian.epsilon_of(0.5, DELTA)
+    assert exact <= pld.epsilon(group_events([gauss(5.0, count=100)]), DELTA, 1e-3) <= exact * (1 + GRID)
+
+
+@pytest.mark.parametrize("multiplier", [0.1, 1.0, 20.0])
+def test_grids_are_made_for_losses_up_to_nine_deviations(multiplier):
+    """A loss has mean 1 / (2 z^2) and deviation 1 / z under Gaussian noise; pure noise has a largest loss."""
+    ((kind, _),) = group_events([gauss(multiplier)])
+    assert max_loss(kind) == pytest.approx(0.5 / multiplier**2 + 9 / multiplier)
+    ((kind, _),) = group_events([Release(law="laplace", scale=multiplier, sensitivity=1.0)])
+    assert max_loss(kind) == pytest.approx(1 / multiplier)
+
+
+def test_renyi_privacy_adds_up_over_what_is_drawn_and_what_is_not():
+    drawn, both = (compare(rows, DELTA)["rdp"] for rows in ([SAMPLED], [SAMPLED, LAPLACE]))
+    assert drawn is not None
+    assert both is not None
+    assert drawn < both < drawn + compare([LAPLACE], DELTA)["basic"]
 
 
 def test_a_draw_is_never_dearer_than_none():

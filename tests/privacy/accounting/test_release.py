@@ -68,6 +68,15 @@ def test_a_multiplier_that_overflows_is_refused(scale, sensitivity):
         Release(scale=scale, sensitivity=sensitivity)
 
 
+def test_discrete_noise_has_from_16_to_2_to_the_60_steps():
+    for scale in (16.0, 2.0**60):
+        assert release(law="discrete", scale=scale).count == 1
+    for scale in (math.nextafter(16.0, 0.0), math.nextafter(2.0**60, math.inf)):
+        with pytest.raises(InvalidValue, match="from 16 to 2\\^60 steps of a lattice"):
+            release(law="discrete", scale=scale)
+        assert release(scale=scale).count == 1
+
+
 @pytest.mark.parametrize(
     "value", [0, 0.0, -0.1, math.nextafter(1, 2), 2, math.nan, math.inf, True, "0.1"], ids=repr
 )

@@ -100,6 +100,15 @@ def test_advanced_is_silent_about_delta_zero():
     assert theorems.advanced_epsilon([LAPLACE], DELTA) is not None
 
 
+def test_half_of_delta_is_the_slack_of_advanced_composition_and_half_is_for_the_gaussians():
+    pure = Release(law="laplace", scale=20.0, sensitivity=1.0, count=200)
+    assert theorems.advanced_epsilon([pure], DELTA) == theorems.advanced_composition(0.05, 200, DELTA / 2)
+    noisy = Release(scale=50.0, sensitivity=1.0, count=100)
+    single = gaussian.epsilon_of(50.0, DELTA / 2 / 100)
+    expected = theorems.advanced_composition(single, 100, DELTA / 2)
+    assert theorems.advanced_epsilon([noisy], DELTA) == pytest.approx(expected, rel=1e-9)
+
+
 def test_a_pure_release_has_an_epsilon_at_delta_zero_and_a_gaussian_has_none():
     assert theorems.pure_epsilon(LAPLACE) == 0.5
     assert theorems.pure_epsilon(SELECTION) == 0.5
