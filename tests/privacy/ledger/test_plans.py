@@ -8,9 +8,9 @@ import pytest
 
 from tacit.errors import BudgetExhausted, InvalidValue, Refused
 from tacit.privacy import accounting
-from tacit.privacy.accounting import epsilon
+from tacit.privacy.accounting import epsilon, group_events
 from tacit.privacy.accounting.release import Release, clipped_release
-from tacit.privacy.ledger.plans import RegisteredPlan, max_epsilon
+from tacit.privacy.ledger.plans import RegisteredPlan, _first, max_epsilon
 from tacit.privacy.ledger.store import Ledger, verify
 from tacit.privacy.ledger.tally import Commitment, Tally
 
@@ -306,6 +306,11 @@ def test_a_first_plan_is_the_one_with_the_smallest_number_whichever_list_holds_i
     assert tally.first() == only.first()
 
 
+def test_of_plans_that_begin_together_the_first_is_the_one_named_first():
+    more = [("a", plan(2.0)), ("b", plan(3.0)), ("a", plan(2.0, 50))]
+    assert _first(Tally("records@oslo"), more) == group_events([plan(2.0, 150)])
+
+
 def test_what_is_owed_to_the_first_plan_later_leaves_the_order_of_the_filter(ledger):
     """The order has to be known before the first result: `owe` may be called after it."""
     ledger.charge([plan()], plan="first")
@@ -376,6 +381,6 @@ def test_pure_plans_chosen_in_turn_fill_a_budget_at_delta_zero(ledger):
 
 def test_a_filter_leaves_room_for_the_rounding_of_pure_sums():
     """What is over a budget by less than a billionth is not within it."""
-    for epsilon, admitted in ((1 - 1e-8, True), (1 + 5e-10, False), (1 + 1e-8, False)):
-        release = Release(law="laplace", scale=1 / epsilon, sensitivity=1.0)
+    for share, admitted in ((1 - 1e-8, True), (1 + 5e-10, False), (1 + 1e-8, False)):
+        release = Release(law="laplace", scale=1 / share, sensitivity=1.0)
         assert Tally("records").admits([release], epsilon=1.0, delta=0.0) is admitted
