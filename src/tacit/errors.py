@@ -5,9 +5,9 @@
     |- InvalidFile          an experiment file that cannot be read as one
     |- Refused              a combination whose promise cannot be kept
     |  `- NotSeparable      single records cannot be protected under this loss
-    |- TooFewSites          not enough sites to outvote the liars that were to be stood
-    |- SecureAggregationFailed   a sum in secret that was stopped; nothing was unmasked
-    |- SitesUnreachable     nobody answers whom a run cannot do without; it can be resumed
+    |- TooFewSites          not enough sites for the number of malicious sites to tolerate
+    |- SecureAggregationFailed   secure aggregation was stopped; nothing was unmasked
+    |- SitesUnreachable     no answer from sites that the run needs; it can be resumed
     |- BudgetExhausted      the ledger will not bear this release; nothing was charged
     |- LedgerError
     |  |- LedgerUnusable    not a ledger, or not readable or writable
@@ -40,7 +40,7 @@ from tacit.runtime.limits import (
 # Letters and pictures are joined by these; what else is of these categories moves, hides or turns letters.
 JOINERS = "\u200c\u200d"
 HARMFUL = ("Cc", "Cf", "Cs", "Zl", "Zp")
-# How many words a misspelt one is compared with.
+# The largest number of words that a misspelled one is compared with.
 COMPARED = 2_000
 
 
@@ -49,9 +49,9 @@ class TacitError(Exception):
 
     Args:
         message: The message, for the owner of the data.
-        others: What else it is about.
-        rule: The message for anybody else: the column and the rule, without counts, values or rows. The same
-            as the message where that says nothing about records; None where that was not decided.
+        others: Further arguments of the exception.
+        rule: The message for all other readers: the column and the rule, without counts, values or rows. The
+            same as the message where that does not depend on records; None where that was not decided.
         rows: The positions of the records that break the rule, from 1 on.
     """
 
@@ -75,7 +75,7 @@ class Refused(TacitError):
 
 
 class NotSeparable(Refused):
-    """A loss that couples records, so that clipping single records would protect nobody."""
+    """A loss that couples records, so that clipping the gradients of single records gives no protection."""
 
 
 class TooFewSites(TacitError, ValueError):
@@ -141,14 +141,14 @@ def quote(value: object) -> str:
 
 
 def require(condition: bool, field: str, given: object, allowed: str, *, about_records: bool = False) -> None:
-    """Raise `InvalidValue` naming the field, what was given and what is allowed, unless `condition` holds.
+    """Raise `InvalidValue` naming the field, the given and the allowed value, unless `condition` holds.
 
     Args:
-        condition: What must hold.
-        field: What was given wrongly.
-        given: What was given.
-        allowed: What must be given.
-        about_records: Whether `given` depends on records; it is then for their owner alone.
+        condition: The condition to hold.
+        field: The name of the field.
+        given: The given value.
+        allowed: The allowed values, in words.
+        about_records: True if `given` depends on records; it is then for their owner alone.
     """
     if not condition:
         words = f"{field} = {quote(given)} is not allowed: it must be {allowed}"
@@ -228,7 +228,7 @@ def require_extra(package: str, extra: str, what: str) -> None:
 
 
 def is_between(given: object, low: float, high: float) -> bool:
-    """Whether it is a number strictly inside; a whole number too large for a float is not."""
+    """Return True for a number strictly between two bounds; an integer too large for a float is not."""
     if not isinstance(given, int | float) or isinstance(given, bool):
         return False
     try:

@@ -39,12 +39,12 @@ class OutputLost(TacitError):
 
 @contextmanager
 def handle_errors(*, json: bool, debug: bool, trust: bool = False) -> Generator[None]:
-    """Turn what goes wrong in a verb into one sentence and an exit code; `--debug` adds the traceback.
+    """Turn an error in a verb into one sentence and an exit code; `--debug` adds the traceback.
 
     Args:
-        json: Whether the verb answers with a document.
-        debug: Whether to print the traceback.
-        trust: Whether code that a run's directory names is imported; it is said before, in any case.
+        json: True if the verb answers with a document.
+        debug: Print the traceback.
+        trust: Import code that a run's directory names; it is announced in any case.
     """
     try:
         with imports.trusting(trust), imports.announcing(lambda words: log(f"tacit: {words}", quiet=False)):

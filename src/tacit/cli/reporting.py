@@ -91,10 +91,10 @@ def current_page(asked: Experiment, path: Path) -> Page:
 
 
 def unfinished_page(asked: Experiment, path: Path) -> Page:
-    """The report of a run that goes on, or was cut off: what it promises, and what it has come to so far.
+    """Return the report of an unfinished run: its promise and its state.
 
     Args:
-        asked: What is run.
+        asked: The run's options.
         path: Its directory; it may not be there yet.
     """
     from tacit.reports.run import page as run_page

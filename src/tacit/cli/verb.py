@@ -50,11 +50,11 @@ class Console:
 def verb(
     *, trust: Literal["never", "always", "if asked"] = "never", talks: bool = True
 ) -> Callable[[Callable[Concatenate[Console, Options], None]], Callable[..., None]]:
-    """Make a verb of a function: it gets a console, and what goes wrong in it becomes a sentence and a code.
+    """Make a verb of a function: pass it a console, and turn its errors into a sentence and an exit code.
 
     Args:
-        trust: Whether code that the directory of a run names is imported; "if asked" adds `--trust`.
-        talks: Whether it takes `--json` and `--quiet`; every verb takes `--debug`.
+        trust: Import code that the directory of a run names; "if asked" adds `--trust`.
+        talks: True if it takes `--json` and `--quiet`; every verb takes `--debug`.
     """
     shared = ["trust"] * (trust == "if asked") + ["json", "quiet"] * talks + ["debug"]
 

@@ -285,7 +285,7 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> AttackTrials:
 
     Args:
         path: The file, or the directory of earlier trials, which keeps its own.
-        changes: What to change in it: `attack.liars=2`, values written as in TOML.
+        changes: Changes to it: `attack.liars=2`, values written as in TOML.
 
     Raises:
         InvalidFile: The file, the table and the key at fault, and what is allowed instead.

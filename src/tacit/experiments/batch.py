@@ -75,10 +75,10 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
     """Many runs that one experiment file asks for.
 
     Args:
-        experiment: What is repeated.
+        experiment: The experiment that is repeated.
         document: The file as it was read, with absolute paths, without what does not change results.
-        folder: Where the file lies.
-        workers: How many processes share the work.
+        folder: The folder of the file.
+        workers: The number of processes.
     """
 
     experiment: Experiment
@@ -114,10 +114,10 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
 
     @abstractmethod
     def run_cell(self, cell: CellKind, place: Path | None) -> Row:
-        """Run a cell; the row is its name with its scores, or with why it has none.
+        """Run a cell and return its row: its name with its scores, or the reason that it has none.
 
         Args:
-            cell: Which one.
+            cell: The cell.
             place: The directory of the batch, if it has one.
         """
 
@@ -179,7 +179,7 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
         resume: bool = False,
         announce: Announce = silent,
     ) -> ResultKind:
-        """Run every cell that is not finished yet, and keep its row.
+        """Run every cell that is not finished yet, and write its row.
 
         Results depend neither on how many processes there are nor on which cell comes first. In a rehearsal
         they are the same every time; without one, noise is fresh in every run. A cell that fails is told with
@@ -187,8 +187,8 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
 
         Args:
             out: The directory that remembers it; nothing is kept without one.
-            resume: Whether to go on with the batch in `out`, if there is one.
-            announce: Told what is finished.
+            resume: Continue the batch in `out`, if there is one.
+            announce: Receives a line per finished cell.
 
         Raises:
             TacitError: No run of it is possible, or a process died. In a script, batches with several workers
@@ -295,19 +295,19 @@ class BatchResult(ABC, Generic[CellKind]):
 
     @abstractmethod
     def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
-        """Draw what came of it, as PNG; files by what they show.
+        """Draw the results as PNG; return the files by figure.
 
         Args:
-            folder: Where to keep them; made if it is not there.
-            announce: Told what is left out, and why.
+            folder: The folder of the figures; created if missing.
+            announce: Receives the names of omitted figures, with reasons.
         """
 
     def draw(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
-        """Draw everything there is to see into folders of its own, such as `figures`; files by what they are.
+        """Draw all figures into folders of their own, such as `figures`; return the files by kind.
 
         Args:
-            folder: Where these are; usually the directory of the batch.
-            announce: Told what is left out, and why.
+            folder: The parent folder; usually the directory of the batch.
+            announce: Receives the names of omitted figures, with reasons.
         """
         return self.figures(Path(folder) / "figures", announce=announce)
 

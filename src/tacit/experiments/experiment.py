@@ -188,8 +188,8 @@ def read(path: str | Path, changes: Sequence[str] = (), *, trust: bool = False) 
 
     Args:
         path: The file, or the directory of a run, which keeps its own.
-        changes: What to change in it: `privacy.epsilon=1`, values written as in TOML.
-        trust: Whether to import code that a run's directory names; importing executes it.
+        changes: Changes to it: `privacy.epsilon=1`, values written as in TOML.
+        trust: Import code that a run's directory names; importing executes it.
 
     Raises:
         InvalidFile: The file, the table and the key at fault, and what is allowed instead.
@@ -199,12 +199,12 @@ def read(path: str | Path, changes: Sequence[str] = (), *, trust: bool = False) 
 
 
 def load(path: str | Path, task: Any = None, *, trust: bool = False) -> "Run":  # noqa: ANN401
-    """The run that a directory remembers.
+    """Load the run in a directory.
 
     Args:
         path: The directory.
-        task: What was learnt, for runs of your own network, which no file can hold.
-        trust: Whether to import code that the directory names; importing executes it.
+        task: The task, for runs of your own network, which no file can hold.
+        trust: Import code that the directory names; importing executes it.
     """
     from tacit.runs.directory import Directory
     from tacit.runs.run import read as read_run

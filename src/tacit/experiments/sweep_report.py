@@ -74,12 +74,12 @@ def promise_of(swept: SweepResult) -> str:
 def grid(
     swept: SweepResult, *, ends: bool, only: bool = False
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The table for people: what is swept, how many runs, the scores, and what they cost.
+    """Return the table of a sweep for people: swept values, number of runs, scores, and prices.
 
     Args:
-        swept: What came of the sweep.
-        ends: Whether only the score that counts has its interval beside it; all have if not.
-        only: Whether to leave the other scores out.
+        swept: The results of the sweep.
+        ends: Show intervals of the deciding score alone; by default of all scores.
+        only: Leave the other scores out.
     """
     names = labels(swept.keys)
     scores = swept.scores[:1] if only else swept.scores

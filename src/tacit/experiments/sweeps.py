@@ -68,7 +68,7 @@ class SweepSpec:
 
     Args:
         set: The keys that are swept with their values, as on the command line: `privacy.epsilon=1,3,inf`.
-        seeds: How many seeds every combination is run with: that of the file, and the next ones.
+        seeds: The number of seeds of every combination: that of the file, and the next ones.
     """
 
     set: tuple[str, ...]
@@ -116,7 +116,7 @@ class Sweep(Batch[SweepCell, "SweepResult"]):
     Args:
         experiment: That of the first combination.
         swept: The values of each key, as they were written.
-        seeds: What runs repeat by.
+        seeds: The seeds of the runs.
         document: As for any batch; so are `folder` and `workers`.
     """
 
@@ -227,12 +227,12 @@ class Sweep(Batch[SweepCell, "SweepResult"]):
         resume: bool = True,
         announce: Announce = silent,
     ) -> "SweepResult":
-        """Run every cell that is not known yet; what is finished is shown again.
+        """Run every cell that is not finished yet; finished ones are announced again.
 
         Args:
             out: The directory that remembers it; nothing is kept without one.
-            resume: Whether to go on with the same sweep in `out`, if there is one.
-            announce: Told what is finished.
+            resume: Continue the same sweep in `out`, if there is one.
+            announce: Receives a line per finished cell.
 
         Raises:
             TacitError: No run of it is possible, `out` is the place of another sweep, or a process died.
@@ -246,17 +246,17 @@ class Sweep(Batch[SweepCell, "SweepResult"]):
 def read(
     path: str | Path, changes: Sequence[str] = (), *, seeds: int | None = None, workers: int | None = None
 ) -> Sweep:
-    """Read an experiment file, to run it at every one of several values.
+    """Read an experiment file as a sweep over several values.
 
     Args:
         path: The file, or the directory of an earlier sweep, which keeps its own.
-        changes: What to change in it, values written as in TOML; of a key with several values,
+        changes: Changes to it, values written as in TOML; of a key with several values,
             `privacy.epsilon=1,3,inf`, each is tried, and an epsilon of inf is an open run of the same kind.
-        seeds: How many seeds; 3 if neither this nor the file says so.
-        workers: How many processes share the work; two, if there are as many cores.
+        seeds: The number of seeds; by default that of the file, or 3.
+        workers: The number of processes; by default two, if there are as many cores.
 
     Raises:
-        InvalidFile: What is at fault in the file or in a change, and what is allowed instead.
+        InvalidFile: The file or a change is invalid; the message names the allowed values.
     """
     plain, lists = split_lists(changes)
     keys = [parse_list(change)[0] for change in lists]

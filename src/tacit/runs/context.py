@@ -49,8 +49,8 @@ class RunContext:
     """A prepared run on its sites, as far as it has come.
 
     Args:
-        prepared: What was decided; what is found out before the first round is added to it.
-        federation: Who holds what: synthetic records are added to it, and watched ones taken out.
+        prepared: The prepared run; answers to its initial query are added to it.
+        federation: The sites; synthetic records are added to it, and watched ones taken out.
         keep: Keeps the weights of a round.
         plan: The plan on the ledger that charges belong to.
         nonce: Stands for work that cannot be written down, so that it is never the same after a crash.
@@ -279,8 +279,8 @@ def ticket_of(key: Key, data: str, work: Sequence[str], tensors: Iterable[Array]
 
     Args:
         key: The key of the release; its path says which one of the run it is.
-        data: What tells the data of the run from any other.
-        work: What is done with them, and where, in words.
+        data: Fingerprint of the data of the run.
+        work: Description of the task, options and machine.
         tensors: The state that the work begins with, and whatever else is remembered.
     """
     inputs = canonical([key.path, data, work])

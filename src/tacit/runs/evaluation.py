@@ -49,16 +49,16 @@ def compare(
     key: Key,
     tell: Tell = silent,
 ) -> Record:
-    """The record with what its model is compared with, and how certain all scores are.
+    """Return the record with baselines and confidence intervals added.
 
     Args:
-        context: What was run.
-        record: What happened.
+        context: The run's context.
+        record: The record of the run.
         state: The model, or several.
-        chosen: Which of several models each site belongs to.
+        chosen: The model of each site, with several models.
         test: The records that models are scored on.
         key: The run's key.
-        tell: Told what is being done.
+        tell: Receives progress.
     """
 
     def ours(records: Records) -> dict[str, float]:
@@ -165,16 +165,16 @@ def _scores(task: Task, states: Array, test: Records) -> dict[str, float]:
 def intervals(
     scorings: Mapping[str, Scoring], test: Records, key: Key, tell: Tell = silent
 ) -> dict[str, dict[str, Ends]]:
-    """An interval for every score of every model, from the same records left out of all.
+    """Compute bootstrap intervals of every score of every model, from the same resamples for all.
 
     The delete-a-group jackknife: the deviation of a score is that of its values without a group each, times
     the root of (groups - 1).
 
     Args:
-        scorings: How each of them scores records, by name.
+        scorings: The scoring functions, by the name of the model.
         test: The records.
-        key: Who is left out together.
-        tell: Told how far it is.
+        key: The key of the resamples.
+        tell: Receives progress.
     """
     if len(test) < FEWEST * GROUPS:
         return {}

@@ -61,16 +61,16 @@ DECIDED = ("unit", "relation", "delta", "rehearsal")
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Run:
-    """A run and what came of it.
+    """A finished run: model, record, privacy statement.
 
     Args:
-        task: What was learnt.
-        record: What happened.
-        privacy: What was promised, and what it cost.
+        task: The bound task.
+        record: The record of rounds and scores.
+        privacy: The privacy statement: the promise and its price.
         state: The state of the model.
         path: The directory that remembers it; None if nothing was kept.
-        name: What the experiment is called.
-        charged: What its ledger was charged for; a run with a directory keeps the ledger itself there.
+        name: The name of the experiment.
+        charged: The releases charged to its ledger; a run with a directory keeps the ledger itself there.
     """
 
     task: Task
@@ -177,10 +177,10 @@ class Run:
         return page(self.report_data(), self._pictures())
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
-        """Write the report: one file, whose ending says of which kind: `.html`, `.md` or `.json`.
+        """Write the report as one file, of a kind given by its ending: `.html`, `.md` or `.json`.
 
         Args:
-            path: Where; `report.html` in the directory of the run if not said.
+            path: The file; by default `report.html` in the directory of the run.
         """
         from tacit.reports.page import write as write_page
 

@@ -182,7 +182,7 @@ def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRu
             same, and checks that need the data are left out.
 
     Raises:
-        TacitError: What the user can mend: data that cannot be learned from, a promise that cannot be kept.
+        TacitError: A mistake that the user can mend: unusable data, a promise that cannot be kept.
     """
     federation = sites if isinstance(sites, Federation) else None
     facts = PublicFacts.of(sites) if isinstance(sites, Federation) else sites or PublicFacts()

@@ -65,19 +65,19 @@ class RunSpec:
     """All options of a run; those with constructors are tables of an experiment file, in this order.
 
     Args:
-        task: What is learnt.
-        privacy: What may leave a site.
-        aggregation: How updates are combined.
-        server: What the server does with the combined update.
-        sampling: How the sites of a round are drawn.
-        stop: When to end before the last round, and which round to keep.
-        augment: How sites add synthetic records to their own.
-        quarantine: How suspicious sites are watched and left out.
-        attack: How some sites lie, in a rehearsal.
-        clusters: How sites are told apart that learn several models.
-        engine: Where the work is done.
-        rounds: How many.
-        seed: What repeats.
+        task: The task, which says what is learned.
+        privacy: The privacy policy: what may leave a site.
+        aggregation: The aggregation rule.
+        server: The server step, applied to the combined update.
+        sampling: The sampling of the sites of a round.
+        stop: Early stopping, which also chooses the round to keep.
+        augment: Synthetic records that sites add to their own.
+        quarantine: The rule that watches the sites and excludes suspects.
+        attack: The attack of malicious sites, in a rehearsal.
+        clusters: The clustering of sites, for several models.
+        engine: The engine that runs the local work.
+        rounds: The number of rounds.
+        seed: The seed of everything repeatable.
     """
 
     task: Task = field(

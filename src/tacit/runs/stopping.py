@@ -115,12 +115,13 @@ class HeldOutWatch:
 
 @dataclass(frozen=True, eq=False)
 class NoisyLoss:
-    """Ask every site for the loss of the records it keeps apart, with noise.
+    """Watch the noisy loss of the records that every site keeps apart.
 
     Args:
         apart: Those records.
-        mechanism: What bounds the losses, and adds the noise; its price is charged with each round.
-        patience: How many rounds to wait for something better.
+        mechanism: The bounded sum that clips the losses and adds the noise; its price is charged with each
+            round.
+        patience: Rounds without improvement before stopping.
     """
 
     apart: Federation

@@ -43,7 +43,7 @@ class Trainer:
 
     Args:
         context: The run on its sites, with everything known that is asked before the first round.
-        watch: What is looked at after every round.
+        watch: The scores computed after every round.
     """
 
     context: RunContext
@@ -102,12 +102,12 @@ class Trainer:
         key: Key,
         callbacks: Sequence[Callback],
     ) -> tuple[Checkpoint, Record]:
-        """Go on from a checkpoint to the last round, or until the watch says so.
+        """Train from a checkpoint to the last round, or until early stopping.
 
         Args:
-            point: Where the run stands.
-            directory: Where it is kept.
-            ledger: What is charged.
+            point: The checkpoint.
+            directory: The run's directory.
+            ledger: The ledger to charge.
             key: The run's key.
             callbacks: Called after every round.
 

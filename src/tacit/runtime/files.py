@@ -36,11 +36,11 @@ class NotPlain(OSError):
 
 
 def require_regular(path: PathLike, *ends: str) -> None:
-    """Refuse a named pipe, a socket or a device, before anything opens it; what is not there passes.
+    """Refuse a named pipe, a socket or a device before it is opened; a missing file passes.
 
     Args:
         path: The path.
-        ends: What the names of files beside it have in addition, which are opened together with it.
+        ends: Suffixes of files beside it that are opened together with it.
 
     Raises:
         NotPlain: It is one of these, behind a link or not.
@@ -98,14 +98,14 @@ def read_text(path: PathLike, most: int = MOST_BYTES) -> str:
 
 
 def replace(target: PathLike, content: bytes | str, mode: int = 0o666) -> None:
-    """Replace a file as a whole: afterwards the new one is on disk, or the old one still is.
+    """Replace a file atomically: afterwards the new one is on disk, or the old one still is.
 
     File and folder are synced, in this order, so that a power failure leaves one of the two.
 
     Args:
         target: The file; it need not be there.
-        content: What it holds afterwards.
-        mode: Who may do what with it, apart from what the umask takes away.
+        content: The new content.
+        mode: The permissions, apart from those that the umask removes.
     """
     place = Path(target)
     # The leftover of a killed writer has this name too; a long name is cut.

@@ -56,8 +56,8 @@ def require_importable(field: str, name: str, folder: Path) -> None:
 
     Args:
         field: The field that names it, such as `[task] kind`.
-        name: What it names: `package.module:Class`.
-        folder: Where the file lies.
+        name: The object: `package.module:Class`.
+        folder: The folder of the file.
 
     Raises:
         InvalidFile: It names no module, or a directory of a run names it that is not trusted.

@@ -74,8 +74,9 @@ class Key:
         """Return a stream that is unpredictable without the run's entropy.
 
         Args:
-            inputs: What the draws will be applied to. The same name with other inputs gives unrelated draws,
-                so that a run resumed on changed data cannot use one noise twice and reveal a difference.
+            inputs: The data to which the draws will be applied. The same name with other inputs gives
+                unrelated draws, so that a run resumed on changed data cannot use one noise twice and reveal a
+                difference.
 
         Guarantee:
             Draws are those of SHAKE-128 or, for noise, of AES-256, from HMAC-SHA256(entropy, name, inputs),
@@ -106,8 +107,8 @@ class Secret:
     """A stream of draws out of 32 secret bytes; every call continues it.
 
     Args:
-        seed: What the stream hangs on.
-        run: What all streams of a run share: its entropy.
+        seed: The seed of the stream.
+        run: The entropy that all streams of a run share.
     """
 
     def __init__(self, seed: bytes, run: bytes = b"") -> None:
@@ -233,7 +234,7 @@ def random_words(streams: Sequence[Secret], count: int) -> NDArray[np.uint64]:
 def open_interval(
     words: NDArray[np.uint64], streams: Sequence[Secret], at: NDArray[np.intp]
 ) -> NDArray[np.float64]:
-    """The lower 63 bits of words as numbers above 0 and at most 2^63, finer than their lattice near 0.
+    """Map the low 63 bits of words to numbers above 0 and at most 2^63, with extra precision near 0.
 
     The far tails of noise come from numbers near 0. On a coarse lattice they would have holes, and a value
     that can occur for one data set but not for its neighbour gives the difference away.
@@ -241,7 +242,7 @@ def open_interval(
     Args:
         words: From `random_words` (streams, count).
         streams: Theirs; drawn from once more near 0, one time in a million.
-        at: Which words, as places in the flat array.
+        at: The words to map, as positions in the flat array.
     """
     numbers = (words.take(at) & np.uint64(2**63 - 1)).view(np.int64).astype(np.float64)
     near = numbers < NEAR_ZERO

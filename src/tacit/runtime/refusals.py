@@ -117,7 +117,7 @@ def withholding(
     """Decorate a function of a `federation` by `withhold_details`.
 
     Args:
-        is_private: Whether a call with these arguments, by their names, promises anything about records; the
+        is_private: Returns True if a call with these arguments, by their names, has a privacy policy; the
             records of a federation that is `public` are never withheld.
     """
 

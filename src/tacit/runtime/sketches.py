@@ -43,14 +43,14 @@ Verdict = Literal["same", "near", "other"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The size of a data set in one view, and how much of it other people's data may share by coincidence.
+    """Size of a data set in one view, and the coincidences to expect between data of different people.
 
     Args:
         view: Whole records, a part of what they say, a single column, or records that follow each other.
-        count: How many elements there are: records, or the different values of a column.
+        count: The number of elements: records, or the different values of a column.
         below: The sketch has every element whose digest is below this.
-        repeats: How many digests occur how often.
-        cells: How many values there could be: of a column, its range over its smallest gap.
+        repeats: Pairs of a multiplicity and the number of digests with it.
+        cells: The number of possible values: of a column, its range over its smallest gap.
     """
 
     view: View = "records"
@@ -112,7 +112,7 @@ def compare(shared: int, one: Shape, other: Shape) -> Verdict:
     """Judge whether two data sets are about the same people.
 
     Args:
-        shared: How many elements below the smaller `below` both sketches have.
+        shared: The number of elements below the smaller `below` that both sketches have.
         one: The shape of one.
         other: The shape of the other.
 

@@ -30,16 +30,16 @@ SHOWN = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """The public rules by which raw columns become numbers; plain data, so that a file can hold it.
+    """Public rules that encode raw columns as numbers; plain data, so that a file can hold it.
 
     Levels and values of a column are compared as they read: 1, 1.0 and "1" are one level, true is "true".
 
     Args:
         levels: The levels of each column of words, or of codes that are no amounts. Each but the first gets
             a column of 0 and 1, named `column=level`.
-        fill: What stands for a missing value in a column: a number, or a level.
-        center: What is subtracted from a column of numbers.
-        scale: What it is divided by then.
+        fill: The replacement of a missing value in a column: a number, or a level.
+        center: The number subtracted from a numeric column.
+        scale: The number that it is divided by then.
     """
 
     levels: Mapping[str, Sequence[Value]] = field(default_factory=dict[str, Sequence[Value]])
@@ -99,7 +99,7 @@ class Encoding:
         Args:
             frame: Raw records; their columns in any order, others beside them.
             names: Columns as `names` calls them.
-            place: What to call the records in errors.
+            place: The name of the records in errors.
         """
         columns = self.raw(names)
         for column in columns:

@@ -39,13 +39,14 @@ NOTHING = Table(np.zeros((0, 0)), {}, ())
 
 @dataclass(frozen=True)
 class World:
-    """An environment: what to make, and with which keyword arguments.
+    """An environment and its keyword arguments.
 
     Args:
         env: The id of a Gymnasium environment, or a function that makes one.
         options: Keyword arguments for it, such as `gravity`.
-        physics: Who computes what happens while an agent trains; agents are always judged in Gymnasium.
-        label: What worlds of this kind are called, such as `moon`.
+        physics: The implementation that steps it while an agent trains; agents are always evaluated in
+            Gymnasium.
+        label: The name of this kind of world, such as `moon`.
     """
 
     env: "str | Callable[..., gymnasium.Env[Any, Any]]"

@@ -12,12 +12,13 @@ FORBIDDEN = {"records": "@", "world": "@/", "machine": "@/\\"}
 
 
 def require_site_name(field: str, name: str, *, of: Literal["records", "world", "machine"]) -> None:
-    """Refuse a name that could not be told from others, or that what bears it cannot have.
+    """Refuse a name that is ambiguous, or that its kind of bearer cannot have.
 
     Args:
-        field: What the name is given as.
+        field: The field of the name.
         name: The name.
-        of: What bears it. A name of records may be in no file but theirs: a refusal tells it to their owner.
+        of: The kind of bearer. A name from records may be in no file but theirs: a refusal shows it to their
+            owner alone.
     """
     signs, machine = FORBIDDEN[of], of == "machine"
     clean = name == name.strip() and name != "" and not set(name) & set(signs)

@@ -138,8 +138,8 @@ def from_frame(
         frame: The records.
         targets: The columns to learn about.
         leave: Columns that are neither targets nor features.
-        place: What to call the records in errors.
-        encoding: How features that are not plain numbers become numbers.
+        place: The name of the records in errors.
+        encoding: The encoding of features that are not plain numbers.
 
     Raises:
         InvalidValue: A column is missing or does not hold finite numbers; the message names it.

@@ -26,7 +26,7 @@ def read_plain(path: str | Path, *, parquet: bool, words: Sequence[str] = ()) ->
 
     Args:
         path: The file.
-        parquet: Whether it is Parquet; CSV otherwise.
+        parquet: True for Parquet; CSV otherwise.
         words: Columns of CSV to take as they are written.
 
     Raises:

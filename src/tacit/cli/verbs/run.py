@@ -333,13 +333,13 @@ def sweep(
 
 
 def run_sweep(asked: RunRequest, *, seeds: int | None = None, workers: int | None = None) -> "SweepResult":
-    """Run whatever of a sweep is not known yet, and keep its report beside it.
+    """Run the unfinished cells of a sweep, and write its report beside it.
 
     Args:
         asked: The sweep; keys with several values, separated by commas, are swept. The same one goes on where
             it is by itself.
-        seeds: How many seeds.
-        workers: How many processes share the work.
+        seeds: The number of seeds.
+        workers: The number of processes.
     """
     from tacit.experiments import sweeps
     from tacit.reports.page import write
@@ -371,9 +371,9 @@ def sweep_progress(known: int, every: int, *, quiet: bool = False) -> Generator[
     """Show runs as they end, on stderr: one line each, and on a terminal a live bar below them.
 
     Args:
-        known: How many runs are known already.
-        every: How many there are.
-        quiet: Whether to show nothing.
+        known: The number of finished runs.
+        every: The number of all runs.
+        quiet: Show nothing.
     """
     began, rest, ended = time.monotonic(), every - known, 0
     if quiet or not rest:

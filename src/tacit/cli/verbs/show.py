@@ -170,14 +170,14 @@ def audit(
 def _audit(
     file: Path, changes: Sequence[str], out: Path | None, wanted: Mapping[str, Any], *, quiet: bool
 ) -> "Audit":
-    """Attack an experiment, or the one that a run was made from, and keep what was found with its report.
+    """Attack an experiment, or the one of a run, and write the findings with their report.
 
     Args:
         file: The experiment file, or the directory of a run, which keeps what was found.
-        changes: What to change in it.
+        changes: Changes to it.
         out: The directory of the audit.
-        wanted: What `tacit.audits.audit` is asked for.
-        quiet: Whether to print results only.
+        wanted: Options of `tacit.audits.audit`.
+        quiet: Print results only.
     """
     from tacit import audits
     from tacit.cli import reporting

@@ -12,11 +12,11 @@ from tacit.privacy.mechanisms.secure_sum import SecureSum
 
 
 def sum_locally(updates: Updates, mechanism: SecureSum) -> Updates:
-    """The means over groups of sites, added up by the protocol with all its parties in this process.
+    """Return the means over groups of sites, summed by the protocol with all its parties in this process.
 
     Args:
-        updates: What each site would send, in whole steps, its share of noise included.
-        mechanism: Whose sums are taken, and how steps become numbers again.
+        updates: The updates of all sites, as integers, with their shares of the noise.
+        mechanism: The mechanism, which converts integers to numbers.
     """
     steps = dict(zip(updates.names, updates.matrix, strict=True))
     run, rows, faults = secrets.token_hex(8), list[np.ndarray](), list[Fault]()

@@ -25,14 +25,14 @@ Questions = Mapping[str, tuple[dict[str, Any], bytes]]
 def secure_round(
     remote: "Remote", asked: Questions, names: Sequence[str], width: int, mechanism: "Mechanism"
 ) -> Updates:
-    """The means over groups of sites, or the products of all parties, as a server sees them.
+    """Return the server's view of a round: means over groups of sites, or products of all parties' columns.
 
     Args:
-        remote: What carries the stages.
-        asked: What each site is asked to do.
+        remote: The engine that carries the stages.
+        asked: The request to each site.
         names: The sites.
-        width: How many numbers an update has.
-        mechanism: Whose sums are taken.
+        width: The length of an update.
+        mechanism: The mechanism of the sums.
 
     Raises:
         SecureAggregationFailed: Too few are left; nothing was unmasked.

@@ -27,7 +27,7 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> Study:
 
     Args:
         path: The file, or the directory of an earlier study, which keeps its own.
-        changes: What to change in it: `study.folds=5`, values written as in TOML.
+        changes: Changes to it: `study.folds=5`, values written as in TOML.
 
     Raises:
         InvalidFile: The file, the table and the key at fault, and what is allowed instead.

@@ -131,8 +131,8 @@ class WorldStudyResult(BatchResult[WorldCell]):
         """Film the agents of the federated regime, or else of the best, in each kind of world, as GIF.
 
         Args:
-            folder: Where to keep them; made if it is not there.
-            announce: Told what is left out, and why.
+            folder: The folder of the films; created if missing.
+            announce: Receives the names of omitted films, with reasons.
         """
         from tacit.experiments.studies.environment_figures import film_worlds
 

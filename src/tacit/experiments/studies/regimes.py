@@ -36,12 +36,12 @@ WARM = 4
 
 @dataclass(frozen=True)
 class Regime:
-    """A way to train.
+    """A training regime.
 
     Args:
-        name: What it is called.
-        experiment: What it runs.
-        label: What it is called among all others, its epsilon included where there are several.
+        name: Its name.
+        experiment: Its experiment.
+        label: Its label among all others, with its epsilon where there are several.
     """
 
     name: str

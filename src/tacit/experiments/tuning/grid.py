@@ -78,7 +78,7 @@ def read(path: str | Path, changes: Sequence[str] = ()) -> TuningGrid:
 
     Args:
         path: The file, or the directory of a tuning, which keeps its own.
-        changes: What to change in it: `tune.epsilon=0.2`, values written as in TOML.
+        changes: Changes to it: `tune.epsilon=0.2`, values written as in TOML.
 
     Raises:
         InvalidFile: The file, the candidate, the table and the key at fault, and what is allowed instead.

@@ -74,11 +74,11 @@ class TuningTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class TuningResult:
-    """A choice that was made.
+    """Result of tuning: the trials and the chosen candidate.
 
     Args:
         path: The directory of the tuning.
-        trials: What came of every candidate.
+        trials: The result of every candidate.
         chosen: The name of the one that was chosen.
         by: The score that the choice went by, and its good direction.
         noise: The standard deviation of the noise on that score; None where it is exact.
@@ -155,7 +155,7 @@ def tune(
     Args:
         grid: The candidates.
         out: The directory: one ledger, and a run for each candidate.
-        resume: Whether to go on with the tuning in `out`, if there is one.
+        resume: Continue the tuning in `out`, if there is one.
         announce: Called before each candidate is trained.
         callbacks: Called after every round.
 

@@ -164,11 +164,11 @@ class ByHeldOut:
 
 @dataclass(frozen=True, eq=False)
 class ByReservedRecords:
-    """Choose by what the records that sites keep apart prefer, with noise.
+    """Choose by noisy comparisons on records that sites keep apart.
 
     Args:
         apart: Those records.
-        tuning: How much is paid, and how much one record counts.
+        tuning: The options of the choice: its epsilon and its clip norm.
         privacy: The promise it is paid from.
 
     Guarantee:
