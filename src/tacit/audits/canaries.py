@@ -39,12 +39,12 @@ LONG = 3.0
 
 
 class Canaries:
-    """Made-up units, shared out evenly among sites, and what was seen of them.
+    """Canaries: made-up units, divided evenly among sites, and the evidence about them.
 
     Args:
-        count: How many at the least.
+        count: The least number of canaries.
         names: The sites.
-        key: What the coins are tossed by.
+        key: The key of their coins.
     """
 
     def __init__(self, count: int, names: Sequence[str], key: Key) -> None:
@@ -120,7 +120,7 @@ class CanariedContributions:
 
     Args:
         inner: The contributions of records.
-        own: What each canary contributes to its coordinate (sites, canaries).
+        own: The contribution of each canary to its coordinate (sites, canaries).
     """
 
     inner: Contributions

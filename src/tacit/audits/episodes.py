@@ -58,8 +58,8 @@ class Pool:
     """Episodes of one site, one after another.
 
     Args:
-        rollout: What was played, as in a single environment (steps, 1).
-        owner: Which episode each step is of (steps,).
+        rollout: The recorded steps, as in a single environment (steps, 1).
+        owner: The episode of each step (steps,).
     """
 
     rollout: Rollout
@@ -117,17 +117,17 @@ def episodes(
     seed: int = 0,
     tell: Tell = silent,
 ) -> Membership:
-    """Attack what sites send after one round of an experiment: in the open, and under its promise, if any.
+    """Attack the sites' updates after one round, without protection and, if there is one, under the policy.
 
     Args:
         experiment: Its task, made to learn by heart, and its promise; of its sites the first ones.
         federation: Its sites, opened.
-        shadows: How many models the attacker trains to compare with.
-        seed: What repeats: episodes, halves, batches; the noise too, in a rehearsal.
-        tell: Told how far it is.
+        shadows: The number of shadow models.
+        seed: The seed of episodes, halves and batches; of the noise too, in a rehearsal.
+        tell: Receives progress.
 
     Raises:
-        Refused: What is found would tell about episodes that are promised protection.
+        Refused: The result would reveal protected episodes.
         InvalidValue: The episodes of a site do not end.
     """
     require(shadows + 1 >= FEWEST_MODELS, "shadows", shadows, f"at least {FEWEST_MODELS - 1}")
@@ -149,13 +149,13 @@ def episodes(
 
 
 def collect_episodes(worlds: Sequence[World], policy: "Policy", task: PPO, key: Key, name: str) -> Pool:
-    """Episodes that a policy plays in the worlds of a site, up to `POOL` of them, each from start to end.
+    """Play up to `POOL` complete episodes of a policy in the worlds of a site.
 
     Args:
         worlds: The worlds.
-        policy: Who plays.
-        task: How rewards are counted, and in how many environments.
-        key: What repeats.
+        policy: The policy.
+        task: The task, which scales rewards and sets the number of environments.
+        key: The key of the episodes.
         name: The site.
 
     Raises:

@@ -126,19 +126,19 @@ def audit(
     skip: Collection[str] = (),
     callbacks: "Sequence[Callback]" = (),
 ) -> Audit:
-    """Attack an experiment in every way we know, and say what that proved.
+    """Audit an experiment by every known attack, and report what they prove.
 
     Nothing is charged, because nothing is let out that would have to be paid for: canaries depend on no
     record, and models of records that are promised protection are not attacked.
 
     Args:
-        experiment: What is audited; it is run again, with canaries, and many times over for its models.
+        experiment: The experiment; it is run again, with canaries, and many times over for its models.
         federation: Its sites, if they are open already.
-        canaries: How many are put into the run.
-        shadows: How many models an attacker trains to compare with.
+        canaries: The number of canaries in the run.
+        shadows: The number of shadow models.
         confidence: With which probability all bounds together are to hold.
-        seed: What repeats.
-        skip: What to leave out: `mechanisms`, `run`, `attacks`.
+        seed: The seed.
+        skip: Parts to leave out: `mechanisms`, `run`, `attacks`.
         callbacks: Those with a method `stage` are told what is done.
 
     Raises:

@@ -106,11 +106,11 @@ class Bounds:
 def bounds(
     evidence: Evidence, releases: Sequence[Release], delta: float, *, confidence: float = 0.95
 ) -> Bounds:
-    """All bounds at once.
+    """Compute all lower bounds at once.
 
     Args:
-        evidence: What the adversary saw.
-        releases: What was charged for one subject.
+        evidence: The adversary's evidence.
+        releases: The releases charged for one subject.
         delta: At which delta epsilon is claimed.
         confidence: With which probability all of them are to hold.
     """

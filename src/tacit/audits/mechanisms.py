@@ -61,12 +61,12 @@ COLUMNS: Mapping[str, float] = {"x": 1.0, "y": 2.0}
 
 
 def audit_mechanisms(*, confidence: float = 0.95, seed: int = 0, tell: Tell = silent) -> dict[str, Bounds]:
-    """Attack every primitive.
+    """Audit every mechanism by canaries.
 
     Args:
         confidence: With which probability all bounds together are to hold.
-        seed: What repeats.
-        tell: Told how far it is.
+        seed: The seed.
+        tell: Receives progress.
     """
     found: dict[str, Bounds] = {}
     for number, (name, make) in enumerate(PRIMITIVES.items()):
@@ -235,10 +235,10 @@ def spread_records(law: NoiseLaw) -> Primitive:
 
 @dataclass(frozen=True, eq=False)
 class OneCoordinateEach:
-    """A program in which each record that is there moves a coordinate of its own, by more than it may.
+    """A program in which each present record moves a coordinate of its own, by more than its clip norm.
 
     Args:
-        present: Who is there.
+        present: True for present records.
     """
 
     present: Marks

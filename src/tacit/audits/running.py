@@ -77,10 +77,10 @@ class RunBounds(Bounds):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditedPrivacy(Privacy):
-    """A promise whose mechanisms have canaries in them; everything else about it is the same.
+    """A privacy policy whose mechanisms contain canaries; everything else is the same.
 
     Args:
-        aviary: Where the canaries are.
+        aviary: The canaries.
     """
 
     aviary: CanaryPool

@@ -89,13 +89,13 @@ class Step:
 
 
 class Estimator:
-    """A survival task that is fitted as scikit-learn fits.
+    """A survival task with the interface of a scikit-learn estimator.
 
     Args:
-        task: What is learnt, such as `tacit.survival.DeepSurv()`.
-        privacy: What may leave a site.
-        rounds: How many rounds.
-        seed: What repeats.
+        task: The task, such as `tacit.survival.DeepSurv()`.
+        privacy: The privacy policy: what may leave a site.
+        rounds: The number of rounds.
+        seed: The seed.
         points: On how many times, evenly over the grid, curves are given.
     """
 

@@ -28,7 +28,7 @@ class TensorBoard:
     Use it as a context, or call `finish` once the run is over.
 
     Args:
-        folder: Where to; `tensorboard --logdir FOLDER` shows it.
+        folder: The folder to write to; `tensorboard --logdir FOLDER` shows it.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

@@ -60,12 +60,12 @@ def authority(name: str = "Tacit", *, days: int = AUTHORITY_DAYS) -> Credential:
 
 
 def server(by: Credential, hosts: Sequence[str], *, days: int = 365) -> Credential:
-    """A certificate for a server that is reached under these names or addresses, and on its own machine.
+    """Issue a certificate for a server under these names or addresses, and on its own machine.
 
     Args:
-        by: Who vouches for it.
+        by: The issuing authority.
         hosts: Names and addresses, without ports.
-        days: How long it is valid, never longer than who vouches for it.
+        days: The days of validity, never beyond the authority's.
     """
     require_count("days", days)
     above, signing = _certificate(by.certificate, "authority"), _private(by.key)

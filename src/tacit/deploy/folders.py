@@ -68,12 +68,12 @@ class DeployedFolders:
 
 @dataclass(frozen=True)
 class Command:
-    """One of the programs of a folder, as a person would start it.
+    """One of the programs of a folder, with environment and working directory.
 
     Args:
         argv: The words of the command; the script's last act is to become the program itself.
-        env: What to add to the environment.
-        cwd: Where to start it.
+        env: Additions to the environment.
+        cwd: The working directory.
     """
 
     argv: list[str]
@@ -134,12 +134,12 @@ def write(
 
     Args:
         experiment: The document of the experiment, its data held by sites.
-        sites: What each site's file says of its data; empty where the site is to say it.
-        out: Where to write; data of sites may be there already.
+        sites: The table [data] of each site's file; empty where the site is to fill it in.
+        out: The folder to write to; data of sites may be there already.
         host: The name or address under which sites reach the coordinator.
         port: The port.
-        days: How long the coordinator's certificate is valid.
-        limits: What each site allows at first.
+        days: The days of validity of the coordinator's certificate.
+        limits: The initial limits of each site.
 
     Raises:
         Refused: There are such folders already.

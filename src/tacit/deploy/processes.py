@@ -43,7 +43,7 @@ class ProcessGroup:
     Args:
         coordinator: The coordinator's folder.
         sites: The folders of the sites, by name.
-        logs: Where what the programs say is written, a file for each.
+        logs: The folder of the programs' output, a file for each.
     """
 
     def __init__(self, coordinator: Path, sites: Mapping[str, Path], logs: Path) -> None:
@@ -127,14 +127,14 @@ class ProcessGroup:
 def start_processes(
     coordinator: Path, sites: Mapping[str, Path], port: int, *, logs: Path | None = None, seconds: float = 120
 ) -> Generator[ProcessGroup]:
-    """A federation that is up when this begins and gone when it ends.
+    """Start a federation for the duration of this block, and stop it at its end.
 
     Args:
         coordinator: The coordinator's folder.
         sites: The folders of the sites, by name.
         port: The port of the coordinator's superlink, on this machine.
-        logs: Where to write what the programs say; `logs` in the coordinator's folder by default.
-        seconds: How long it may take until all nodes are connected.
+        logs: The folder of the programs' output; `logs` in the coordinator's folder by default.
+        seconds: Timeout until all nodes are connected.
 
     Raises:
         NotRunning: A program ended, or they were not all up in time.

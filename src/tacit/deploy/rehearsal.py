@@ -105,13 +105,13 @@ def rehearse(
     Args:
         file: The experiment file.
         out: A folder that is not there yet.
-        changes: What to change in the file.
-        sites: How many sites to start, where the file deals simulated records out; 3 unless said.
-        told: Where remarks go.
+        changes: Changes to the file.
+        sites: The number of sites, if the file divides simulated records; 3 by default.
+        told: Receives remarks.
         callbacks: Called after every round of the federation.
 
     Raises:
-        TacitError: What the user can mend. Whatever was started has been stopped by then.
+        TacitError: A mistake that the user can mend. All processes have been stopped by then.
     """
     require_extra("flwr", "flower", "a federation of processes")
     experiment = fit_to_machine(read(file, changes), sites, told)

@@ -26,12 +26,12 @@ FREE = ("README.md.jinja", "site.toml.jinja", "agreed.toml.jinja")
 
 
 def render_folder(role: str, slug: str, **values: object) -> dict[str, str]:
-    """Render all texts of a folder, by their paths in it; a template that comes to nothing makes no file.
+    """Render all texts of a folder, by their paths in it; a template with empty output makes no file.
 
     Args:
-        role: Whose it is, `site` or `coordinator`.
+        role: The owner of the folder, `site` or `coordinator`.
         slug: The name of the folder, as it stands in the names of files and services.
-        values: What else the templates ask for.
+        values: Further values of the templates.
 
     Raises:
         InvalidValue: Bash, systemd or nginx would take a part of a value for something else.

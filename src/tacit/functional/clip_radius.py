@@ -87,7 +87,7 @@ def radius(noisy: ArrayLike, quantile: float, *, deviation: float, count: int) -
 
 
 def clip_correction(noisy: ArrayLike, bound: float, *, deviation: float, count: int) -> float:
-    """By how much coefficients are too large when they were learnt from curves clipped to a bound: 1 or more.
+    """Return the factor by which coefficients learned from clipped curves are too large: 1 or more.
 
     A curve x of length r becomes k x, k = min(1, bound / r). What its response owes to x is learnt from
     E[k x y'] = E[k x x'] B and E[k^2 x x'], which is too small: by E[k r^2] / E[k^2 r^2] if long curves have
@@ -97,7 +97,7 @@ def clip_correction(noisy: ArrayLike, bound: float, *, deviation: float, count: 
         noisy: The histogram as it was let out.
         bound: The clip radius.
         deviation: The standard deviation of the noise in each bin; 0 if there is none.
-        count: How many curves there are; a public number.
+        count: The public number of curves.
     """
     require_positive("bound", bound)
     found = shares(noisy, deviation=deviation, count=count)
@@ -109,7 +109,7 @@ def clip_correction(noisy: ArrayLike, bound: float, *, deviation: float, count: 
 
 
 def shares(noisy: ArrayLike, *, deviation: float, count: int) -> Array:
-    """The share of lengths in each bin, as far as noise lets it be known (bins,).
+    """Estimate the share of lengths in each bin from a noisy histogram (bins,).
 
     Bins that hold less than their noise are known through the others: all laws of a large family, each as
     likely as the noise makes it, say what to expect there. A bin that holds much more than that is believed.
@@ -117,7 +117,7 @@ def shares(noisy: ArrayLike, *, deviation: float, count: int) -> Array:
     Args:
         noisy: The histogram as it was let out.
         deviation: The standard deviation of the noise in each bin; 0 if there is none.
-        count: How many curves there are; a public number.
+        count: The public number of curves.
     """
     given = np.asarray(noisy, dtype=np.float64)
     sized = given.shape == (len(EDGES) - 1,) and bool(np.isfinite(given).all())

@@ -52,11 +52,11 @@ def scores(
     active: Collection[str] | None = None,
     predictors: Collection[str] | None = None,
 ) -> dict[str, float]:
-    """Every score by name: r2, ril2, il2, rmse, nrmse, mae, smape, wmape and mape; NaN if it has no meaning.
+    """Return every score by name (r2, ril2, il2, rmse, nrmse, mae, smape, wmape, mape); NaN if undefined.
 
     Args:
         true: The curves that were seen (subjects, times); NaN where one was not.
-        predicted: What was predicted of them (subjects, times).
+        predicted: Their predictions (subjects, times).
         times: The grid, ascending (times,).
         selected: The predictors that a model uses. With `active` and `predictors`: sensitivity and
             specificity as well.

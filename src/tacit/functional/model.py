@@ -157,11 +157,11 @@ class Model:
         return (known - self.means[place]) @ self.boosted.coefficients[place]
 
     def predict(self, given: Mapping[str, object], times: ArrayLike | None = None) -> Array:
-        """The response of new subjects (subjects, times).
+        """Predict the response of new subjects (subjects, times).
 
         Args:
             given: The curves of each selected predictor, in any form that `curves` takes.
-            times: When; 101 times over the domain of the response if not said.
+            times: The times; by default 101 over the domain of the response.
         """
         return self._evaluate(self.coordinates(given), times)
 

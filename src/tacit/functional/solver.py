@@ -25,7 +25,7 @@ def solve(
         R: Its moments with the response (..., q, m).
         Ox: The predictor's penalty, a matrix (..., q, q) or its diagonal (..., q).
         Oy: The penalty of the response, a matrix (m, m) or its diagonal (m,).
-        ls: How much roughness costs along the predictor's argument.
+        ls: The penalty on roughness along the predictor's argument.
         lt: Along that of the response.
         lst: Along both.
     """
@@ -65,11 +65,11 @@ def prepare(
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An equation, or a stack of them, in coordinates in which it is solved number by number.
+    """An equation, or a stack of them, in coordinates in which it is diagonal.
 
     Args:
         basis: W with W'(G + ls Ox)W = 1 and W'(lt + lst Ox)W diagonal (..., q, q).
-        shrink: What each number of W'RV is multiplied by (..., q, m).
+        shrink: The multiplier of each number of W'RV (..., q, m).
         rotation: V, in whose columns the penalty of the response is diagonal; None if it is so already.
     """
 

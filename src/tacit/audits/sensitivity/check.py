@@ -66,12 +66,12 @@ OTHERWISE = (
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two neighbouring data sets, and what is the same on both sides.
+    """Two neighboring data sets, with the state that both sides share.
 
     Args:
         one: The records of one side.
         other: The same with one more at the end; or with another record there.
-        state: Where a task begins; a function has none.
+        state: The state that a task begins with; a function has none.
         again: Measures them once more.
     """
 
@@ -83,16 +83,16 @@ class Pair:
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """The worst that was found.
+    """The largest distance that was found between answers on neighboring data sets.
 
     Args:
         subject: The name of what was looked at.
-        moved: How far it moved.
-        claim: How far it may.
-        what: Which answer it was, in words.
-        norm: What the distance is measured in.
-        relation: Which data sets are neighbours.
-        neighbours: How many of them were tried.
+        moved: The distance.
+        claim: The claimed sensitivity.
+        what: The answer, in words.
+        norm: The norm of the distance.
+        relation: The neighboring relation.
+        neighbours: The number of tried pairs.
         pair: Between which of them it moved.
     """
 
@@ -395,10 +395,10 @@ class CoupledSecret(Secret):
 
 @dataclass(frozen=True, kw_only=True)
 class NoiselessMechanism(RecordLevel):
-    """The mechanism of a promise without its noise: it clips, and remembers what it let out.
+    """The mechanism of a policy without its noise: it clips, and records its sums.
 
     Args:
-        replies: What to answer instead, as long as there is something.
+        replies: Answers to give instead, as long as there are any.
         heard: The clipped sums, in the order in which they were asked for.
     """
 
@@ -415,16 +415,16 @@ class NoiselessMechanism(RecordLevel):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SiteWork:
-    """One thing that a site is sent to do: a question, or the steps of a round.
+    """One piece of work at a site: a query, or the steps of a round.
 
     Args:
         what: Its name.
-        work: What does it.
-        mechanism: What guards it.
-        start: Where it begins.
+        work: The task or query.
+        mechanism: Its mechanism.
+        start: The initial state.
         rate: Of its draws.
         typical: The public number of records at a site.
-        seed: What repeats.
+        seed: The seed.
     """
 
     what: str

@@ -18,12 +18,12 @@ CARD, PAGE = "card.json", "card.md"
 
 
 def export(run: Run, folder: str | os.PathLike[str], *, onnx: bool = False) -> list[Path]:
-    """Write the model of a run for those who do not have Tacit: tensors, a card, ONNX if asked for.
+    """Export the model of a run for users without Tacit: tensors, a model card, and ONNX on request.
 
     Args:
         run: The run.
-        folder: Where to; made if it is not there. An export of the same run is replaced.
-        onnx: Whether to write networks as ONNX too.
+        folder: The folder to write to; created if missing. An export of the same run is replaced.
+        onnx: Write networks as ONNX too.
 
     Returns:
         The files, the card first.

@@ -21,11 +21,11 @@ AUTHOR = "(to be filled in by the author)"
 
 
 def card(run: Run, anatomy: ModelParts, files: list[dict[str, Any]]) -> dict[str, Any]:
-    """Everything about the model of a run.
+    """Return the model card of a run as plain data.
 
     Args:
         run: The run.
-        anatomy: What its models are made of; of several, of the first.
+        anatomy: The parts of its model; of several, of the first.
         files: One entry for each model: its file, the fingerprint of that, and the sites that it is of.
     """
     # First, for it says what is wrong with a file of choices that was damaged.

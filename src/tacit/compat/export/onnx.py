@@ -20,13 +20,13 @@ BATCH = "batch"
 
 @dataclass(eq=False)
 class Graph:
-    """A graph that is being drawn.
+    """An ONNX graph under construction.
 
     Args:
-        inputs: How many numbers each input has, by name; the first axis is the batch.
+        inputs: The width of each input, by name; the first axis is the batch.
         nodes: Operations in order: what is done, to what, into what, and how.
         constants: Numbers of the graph, by name.
-        outputs: How many numbers each output has, by name, and 0 for a single one without an axis of its own.
+        outputs: The width of each output, by name, and 0 for a single number without an axis of its own.
     """
 
     inputs: Mapping[str, int]

@@ -64,11 +64,11 @@ class Explained(UserWarning):
 
 
 def explain(texts: list[str], *, depth: int = 2) -> None:
-    """Warn once, in words, about everything that is not taken literally.
+    """Warn once about all options that are not taken literally.
 
     Args:
         texts: One sentence each; nothing is said where there is none.
-        depth: How many calls above this one the user's line is.
+        depth: The number of calls between this one and the user's line.
     """
     if texts:
         warnings.warn("\n  ".join(texts), Explained, stacklevel=depth + 1)

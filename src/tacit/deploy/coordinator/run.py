@@ -193,13 +193,13 @@ def launch(
 
     Args:
         folder: The coordinator's folder; its superlink and superexec are up.
-        out: Where the run is kept.
-        resume: Whether to go on with the run there.
+        out: The run's directory.
+        resume: Continue the run there.
         callbacks: Called after every round.
-        told: Where remarks go.
+        told: Receives remarks.
 
     Raises:
-        TacitError: Why the run has ended before its time; it can be resumed.
+        TacitError: The run has ended early; it can be resumed.
     """
     require_extra("flwr", "flower", "a federation of processes")
     out = out.resolve()

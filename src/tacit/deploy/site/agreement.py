@@ -46,12 +46,12 @@ class SiteAgreement:
     """An experiment that a site takes part in.
 
     Args:
-        mark: What it is known by, at this site and nowhere else.
-        experiment: What was agreed to.
-        setting: What that comes to: the same as at the coordinator.
+        mark: Its identifier, known at this site alone.
+        experiment: The experiment.
+        setting: The prepared run: the same as at the coordinator.
         own: The site's own records.
-        price: What it costs the site's records, all rounds together.
-        run_digest: What it has in common with all who were told the same.
+        price: The releases about the site's records, of all rounds together.
+        run_digest: The digest of experiment and run, equal at all parties.
     """
 
     mark: str

@@ -83,16 +83,16 @@ class SiteLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class SiteFile:
-    """A site's own file.
+    """A site's own configuration file.
 
     Args:
-        name: What the site is called in experiments.
+        name: The site's name in experiments.
         coordinator: The coordinator's public key, in hexadecimal digits: only what it has signed is answered.
         colleagues: The public key of every site, this one among them, by name.
-        data: Where the records are, and what the site calls their columns.
-        limits: What the site lets happen to them.
-        agreed: What is agreed about the data, as experiments say it in their table [data]: the rules by which
-            the site's records are read. One that says otherwise is refused before any record is opened.
+        data: The location of the records, and the site's names of their columns.
+        limits: The site's limits.
+        agreed: The agreement about the data, as in the table [data] of experiments: the rules by which the
+            site's records are read. A differing experiment is refused before any record is opened.
     """
 
     name: str
@@ -135,10 +135,10 @@ class SiteFile:
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinatorFile:
-    """The coordinator's own file.
+    """The coordinator's own configuration file.
 
     Args:
-        host: Where sites reach it.
+        host: The host name for sites.
         port: At which port.
         key: Its own public key, in hexadecimal digits, for sites that ask.
         sites: The public key of every site, by name.

@@ -67,11 +67,11 @@ def log(message: str) -> None:
 
 
 class Guard:
-    """One site.
+    """The guard of one site.
 
     Args:
         folder: The site's own folder.
-        told: Where lines of its log go.
+        told: Receives lines of its log.
     """
 
     def __init__(self, folder: str | Path, told: Callable[[str], None] = log) -> None:

@@ -48,12 +48,12 @@ OWNERS = "run install.sh, which gives each user what is theirs"
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One thing that was looked at.
+    """Result of one check.
 
     Args:
-        ok: Whether it is as it should be.
-        what: What was found.
-        mend: What to do about it, if it is not.
+        ok: True if it passed.
+        what: The finding.
+        mend: The remedy, if it failed.
     """
 
     ok: bool

@@ -63,15 +63,15 @@ class SecureStageRequest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class ParsedRequest:
-    """A piece of work, understood.
+    """A parsed work request.
 
     Args:
-        about: What it is, in words that do not depend on who asks.
-        task: What is to be done.
-        mechanism: What guards it.
-        state: What it starts from.
-        key: What it draws from.
-        typical: How many records a site has on average, as far as that is known.
+        about: The name of the work, independent of the request's nonce.
+        task: The task or query.
+        mechanism: Its mechanism.
+        state: The initial state.
+        key: The key of its draws.
+        typical: The mean number of records of a site, as far as it is known.
     """
 
     about: str
@@ -91,10 +91,10 @@ class WorkResult:
 
 
 class SiteWorker:
-    """One experiment at one site.
+    """Worker of one experiment at one site.
 
     Args:
-        agreement: What was agreed to.
+        agreement: The site's agreement to it.
         name: The site.
         entropy: The site's secret for this experiment.
     """

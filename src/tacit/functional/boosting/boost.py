@@ -39,17 +39,17 @@ Information = Literal["aic", "aicc", "mv"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BoostingFit:
-    """A fit.
+    """Boosting fit: coefficients, path and stopping criterion.
 
     Args:
         coefficients: Of all predictors' coordinates, for those of the response (columns, m).
-        path: Which predictor was moved at each step.
-        steps: How many steps there are.
-        curve: What their number was chosen by, after 0, 1, ... steps.
+        path: The predictor moved at each step.
+        steps: The number of steps.
+        curve: The stopping criterion after 0, 1, ... steps.
         losses: On all that was learnt from, after 0, 1, ... steps.
         selected: The predictors on the path, in order.
-        screened: What the screen kept; None if there was none, empty if it would have kept nothing or done
-            harm, so that all predictors took part.
+        screened: The predictors kept by the screen; None if there was none, empty if it would have kept
+            nothing or done harm, so that all predictors took part.
         degrees: Degrees of freedom.
         smooth: The prices of roughness that were chosen, along s, t and both.
         ridge: The floor of variances that was chosen, in units of what noise alone would show.
@@ -68,11 +68,11 @@ class BoostingFit:
 
 
 def boost(evidence: DebiasedMoments, recipe: BoostingConfig) -> BoostingFit:
-    """Fit curves by curves, from evidence alone.
+    """Fit a functional regression by boosting, from debiased moments alone.
 
     Args:
         evidence: Moments, and splits of them.
-        recipe: What to do.
+        recipe: The options of the fit.
     """
     require(len(evidence.blocks) > 0, "blocks", evidence.blocks, "the columns of at least one predictor")
     trials = Evaluator(evidence, recipe)
@@ -325,13 +325,13 @@ def contributions(walk: BoostingPath, steps: int) -> Array:
 
 
 def survivors(found: Array, spread: Array, weights: Array, margin: float) -> tuple[int, ...]:
-    """The predictors whose contributions, averaged over splits, are above 0 by more than they vary.
+    """Return the predictors whose mean contribution over splits exceeds a multiple of its standard error.
 
     Args:
         found: Contributions (splits, predictors).
         spread: The deviation of what all splits have in common (predictors,).
         weights: Of the splits; they add up to 1.
-        margin: By how many standard errors of the mean.
+        margin: The multiple.
     """
     mean = weights @ found
     splits = len(found)

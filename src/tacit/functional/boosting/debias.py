@@ -51,8 +51,8 @@ class BlockShape:
         blocks: The columns of each predictor, side by side.
         roughness: For each predictor, that of each of its coordinates.
         roughness_y: That of the coordinates of the response.
-        stretches: How much too large the coefficients of each predictor come out because it was clipped, and
-            last by how much the response is too short (`clip_radius.clip_correction`); 1 where left out.
+        stretches: The factor by which clipping inflates the coefficients of each predictor, and last the
+            factor by which it shrinks the response (`clip_radius.clip_correction`); 1 where left out.
     """
 
     blocks: Sequence[slice]
@@ -193,7 +193,7 @@ def _assemble(
         units: For each column, in what to measure it so that noise is alike in all; 0 where there is none.
         edges: In these units, the largest eigenvalue that noise alone has in each predictor's moments.
         shape: Of the columns.
-        optimism: Whether pairs share subjects.
+        optimism: True if pairs share subjects.
     """
     stretched = units * np.sqrt(shape.over_columns(shape.stretches[:-1]))
     own = [float(stretched[block.start]) ** 2 for block in shape.blocks]
@@ -246,11 +246,11 @@ def _require_moments(
 
 @dataclass(frozen=True, eq=False)
 class RepairedMoments:
-    """The evidence about some predictors as it came, and repaired for them alone.
+    """Moments of some predictors as released, and repaired (variances raised to a floor) for them alone.
 
     Args:
         given: As it came, without the other predictors.
-        made: What was repaired before, by how high the floor was.
+        made: Cache of repaired moments, by the floor.
     """
 
     given: DebiasedMoments

@@ -48,7 +48,7 @@ class Moments:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DebiasedMoments:
-    """Everything that a fit may look at, wherever it came from.
+    """Input of a fit: debiased moments, with splits for validation.
 
     Args:
         whole: The moments of all subjects; `xx` is repaired: positive semidefinite.
@@ -59,8 +59,8 @@ class DebiasedMoments:
         floors: For each predictor, what noise does to the eigenvalues of its moments; 0 where there is none.
         roughness: For each predictor, that of each of its coordinates: the diagonal penalty of its frame.
         roughness_y: That of the coordinates of the response.
-        optimism: Whether `splits` share subjects and differ in noise alone, so that what is learnt from the
-            subjects themselves has to be judged by degrees of freedom as well.
+        optimism: True if `splits` share subjects and differ in noise alone, so that the fit must be judged by
+            degrees of freedom as well.
     """
 
     whole: Moments
@@ -95,10 +95,10 @@ class Sums:
         return Sums(self.count + other.count, self.first + other.first, self.second + other.second)
 
     def moments(self, columns: int) -> Moments:
-        """Centred moments; over one less than the subjects, which makes them right on average.
+        """Return centered moments, divided by the number of subjects less one, which makes them unbiased.
 
         Args:
-            columns: How many of the columns are the predictors'.
+            columns: The number of the predictors' columns.
         """
         centred = (self.second - np.outer(self.first, self.first) / self.count) / (self.count - 1)
         return Moments(
@@ -122,12 +122,12 @@ def fold_sums(x: Array, y: Array, folds: int) -> list[Sums]:
 
 
 def encode_sums(rows: Array, cut: int, folds: int) -> Array:
-    """The mean of rows, and the sums of their parts about it, as one list of numbers: no row is among them.
+    """Encode the mean of rows, and centered sums over their parts, as one list without single rows.
 
     Args:
         rows: Predictors and response side by side (subjects, columns).
-        cut: How many of the columns are the predictors'.
-        folds: How many parts.
+        cut: The number of the predictors' columns.
+        folds: The number of parts.
     """
     upper = np.triu_indices(rows.shape[1])
     parts = [

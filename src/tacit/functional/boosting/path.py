@@ -130,12 +130,12 @@ class Design:
 
 
 def design(evidence: DebiasedMoments, splits: Sequence[tuple[Moments, ...]], penalty: Penalty) -> Design:
-    """Bring moments into the coordinates in which a penalty's equations are solved number by number.
+    """Transform moments to coordinates in which a penalty's equations are diagonal.
 
     Args:
         evidence: About the predictors that may be moved.
         splits: The views of each; those of the evidence, or others of the same columns.
-        penalty: What a fit pays for.
+        penalty: The penalty of the fit.
     """
     layout = BlockLayout.from_moments(evidence)
     parts = [_views(layout, evidence.roughness_y, views, penalty) for views in splits]
@@ -209,18 +209,18 @@ class BoostingPath:
 def boost_path(
     ground: Design, *, steps: int, rate: float, weights: Array, patience: int | None = None
 ) -> BoostingPath:
-    """Boost: at each step, the predictor with the largest gain goes a part of the way to its best fit.
+    """Compute a boosting path: each step moves the predictor with the largest gain towards its best fit.
 
     Going all the way D to the best fit of one predictor changes the loss by -2 <D, g> + <D, G D>, with g the
     slope of the loss and G the predictor's own moments. Noise was taken off both, also that of the other
     predictors on their way into g: left in, it favours what was moved before, and the wrong one is chosen.
 
     Args:
-        ground: Where.
+        ground: The moments.
         steps: At most how many.
-        rate: Which part of the way.
+        rate: The learning rate.
         weights: Of the splits, when their judgements are averaged (splits,).
-        patience: How many steps to wait for a better mean judgement; None to take all.
+        patience: Steps without a better mean validation loss before stopping; None to take all.
     """
     state = _State(ground)
     steps_taken: list[tuple[Places, Array, Array]] = []
@@ -276,12 +276,12 @@ class _State:
 
 
 def degrees_of_freedom(ground: Design, chosen: Places, rate: float) -> Array:
-    """The degrees of freedom after 0, 1, ... steps (steps + 1, predictors, m); they add up over both.
+    """Return the degrees of freedom after 0, 1, ... steps (steps + 1, predictors, m); they add up over both.
 
     Args:
         ground: Of one split.
-        chosen: Who was moved at each step (steps,).
-        rate: Which part of the way.
+        chosen: The predictor moved at each step (steps,).
+        rate: The learning rate.
     """
     active, places = np.unique(chosen, return_inverse=True)
     count, width = ground.slopes.shape[2], ground.slopes.shape[-1]
@@ -303,14 +303,14 @@ def degrees_of_freedom(ground: Design, chosen: Places, rate: float) -> Array:
 
 
 def _replay(ground: Design, places: Places, rate: float, start: Array, shrink: Array) -> Iterator[Array]:
-    """The moves of a walk whose choices are made, for other right-hand sides.
+    """Replay the moves of a fixed sequence of predictors for other right-hand sides.
 
     Args:
         ground: Of one split.
-        places: Who is moved at each step.
-        rate: Which part of the way.
+        places: The predictor moved at each step.
+        rate: The learning rate.
         start: The right-hand sides (predictors, size, m, how many).
-        shrink: How penalties shrink what fits best (predictors, size, m, 1).
+        shrink: Shrinkage of the least-squares fit by the penalties (predictors, size, m, 1).
     """
     slopes = start.reshape(*start.shape[:2], -1).copy()
     here, explained = np.zeros_like(slopes), np.zeros_like(slopes)

@@ -251,7 +251,7 @@ def long(
     domain: Sequence[float] | None = None,
     least: int = 2,
 ) -> Curves:
-    """Curves from a table with one row for each observation, in any order.
+    """Make curves from a long table with one row for each observation, in any order.
 
     Args:
         frame: The observations; one without a value counts as none.
@@ -259,9 +259,9 @@ def long(
         time: The column that says when it was made.
         value: The column that holds it.
         subjects: Those to take, in this order; if not said, all of them, sorted.
-        name: What to call the curves in errors; if not said, the column of values.
+        name: Their name in errors; by default the column of values.
         domain: From when to when (`curves`).
-        least: How many subjects there must be.
+        least: The smallest number of subjects.
     """
     place = name or value
     found = forms.observations(frame, subject, time, value, place, subjects)
@@ -277,16 +277,16 @@ def read(
     domain: Sequence[float] | None = None,
     least: int = 2,
 ) -> Curves:
-    """Curves from a CSV or Parquet file: one row for each subject, one column for each time, named after it.
+    """Read curves from a CSV or Parquet file: one row per subject, one column per time, named after it.
 
     A column `subject` may name subjects; nothing stands where nothing was observed.
 
     Args:
         path: The file.
-        name: What to call the curves in errors.
+        name: Their name in errors.
         subjects: Those to take, in this order; if not said, all of them as the file has them.
         domain: From when to when (`curves`).
-        least: How many subjects there must be.
+        least: The smallest number of subjects.
     """
     found = forms.wide(table.read(path, words=(forms.SUBJECT,)), name)
     words = found.times is None

@@ -59,13 +59,13 @@ class Basis(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class BSplines:
-    """Polynomials in pieces that join smoothly, each of them zero on most of the domain.
+    """B-splines: smooth piecewise polynomials, each of them zero on most of the domain.
 
     Args:
-        size: How many functions there are; where `knots` are given, these decide.
+        size: The number of functions; determined by `knots` if they are given.
         order: Of the pieces: 4 for cubic ones.
         domain: From when to when.
-        knots: Where pieces join inside the domain; equally spaced if not said.
+        knots: The inner knots; by default equally spaced.
     """
 
     size: int = 20
@@ -130,12 +130,12 @@ class BSplines:
 
 @dataclass(frozen=True, kw_only=True)
 class Fourier:
-    """A constant and waves whose period is the domain: for curves that end as they began.
+    """Fourier basis: a constant and waves whose period is the domain, for periodic curves.
 
     They are orthonormal: each has length 1 over the domain.
 
     Args:
-        size: How many functions there are, an odd number: the constant, a sine and a cosine for each wave.
+        size: The number of functions, an odd number: the constant, a sine and a cosine for each wave.
         domain: From when to when; one period.
     """
 
@@ -180,7 +180,7 @@ class Frame:
     """The smoothest functions of a basis, orthonormal in the mean over its domain; the first is constantly 1.
 
     Args:
-        basis: What they are made of.
+        basis: The basis that they are combinations of.
         roughness: Of each function: the mean square of its second derivative, the domain mapped to [0, 1].
         mixing: From coordinates in the frame to coefficients in the basis (those of the basis, functions).
     """
@@ -205,11 +205,11 @@ class Frame:
 
 
 def frame(basis: Basis, components: int | None = None) -> Frame:
-    """The Demmler-Reinsch functions of a basis, found once.
+    """Return the Demmler-Reinsch functions of a basis, cached.
 
     Args:
         basis: Splines or waves.
-        components: How many to keep, the smoothest; all of them if not said.
+        components: The number of functions to keep, the smoothest; by default all.
     """
     if components is None:
         return _leading_frame(basis, basis.size)

@@ -37,10 +37,10 @@ def fit_on_grid(
         order: The curves, those of one pattern next to each other.
         patterns: The number of the pattern of each curve.
         design: The functions at the times of the grid (times, functions); public.
-        strength: What the roughness of each function counts.
-        ridge: What closes directions that observations leave open.
-        doublings: How often the ridge is taken back.
-        made: Where the result goes.
+        strength: The penalty on each function by its roughness.
+        ridge: The ridge on directions that observations leave open.
+        doublings: The number of passes that remove the ridge's bias.
+        made: The output array.
     """
     size = design.shape[1]
     normal, solver, work = np.empty((size, size)), np.empty((size, size)), np.empty((3, size, size))
@@ -72,13 +72,13 @@ def fit_irregular(
 
     Args:
         values: Of every observation, curve by curve.
-        ends: Where the observations of each curve end.
+        ends: The end of each curve's observations.
         shown: The functions of the basis at the time of every observation (observations, functions).
         mixing: From coordinates in the frame to coefficients in the basis; public.
-        strength: What the roughness of each function counts.
-        ridge: What closes directions that observations leave open.
-        doublings: How often the ridge is taken back.
-        made: Where the result goes.
+        strength: The penalty on each function by its roughness.
+        ridge: The ridge on directions that observations leave open.
+        doublings: The number of passes that remove the ridge's bias.
+        made: The output array.
     """
     size, start = mixing.shape[1], 0
     normal, solver, work = np.empty((size, size)), np.empty((size, size)), np.empty((3, size, size))

@@ -25,7 +25,7 @@ ROOM = 1 << 21
 
 
 def smooth_curves(times: Array, values: Array, owners: Rows | None, frame: Frame, smooth: float) -> Array:
-    """The coordinates of every curve in a full frame (curves, functions of the frame).
+    """Return the smoothed coordinates of every curve in a full frame (curves, functions of the frame).
 
     The mean square of residuals, plus the roughness of the curve times `smooth` over that of the smoothest
     function that bends, is made least. What observations leave open is settled by a tiny ridge on roughness:
@@ -36,7 +36,7 @@ def smooth_curves(times: Array, values: Array, owners: Rows | None, frame: Frame
         values: On the grid, NaN where nothing was observed (curves, times), or of every observation.
         owners: The curve of every observation, increasing; None on a grid.
         frame: With every function of its basis.
-        smooth: How much roughness counts: a function that is r times as rough as the smoothest that bends is
+        smooth: The penalty on roughness: a function that is r times as rough as the smoothest that bends is
             multiplied by 1 / (1 + smooth r) where observations are dense.
     """
     relative = frame.roughness / frame.roughness[frame.roughness > 0].min()

@@ -70,7 +70,7 @@ def simulate(
     size: int | None = None,
     length: float | None = None,
 ) -> CurveSet:
-    """Draw curves x1, x2, ... and a response that depends on the first of them, seen on an even grid.
+    """Simulate curves x1, x2, ... and a response that depends on the first of them, on an even grid.
 
     With orthonormal f = M^{-1/2} (B-splines of Gram matrix M), g white noise, and h a Hann bump:
 
@@ -83,16 +83,16 @@ def simulate(
 
     Args:
         design: One of `DESIGNS`.
-        records: How many subjects.
-        predictors: How many; 20 in seed, else 4.
-        active: How many of them matter, the first ones; 5 in seed, else 2.
+        records: The number of subjects.
+        predictors: Their number; 20 in seed, else 4.
+        active: The number of predictors with an effect, the first ones; 5 in seed, else 2.
         snr: The variance of the signal over that of the noise, both integrated over the domain: RIL2 cannot
             be below 1 / (1 + snr). If not said it is 10; in bumps, coefficients have noise of 0.05 instead.
         seed: The same one gives the same operators.
         replicate: Each number gives new subjects of the same truth.
-        points: How many on the grid, both ends among them.
+        points: The number of grid points, both ends among them.
         domain: Of all curves; [0, 100] in seed and bumps, [0, 1] in smooth.
-        size: How many B-splines seed and bumps have; 20 by default.
+        size: The number of B-splines in seed and bumps; 20 by default.
         length: Over which curves of smooth change, as a share of the domain; 0.2 by default.
     """
     require_word("design", design, DESIGNS)
@@ -122,7 +122,7 @@ def deal_predictors(names: Sequence[str], count: int) -> dict[str, tuple[str, ..
 
     Args:
         names: Of the predictors.
-        count: How many parties; at most one for each predictor.
+        count: The number of parties; at most one for each predictor.
     """
     known = tuple(names)
     require(len(set(known)) == len(known) > 0, "names", list(known), "at least one, each of them once")

@@ -145,18 +145,19 @@ class RemoteCurves:
         sites: ByParty | None = None,
         task: object = None,
     ) -> Columns:
-        """The federation of one party, with its curves, as its settings say where they are.
+        """Open the federation of one party, with its curves from the files in its configuration.
 
         Args:
             name: The party.
             holding: The table [data] of its settings.
-            folder: Where those are.
-            sites: Who holds what, if that is to be checked; otherwise the party holds what its settings say.
-            task: What is learnt.
+            folder: The folder that these are relative to.
+            sites: The assignment of curves to parties, if it should be checked; otherwise that of the
+                configuration.
+            task: The task.
 
         Raises:
-            TacitError: What its administrator can mend, by the names of fields and curves; neither a value
-                of a curve nor the name of a subject is in it.
+            TacitError: A mistake that its administrator can mend, by the names of fields and curves; neither
+                a value of a curve nor the name of a subject is in it.
         """
         held = construct(SiteCurvesConfig, "data", dict(holding))
         known = list(self.domains) if sites is None else self._held_by(name, sites)

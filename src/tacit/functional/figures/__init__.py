@@ -122,8 +122,8 @@ def surface(
         name: Of the predictor.
         truth: The true surface, where it is known (s, t).
         unit: Of both times, such as `hours`.
-        title: What is seen; if not said, where the surface is farthest from 0.
-        provenance: Where the numbers come from.
+        title: The title; by default the point at which the surface is farthest from 0.
+        provenance: The source of the numbers.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     across, up = _times("s", s), _times("t", t)
@@ -156,8 +156,8 @@ def surfaces(
         t: The response's times, ascending.
         truth: The true surface of each, where they are known.
         unit: Of both times, such as `hours`.
-        title: What is seen; if not said, the largest of them and its predictor.
-        provenance: Where the numbers come from.
+        title: The title; by default the largest of them and its predictor.
+        provenance: The source of the numbers.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     require(bool(betas), "betas", "none", "the surface of at least one predictor")
@@ -269,14 +269,14 @@ def selection_path(
     provenance: str = MODELLED,
     path: str | Path | None = None,
 ) -> Picture:
-    """Draw which predictor each step of boosting has improved; first come first.
+    """Draw the predictor that each boosting step improved.
 
     Args:
         chosen: The predictor of each step, by name.
-        kept: How many steps the model has kept, if not all; later ones are drawn hollow.
+        kept: The number of steps that the model has kept, if not all; later ones are drawn hollow.
         active: The predictors that matter in truth, where that is known; all others are drawn in orange.
-        title: What is seen; if not said, how many predictors the model uses and which came first.
-        provenance: Where the numbers come from.
+        title: The title; by default the number of predictors in the model and the first of them.
+        provenance: The source of the numbers.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     require(len(chosen) > 0, "chosen", "no step", "the predictor of at least one step")
@@ -332,15 +332,15 @@ def stopping(
     provenance: str = MODELLED,
     path: str | Path | None = None,
 ) -> Picture:
-    """Draw the criterion that boosting was stopped by, step by step, and the step that was chosen.
+    """Draw the stopping criterion of boosting by step, and the chosen step.
 
     Args:
         curve: The criterion after 0, 1, 2, ... steps.
         chosen: The step that was chosen; the lowest if not said.
-        criterion: What it is.
+        criterion: Its name.
         references: Levels to compare with, by name: `noise`.
-        title: What is seen; if not said, the chosen step.
-        provenance: Where the numbers come from.
+        title: The title; by default the chosen step.
+        provenance: The source of the numbers.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     values = np.asarray(curve, dtype=np.float64)
@@ -384,22 +384,22 @@ def predictions(
     provenance: str = LOOKED,
     path: str | Path | None = None,
 ) -> Picture:
-    """Draw true and predicted curves of a few subjects, with a band as wide as residuals are.
+    """Draw true and predicted curves of a few subjects, with a band as wide as the residuals.
 
     The band is around the prediction: at each time, the middle share `level` of the residuals of all
     subjects. Where these are subjects that the model was fitted to, it is too narrow for others.
 
     Args:
         true: The curves of all subjects (subjects, times); NaN where one was not seen.
-        predicted: What was predicted of them (subjects, times).
+        predicted: Their predictions (subjects, times).
         times: The grid, ascending (times,).
-        rows: Whose curves to draw; if not said, from the best to the worst prediction in even steps.
-        count: How many, if `rows` does not say.
+        rows: The subjects to draw; by default from the best to the worst prediction in even steps.
+        count: The number of subjects, without `rows`.
         level: The share of residuals inside the band.
         unit: Of time, such as `hours`.
-        response: What the curves are.
-        title: What is seen; if not said, R2 of all subjects.
-        provenance: Where the numbers come from.
+        response: The name of the response.
+        title: The title; by default R2 of all subjects.
+        provenance: The source of the numbers.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     require(0 < level < 1, "level", level, "above 0 and below 1")
@@ -517,9 +517,9 @@ def by_parties(
         table: One row for each number of parties: `parties`, `score`, and where they are known `error`, its
             standard error, and `method`, which parts the rows into lines.
         references: Scores to compare with, by name: `noise`.
-        score: What the score is.
-        title: What is seen; if not said, the range of each method over parties.
-        provenance: Where the scores come from.
+        score: The name of the score.
+        title: The title; by default the range of each method over parties.
+        provenance: The source of the scores.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     rows = _read(table, "parties", {"score": "error"})
@@ -552,9 +552,9 @@ def selection(
         table: One row for each run or mean of runs: `parties` or `epsilon`, `sensitivity`, `specificity`, and
             where they are known `sensitivity_error` and `specificity_error`, their standard errors, and
             `method`, which parts the rows into lines.
-        by: What they are drawn against.
-        title: What is seen; if not said, the lowest of both.
-        provenance: Where the scores come from.
+        by: The horizontal axis.
+        title: The title; by default the lowest of both.
+        provenance: The source of the scores.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     require_word("by", by, AXES)

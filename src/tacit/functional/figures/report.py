@@ -31,12 +31,12 @@ CRITERIA = {"aic": "AIC", "aicc": "AIC, corrected for few subjects", "mv": "AIC 
 def pictures(
     task: "Boosting", state: Array, rounds: "Sequence[Round]", read: Callable[[str], bytes | None]
 ) -> list[Figure]:
-    """The figures of a run on curves; none before the parties have released anything.
+    """Return the figures of a run on curves; none before the parties have released anything.
 
     Args:
-        task: What was learnt, as it was settled.
-        state: What the parties have released.
-        rounds: What happened.
+        task: The bound task.
+        state: The parties' release.
+        rounds: The rounds of the run.
         read: A file of the run by its name, if it is there.
     """
     if state.ndim != 1 or not bool(state.any()) or not bool(np.isfinite(state).all()):

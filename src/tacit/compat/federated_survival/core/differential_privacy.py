@@ -129,8 +129,8 @@ class DifferentialPrivacy:
 
         Args:
             tensor: The answer.
-            sensitivity: How far one record can move it, in L2; `dp_sensitivity` by default. It is your
-                claim: nothing is clipped here.
+            sensitivity: Its L2 sensitivity to one record; `dp_sensitivity` by default. It is your claim:
+                nothing is clipped here.
         """
         bound = self.sensitivity if sensitivity is None else sensitivity
         return self._answer(tensor, self._single("gaussian", bound, None))
@@ -142,10 +142,10 @@ class DifferentialPrivacy:
 
         Args:
             tensor: The answer.
-            sensitivity: How far one record can move it in L1, that is, all coordinates added up;
+            sensitivity: Its L1 sensitivity to one record, that is, over all coordinates added up;
                 `dp_sensitivity` by default. It is your claim: nothing is clipped here. (The original took an
                 L2 bound, which for d coordinates can be sqrt(d) times too small.)
-            epsilon: What the answer costs; `dp_epsilon` by default.
+            epsilon: The price of the answer; `dp_epsilon` by default.
         """
         bound = self.sensitivity if sensitivity is None else sensitivity
         return self._answer(tensor, self._single("laplace", bound, epsilon))

@@ -71,7 +71,7 @@ class FSARunner:
         """Train, and score the training and the test records after every round.
 
         Args:
-            data: What was dealt out to clients.
+            data: The data, divided among clients.
             type: `raw` records, or `raw_aug` for augmented ones.
             aug_method: `MVAEC` (each client by itself) or `MVAES` (synthetic records are pooled).
 
@@ -140,13 +140,13 @@ class FSARunner:
         output_path: str | Path | None = None,
         show: bool = True,
     ) -> "Figure":
-        """C-index and IBS over the rounds, for training and test records.
+        """Plot C-index and IBS over the rounds, for training and test records.
 
         Args:
-            results: What `run` returned; by default that of the last run.
+            results: The result of `run`; by default that of the last run.
             raw_results: The same, by the name that the documentation of the original uses.
-            output_path: Where to save the figure, if anywhere.
-            show: Whether to open a window, where there is a screen; a notebook shows what is returned.
+            output_path: The file of the figure, if any.
+            show: Open a window, where there is a screen; a notebook shows the returned figure.
         """
         shown = results or raw_results or self.results
         require(bool(shown), "results", shown, "what run() returned")
@@ -215,12 +215,12 @@ COLUMNS = {
 def plot_rounds(
     results: Mapping[str, Sequence[float]], output_path: str | Path | None, *, show: bool
 ) -> "Figure":
-    """C-index and IBS over the rounds, for training and test records.
+    """Plot C-index and IBS over the rounds, for training and test records.
 
     Args:
-        results: What the runner returned.
+        results: The runner's result.
         output_path: A file to keep the figure in; folders that are not there are made.
-        show: Whether to open a window, where there is a screen.
+        show: Open a window, where there is a screen.
     """
     import pandas as pd
 
@@ -262,9 +262,9 @@ class ScoringTask:
     Scores of training records are bare: they are shown in open runs and rehearsals alone.
 
     Args:
-        task: What is learnt; everything but the scores is left to it.
-        training: Whose records give what curves need beside the state, before a run is closed.
-        tables: What to score on: `train` and `test`.
+        task: The task; everything except the scores is left to it.
+        training: The records whose baseline hazards complete the state before a run is closed.
+        tables: The tables to score on: `train` and `test`.
         quantiles: Between which quantiles of the times of a table its Brier score is integrated.
     """
 

@@ -52,18 +52,18 @@ AUGMENTATION_SHARE = 0.3
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Translation:
-    """Everything that `tacit.fit` needs to know of a configuration.
+    """The arguments of `tacit.fit` for a configuration.
 
     Args:
-        task: What is learnt.
+        task: The task.
         privacy: The promise.
-        aggregation: How updates are combined.
-        server: What the server does with the combined update.
-        sampling: How the clients of a round are drawn.
-        stop: When to end before the last round.
-        augment: How records are augmented, if they are.
+        aggregation: The aggregation rule.
+        server: The server step.
+        sampling: The sampling of the clients of a round.
+        stop: Early stopping.
+        augment: Synthetic records, if any.
         noise: Noise in units of the clip norm; None without differential privacy.
-        notes: What is said about the noise.
+        notes: Explanations of the noise.
     """
 
     task: Task

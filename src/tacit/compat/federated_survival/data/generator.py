@@ -50,13 +50,13 @@ class DataGenerator:
         u_max: float | None = None,
         c_step: float | None = None,
     ) -> "DataFrame":
-        """Draw a table.
+        """Simulate a table.
 
         Args:
             sim_type: One of `tacit.survival.data.DESIGNS`, where their formulas are.
             c_mean: Rate (not mean, despite its name) of the censoring of weibull, lognormal and SDGM1; 0.4.
             u_max: Latest censoring of SDGM2 and SDGM3; 4.
-            c_step: How much later, on the log scale, SDGM4 censors; 0.4.
+            c_step: The delay of censoring in SDGM4, on the log scale; 0.4.
 
         A parameter that the design does not read is explained by a warning; the original ignored it in
         silence, even in its own documentation.

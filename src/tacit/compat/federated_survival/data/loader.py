@@ -25,8 +25,8 @@ class DataLoader:
 
     Args:
         feature_columns: New names of features, by the names in the file.
-        time_column: What the time is called in the file.
-        status_column: What the status is called in the file.
+        time_column: The name of the time in the file.
+        status_column: The name of the status in the file.
     """
 
     def __init__(

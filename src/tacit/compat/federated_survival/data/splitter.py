@@ -30,14 +30,14 @@ SPLITS: dict[str, type[SplitByCount]] = {
 
 @dataclass
 class DataSet:
-    """A table that was dealt out.
+    """A table divided among clients.
 
     Args:
         clients_set: For each client its features (records, features) and labels (records, 2): time, status.
         test_data: The features of the test set.
         test_label: Its times and statuses (records, 2).
         raw_aug_clients_set: A place for augmented records; the runner augments by itself.
-        feature_names: What the features are called.
+        feature_names: The names of the features.
     """
 
     clients_set: dict[str, Client]
@@ -48,13 +48,13 @@ class DataSet:
 
 
 class DataSplitter:
-    """Holds a test set apart, with the same share of events, and deals the rest out to clients.
+    """Holds a test set out, with the same share of events, and divides the rest among clients.
 
     Every client gets an event and records enough to take part. A record is dealt out once, whatever the index
     of the frame says; the original dealt records with a repeated index label out several times.
 
     Args:
-        n_clients: How many clients: `client0`, `client1`, ...
+        n_clients: The number of clients: `client0`, `client1`, ...
         split_type: `iid` (equal shares of events), `non-iid` (shares of events that differ), `time-non-iid`
             (ranges of time) or `Dirichlet` (patients that differ in their features).
         alpha: For `Dirichlet`: the smaller, the more the clients differ.
