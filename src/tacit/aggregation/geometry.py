@@ -55,11 +55,11 @@ class WeightedRule(Rule, ABC):
 
         Args:
             updates: One row per site.
-            sites: How many sites were expected; those that did not come count as rows of zeros.
+            sites: Expected number of sites; absent ones count as rows of zeros.
 
         Raises:
             InvalidValue: An update is not finite, or too long to be squared.
-            TooFewSites: Too few came for the liars that were to be stood.
+            TooFewSites: Too few sites for the configured f.
         """
         rows, order = rows_of(updates)
         return as_array(weighted_sum(rows, self._weights(rows, order, updates, sites)))

@@ -31,9 +31,9 @@ def sum_rows(rows: Rows, some: Places, factor: float, over: float, total: Array)
     Args:
         rows: The rows.
         some: The positions of those that are added.
-        factor: What the sum is multiplied by.
-        over: What that is divided by.
-        total: Where it goes.
+        factor: Factor of the sum.
+        over: Divisor of the sum.
+        total: Output for the sum.
     """
     whole = len(some) - len(some) % 4
     for start in range(0, len(total), SUMMED):
@@ -78,8 +78,8 @@ def add_some_products(rows: Rows, some: Places, centre: Array, squares: Array, i
         rows: The rows (rows, columns).
         some: The positions of some of them.
         centre: From where all are measured (columns).
-        squares: Where the squares go (rows).
-        inner: Where the products go (some, rows).
+        squares: Output for the squares (rows).
+        inner: Output for the products (some, rows).
     """
     kept, row = np.empty((len(some), COLUMNS)), np.empty(COLUMNS)
     for start in range(0, len(centre), COLUMNS):
@@ -107,7 +107,8 @@ def add_products(rows: NDArray[np.float32], gram: Array) -> None:
 
     Args:
         rows: In single precision, and so are sums over `SHORT` columns; those are added in double.
-        gram: As high and wide as there are rows, and `HIGH` more: what stands there means nothing.
+        gram: A matrix of as many rows and columns as there are rows, and `HIGH` more, whose entries are not
+            used.
     """
     last = len(rows) - 1
     for start in range(0, rows.shape[1], SHORT):

@@ -47,13 +47,13 @@ class History:
     """Episodes in the order in which they ended, and weights at some times.
 
     Args:
-        ep_rewards: What each episode returned.
-        ep_lengths: How many steps it had.
-        ep_labels: Who played it.
-        ep_steps: How many steps that one had taken when it ended, over all its environments.
+        ep_rewards: Return of each episode.
+        ep_lengths: Number of its steps.
+        ep_labels: Agent that played it.
+        ep_steps: Number of steps of that agent at its end, over all its environments.
         ep_rounds: In which round it was.
         weights: Weights (times, parameters); none if they were not kept.
-        weight_labels: Whose.
+        weight_labels: Agent of each row of weights.
         weight_steps: After how many steps of theirs.
         weight_rounds: In which round.
     """
@@ -106,7 +106,7 @@ class History:
         """The steps at which an agent's episodes ended, and the mean return of the last ones until then.
 
         Args:
-            label: Whose.
+            label: The agent.
             window: Over how many episodes; fewer at first.
         """
         require_count("window", window)
@@ -122,7 +122,7 @@ class History:
         """Write it as an `.npz` of plain arrays.
 
         Args:
-            path: Where to, `*.npz`.
+            path: The file, `*.npz`.
         """
         place = _npz(path)
         try:
@@ -177,9 +177,9 @@ def history_file(
     """The file, by its name; none where nothing was told and no weights were kept.
 
     Args:
-        rounds: Every round, with what sites told of it.
+        rounds: Every round, with the sites' metrics.
         weights: Weights by round, and by whose they are.
-        steps: How many steps a site takes in a round that it takes part in.
+        steps: Number of steps of a site in a round that it takes part in.
     """
     found = history(rounds, weights, steps)
     if len(found.ep_rewards) == 0 and len(found.weights) == 0:

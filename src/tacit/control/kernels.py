@@ -55,13 +55,13 @@ class LossCoefficients(NamedTuple):
     """The numbers of the loss and of the step that is taken; what is not limited is limited by infinity.
 
     Args:
-        lr: How far a step goes.
+        lr: Learning rate.
         clip_range: From where on a more or less likely action counts for no more.
-        value_clip: How far expectations may move from what they were.
-        entropy: What indecision is worth.
-        value_weight: What wrong expectations cost.
-        grad_norm: How long a gradient may be.
-        divergence: How far from the policy that acted learning stops.
+        value_clip: Clip range of the value function.
+        entropy: Weight of the entropy bonus.
+        value_weight: Weight of the value loss.
+        grad_norm: Largest norm of a gradient.
+        divergence: KL divergence from the policy that acted at which learning stops.
     """
 
     lr: float
@@ -98,13 +98,13 @@ def act(
 
     Args:
         weights: Both networks.
-        sizes: How wide the actor is.
+        sizes: Widths of the actor's layers.
         observations: Normalised, contiguous (rows, inputs).
         draws: One number for each, uniform from 0 to below 1; the same numbers choose the same actions.
         work: From `activation_buffer`, for at least as many rows.
-        actions: Where the actions go, from 0 (rows,).
-        log_probs: Where their logarithmic probabilities go (rows,).
-        values: Where the expectations go (rows,).
+        actions: Output for the actions, from 0 (rows,).
+        log_probs: Output for their log probabilities (rows,).
+        values: Output for the values (rows,).
     """
     logits = forward(weights, sizes, observations, work)
     many = logits.shape[1]

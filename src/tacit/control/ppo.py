@@ -133,12 +133,12 @@ def warm_up_critic(
 
     Args:
         vector: Both networks.
-        shape: How large they are.
-        played: What was played.
-        gamma: What a reward is worth one step later.
-        batch: How many steps of the environment a step of Adam is made from.
-        terms: How to learn.
-        generator: What batches are drawn with.
+        shape: Their shape.
+        played: The rollout.
+        gamma: Discount factor of rewards.
+        batch: Number of environment steps in a minibatch.
+        terms: Coefficients of the loss.
+        generator: Source of the minibatches.
     """
     steps, envs = len(played.rewards), len(played.last_values)
     nothing = np.zeros((steps, envs), dtype=np.float32)

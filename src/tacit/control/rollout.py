@@ -18,10 +18,10 @@ class Episodes:
     """Episodes that have ended, in the order in which they did.
 
     Args:
-        returns: What each brought in all, as the environment counts.
-        lengths: How many steps each took.
-        steps: How many steps of the site, in all its environments together, had been made since its stage was
-            opened when the episode ended.
+        returns: Return of each episode, in the environment's rewards.
+        lengths: Number of steps of each.
+        steps: Number of steps of the site, in all its environments together, from the opening of its stage to
+            the end of the episode.
     """
 
     returns: Array
@@ -45,13 +45,13 @@ class Rollout(NamedTuple):
     """Some steps in each environment of a stage (T, E), and the episodes that ended in them.
 
     Args:
-        observations: What was seen before each step, normalised (T, E, inputs).
-        actions: What was done, from 0.
-        log_probs: How likely that was, as a logarithm.
-        values: What was expected to come.
-        rewards: What came, scaled; where a time limit cut an episode, with what was still expected.
+        observations: Observation before each step, normalised (T, E, inputs).
+        actions: Actions, from 0.
+        log_probs: Log probabilities of the actions.
+        values: Values by the critic.
+        rewards: Rewards, scaled; where a time limit cut an episode, with the discounted value after it.
         ended: Whether the episode ended with this step.
-        last_values: What is expected after the last step (E,).
+        last_values: Value after the last step (E,).
         returns: See `Episodes`, as `lengths` and `steps`.
         lengths: See `returns`.
         steps: See `returns`.

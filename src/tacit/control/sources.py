@@ -223,13 +223,13 @@ class RemoteWorlds:
         Args:
             name: The site.
             holding: The table [data] of its settings.
-            folder: Where those are.
-            sites: Who takes part, if that is to be checked.
-            task: What is learnt.
+            folder: Their folder.
+            sites: The participating sites, if they are to be checked.
+            task: The task.
 
         Raises:
-            TacitError: What its administrator can mend, by the names of fields; no value of an option is in
-                it.
+            TacitError: An error that its administrator can mend, by the names of fields; no value of an
+                option is in it.
         """
         require_member(name, sites)
         held = construct(SiteWorldsConfig, "data", dict(holding))

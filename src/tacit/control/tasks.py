@@ -60,8 +60,8 @@ class ObservationStatsQuery:
     """Means and squares of what sites observe while they act at random, each number within a public limit.
 
     Args:
-        inputs: How many numbers an observation has.
-        limit: How far a number counts from 0.
+        inputs: Number of entries of an observation.
+        limit: Clip bound of an entry.
     """
 
     inputs: int
@@ -130,7 +130,7 @@ class PPO(PPOConfig):
         center: Public number that is subtracted from each entry of an observation.
         scale: Public number that each entry is divided by after that.
         limit: Clip bound of an entry of an observation, where sites release statistics.
-        snapshots: Keep the weights of every site after each so many rounds; by default never.
+        snapshots: Interval of rounds at which the weights of every site are kept; by default never.
         inputs: Number of entries of an observation; filled in from the environments, like the options after
             it.
         actions: Number of actions.

@@ -79,7 +79,7 @@ def poisson(
 
     Args:
         cohort: The sites.
-        steps: How many steps.
+        steps: Number of steps.
         rate: The probability.
         keys: One for each site.
         coupled: Whether the records drawn at a site are the members of one unit, instead of a unit each.

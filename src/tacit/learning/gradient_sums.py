@@ -58,7 +58,7 @@ def group_squares(entered: Array, back: Array, bias: bool, most: float, found: A
     one by itself cancels nothing: otherwise one record would move groups that it is not in.
 
     Args:
-        entered: What went in (sites, units x members, inputs).
+        entered: Inputs of the layer (sites, units x members, inputs).
         back: The gradient in what was made of it (sites, units x members, outputs).
         bias: Whether there are biases.
         most: Units with a member one of whose factors is not below this are marked.
@@ -98,10 +98,10 @@ def group_sums(entered: Array, back: Array, bias: bool, farthest: float, found: 
     Those of an outer product multiply; sums of several need writing out, unit by unit.
 
     Args:
-        entered: What went in (sites, units x members, inputs).
+        entered: Inputs of the layer (sites, units x members, inputs).
         back: The gradient in what was made of it (sites, units x members, outputs).
         bias: Whether there are biases.
-        farthest: What went in is broken if its length is beyond this.
+        farthest: Norm of the inputs beyond which they count as broken.
         found: Lengths so far.
     """
     sites, units = found.shape
@@ -139,11 +139,11 @@ def _write(entered: Array, back: Array, bias: bool, factor: float, written: Arra
     """Write out the gradient of one unit, member after member: weights, then biases as last column.
 
     Args:
-        entered: What went into the layer (members, inputs).
-        back: What came back to it (members, outputs).
+        entered: Inputs of the layer (members, inputs).
+        back: Gradient with respect to its outputs (members, outputs).
         bias: Whether there are biases.
-        factor: What everything is multiplied by.
-        written: Where the result goes (outputs, inputs + 1).
+        factor: Factor of the gradient.
+        written: Output for the result (outputs, inputs + 1).
     """
     wide = entered.shape[1]
     written[:] = 0.0
@@ -212,12 +212,12 @@ def add_groups(entered: Array, back: Array, factors: Array, start: int, bias: bo
     and added with compensation. A unit of factor 0 is passed over.
 
     Args:
-        entered: What went in (sites, units x members, inputs).
+        entered: Inputs of the layer (sites, units x members, inputs).
         back: The gradient in what was made of it (sites, units x members, outputs).
         factors: One for each unit.
-        start: Where the numbers of this layer begin.
+        start: First coordinate of this layer.
         bias: Whether biases come behind its weights.
-        sums: Where the result goes (sites, coordinates).
+        sums: Output for the result (sites, coordinates).
     """
     sites, units = factors.shape
     members, inputs, outputs = entered.shape[1] // max(units, 1), entered.shape[2], back.shape[2]

@@ -29,13 +29,13 @@ def layer_forward(
     """Apply a layer to its inputs (sites, records, inputs), with the weights that begin at `start`.
 
     Args:
-        inputs: What goes in.
+        inputs: Inputs of the layer.
         weights: All weights of each site (sites, coordinates).
-        start: Where those of this layer begin.
+        start: First coordinate of this layer.
         bias: Whether biases come behind them.
         rectified: Whether what is below zero becomes zero.
         blocks: Whether BLAS may be used (`position_independent`).
-        made: Where the result goes (sites, records, outputs).
+        made: Output for the result (sites, records, outputs).
     """
     sites, _, wide = made.shape
     middle = start + wide * inputs.shape[2]
@@ -149,11 +149,11 @@ def layer_backward(
     Args:
         back: The gradient in what was made (sites, records, outputs).
         weights: All weights of each site (sites, coordinates).
-        start: Where those of this layer begin.
-        entered: What went in (sites, records, inputs).
+        start: First coordinate of this layer.
+        entered: Inputs of the layer (sites, records, inputs).
         rectified: Whether that was rectified: then there is no slope where it is zero.
         blocks: Whether BLAS may be used (`position_independent`).
-        under: Where the result goes (sites, records, inputs).
+        under: Output for the result (sites, records, inputs).
     """
     sites, records, wide = under.shape
     outputs = back.shape[2]
@@ -177,12 +177,12 @@ def adam(weights: Array, gradient: Array, means: Array, squares: Array, lr: floa
     """One step of Adam (Kingma and Ba 2015), for each site by itself.
 
     Args:
-        weights: What is moved (sites, coordinates).
+        weights: Weights to update (sites, coordinates).
         gradient: Against what.
         means: Their running means, from zero on; changed.
         squares: Those of their squares; changed.
-        lr: How far a step goes.
-        taken: How many steps that makes.
+        lr: Learning rate.
+        taken: Number of steps, this one included.
     """
     root = math.sqrt(1 - 0.999**taken)
     least, whole = 1e-8 * root, root / (1 - 0.9**taken)

@@ -130,7 +130,7 @@ class Layer:
         Args:
             weights: The weights of each site.
             back: The gradient that is known.
-            entered: What went in.
+            entered: Inputs of the layer.
             rectified: Whether what went in came out of a rectifier, through which to go back as well.
         """
         self._fit(weights, len(back), entered.shape[2], back.shape[2])
@@ -248,8 +248,8 @@ def backward(
     Args:
         layers: The layers.
         weights: The weights of each site.
-        entered: What went into each layer.
-        passed: What went into and came out of each activation.
+        entered: Inputs of each layer.
+        passed: Input and output of each activation.
         back: The gradient in the outputs.
         whole: Whether the gradient in what went into the first layer is asked for too; it comes last.
     """
@@ -271,10 +271,10 @@ class OuterProducts:
 
     Args:
         layers: The layers.
-        inputs: What went into each layer (sites, units x members, inputs).
-        signals: What came back to each layer (sites, units x members, outputs).
-        units: How many units each site has.
-        counts: How many records each site has, those behind being zeros; all of them if not said.
+        inputs: Inputs of each layer (sites, units x members, inputs).
+        signals: Gradient with respect to the outputs of each layer (sites, units x members, outputs).
+        units: Number of units of each site.
+        counts: Number of records of each site, those behind being zeros; by default all of them.
         grouped: Whether units are risk groups, which are added up one by one however many members they have.
     """
 
@@ -342,7 +342,7 @@ def build_layers(
 
     Args:
         widths: From the features to the outputs.
-        activation: What stands between layers.
+        activation: Activation between layers.
         bias: Whether the last of them has biases.
         spread: Over how many outputs, each with a shift of its own, the single output is spread, if it is.
     """

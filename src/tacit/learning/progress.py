@@ -33,8 +33,8 @@ class MappedCallback:
     """Tells others about rounds, each changed on its way, and about stages as they are.
 
     Args:
-        callbacks: Who is told.
-        change: What becomes of a round.
+        callbacks: Callbacks that receive the changed rounds.
+        change: Function that changes a round.
     """
 
     callbacks: Sequence[Callback]

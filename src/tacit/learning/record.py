@@ -28,9 +28,9 @@ class Fault:
     """An update that was not aggregated, and why.
 
     Args:
-        site: Whose it was; empty where who took part is a secret.
-        reason: What was wrong, as a word that programs can count.
-        detail: What was wrong, for people.
+        site: The site; empty where participation is secret.
+        reason: The reason, as a word that programs can count.
+        detail: The reason, for people.
     """
 
     site: str

@@ -162,10 +162,10 @@ class Supervised(Learner):
             `loss(output, **targets)` of one record, or `loss(outputs, present, **targets)` of a group, where
             `present` marks the members that are there; it must be finite for an empty group.
         coupled: Whether the loss couples records; then it is formed in groups.
-        groups_per_site: For a coupled loss: the public number of risk groups at a site, drawn as wholes. If
-            not said, the records of a step are one group, and single records cannot be protected.
+        groups_per_site: For a coupled loss: the public number of risk groups at a site, sampled as wholes. By
+            default the records of a step are one group, and single records cannot be protected.
         metrics: `metrics(outputs, **targets) -> dict` of scores on held-out records, from arrays of numpy.
-        maximize: The metric that counts; if not said, it is the loss, the smaller the better.
+        maximize: The metric that counts; by default the loss, the smaller the better.
     """
 
     module: "Module"

@@ -280,7 +280,7 @@ class Chunks:
         function: It takes units along the first axis of all arguments and answers along its first.
         members: Whether units have members along the second axis, marked in the last argument, the first of
             which are there.
-        like: The argument whose shape the answers have, members included; if not said, answers have none.
+        like: The argument whose shape the answers have, members included; by default answers have none.
     """
 
     def __init__(self, function: Callable[..., Tensor], *, members: bool, like: int | None = None) -> None:

@@ -97,12 +97,12 @@ def plan(
 
     Args:
         privacy: The promise.
-        task: What is learnt.
-        mechanism: What keeps the promise.
-        price: What is released.
-        sites: How many sites there are.
-        records: How many records there are in all, if that is public.
-        models: How many models share the sites.
+        task: The task.
+        mechanism: The mechanism that keeps the promise.
+        price: The planned releases.
+        sites: Number of sites.
+        records: Number of records in all, if that is public.
+        models: Number of models that share the sites.
     """
     rounds, whole = price.rounds, price.after(price.rounds)
     statement = state(privacy, whole, but=exempt(task))

@@ -59,10 +59,11 @@ class Privacy:
         mechanism: `gaussian` with L2 bounds, or `laplace` with L1 bounds.
         noise: Party that adds the noise, that is, need not be trusted beyond that: `site`, `server`, or
             `secure` aggregation.
-        participation: Probability with which each site joins a round, drawn in secret.
+        participation: Probability with which each site joins a round; the draw is secret.
         colluders: Number of sites that may tell the server what they know without breaking the promise, where
             noise is `secure`; each knows its own share of the noise.
-        rehearsal: The noise repeats with the seed. A rehearsal protects nobody, and every statement says so.
+        rehearsal: The noise repeats with the seed. A rehearsal gives no protection, and every statement says
+            so.
     """
 
     unit: Unit
@@ -126,14 +127,13 @@ class Privacy:
         """The mechanism that keeps this promise over `rounds` rounds.
 
         Args:
-            task: What is learnt.
+            task: The task.
             federation: The names of the sites.
-            aggregation: How updates are combined.
-            rounds: How many.
-            sampling: How sites are drawn for a round: `poisson` (independent, secret), or a `fixed` number.
-            records: How many records there are in all, if that is public; where it is needed and is not, it
-                is bought.
-            questions: What else is asked once; the mechanism of each is `solve_query`.
+            aggregation: Aggregator of the updates.
+            rounds: Number of rounds.
+            sampling: Sampling of sites in a round: `poisson` (independent, secret), or a `fixed` number.
+            records: Number of records in all, if that is public; where it is needed and is not, it is bought.
+            questions: Queries asked once; the mechanism of each is `solve_query`.
             watched: Whether the server decides about sites by looking at their updates.
 
         Raises:

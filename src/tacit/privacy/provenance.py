@@ -35,11 +35,11 @@ class Provenance:
         """Note that something is taken from the records without protection.
 
         Args:
-            what: What it is, in words.
+            what: Description of the statistic, in words.
             instead: The way out for a run that may not.
 
         Raises:
-            Refused: The run promises privacy: nothing leaves bare.
+            Refused: The run promises privacy: nothing leaves unprotected.
         """
         if not self.allowed:
             raise Refused(f"{what} would leave the sites unprotected: {instead}")

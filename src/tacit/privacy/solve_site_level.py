@@ -24,10 +24,10 @@ def solve(
     Args:
         promise: The promise.
         federation: The names of the sites.
-        aggregation: How updates are combined.
-        rounds: How many.
-        sampling: How sites are drawn for a round.
-        asked: How many questions are asked beside the rounds.
+        aggregation: Aggregator of the updates.
+        rounds: Number of rounds.
+        sampling: Sampling of sites in a round.
+        asked: Number of queries beside the rounds.
 
     Raises:
         Refused: The promise cannot be kept for this combination; the message names a way out.

@@ -146,11 +146,11 @@ def state(
 
     Args:
         privacy: The promise.
-        releases: What the ledger was, or will be, charged for.
-        public: What else is public in this run.
-        bare: What else left without protection.
-        but: What of every record the promise does not speak of.
-        left_out: What was planned and not done, because the budget did not bear it any more.
+        releases: Past or planned charges of the ledger.
+        public: Other public facts of this run.
+        bare: Other data that left without protection.
+        but: Parts of every record that the promise does not cover.
+        left_out: Planned parts that the budget did not bear any more.
         prices: The epsilon of each subject, as the ledger has it; of one plan if not given.
     """
     if isinstance(privacy, Open):

@@ -58,7 +58,7 @@ class Live:
     """A page that is being served.
 
     Args:
-        url: Where it is; who knows this address can see the page.
+        url: Its address, which is enough to see the page.
     """
 
     url: str
@@ -73,8 +73,8 @@ def serve_page(
     A browser that still watches when the block ends well gets the last state first, for a few seconds.
 
     Args:
-        page: The report as it stands; asked for by another thread, and never by two at once.
-        port: Where to serve it; 0 for any port that is free.
+        page: The current report; requested by another thread, and never by two at once.
+        port: Port to serve it at; 0 for any free one.
         refresh: Interval of the page's requests, in seconds; it is not rendered more often either.
         render: Renderer of the HTML, if not the usual one.
 

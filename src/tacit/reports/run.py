@@ -45,8 +45,8 @@ def page(run: ReportData, pictures: Sequence[Figure] = ()) -> Page:
     """The report of a run.
 
     Args:
-        run: What is known of it.
-        pictures: What there is to see of its model.
+        run: Data of the run.
+        pictures: Figures of its model.
     """
     told = document(run)
     sections = [
@@ -355,7 +355,7 @@ def comparison(runs: Mapping[str, ReportData]) -> Page:
     """The report of several runs.
 
     Args:
-        runs: What is known of each, by a name that tells it from the others.
+        runs: Data of each run, by a unique name.
     """
     told = {name: document(run) for name, run in runs.items()}
     alerts = tuple(

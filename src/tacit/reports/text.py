@@ -68,8 +68,8 @@ def summary(run: dict[str, Any]) -> str:
     """The summary of a run: a header, its scores beside both baselines, its statement.
 
     Args:
-        run: What `Run.as_dict` says, and the sentences of its `statement`; perhaps `how` its intervals were
-            found.
+        run: Result of `Run.as_dict`, with the sentences of its `statement`; optionally `how` its intervals
+            were found.
     """
     models = _models(run)
     table = scores([(model.label, model.scores) for model in models], [model.ends for model in models])
@@ -136,7 +136,7 @@ def scores(rows: Sequence[tuple[str, Mapping[str, float]]], intervals: Sequence[
     """Scores as a table, one line for each way of training where that fits.
 
     Args:
-        rows: What each way is called, and its scores.
+        rows: Name of each way of training, and its scores.
         intervals: Those of each one's scores, beside such as scores bring themselves.
     """
     known = intervals or [dict[str, Sequence[float]]()] * len(rows)
@@ -354,7 +354,7 @@ def format_rows(rows: Sequence[tuple[str, str]], *, width: int = WIDTH, whole: b
 
     Args:
         rows: Labels, and what there is to say.
-        width: How wide a line may be.
+        width: Width of a line.
         whole: Whether words stay whole that are longer than a line.
     """
     shown = [(plain(label), text) for label, text in rows]

@@ -47,7 +47,7 @@ class LifeTable:
         by: The column that groups the records, if one does.
         variance: Of the noise in each cell; 0 for exact counts.
         exact: Whether the grid holds every exit time.
-        provenance: How the counts left, in words.
+        provenance: Description of how the counts left.
         late: Whether there are delayed entries.
     """
 
@@ -102,10 +102,10 @@ class Exits:
         times: The ends of the intervals (times,).
         events: (groups, times, causes).
         censored: (groups, times).
-        beyond: How many stayed longer (groups,).
+        beyond: Number of records beyond the grid (groups,).
         variance: Of the noise in each count; 0 for exact ones.
         exact: Whether the intervals end at the exit times themselves.
-        entered: How many came in each interval and beyond (groups, times + 1), where people come late.
+        entered: Number of entries in each interval and beyond (groups, times + 1), with delayed entry.
     """
 
     times: Array
@@ -313,13 +313,13 @@ def life_table(
     Args:
         federation: Sites whose records have a `time` above 0 and an `event`: 0 censored, else its cause. They
             may have an `entry`, from when on they are at risk, and, in the open, a `weight`.
-        grid: The ends of the intervals, public; if not said, every exit time leaves the sites.
+        grid: The ends of the intervals, public; by default every exit time leaves the sites.
         by: A column of 0 and 1 that parts the records.
-        causes: How many kinds of events there are; None looks at the records.
-        epsilon: What the counts may cost any one record; if not said, they leave bare.
+        causes: Number of kinds of events; None looks at the records.
+        epsilon: Cost of the counts for any one record; by default they leave unprotected.
         delta: 0 for Laplace noise, more for Gaussian noise.
         ledger: Charged with one release for each site before any noise is drawn.
-        key: Where the noise comes from, if not from the operating system.
+        key: Source of the noise, by default the operating system.
 
     Guarantee:
         With `epsilon`, what leaves a site is one histogram that one record more or less moves by 1 (L1 and

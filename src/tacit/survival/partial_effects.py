@@ -46,7 +46,7 @@ class Change:
 
     Args:
         name: The feature, or a level of it.
-        step: How far it is moved, in its own unit; None where it becomes another level.
+        step: Size of the step, in its own unit; None where it becomes another level.
         people: The person one step up, or at the other level; and the one a step down, where that makes
             sense.
     """

@@ -29,12 +29,12 @@ def require_values(
     """Refuse times that are not above 0, and events that are neither 0 nor one of the causes.
 
     Args:
-        time: When each record ends.
-        event: What happens then.
-        place: Whose records they are.
-        causes: How many causes there are; None for any number.
+        time: End of each record.
+        event: Event at the end of each record.
+        place: Owner of the records.
+        causes: Number of causes; None for any number.
         entry: From when on each record is at risk, if that is not 0.
-        weight: What each record counts for, if that is not 1.
+        weight: Weight of each record, if that is not 1.
     """
     _require_all(time > 0, "time", place, "above 0")
     if causes is None:
@@ -128,7 +128,7 @@ def time_grid(
     Args:
         cuts: The ends themselves, or how many there shall be.
         horizon: The last end, public; the intervals are then equally long.
-        federation: Whose public reference records give quantiles, where neither is said.
+        federation: Federation whose public reference records give quantiles, where neither is given.
         provenance: Whom to ask before looking at the sites' own records.
     """
     require_cuts(cuts)

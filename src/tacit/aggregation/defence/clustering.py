@@ -178,8 +178,8 @@ class ClusterChoice:
     A pick is taken from private records without protection: this is for runs without a promise.
 
     Args:
-        task: What is learnt.
-        count: How many models there are.
+        task: The task.
+        count: Number of models.
     """
 
     task: Task
@@ -235,9 +235,9 @@ class UpdateHistory:
         """The trails after a round.
 
         Args:
-            updates: What the sites sent, noise included.
-            handed: What each of them started from (sites, coordinates).
-            f: How many liars there may be: they do not say where the middle is.
+            updates: Updates of the sites, noise included.
+            handed: Initial weights of each (sites, coordinates).
+            f: Number of dishonest sites, which must not decide where the center is.
         """
         if not updates.names:
             return self

@@ -135,7 +135,7 @@ def agreement(found: Mapping[str, int], truth: Mapping[str, object]) -> float:
 
     Args:
         found: The model of each site, such as `run.clusters`; one that never came has none.
-        truth: What each site is known to be, such as its planet; of more sites too.
+        truth: True group of each site, such as its planet; further sites are ignored.
     """
     unknown = sorted(set(found) - set(truth))
     require(not unknown, "found", unknown, f"of the sites {sorted(truth)}")

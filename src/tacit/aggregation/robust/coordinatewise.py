@@ -64,11 +64,11 @@ class CoordinatewiseRule(Rule, ABC):
 
         Args:
             updates: One row per site.
-            sites: How many sites were expected; those that did not come count as rows of zeros.
+            sites: Expected number of sites; absent ones count as rows of zeros.
 
         Raises:
             InvalidValue: An update is not finite, or more came than were expected.
-            TooFewSites: Too few came for the liars that were to be stood.
+            TooFewSites: Too few sites for the configured f.
         """
         rows, order = rows_of(updates)
         expected = len(rows) if sites is None else round(sites)

@@ -95,8 +95,8 @@ class CenteredClip(WeightedRule):
 
         Args:
             updates: One row per site.
-            sites: How many sites were expected. With a public centre and one step the sum of the shortened
-                updates is divided by it, as the mean is; otherwise who did not come counts as a row of zeros.
+            sites: Expected number of sites. With a public center and one step it divides the sum of the
+                clipped updates, as in the mean; otherwise absent sites count as rows of zeros.
         """
         if self.radius is None or self.steps > 1:
             return super().__call__(updates, sites=sites)

@@ -87,7 +87,7 @@ class Member:
         """Stage 1: shares of the mask key and of the seed, sealed for every site that has offered keys.
 
         Args:
-            offers: What the server collected.
+            offers: Offers that the server collected.
         """
         with self._turn("share"):
             self._offers = self._check_offers(self._decode(offers, Offers).offers)
@@ -106,7 +106,7 @@ class Member:
 
         Args:
             vector: The numbers to be added up (width,).
-            envelopes: What the others have sealed for this site.
+            envelopes: Envelopes that the others have sealed for this site.
         """
         given = f"{vector.dtype} of shape {vector.shape}"
         fits = vector.dtype == np.uint32 and vector.shape == (self.session.width,)
@@ -127,7 +127,7 @@ class Member:
         """Stage 3: a signature on the one set of survivors that this site will ever sign for the round.
 
         Args:
-            survivors: Whose vectors the server says it has.
+            survivors: Sites whose vectors the server claims to have.
         """
         with self._turn("agree"):
             names = self._decode(survivors, Survivors).names
@@ -145,7 +145,7 @@ class Member:
         """Stage 4: shares of the seeds of survivors and of the mask keys of those who dropped out.
 
         Args:
-            agreements: Who has signed the set of survivors.
+            agreements: Signatures of the set of survivors.
         """
         with self._turn("reveal"):
             signatures = self._decode(agreements, Confirmations).signatures

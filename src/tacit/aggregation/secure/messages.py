@@ -58,7 +58,7 @@ class Offer(SiteMessage, frozen=True, array_like=True, forbid_unknown_fields=Tru
     Args:
         seal: The key that envelopes for the site are sealed with.
         mask: The key that masks between pairs come from.
-        seed: What holds the site to the seed of its own mask.
+        seed: Commitment of the site to the seed of its own mask.
         signature: The site's, on all of it.
     """
 

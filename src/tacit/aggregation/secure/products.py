@@ -185,7 +185,7 @@ class Partner:
         """Stage 1: for whom this party deals, their random numbers, sealed.
 
         Args:
-            offers: What each party has offered.
+            offers: Offer of each party.
         """
         with self._turn("deal"):
             self._keys = self._check_offers(offers)
@@ -204,7 +204,7 @@ class Partner:
         """Stage 2: for each of the others, the own rows minus a uniform matrix, sealed.
 
         Args:
-            envelopes: What the dealers have sealed for this party.
+            envelopes: Envelopes that the dealers have sealed for this party.
         """
         with self._turn("open"):
             dealers = {name for pair, name in self.products.dealers.items() if self.name in pair}
@@ -218,7 +218,7 @@ class Partner:
         """Stage 3: for each pair with this party in it, a matrix that adds up with the other's to products.
 
         Args:
-            envelopes: What the others have sealed for this party.
+            envelopes: Envelopes that the others have sealed for this party.
         """
         with self._turn("share"):
             self._all_of(envelopes, set(self._dealt))

@@ -25,8 +25,8 @@ def split_secret(secret: bytes, holders: Iterable[int], threshold: int) -> dict[
 
     Args:
         secret: 32 bytes.
-        holders: Where the shares are taken: different small numbers from 1.
-        threshold: How many shares give the secret back.
+        holders: Points of the shares: different small numbers from 1.
+        threshold: Number of shares that give the secret back.
 
     Guarantee:
         Any `threshold - 1` of the shares are uniform, whatever the secret.
@@ -61,7 +61,7 @@ class Reconstructor:
     """Gives back one secret after the other that are shared among the same holders.
 
     Args:
-        threshold: How many shares give a secret back.
+        threshold: Number of shares that give a secret back.
     """
 
     def __init__(self, threshold: int) -> None:

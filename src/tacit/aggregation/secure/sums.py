@@ -20,7 +20,7 @@ def secure_sum(
 
     Args:
         vectors: By site (width,).
-        session: Which sum.
+        session: The session of the sum.
         identities: By site; fresh ones unless given.
         dropped: Sites that fall silent, and the stage from which on nothing is heard of them.
 

@@ -76,9 +76,9 @@ class Policy:
         """The action upon one observation.
 
         Args:
-            observation: What is seen.
+            observation: The observation.
             deterministic: Whether the likeliest action is taken, rather than one drawn.
-            generator: What is drawn with.
+            generator: Generator of the draw.
         """
         actions, _ = self.predict(observation, deterministic=deterministic, generator=generator)
         require(actions.ndim == 0, "observation", f"{actions.size} of them", "one observation")
@@ -95,11 +95,11 @@ class Policy:
         """The action upon one observation, or the actions upon several, as Stable-Baselines3 has it.
 
         Args:
-            observation: What is seen (inputs,), or (observations, inputs).
+            observation: The observation (inputs,), or several (observations, inputs).
             state: Not used: there is no memory.
             episode_start: Not used either.
             deterministic: Whether the likeliest action is taken, rather than one drawn.
-            generator: What is drawn with; fresh draws if not said.
+            generator: Generator of the draws; by default fresh ones.
         """
         likely = self.probabilities(observation)
         if deterministic:
@@ -153,11 +153,11 @@ class Policy:
         """Write one episode as a small film, a GIF; it is where it was asked for.
 
         Args:
-            path: Where to, `*.gif`.
-            world: Where it acts; its own world if not said.
-            seed: What the episode begins with.
-            fps: How many steps make a second.
-            most: How many steps are shown at most.
+            path: The file, `*.gif`.
+            world: The environment; by default its own.
+            seed: Seed of the episode.
+            fps: Steps per second.
+            most: Largest number of steps in the film.
         """
         from tacit.control.envs.episodes import film
 
@@ -169,7 +169,7 @@ class Policy:
         Weights become single precision, and normalisation a part of the first layer.
 
         Args:
-            path: Where to, `*.zip`.
+            path: The file, `*.zip`.
         """
         from tacit.control.agents.stable_baselines import write
         from tacit.control.envs.spaces import agent_spaces

@@ -249,7 +249,7 @@ def write(
     """Write an agent that takes observations as they are.
 
     Args:
-        path: Where to.
+        path: The file.
         shape: The network.
         weights: Its weights, with any normalisation of observations folded in.
         observed: The space of observations (`control.envs.spaces.agent_spaces`).

@@ -95,9 +95,9 @@ def stratified_bootstrap(
     Args:
         scores: The scores.
         statistic: Takes the scores task by task, each (..., runs), and answers (...).
-        key: What the draws repeat by.
-        draws: How often.
-        level: How often the interval holds what it is of; percentiles, so roughly, with few runs.
+        key: Key of the draws.
+        draws: Number of draws.
+        level: Confidence of the interval; of percentiles, so approximate with few runs.
     """
     require_count("draws", draws)
     require(is_between(level, 0, 1), "level", level, "between 0 and 1")

@@ -152,12 +152,12 @@ def film(policy: "Policy", path: Path, world: "World", *, seed: int, fps: int, m
     """Write one episode of greedy actions as a GIF: every second step, or fewer where it grows too large.
 
     Args:
-        policy: Who acts.
-        path: Where to, `*.gif`.
-        world: Where it acts.
-        seed: What the episode begins with.
-        fps: How many steps make a second.
-        most: How many steps are shown at most.
+        policy: The agent.
+        path: The file, `*.gif`.
+        world: The environment.
+        seed: Seed of the episode.
+        fps: Steps per second.
+        most: Largest number of steps in the film.
     """
     require(path.suffix == ".gif", "path", str(path), 'a film, "*.gif"')
     require_count("fps", fps)

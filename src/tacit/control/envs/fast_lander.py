@@ -34,8 +34,8 @@ class FastLander(gymnasium.Env[Floats, np.int64]):
         continuous: False: engines are on or off.
         gravity: Above -12 and below 0.
         enable_wind: Whether there is wind.
-        wind_power: How strong it is at most; sensible up to 20.
-        turbulence_power: How much it turns the lander at most; sensible up to 2.
+        wind_power: Largest strength of the wind; sensible up to 20.
+        turbulence_power: Largest torque by turbulence; sensible up to 2.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "render_fps": 50}  # noqa: RUF012 Gymnasium's own is like that

@@ -41,9 +41,9 @@ class Landers(NamedTuple):
         terrain: See `bodies`.
         rng: See `bodies`.
         physics: See `bodies`.
-        limits: How many steps an episode may have.
-        totals: What each episode has brought so far.
-        lengths: How many steps it has had.
+        limits: Largest number of steps of an episode.
+        totals: Return of each episode so far.
+        lengths: Number of its steps so far.
     """
 
     bodies: Array

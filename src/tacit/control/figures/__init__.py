@@ -463,8 +463,8 @@ def privacy_return(
             and `claimed`, the epsilon that was said to be its cost where that is not the same.
         references: Returns that cost no epsilon, by name: `open`, `alone`; a return that is not above
             `untrained`, as far as its interval tells, has learnt nothing.
-        title: What is seen; if not said, the smallest epsilon that learns.
-        provenance: Where the returns come from.
+        title: The title; by default the smallest epsilon that learns.
+        provenance: Source of the returns.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     rows = read_table(table, ("epsilon", "return"), ("epsilon", "return")).drop(columns="method")

@@ -123,8 +123,8 @@ def memberships(
     Args:
         table: One row for each site and round: `site`, `world`, `round`, `cluster`, and where rounds are of
             several kinds `phase`, such as `together` and `apart`. Rounds that a site sits out have no row.
-        title: What is seen; if not said, the agreement in each phase.
-        provenance: Where the clusters come from.
+        title: The title; by default the agreement in each phase.
+        provenance: Source of the clusters.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     rows = read_table(table, ("site", "world", "round", "cluster"), ("round",))
@@ -258,8 +258,8 @@ def drift(
     Args:
         table: One row for each round: `round`, `update` and `noise`, which are L2 norms above 0, and where
             there are several `regime`, each with a panel of its own.
-        title: What is seen; if not said, how many times as long as the update the noise is.
-        provenance: Where the norms come from.
+        title: The title; by default the ratio of noise to update.
+        provenance: Source of the norms.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     numbers = ("round", "update", "noise")
@@ -338,13 +338,13 @@ def weight_map(
         weights: One row for each model (models, coordinates).
         worlds: In which world each was trained; that of the shared model is not looked at.
         steps: After how many environment steps per site each was kept.
-        sites: Whose each is.
-        method: How models are placed: `t-sne` (scikit-learn), `umap` (umap-learn), or along their two main
-            axes, `pca`, which is quick and keeps what is far apart so.
+        sites: Site of each row.
+        method: Embedding: `t-sne` (scikit-learn), `umap` (umap-learn), or the two main axes, `pca`, which is
+            quick and keeps large distances.
         key: Names the chance there is in placing; the same key gives the same map.
-        shared: The site that stands for the model of all; its path is drawn in black.
-        title: What is seen; if not said, how often weights give their world away.
-        provenance: Where the weights come from.
+        shared: Name of the shared model among the sites; its path is drawn in black.
+        title: The title; by default the share of sites whose world their weights identify.
+        provenance: Source of the weights.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     rows, homes, owners = _validate(weights, worlds, sites)
@@ -446,9 +446,9 @@ def silo_identifiability(
     Args:
         weights: One row for each model (models, coordinates).
         worlds: In which world each was trained; each world has at least two sites.
-        sites: Whose each is.
-        neighbours: How many of the nearest vote; a tie goes to the nearest.
-        shared: The site that stands for the model of all, which has no world and is left out.
+        sites: Site of each row.
+        neighbours: Number of nearest neighbors that vote; a tie goes to the nearest.
+        shared: Name of the shared model among the sites, which has no world and is left out.
     """
     require_count("neighbours", neighbours)
     rows, homes, owners = _validate(weights, worlds, sites)

@@ -85,9 +85,9 @@ def pictures(task: "PPO", state: Array, rounds: "Sequence[Round]", read: Read) -
     """The figures of a run of agents.
 
     Args:
-        task: What was learnt.
+        task: The task.
         state: One model (coordinates), or several (models, coordinates).
-        rounds: What happened.
+        rounds: The record of the rounds.
         read: A file of the run by its name, if it is there.
     """
     worlds = _worlds(rounds, read)

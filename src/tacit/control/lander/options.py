@@ -23,7 +23,7 @@ def require_options(options: Mapping[str, Any], place: str = "") -> None:
 
     Args:
         options: The keyword arguments.
-        place: Whose they are, for messages.
+        place: Owner of the options, for messages.
     """
     where = f"{place}: " if place else ""
     for name, value in options.items():

@@ -167,9 +167,9 @@ def step_row(
         ground: See `s`.
         physics: See `s`.
         action: 0 nothing, 1 and 3 the side engines, 2 the main engine.
-        first: How engines are dispersed, from -1 to 1.
+        first: Dispersion of the engines, from -1 to 1.
         second: See `first`.
-        fx: What else pushes the hull: the push at the beginning.
+        fx: Other forces on the hull: the push at the beginning.
         fy: See `fx`.
 
     Returns:

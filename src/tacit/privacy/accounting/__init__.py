@@ -72,15 +72,15 @@ def calibrate(
     """The least noise, as a multiple of the clip bound, with which `steps` releases cost at most `epsilon`.
 
     Args:
-        epsilon: What all the releases together may cost.
+        epsilon: Budget of all the releases together.
         delta: The probability with which that may fail; 0 only for Laplace.
-        steps: How many releases.
+        steps: Number of releases.
         rate: Probability of the secret, independent draw by which each unit joins a step.
         relation: Under `replace` one unit moves a sum by twice its bound.
         mechanism: `gaussian` for L2 bounds, `laplace` for L1 bounds, `discrete` for L2 bounds of `COARSEST`
             or more steps of a lattice.
-        sampled: What the draw selects: units, or fixed groups of them.
-        beside: What else is released about the same records, and paid from the same epsilon.
+        sampled: Unit of the sampling: units, or fixed groups of them.
+        beside: Other releases about the same records, paid from the same epsilon.
 
     Guarantee:
         `epsilon()` of the same releases with this noise, and of those beside, is at most the target.

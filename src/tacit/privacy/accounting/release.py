@@ -35,26 +35,26 @@ class Release:
     """A noisy answer about private data, or `count` equal ones.
 
     Args:
-        law: What kind of noise: `gaussian` (L2), `laplace` (L1), `selection` of one candidate (pure), or
+        law: Noise distribution: `gaussian` (L2), `laplace` (L1), `selection` of one candidate (pure), or
             `discrete`: Gaussian on the integers (L2), for secure sums.
         scale: Standard deviation (gaussian), or the b of Laplace; for a selection sensitivity / epsilon. That
             of discrete noise is what all the shares counted on add up to; like its sensitivity, in steps of
             the lattice.
         sensitivity: Largest distance by which one unit can move the answer under `relation`, in the norm of
             the law.
-        relation: Which neighbours: one unit more or less, or one unit exchanged for another.
+        relation: Neighboring relation: one unit more or less, or one unit exchanged for another.
         rate: Probability of the secret, independent draw that decided who took part; 1 means no such draw.
             Each release has a draw of its own: two answers about the same drawn batch are one release.
-        sampled: What that draw selects: the unit itself, or a fixed group that the unit belongs to.
+        sampled: Unit of the draw: the unit itself, or a fixed group that the unit belongs to.
         bound: The longest contribution of one unit, or group, where a draw decides about an exchange: such a
             release is priced for contributions around zero, which is what the undrawn contribute.
-        count: How many releases of this kind.
-        unit: What is protected.
-        subject: Whose cost this adds to: `sites`, `records` (at every party), or `records@oslo`.
-        view: Who sees it. What the public sees, sites see; what sites see, the server sees.
-        party: Who let it out.
-        purpose: What for, in words: `round 3`, `clip radius`.
-        rehearsal: Whether the noise can be recomputed from a seed, and so protects nobody.
+        count: Number of equal releases.
+        unit: Protected unit.
+        subject: Subject that bears the cost: `sites`, `records` (at every party), or `records@oslo`.
+        view: Observer of the release. What the public sees, sites see; what sites see, the server sees.
+        party: Party that released it.
+        purpose: Purpose in words: `round 3`, `clip radius`.
+        rehearsal: Whether the noise can be recomputed from a seed, so that it gives no protection.
     """
 
     law: Law = "gaussian"

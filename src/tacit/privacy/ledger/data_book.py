@@ -62,7 +62,7 @@ def envelope(releases: Iterable[Release], name: str = "") -> list[Release]:
 
     Args:
         releases: A plan, about the subjects of its run.
-        name: What the run is called.
+        name: Name of the run.
 
     Guarantee:
         For every subject of the plan and every kind of release, there are at least as many as concern that
@@ -101,8 +101,8 @@ class DataBook:
     and all of them are charged: beside the files, and in the state directory.
 
     Args:
-        people: Whose records they are.
-        index: Where data are recognised; that of this user unless another is given.
+        people: Description of the people whose records they are.
+        index: Index that recognises data; by default that of this user.
     """
 
     def __init__(self, people: People, index: Index | None = None) -> None:
@@ -123,11 +123,11 @@ class DataBook:
         """Pay for a plan before any of it leaves.
 
         Args:
-            plan: What the run releases, about the subjects of the run.
-            run: What tells the run from any other; secret digests tell nothing about it.
-            name: What the run is called.
-            part: Which part of the run this is, where it pays more than once.
-            ticket: What tells this charge from others of the run; part and releases do if it is empty.
+            plan: Releases of the run, about its own subjects.
+            run: Identifier of the run; a secret digest discloses nothing about it.
+            name: Name of the run.
+            part: Part of the run, where it pays more than once.
+            ticket: Identifier of this charge among others of the run; by default from part and releases.
 
         Returns:
             Whether anything was charged: False if this very plan of this run was paid before.

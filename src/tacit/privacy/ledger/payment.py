@@ -51,10 +51,10 @@ class Payment:
     """The price of a statistic and the ledger that bears it; without epsilon, sums leave unprotected.
 
     Args:
-        epsilon: What all releases of one site cost any one record.
+        epsilon: Cost of all releases of one site for any one record.
         delta: The probability with which that may fail; 0 takes Laplace noise, more takes Gaussian noise.
         ledger: Charged before any noise is drawn.
-        key: Where the noise comes from, if not from the operating system; a rehearsal's says so everywhere.
+        key: Source of the noise, by default the operating system; a rehearsal's key is reported everywhere.
         records: The sites; where their records are private, the book of the data is charged, too.
     """
 
@@ -114,9 +114,9 @@ class Payment:
         """Charge releases for each of the sites, on the book of the data and on the ledger.
 
         Args:
-            releases: What one site releases.
+            releases: Releases of one site.
             sites: The sites.
-            what: What is released with which noise, in words.
+            what: Description of the release and its noise, in words.
 
         Returns:
             The provenance of what is released, with what all runs on these data cost together.
@@ -146,10 +146,10 @@ class Payment:
         """Add the noise of a release that was charged to the values that one site releases.
 
         Args:
-            values: What one record moves by at most the sensitivity of the release.
-            release: What was charged.
-            names: What tells this draw from others.
-            rounded: How much more noise, as a share of it, covers the rounding of the values.
+            values: Values that one record moves by at most the sensitivity of the release.
+            release: The release that was charged.
+            names: Names that separate this draw from others.
+            rounded: Additional noise, as a share of it, that covers the rounding of the values.
         """
         key = self._key
         for name in names:
@@ -162,10 +162,10 @@ class Payment:
         """Release sums: as they are without epsilon, with noise once the ledger has been charged with it.
 
         Args:
-            sums: What each site would send.
-            sensitivity: How far one record moves any one of the sums.
-            what: What they are, in words.
-            cells: How many of them one record may move.
+            sums: Sums of each site.
+            sensitivity: Sensitivity of any one of the sums to one record.
+            what: Description of the sums, in words.
+            cells: Number of sums that one record may move.
 
         Guarantee:
             With epsilon, no noise is drawn before the ledger has accepted one release for every site.

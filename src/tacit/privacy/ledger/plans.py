@@ -121,10 +121,10 @@ class Plans:
 
     Args:
         known: The plans that were written down, by name.
-        charged: How often each kind of release was charged about each subject.
-        commitments: What the plans that have begun come to, about each subject.
+        charged: Number of releases of each kind charged to each subject.
+        commitments: Totals of the plans that have begun, about each subject.
         tallies: The same, summed up for each subject that was asked about.
-        bearable: What one plan was found to be able to bear: a budget, and how many releases of each kind.
+        bearable: Affordable releases of one plan: a budget, and the number of releases of each kind.
     """
 
     known: dict[str, RegisteredPlan] = field(default_factory=dict[str, RegisteredPlan])

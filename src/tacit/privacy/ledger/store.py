@@ -147,7 +147,7 @@ class Ledger:
         """Pay for releases before they happen.
 
         Args:
-            releases: What is about to leave; all of them are charged, or none.
+            releases: The planned releases; all of them are charged, or none.
             ticket: A name for this very charge. Charged again under the same ticket, as a resumed run does
                 for a round with the same inputs and therefore the same noise, it costs nothing more.
             plan: The fixed plan that this charge is a part of: one that was registered, or one of which this

@@ -36,12 +36,12 @@ class Tally:
 
     Args:
         subject: Whom they are about.
-        read: How many commitments about each whole are in it.
+        read: Number of commitments about each whole that are counted.
         began: The number of the first commitment of each plan.
         initial: The releases that each plan committed to when it began.
         plans: The releases of each plan.
         relations: Under which relations and units (`is_mixed` tells which of them bring all to replacement).
-        kinds: What decides the price, counted.
+        kinds: Counts of the attributes that decide the price.
         sums: Divergences at the orders that were asked for.
         pure: The sum of pure epsilons.
     """

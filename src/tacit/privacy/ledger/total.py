@@ -17,13 +17,13 @@ class AllRuns:
     """The total price of all runs on the same people, as the book of the data has it.
 
     Args:
-        runs: How many, this one included.
+        runs: Number of runs, this one included.
         epsilon: The price of all of them; infinite if nothing is proven. Of several runs, the lifetime budget
             that would have borne them, had it been fixed before the first.
         delta: The probability with which the promise may fail.
-        unit: What is protected.
+        unit: Protected unit.
         lifetime: The lifetime budget of these people, epsilon and delta, if one was set.
-        notes: What to mind when reading it.
+        notes: Notes on how to read it.
     """
 
     runs: int

@@ -35,7 +35,7 @@ def account(path: Path, delta: float | None = None, *, also: Sequence[str] = ())
 
     Args:
         path: The file.
-        delta: The probability at which it is priced; that of its budgets if not said.
+        delta: Delta of the prices; by default that of its budgets.
         also: Subjects to be priced even if nothing was charged to them by name.
     """
     with Ledger(path, mode="read") as ledger:
@@ -119,7 +119,7 @@ def ledger_summary(
 
     Args:
         path: The file; without one, nothing but the releases is known.
-        releases: What was charged, where there is no file.
+        releases: Charged releases, where there is no file.
         delta: The probability at which it is priced; None in an open run, which was charged for nothing.
         head: The hash of a row that must be in it, if that is known.
     """

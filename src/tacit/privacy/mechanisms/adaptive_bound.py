@@ -25,7 +25,7 @@ class AdaptiveBound:
         expected: Public, expected number of contributions in a round.
         noise: Standard deviation of the noise on the count of short ones.
         quantile: The share of contributions that should stay unclipped.
-        speed: How fast the bound moves: by a factor of at most e^speed in a round.
+        speed: Speed of the bound: it moves by a factor of at most e^speed in a round.
         rehearsal: Whether the noise repeats with the seed, and so gives no protection.
     """
 

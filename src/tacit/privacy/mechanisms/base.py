@@ -238,11 +238,11 @@ class RecordLevel(NoPrivacy):
         clip: The bound of one contribution.
         multiplier: Noise in units of `clip`.
         steps: Noisy sums per round.
-        rate: Probability with which each record, or group, joins a step; public, drawn in secret.
+        rate: Probability with which each record, or group, joins a step; public, and the draw is secret.
         grouped: Whether a row is the sum over a risk group, which one record can turn into its opposite.
-        sampled: What the draw selects: records, or fixed groups.
+        sampled: Unit of the sampling: records, or fixed groups.
         rehearsal: Whether the noise repeats.
-        counts: How the number of records is bought, if it has to be.
+        counts: Noise on the number of records, if that has to be bought.
     """
 
     law: NoiseLaw
@@ -335,7 +335,7 @@ class BoundedSum:
         law: The noise.
         bound: The largest number that counts; a record moves a sum by at most that.
         multiplier: Noise in units of the bound.
-        purpose: What the numbers are, in words.
+        purpose: Description of the numbers, in words.
         rehearsal: Whether the noise repeats.
     """
 
@@ -417,8 +417,8 @@ def noisy_answer(values: Array, release: Release, key: Key) -> Array:
 
     Args:
         values: The answer.
-        release: What is charged. Without a bound, that its sensitivity holds is the caller's claim.
-        key: What the noise is drawn by.
+        release: The charged release. Without a bound, the caller has to ensure its sensitivity.
+        key: Key of the noise.
 
     Guarantee:
         Before noise the answer is no longer than `release.bound`, in the norm of the law; the noise has the

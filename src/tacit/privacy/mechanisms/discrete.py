@@ -37,8 +37,8 @@ def discrete_gaussian(sigma: float, size: int, secret: Secret) -> Integers:
 
     Args:
         sigma: The parameter of the law; from 1 on, also its standard deviation to ten digits.
-        size: How many.
-        secret: Where the randomness comes from.
+        size: Number of draws.
+        secret: Source of randomness.
 
     Guarantee:
         For truly random words, each draw is within 2^-200 of the law in total variation.

@@ -61,7 +61,7 @@ class Lattice:
             width: Coordinates of a vector.
             sites: The most vectors that are added up, each with its share of noise.
             multiplier: The noise of `honest` shares, in units of `reach`.
-            honest: How many shares are counted on.
+            honest: Number of honest shares that are counted on.
         """
         require_positive("multiplier", multiplier)
         require_count("sites", sites)

@@ -24,8 +24,8 @@ def gaussian(values: Array, scale: float, *keys: Key) -> Array:
     """The values plus independent normal noise of standard deviation `scale`.
 
     Args:
-        values: What to protect.
-        scale: How much noise.
+        values: Values to protect.
+        scale: Standard deviation of the noise.
         keys: One for all values; or one for each row, whose noise is then what the row would get alone.
     """
     from tacit.privacy.mechanisms.normal import normal

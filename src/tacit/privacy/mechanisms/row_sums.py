@@ -65,7 +65,7 @@ def add_rows(rows: Array, factors: Array, sums: Array) -> None:
     A row whose factor is 0 is passed over, however broken it is.
 
     Args:
-        rows: What is added up.
+        rows: Rows to add up.
         factors: One for each row (sites, records).
         sums: The sums (sites, coordinates).
 

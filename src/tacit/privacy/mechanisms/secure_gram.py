@@ -98,9 +98,9 @@ class SecureGram(NoPrivacy):
             sigma is at least `multiplier * sqrt(2) * blocks`, so that 1 / multiplier is the mu of Gaussian
             differential privacy.
         widths: For each party the columns of each of its blocks; public.
-        records: How many records all parties hold alike; public.
-        colluders: How many parties may work together with the server; more than one is refused.
-        purpose: What the products are for; the number of the round unless said otherwise.
+        records: Number of records, the same at all parties; public.
+        colluders: Number of parties that may work together with the server; more than one is refused.
+        purpose: Purpose of the products; by default the number of the round.
         rehearsal: Whether the noise repeats.
 
     Guarantee:

@@ -29,9 +29,10 @@ class SiteLevel(NoPrivacy):
         law: The noise.
         clip: The bound of one site's update.
         multiplier: Noise in units of the bound: of `clip` at the site, of `reach` at the server.
-        where: Who adds the noise.
-        reach: How far one clipped update can move the aggregate; what the server's noise is scaled by.
-        rate: Probability with which each site joins a round, drawn in secret; 1 where the server looks on.
+        where: Party that adds the noise.
+        reach: Sensitivity of the aggregate to one clipped update, which scales the server's noise.
+        rate: Probability with which each site joins a round; the draw is secret, or the rate 1 where the
+            server sees it.
         rehearsal: Whether the noise repeats.
     """
 

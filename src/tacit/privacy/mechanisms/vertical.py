@@ -58,7 +58,7 @@ class LocalColumns(ColumnMechanism):
     """Each column leaves its party by itself: every record clipped to a radius, with noise in all directions.
 
     Args:
-        widths: How many numbers a record has in each column, protected or not.
+        widths: Number of coordinates of a record in each column, protected or not.
     """
 
     widths: Mapping[str, int]
@@ -167,7 +167,7 @@ class ClippedSecureGram(SecureGram):
     """Parties multiply their columns in secret, each with a share of the noise; a server sees the products.
 
     Args:
-        radii: How long a record may be in each column.
+        radii: Clip radius of a record in each column.
     """
 
     radii: Mapping[str, float]
@@ -192,8 +192,8 @@ class NoisyHistograms(NoPrivacy):
 
     Args:
         multiplier: Noise in units of half the sensitivity.
-        holders: Who holds each column.
-        purpose: What for, in words.
+        holders: Party of each column.
+        purpose: Purpose in words.
         rehearsal: Whether the noise repeats.
     """
 

@@ -17,7 +17,7 @@ def write(page: Page, path: str | Path) -> Path:
     """Write a report; what was at its place before is replaced once the new one is complete.
 
     Args:
-        page: What it says.
+        page: The report.
         path: A file in a folder that exists, ending in `.html`, `.md` or `.json`.
     """
     place = require_place(path)

@@ -22,8 +22,8 @@ class Text:
     """A paragraph.
 
     Args:
-        words: What it says.
-        tone: How it is meant, if that should catch the eye.
+        words: The words.
+        tone: Tone that catches the eye, if any.
     """
 
     words: str
@@ -35,7 +35,7 @@ class Items:
     """A list, under a few words of its own.
 
     Args:
-        title: What the lines are.
+        title: Title of the lines.
         lines: One for each item.
     """
 
@@ -55,9 +55,9 @@ class Grid:
     """A table of words and numbers; columns of numbers stand to the right.
 
     Args:
-        caption: What the table shows.
+        caption: Caption of the table.
         header: A name for each column.
-        rows: Cells as they are shown.
+        rows: Cells, ready to be shown.
         sortable: Whether a reader may want it in another order.
     """
 
@@ -94,8 +94,8 @@ class Folded:
     """Blocks that open when asked for; on paper they are open.
 
     Args:
-        title: What is inside.
-        blocks: What is inside.
+        title: Title of the content.
+        blocks: The content.
     """
 
     title: str
@@ -118,9 +118,9 @@ class Page:
     """A report, ready to be rendered.
 
     Args:
-        title: What it is about.
+        title: Its title.
         lead: The one sentence to read.
-        alerts: What has to be known before anything else.
+        alerts: Alerts, shown before anything else.
         sections: Its parts, in order.
         document: The same as plain data, as `.json` has it.
     """

@@ -56,8 +56,8 @@ def html(page: Page, *, refresh: float | None = None) -> str:
     """The report as one HTML file.
 
     Args:
-        page: What it says.
-        refresh: After how many seconds it asks for itself again, while a run goes on; never, if not said.
+        page: The report.
+        refresh: Interval in seconds at which the page reloads, while a run goes on; by default never.
     """
     allowed = "a finite number of seconds above 0, or None"
     require(refresh is None or (math.isfinite(refresh) and refresh > 0), "refresh", refresh, allowed)
@@ -207,7 +207,7 @@ def tried_html(tried: Mapping[str, Any]) -> str:
     """Every attack against every rule.
 
     Args:
-        tried: What `Tried.as_dict` says.
+        tried: Result of `Tried.as_dict`.
     """
     score = NAMES.get(tried["score"], tried["score"])
     sections = [
@@ -224,7 +224,7 @@ def text_html(title: str, text: str) -> str:
     """A summary whose tables are made already.
 
     Args:
-        title: What it is of.
+        title: Title of the summary.
         text: The summary.
     """
     return fragment(_page(title, [Section("Summary", (Code(text),))]))

@@ -66,12 +66,12 @@ def write(
     """Write words, as they are, beside a place.
 
     Args:
-        axes: Where to write.
-        words: What to write; never taken for a formula.
+        axes: Axes to write in.
+        words: Text to write; never taken for a formula.
         at: The place.
-        aside: How far from it the words stand, in points.
-        frame: What the place is measured in: `row` is a height of the data and a share of the width, `column`
-            the other way round.
+        aside: Distance of the words from it, in points.
+        frame: Coordinates of the place: `row` is a height of the data and a share of the width, `column` the
+            other way round.
         look: Colour, size, alignment and so on, as Matplotlib names them; in the middle of the place if not
             given.
     """
@@ -105,8 +105,8 @@ def write_apart(axes: Axes, spots: Sequence[Label], across: Sequence[float], **l
     Args:
         axes: They have their limits, and the figure its other words.
         spots: The height, name and colour of each dot.
-        across: Where each dot is along the axis (dots,).
-        look: How words look, as Matplotlib names it.
+        across: Place of each dot along the axis (dots,).
+        look: Style of the words, in Matplotlib's names.
     """
     figure = lay_out(axes)
     size = INCH / figure.dpi
@@ -172,7 +172,7 @@ def line(
     """Draw a line, or a dot where there is one place; its label stands at its last height.
 
     Args:
-        axes: Where to draw.
+        axes: Axes to draw in.
         across: Places along the axis, ascending.
         up: Heights.
         shade: The colour.
@@ -207,10 +207,10 @@ def score_lines(
     """Draw `score` against a number, a line for each `method`, with bands or bars where there are intervals.
 
     Args:
-        axes: Where to draw.
+        axes: Axes to draw in.
         rows: One for each point, in their order: `by`, `score`, `method` and perhaps `low` and `high`.
         by: The column that goes along the axis.
-        shown: How numbers are written.
+        shown: Format of numbers.
         shaded: Whether intervals are bands; else they are bars, and methods stand a little apart.
         floor: Points that are not above it, as far as their intervals tell, are hollow.
     """
@@ -322,12 +322,12 @@ def dots(
 
     Args:
         axes: Its rows have their places.
-        values: Where the dots are (dots,).
+        values: Places of the dots (dots,).
         heights: Their rows (dots,).
         shade: The colour.
         ends: The lower and the upper ends of intervals (dots,).
-        words: What is written above each dot.
-        look: How the dots look, as Matplotlib names it.
+        words: Words above each dot.
+        look: Style of the dots, in Matplotlib's names.
     """
     if ends is not None:
         axes.hlines(heights, *ends, color=shade, linewidth=1.2)
@@ -384,8 +384,8 @@ def cells(axes: Axes, image: NDArray[np.float64], first: float, wide: float = 1.
         axes: It loses its frame and its rules.
         image: A number or a colour for each cell (rows, columns) or (rows, columns, 4).
         first: The first round.
-        wide: How many rounds a column is.
-        look: How numbers become colours, as Matplotlib names it.
+        wide: Number of rounds in a column.
+        look: Color map, in Matplotlib's names.
     """
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
@@ -410,7 +410,7 @@ def read_table(
         table: Of any kind that pandas reads.
         needed: The columns that it must have.
         numbers: Columns that must be finite, if they are there.
-        allowed: What they must be, in words.
+        allowed: Description of the allowed numbers.
     """
     import pandas as pd
 

@@ -138,7 +138,7 @@ def membership(found: Mapping[str, Any], *, path: str | Path | None = None) -> P
     """Draw how many of 100 members attacks name in each setting, and their ROC curves on logarithmic axes.
 
     Args:
-        found: What `Membership.as_dict` gives, from Python or from JSON.
+        found: Result of `Membership.as_dict`, from Python or from JSON.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     require(found.get("kind") == "membership", "kind", found.get("kind"), '"membership"')

@@ -80,8 +80,8 @@ def privacy_utility(
         references: Scores that cost no epsilon, by name: `open`, `alone`.
         score: Name of the score.
         shown: Format of its numbers.
-        floor: What a model that has learnt nothing scores, where high is good: points that are not above it,
-            as far as their intervals tell, are hollow.
+        floor: Score of a model that has learnt nothing, where high is good: points that are not above it,
+            within their intervals, are hollow.
         band: Description of the intervals: they are shaded then; by default bars.
         title: The title; by default the best score at the smallest and at the largest epsilon.
         provenance: Source of the scores.
@@ -180,14 +180,14 @@ def by_number(
     Args:
         table: One row for each mean: `value`, `score`, `low` and `high`, the ends of its interval, and
             `method`, which parts the rows into lines; empty where there is one line.
-        across: What the number is.
-        score: What the score is.
-        shown: How its numbers are written.
+        across: Name of the number.
+        score: Name of the score.
+        shown: Format of its numbers.
         references: Scores to compare with, by name.
         beside: Scores to compare with that depend on the number, by name.
-        band: What the intervals are; nothing is shaded without that.
-        title: What is seen.
-        provenance: Where the scores come from.
+        band: Description of the intervals; nothing is shaded without it.
+        title: The title.
+        provenance: Source of the scores.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     rows = _read_means(table).sort_values("value", kind="stable")
@@ -264,7 +264,7 @@ def frontier(rows: Sequence[Mapping[str, Any]], score: str) -> Picture | None:
     Args:
         rows: One for each run: its `name`, its `epsilon`, None where there is none, its `score`, and where
             they are known `low` and `high`, the ends of an interval. Runs without a score are left out.
-        score: What the score is.
+        score: Name of the score.
 
     Returns:
         None if fewer than two runs have both.

@@ -102,7 +102,7 @@ def participation(record: Record, names: Sequence[str]) -> Picture | None:
     """Draw who took part in which round: how much of each update was used, and what was left out and why.
 
     Args:
-        record: What happened.
+        record: The record of the run.
         names: All sites, in the order in which they are drawn. If there are more than 50, only those are that
             something was wrong with.
 

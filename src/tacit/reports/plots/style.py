@@ -89,8 +89,8 @@ def picture(height: float, title: str, note: str) -> Picture:
 
     Args:
         height: Of what is between them, in inches.
-        title: What is seen.
-        note: Where the numbers come from.
+        title: The title, with the result.
+        note: Source of the numbers.
     """
     layout = FigureLayout(w_pad=MARGIN, h_pad=MARGIN)
     figure = Picture(figsize=(WIDTH, height), facecolor="white", layout=layout)
@@ -137,7 +137,7 @@ def round_axis(axes: Axes, first: int, last: int, edge: float | None = None) -> 
         axes: Rounds go across it.
         first: The first round.
         last: The last one.
-        edge: How much room, in rounds, is left at either side; a little if not said.
+        edge: Margin at either side, in rounds; by default a little.
     """
     room = max(0.02 * (last - first), 0.2) if edge is None else edge
     axes.set_xlim(first - room, last + room)

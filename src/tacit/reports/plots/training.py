@@ -162,9 +162,9 @@ def training(
         run: A run, a record and its promise as `RunSnapshot`, or a history: one row for each round, one
             column for each score. The score of training records, where it is known, has the same name after
             `train_`.
-        baselines: Scores to compare with, by name and score; those of the run if not said.
-        title: What is seen; if not said, the last scores.
-        provenance: Where the scores come from; the statement of the run if not said.
+        baselines: Scores to compare with, by name and score; by default those of the run.
+        title: The title; by default the last scores.
+        provenance: Source of the scores; by default the statement of the run.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     history, record, statement = _parts(run)
@@ -275,8 +275,8 @@ def overlay(runs: Mapping[str, Record], *, provenance: str = "") -> Picture | No
     """Draw the scores of several runs round by round, one panel for each score that all of them have.
 
     Args:
-        runs: What happened, by the names of the runs.
-        provenance: Where the scores come from.
+        runs: Records, by the names of the runs.
+        provenance: Source of the scores.
 
     Returns:
         None if there is no such score.
@@ -361,8 +361,8 @@ def results(result: Mapping[str, Any], *, title: str | None = None, provenance: 
         result: `models`, each with `name`, `label`, `scores` and `intervals` by score; and where they are
             known `goal`, the score that counts and whether it is to be `max` or `min`, and `how` intervals
             were found.
-        title: What is seen; if not said, the score that counts of every model.
-        provenance: Where the scores come from.
+        title: The title; by default the main score of every model.
+        provenance: Source of the scores.
 
     Returns:
         None if there is no score.

@@ -309,8 +309,8 @@ class AugmentedFederation(Federation):
 
     Args:
         federation: The real one.
-        synthetic: What is added to each site; who gets nothing need not be named.
-        notes: Who was left out and why, in sentences.
+        synthetic: Records added to each site; sites without any may be left out.
+        notes: Sentences about excluded sites, with reasons.
         known: Whether it is public how many records were added, if it is public how many there were.
     """
 

@@ -70,8 +70,8 @@ class Autoencoder:
     time.
 
     Args:
-        columns: How many features.
-        latent: How many hidden numbers stand for a record.
+        columns: Number of features.
+        latent: Number of latent variables of a record.
         width: The width of every hidden layer.
         alpha: The weight of the divergence.
         beta: The weight of the time.
@@ -132,7 +132,7 @@ class Autoencoder:
 
         Args:
             weights: Those of each site (sites, coordinates).
-            batch: Who takes part; a record of `share` 0 does without effect.
+            batch: The sampled records; a record of `share` 0 has no effect.
             store: Records with the targets `time`, and `share`: by what their loss is multiplied.
             draws: Standard normal numbers (sites, records, latent).
         """

@@ -83,8 +83,8 @@ def simulate(
 
     Args:
         design: One of `DESIGNS`.
-        records: How many patients.
-        features: How many features each; SDGM2 needs three, competing one more than causes.
+        records: Number of patients.
+        features: Number of features; SDGM2 needs three, competing one more than causes.
         seed: The same one gives the same table.
         c_mean: Rate (not mean) of the exponential censoring of weibull, lognormal, SDGM1 and competing; 0.4
             by default.
@@ -92,7 +92,7 @@ def simulate(
         c_step: By how much log C, normal as log T is, exceeds it in the mean in SDGM4; 0.4 by default.
         censoring: Instead of these: the share of records to be censored. The option that gives it is found
             on a large draw of its own, so it depends on the design and the number of features alone.
-        causes: How many causes the design competing has; 2 by default.
+        causes: Number of causes of the design competing; 2 by default.
     """
     import pandas
 
@@ -126,12 +126,12 @@ def federation(
 
     Args:
         name: One of the sets that `tacit list data` describes; needs the package it comes from.
-        sites: How many, of equal shares; or a split of `tacit.sites.splits`. If not said: the real sites of
-            the set, such as hospitals, where it names them, and five otherwise.
+        sites: Number of sites, of equal shares; or a split of `tacit.sites.splits`. By default the real sites
+            of the set, such as hospitals, where it names them, and five otherwise.
         seed: The same one gives the same split.
         held_out: The share that is held out to score models on.
-        cause: Of a set with competing causes, the one to learn about, or "any"; if not said, events keep
-            their codes.
+        cause: Of a set with competing causes, the one to learn about, or "any"; by default events keep their
+            codes.
     """
     return published_federation(name, sites=sites, seed=seed, held_out=held_out, cause=cause)
 

@@ -76,7 +76,7 @@ def select_cause(table: Table, cause: Cause | None) -> Table:
 
     Args:
         table: Records whose events are coded by their cause.
-        cause: Which; "any" makes all causes one, None leaves the codes as they are.
+        cause: The cause; "any" makes all causes one, None leaves the codes unchanged.
     """
     if cause is None:
         return table

@@ -61,15 +61,15 @@ class Card:
     """A published set: what it is about, where it comes from, and how large it is.
 
     Args:
-        about: Who, and what happens to them.
+        about: The people, and the event.
         package: The package that brings it along.
         read: Reads and cleans it.
-        records: How many records.
-        features: How many raw features.
+        records: Number of records.
+        features: Number of raw features.
         events: The share of records with an event, of any cause.
-        sites: How many places the records come from, where they say so.
-        causes: How many causes an event may have.
-        rule: What is left out or changed, if anything.
+        sites: Number of places that the records come from, where they name them.
+        causes: Number of causes of an event.
+        rule: Records that are left out or changed, if any.
     """
 
     about: str
@@ -266,9 +266,9 @@ def survset(
     """A set of SurvSet, whose columns are named num_* and fac_*.
 
     Args:
-        name: What SurvSet calls it.
+        name: Its name in SurvSet.
         site: The column of places, without its prefix.
-        label: What stands before the name of a place, if that is a mere number.
+        label: Prefix of a place's name, if that is a mere number.
         leave: Columns to leave out, without their prefix.
     """
     import pandas as pd

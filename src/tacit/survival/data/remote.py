@@ -47,7 +47,7 @@ class RemoteRecords:
     """Remote survival tables: the agreement with sites that hold them on machines of their own.
 
     Args:
-        columns: The features in their order, as they are before they become numbers.
+        columns: The raw features, in their order.
         time: The column of times.
         event: The column of events: 0 censored, 1 happened, or from 1 on the cause of what happened.
         entry: The column of the times from which on records are at risk, if that is not 0.
@@ -140,13 +140,13 @@ class RemoteRecords:
         Args:
             name: The site.
             holding: The table [data] of its settings.
-            folder: Where those are.
-            sites: Who takes part, if that is to be checked.
-            task: What is learnt, if the records are to be checked for it.
+            folder: Their folder.
+            sites: The participating sites, if they are to be checked.
+            task: The task, if the records are to be checked for it.
 
         Raises:
-            TacitError: What its administrator can mend, by the names of fields and columns; no value of a
-                record is in it.
+            TacitError: An error that its administrator can mend, by the names of fields and columns; no value
+                of a record is in it.
         """
         require_member(name, sites)
         held = construct(SiteRecordsConfig, "data", dict(holding))

@@ -122,8 +122,8 @@ class Csv:
         site: The column that names the site of each record, if there is one.
         entry: The column of the times from which on records are at risk, if that is not 0.
         weight: The column of what records count for, if that is not 1.
-        cause: Of several causes, the one to learn about, which makes the others censored; or "any". If not
-            said, events keep their codes.
+        cause: Of several causes, the one to learn about, which makes the others censored; or "any". By
+            default events keep their codes.
         leave: Columns that are no features, such as a number of the patient.
         levels: The levels of each column of words; each but the first becomes a feature of 0 and 1.
         fill: The value for missing entries of a column: a number, or a level.

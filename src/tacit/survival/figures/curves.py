@@ -77,9 +77,9 @@ def estimates(
     """Draw curves with their bands, and the numbers at risk below.
 
     Args:
-        found: What `kaplan_meier`, `nelson_aalen` or `breslow` gave, or several of one kind by name.
+        found: Result of `kaplan_meier`, `nelson_aalen` or `breslow`, or several of one kind by name.
         unit: Of time, such as `days`.
-        title: What is seen; if not said, the medians or last values.
+        title: The title; by default the medians or last values.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     named = _of_one_kind({"": found} if isinstance(found, Estimate) else found)
@@ -105,11 +105,11 @@ def kaplan_meier_by_site(
 
     Args:
         sites: Counts that a `life_table` has paid for, or curves by name. A federation is counted here and
-            now, and its counts leave the sites bare: unprotected.
+            now, and its counts leave the sites unprotected.
         grid: The ends of public intervals, if a federation is counted; else every exit time leaves the sites.
         level: Of the bands.
         unit: Of time, such as `days`.
-        title: What is seen; if not said, the log-rank test between sites.
+        title: The title; by default the log-rank test between sites.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     table = life_table(sites, grid=grid) if isinstance(sites, Federation) else sites
@@ -145,11 +145,11 @@ def cumulative_incidence(
     """Draw the probability of an event of each cause, and the numbers at risk below.
 
     Args:
-        found: What `aalen_johansen` gave.
+        found: Result of `aalen_johansen`.
         labels: The causes in words, in their order.
         kind: A line for each cause, or layers that add up to the probability of any event.
         unit: Of time, such as `days`.
-        title: What is seen; if not said, the last value of each cause.
+        title: The title; by default the last value of each cause.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     require_word("kind", kind, ("lines", "stacked"))
@@ -364,11 +364,11 @@ def survival_curves(
     Args:
         model: Such as `run.model`.
         features: Of the records (records, columns).
-        times: When, ascending (times,).
-        labels: Who they are, one for each record; if not said, their numbers.
+        times: Times of the curves, ascending (times,).
+        labels: Names of the records; by default their numbers.
         unit: Of time, such as `days`.
-        title: What is seen; if not said, the range at the last time.
-        provenance: Where the numbers come from.
+        title: The title; by default the range at the last time.
+        provenance: Source of the numbers.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     moments = np.asarray(times, dtype=np.float64)
@@ -445,12 +445,12 @@ def calibration(
         event: 1 where the event was seen, 0 where the record is censored (records,).
         survival_at_t: Predicted probability of no event up to `at` (records,).
         at: The time.
-        bins: How many; fewer where predictions are equal.
+        bins: Number of bins; fewer where predictions are equal.
         survival_at_time: Predicted probability that each record survives its own time, for D-calibration.
         level: Of the intervals.
         unit: Of time, such as `days`.
-        title: What is seen; if not said, the mean difference.
-        provenance: Where the numbers come from.
+        title: The title; by default the mean difference.
+        provenance: Source of the numbers.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     times, events = outcomes(time, event)

@@ -78,9 +78,9 @@ def forest(
 
     Args:
         fits: Cox regressions by name.
-        pooled: Which of them is of all sites, and becomes a diamond.
-        columns: What to draw, in this order; every column of any fit if not said.
-        title: What is seen; if not said, how many of the pooled intervals leave 1 out.
+        pooled: The fit of all sites, drawn as a diamond.
+        columns: Columns to draw, in this order; by default every column of any fit.
+        title: The title; by default the number of pooled intervals that leave 1 out.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     level = _require_fits(fits)
@@ -106,12 +106,12 @@ class Row:
     """A row of a forest: the name of a column, or the estimate of one fit.
 
     Args:
-        words: What is written to its left.
+        words: Words to its left.
         kind: A heading, a site, or all sites.
         centre: The log hazard ratio.
         half: Half the width of its interval.
-        weight: How precise it is, of at most 1.
-        aside: What is written to its right.
+        weight: Its precision, at most 1.
+        aside: Words to its right.
     """
 
     words: str
@@ -248,10 +248,10 @@ def tornado(found: "Sequence[Effects]", *, person: str, features: str, models: i
     """Draw what features do, by one model or by the first ones of several.
 
     Args:
-        found: What each model says of the same changes; chances are of one time.
-        person: Who the typical person is, in words.
+        found: Effects of the same changes by each model; probabilities are at one time.
+        person: Description of the typical person.
         features: Of how many features these are, in words.
-        models: How many models there are, drawn or not.
+        models: Number of models, drawn or not.
         linear: Whether a step less does the inverse of a step more, and need not be drawn.
     """
     first, sides = found[0], 1 if linear or len(found) > 1 else 2

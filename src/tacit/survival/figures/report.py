@@ -58,9 +58,9 @@ def pictures(
     """The figures of a survival run; none where nothing is known yet.
 
     Args:
-        task: What was learnt, as it was settled.
+        task: The bound task.
         state: One model (coordinates), or several (models, coordinates).
-        rounds: What happened.
+        rounds: The record of the rounds.
         read: A file of the run by its name, if it is there.
     """
     states = state.reshape(-1, state.shape[-1])

@@ -62,7 +62,7 @@ def bootstrap(
         metric: `metric(time, event, ...)`, called with the arrays in the order given. Whatever else it needs
             is bound to it: `partial(antolini, times=grid)`.
         arrays: `time`, `event` and what else there is for each record, records first.
-        repeats: How many draws.
+        repeats: Number of draws.
         seed: The same seed gives the same draws.
         level: The share of draws inside of the interval.
 

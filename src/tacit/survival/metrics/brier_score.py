@@ -26,7 +26,7 @@ class Curve:
     """A step function of time that starts at 1: `curve(t)` is its value at t, `curve.before(t)` just before.
 
     Args:
-        times: Where it steps, in increasing order (steps,).
+        times: Times of its steps, in increasing order (steps,).
         values: Its probabilities from each step on (steps,).
     """
 
@@ -81,7 +81,7 @@ def brier(
         time: Of the event or of censoring (records,).
         event: 1 where the event was seen, 0 where the record is censored (records,).
         survival: Predicted probabilities of surviving each of `times` (records, times).
-        times: When to score (times,).
+        times: Times to score at (times,).
         censoring: The curve to weight by, such as that of training data; by default that of these records.
         rule: An event at T is weighted by the curve just before T (`left`), as it should be, or at T
             (`right`), as scikit-survival does. They differ only where events and censorings tie.
@@ -108,7 +108,7 @@ def integrated_brier(
         time: As for `brier`.
         event: As for `brier`.
         survival: As for `brier`.
-        times: When to score (times,): at least two, in increasing order.
+        times: Times to score at (times,): at least two, in increasing order.
         censoring: As for `brier`.
         rule: As for `brier`.
     """

@@ -47,7 +47,7 @@ def auc(
         event: 1 where the event was seen, 0 where the record is censored (records,).
         risk: Any score that is higher for earlier events (records,), or one for each of `times`
             (records, times).
-        times: When to score (times,): from the first event on, and before the last time of a record.
+        times: Times to score at (times,): from the first event on, and before the last time of a record.
         censoring: The curve to weight by, such as that of training data; by default that of these records.
         rule: An event at T is weighted by the curve at T (`right`), as in scikit-survival, or just before T
             (`left`), as the theory has it. They differ only where events and censorings tie.
@@ -92,7 +92,7 @@ def mean_auc(
         time: As for `auc`.
         event: As for `auc`.
         risk: As for `auc`.
-        times: When to score (times,): at least one, in increasing order.
+        times: Times to score at (times,): at least one, in increasing order.
         censoring: As for `auc`.
         rule: As for `auc`.
     """
@@ -129,7 +129,7 @@ def d_calibration(
         time: Of the event or of censoring (records,).
         event: 1 where the event was seen, 0 where the record is censored (records,).
         survival_at_time: Predicted probability that the record survives its own `time` (records,).
-        bins: How many; a bin includes its lower end, and the last one 1 as well.
+        bins: Number of bins; a bin includes its lower end, and the last one 1 as well.
 
     Returns:
         The statistic, its p-value for `bins` - 1 degrees of freedom, and the shares. With many censored

@@ -131,8 +131,8 @@ def antolini(
         time: Of the event or of censoring (records,).
         event: 1 where the event was seen, 0 where the record is censored (records,).
         survival: Predicted probabilities of surviving each of `times` (records, times).
-        times: Where the curves step, in increasing order (times,). S(T) is the prediction for the last of
-            `times` that is not after T; before the first of them it is the prediction for the first.
+        times: Times of the curves' steps, in increasing order (times,). S(T) is the prediction for the last
+            of `times` that is not after T; before the first of them it is the prediction for the first.
         ties: `half` counts a pair of equal predictions one half. `pycox` counts it as discordant, as
             `antolini` of pycox. `adjusted` counts it one half, and more, as its `adj_antolini`: pairs of an
             event and a censoring at one time count twice, and so do pairs of events at one time, as

@@ -23,9 +23,9 @@ class IncidenceLoss(GridLoss):
 
     Args:
         ends: The ends of the intervals, ascending.
-        causes: How many kinds of events there are; outputs are (..., causes x intervals), cause by cause.
+        causes: Number of kinds of events; outputs are (..., causes x intervals), cause by cause.
         ranking: The share of the ranking term; the likelihood has the rest.
-        spread: How far apart incidences must be to count as ranked.
+        spread: Difference of incidences that counts as ranked.
     """
 
     def __init__(

@@ -22,10 +22,10 @@ def compare(
         incidence: The chance of every cause until the end of every interval (units, members, places).
         seen: 1 where an event was seen.
         time: Until when each member was seen (units, members).
-        present: Who is there.
-        weight: How much each counts.
-        spread: How far apart incidences must be to count as ranked.
-        slopes: Where the slopes go (units, members, places); zero so far.
+        present: Mask of the members.
+        weight: Weight of each.
+        spread: Difference of incidences that counts as ranked.
+        slopes: Output for the slopes (units, members, places); zero so far.
     """
     units, members, places = incidence.shape
     totals = np.zeros(units)

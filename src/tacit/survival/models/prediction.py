@@ -142,10 +142,10 @@ class HazardModel(GridModel):
 
     Args:
         program: The network.
-        loss: What its outputs mean.
+        loss: Loss that defines the meaning of its outputs.
         weights: Its weights, flat.
         columns: The names of the features.
-        encoding: How raw columns become features.
+        encoding: Encoding of raw columns as features.
     """
 
     program: "Perceptron"
@@ -199,7 +199,7 @@ class RelativeModel(GridModel):
     """Relative risks by a network, and the hazard that all records share.
 
     Args:
-        task: What was learnt.
+        task: The task.
         state: Its weights.
         baseline: The hazard that each adds to a record whose log risk is 0; None before it has been asked.
     """

@@ -57,8 +57,8 @@ class CoxOptions:
 
         Args:
             columns: The features.
-            climb: Where it has.
-            covariance: Of the coefficients; that of the model if not said.
+            climb: The final state of Newton's method.
+            covariance: Of the coefficients; by default that of the model.
             found: The other fields of a `CoxFit`.
         """
         assert climb.here is not None
@@ -90,12 +90,12 @@ class CoxFit(CoxOptions):
         log_likelihood: The partial log-likelihood, without the penalty.
         null_log_likelihood: That of no effect at all.
         score: The score statistic at no effect.
-        records: How many there were.
-        events: How many of them had one.
+        records: Number of records.
+        events: Number of records with an event.
         concordance: Of pairs of records at the same site; NaN where none can be compared.
         concordance_error: Its standard error, by the infinitesimal jackknife.
-        iterations: How often the sites were asked.
-        provenance: How the sums behind it left the sites.
+        iterations: Number of rounds.
+        provenance: Description of how the sums behind it left the sites.
     """
 
     columns: tuple[str, ...]
@@ -208,7 +208,7 @@ class PrivateCoxFit(CoxFit):
     coefficients if the fit is too noisy to be of use.
 
     Args:
-        noise_covariance: What noise adds to the covariance of the model (columns, columns).
+        noise_covariance: Addition of the noise to the covariance of the model (columns, columns).
         signal: The least information about any combination of columns, in units of what noise alone could
             pretend; below `tacit.survival.statistics.private_cox.USABLE` nothing is shown.
         table: Exits by interval as they left the sites, for curves that cost nothing more.

@@ -55,12 +55,12 @@ class StratumSite:
 
     Args:
         design: A column of ones, then the centred features (records, 1 + columns).
-        weights: What each record counts for (records,).
+        weights: Weight of each record (records,).
         places: The last event time that each record was at risk at (records,), ascending.
         starts: The first one (records,).
         late: The records that were not at risk at the first event time of all, by their starts.
         deaths: The positions of the records with an event (events,).
-        times: How many event times the stratum has.
+        times: Number of event times of the stratum.
     """
 
     design: Array
@@ -135,8 +135,8 @@ class EventTerms:
 
     Args:
         risks: The risks of each site's records, which stay there.
-        worth: What each event counts for: the mean weight of those who die at its time (events,).
-        gone: What share of the dying has left the risk set before each event (events,).
+        worth: Weight of each event: the mean weight of those who die at its time (events,).
+        gone: Share of the dying that has left the risk set before each event (events,).
         mass: The risk that is left (events,).
         means: The mean features of those who are left (events, columns).
     """
@@ -160,11 +160,11 @@ class Stratum:
     Args:
         members: The sites.
         event_times: Distinct, ascending (times,).
-        deaths: How many events each has (times,).
-        weights: What they count for together (times,).
-        at_risk: What those at risk at each count for together (times,).
+        deaths: Number of events at each (times,).
+        weights: Their total weight (times,).
+        at_risk: Total weight of those at risk at each (times,).
         sums: The summed features of those whose event it is, as often as they count (times, columns).
-        ties: How events at the same time are counted (Efron 1977, or Breslow 1974).
+        ties: Method for events at the same time (Efron 1977, or Breslow 1974).
     """
 
     members: tuple[StratumSite, ...]
@@ -354,7 +354,7 @@ class NewtonState:
 
         Args:
             slope: The slope of the trial, finite or not.
-            events: How many events there are.
+            events: Number of events.
             columns: The names of the features.
             ridge: The penalty.
 

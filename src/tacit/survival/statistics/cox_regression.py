@@ -50,22 +50,22 @@ def cox(
     Args:
         federation: Sites whose records have a `time` above 0 and an `event`, 0 or 1. They may have an
             `entry`, from when on they are at risk, and, in the open, a `weight`.
-        columns: The features to regress on; all of them if not said.
+        columns: The features to regress on; by default all of them.
         strata: `site` gives each site a baseline hazard of its own, and no event time leaves it. None gives
             all sites one baseline: sums over the risk set of every event time leave.
-        ties: How events at the same time are counted.
-        grid: The ends of public intervals that times are rounded up to; as they are if not said.
+        ties: Method for events at the same time.
+        grid: The ends of public intervals that times are rounded up to; by default exact times.
         robust: Whether standard errors allow for a wrong model (True), or for sites as clusters (`site`).
         ridge: Half of it, times the squared length of the coefficients, is taken off the log-likelihood.
         level: Of the confidence intervals.
-        epsilon: What the fit may cost any one record; if not said, sums leave bare. With it, hazards are
+        epsilon: Cost of the fit for any one record; by default sums leave unprotected. With it, hazards are
             constant within the intervals of `grid`, and standard errors count the noise.
         delta: The probability with which epsilon may fail; above 0.
         bound: With epsilon, the longest a record's features may be; longer ones are shortened.
         ranges: With epsilon, the least and largest value of columns. Values beyond are cut off, and `bound`
-            is meant for features brought to -1 up to 1; it is then their largest length if not said.
+            applies to features scaled to -1 up to 1; by default it is then their largest length.
         ledger: Charged with all releases of each site before any noise is drawn.
-        key: Where the noise comes from, if not from the operating system.
+        key: Source of the noise, by default the operating system.
 
     Raises:
         InvalidValue: A column is constant, says what others say, or has a coefficient without bound.

@@ -28,14 +28,14 @@ class Estimate:
     """A curve over time, or one for each cause.
 
     Args:
-        name: What it is.
+        name: Name of the estimate.
         table: One row for each time, from 0 on: `at_risk` just before it, `events` and `censored` since the
             row above, the curves, and `lower` and `upper` where there is a band. Where people come late,
             `entered` says how many have come since the row above.
-        curves: Which columns are curves.
+        curves: Columns that are curves.
         until: The time up to which they are known; beyond it they are NaN.
         spread: Whether exits are spread over the intervals: then values between two times lie on a line.
-        provenance: How the numbers behind it left the sites.
+        provenance: Description of how the numbers behind it left the sites.
         level: Of the band.
     """
 
@@ -123,7 +123,7 @@ class LogRank:
         p: Probability of at least this statistic under equal hazards.
         table: For each group its records, the events seen, and those expected under equal hazards.
         by: The column that defines the groups.
-        provenance: How the counts behind it left the sites.
+        provenance: Description of how the counts behind it left the sites.
     """
 
     statistic: float
@@ -154,7 +154,7 @@ class HazardTest:
     Args:
         table: For each column its `statistic`, chi-squared with one degree of freedom, and `p`.
         transform: The scale of time on which a trend was looked for.
-        provenance: How the sums behind it left the sites.
+        provenance: Description of how the sums behind it left the sites.
     """
 
     table: pd.DataFrame = field(repr=False)
@@ -259,7 +259,7 @@ class RestrictedMean:
         until: The horizon.
         by: The column that defines the groups, if there is one.
         level: Of the confidence intervals.
-        provenance: How the counts behind it left the sites.
+        provenance: Description of how the counts behind it left the sites.
     """
 
     table: pd.DataFrame = field(repr=False)

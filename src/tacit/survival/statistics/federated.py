@@ -61,9 +61,9 @@ def kaplan_meier(
 
     Args:
         federation: The sites, or the exits that a `life_table` has counted already.
-        grid: The ends of public intervals; if not said, every exit time leaves the sites.
-        epsilon: What the curve may cost any one record; if not said, counts leave bare. The band allows for
-            the noise too.
+        grid: The ends of public intervals; by default every exit time leaves the sites.
+        epsilon: Cost of the curve for any one record; by default counts leave unprotected. The band allows
+            for the noise too.
         delta: As for `life_table`.
         ledger: As for `life_table`.
         key: As for `life_table`.
@@ -138,9 +138,9 @@ def aalen_johansen(
 
     Args:
         federation: The sites, or the exits that a `life_table` has counted already, with their causes.
-        causes: How many there are; if not said, the records tell, which only an open run may ask.
+        causes: Number of causes; by default counted in the records, which only an open run may do.
         grid: The ends of public intervals.
-        epsilon: What the curves may cost any one record.
+        epsilon: Cost of the curves for any one record.
         delta: As for `life_table`.
         ledger: As for `life_table`.
         key: As for `life_table`.
@@ -172,10 +172,10 @@ def logrank(
 
     Args:
         federation: The sites, or the exits that a `life_table` has counted already, by the same column.
-        by: What makes the groups: `site`, or a column of 0 and 1.
+        by: The groups: `site`, or a column of 0 and 1.
         strata: `site` to compare the groups of a column within each site alone.
         grid: The ends of public intervals.
-        epsilon: What the test may cost any one record; its variance allows for the noise too.
+        epsilon: Cost of the test for any one record; its variance allows for the noise too.
         delta: As for `life_table`.
         ledger: As for `life_table`.
         key: As for `life_table`.
@@ -226,9 +226,9 @@ def restricted_mean(
     Args:
         federation: The sites, or the exits that a `life_table` has counted already, by the same column.
         until: The horizon.
-        by: What makes the groups: `site`, a column of 0 and 1, or nothing.
+        by: The groups: `site`, a column of 0 and 1, or None.
         grid: The ends of public intervals.
-        epsilon: What the means may cost any one record; their errors allow for the noise too.
+        epsilon: Cost of the means for any one record; their errors allow for the noise too.
         delta: As for `life_table`.
         ledger: As for `life_table`.
         key: As for `life_table`.
@@ -263,7 +263,7 @@ def breslow(
         log_risk: From features (records, columns) to log hazard ratios (records,): `CoxFit.log_risk`, say.
         table: Their exits as a `life_table` has counted them, which are not paid for again.
         bound: Log risks are cut off there and at its negative.
-        epsilon: What the risks may cost any one record, beside what the table has cost.
+        epsilon: Cost of the risks for any one record, beside that of the table.
         delta: As for `life_table`.
         ledger: As for `life_table`.
         key: As for `life_table`.

@@ -236,7 +236,7 @@ class Scales:
 
     Args:
         noise: The standard deviation in each entry of a sum of unit vectors.
-        columns: How many features there are.
+        columns: Number of features.
     """
 
     noise: float
@@ -280,10 +280,10 @@ class NewtonPath:
         scales: The noise.
         base: The log of the events expected in each interval, at level 0 (intervals,).
         trend: The function of time beside a constant that corrects it (intervals,).
-        levels: What is added for each site (sites,).
-        shared: How many sites share a level.
+        levels: Level added for each site (sites,).
+        shared: Number of sites that share a level.
         point: The coefficients of the function of time and of the features (1 + columns,).
-        rounds: What was asked and answered.
+        rounds: Points and answers of past rounds.
     """
 
     scales: Scales

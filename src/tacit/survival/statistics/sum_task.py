@@ -112,8 +112,8 @@ class ExitCounts:
     Args:
         table: The records of one site.
         ends: The ends of the intervals.
-        states: How many states a record can leave in.
-        one: What one record counts for.
+        states: Number of states in which a record can leave.
+        one: Weight of one record.
 
     Guarantee:
         Each record adds `one` to one cell of exits, and to one of entries if it comes late.
