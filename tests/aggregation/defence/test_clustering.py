@@ -365,6 +365,14 @@ def test_who_comes_alone_is_not_spread_over_the_models_of_those_who_did_not(by):
     assert found == before
 
 
+def test_one_that_comes_alone_is_judged_by_its_own_step():
+    """Sites that did not come have made none, and there are more of them."""
+    models = [[5.0, 0.0], [0.0, 5.0]]
+    before = {name: place % 2 for place, name in enumerate(NAMES[:5])}
+    clusters = Clusters(count=2, by="direction")
+    assert regrouped(clusters, [[0.3, 0.1]], NAMES[:1], models=models, before=before) == before
+
+
 def test_a_group_that_does_not_differ_from_the_middle_is_a_group_of_its_own():
     """Opposites and, between them, sites that hardly move: their direction would be chance."""
     chance = np.random.default_rng(4)

@@ -94,6 +94,12 @@ def test_liars_do_not_say_where_the_middle_is():
         assert bool(cosines.min() > 0.6) is fits
 
 
+def test_where_all_who_came_may_lie_the_middle_is_that_of_all():
+    rows = np.random.default_rng(8).normal(size=(4, 3))
+    found = followed(blank(), rows, NAMES[:4], f=2)
+    assert np.array_equal(found.rows, followed(blank(), rows, NAMES[:4]).rows, equal_nan=True)
+
+
 # Telling apart.
 
 
@@ -144,6 +150,13 @@ def test_groups_of_as_many_as_may_lie_are_none():
         )
         == 1.0
     )
+
+
+def test_trails_of_one_direction_are_alike_however_many_rounds_they_are_of():
+    """A site that came to eight rounds has gone eight times as far as one that came to one."""
+    rows = np.array([[1.0, 0.1], [8.0, -0.5], [0.0, 1.0], [0.1, 9.0]])
+    assert list(UpdateHistory("direction", NAMES[:4], rows).groups(2, KEY).values()) == [0, 0, 1, 1]
+    assert list(UpdateHistory("weights", NAMES[:4], rows).groups(2, KEY).values()) != [0, 0, 1, 1]
 
 
 # Who comes later.

@@ -68,6 +68,12 @@ def test_a_bound_moves_by_a_bounded_factor_however_large_the_noise():
     assert float(bounds[1]) == pytest.approx(0.1 * math.exp(SPEED * 0.5))
 
 
+def test_a_bound_goes_a_million_times_up_or_down_and_no_farther():
+    sent = np.array([0.0] * 5 + [-1e9, 1e9], dtype=np.float64)
+    _, bounds = packing().decode(sent, np.array([0.95e5, 1.05e-7], dtype=np.float64))
+    assert bounds.tolist() == pytest.approx([1e5, 1e-7], rel=1e-12)
+
+
 def test_parts_that_count_for_more_get_more_of_the_whole():
     actor, critic = packing(weights=(2.0, 1.0)).shares
     assert actor == pytest.approx(2 * critic)

@@ -20,6 +20,7 @@ from tacit.privacy.accounting.release import Release, clipped_release
 from tacit.privacy.mechanisms.base import (
     NORMS,
     TINY,
+    BoundedSum,
     CountNoise,
     NoPrivacy,
     RecordLevel,
@@ -449,6 +450,16 @@ def test_an_answer_is_clipped_to_what_its_release_says_and_gets_the_noise_that_i
     short = clip_rows(values, clip, norm=NORMS[law])
     expected = add_noise(short, law, 1.5 * clip, REHEARSAL, True)
     np.testing.assert_array_equal(noisy_answer(values, price, REHEARSAL), expected)
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_total_of_bounded_numbers_has_the_noise_that_covers_its_rounding(law):
+    """Whatever a record says, it moves the total by at most the bound."""
+    watched = BoundedSum(law=law, bound=2.0, multiplier=3.0, purpose="losses", rehearsal=True)
+    values = np.array([0.5, 1.25, math.nan, 1e300, -math.inf, -7.0])
+    expected = add_noise(np.array([0.5 + 1.25 + 2.0 + 2.0]), law, 6.0 * (1 + 2.0**-20), REHEARSAL, True)
+    assert watched.noisy_total(values, REHEARSAL) == float(expected[0])
+    assert watched.noisy_total(np.zeros(0), REHEARSAL) == float(expected[0]) - 5.75
 
 
 def test_an_answer_without_a_bound_is_the_claim_of_whoever_asks():
