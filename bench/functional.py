@@ -33,7 +33,7 @@ from tacit.functional.data import simulate
 from tacit.functional.data.sources import SimulatedCurves, vertical_federation
 from tacit.functional.metrics import ril2
 from tacit.runtime.threads import one_thread
-from tacit.sites.vertical import ByParty, Columns
+from tacit.sites.vertical import ByParty, VerticalFederation
 
 SEEDS = (7001, 7002, 7003, 7004, 7005)
 ACTIVE = {"x1", "x2", "x3", "x4", "x5"}
@@ -98,7 +98,7 @@ def reference(path: Path) -> list[tuple[CURVE, Curves, slice]]:
 
 
 def scored(
-    task: Boosting, data: Columns, promise: Privacy | Open, seed: int
+    task: Boosting, data: VerticalFederation, promise: Privacy | Open, seed: int
 ) -> tuple[dict[str, float], float]:
     """What a fit is worth on subjects held out, and its CPU seconds, theirs included."""
     start = time.process_time()

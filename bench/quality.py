@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import tacit
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.survival import data
 from tacit.survival.metrics import antolini, integrated_brier
@@ -113,7 +113,7 @@ def _trained(table: Table, kind: str, sites: int, seed: int) -> object:
         optimizer="adam",
         **OPTIONS.get(kind, {}),
     )
-    return tacit.fit(task, Federation(parts), rounds=30, seed=seed).model
+    return tacit.fit(task, RowFederation(parts), rounds=30, seed=seed).model
 
 
 def _scores(model: object, test: Table) -> tuple[float, float]:

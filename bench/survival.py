@@ -103,12 +103,12 @@ def _task(model, ends, **work):
 
 
 def _federation(parts):
-    from tacit.sites.federation import Federation
+    from tacit.sites.federation import RowFederation
     from tacit.sites.table import from_arrays
 
     tables = {name: from_arrays(x, time=time, event=event) for name, (x, time, event) in parts.items()}
     test, many = tables.pop("test"), sum(len(table) for table in tables.values())
-    return Federation(tables, held_out=test, held_out_public=True, records=many)
+    return RowFederation(tables, held_out=test, held_out_public=True, records=many)
 
 
 def _promise(sites, private, clip=1.0):

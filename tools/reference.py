@@ -224,15 +224,18 @@ def load(name: str) -> type:
 
 def class_options(kind: type, toml: bool = False) -> list[Option]:
     """List the fields of a dataclass, or what another class is called with, in order."""
-    if not dataclasses.is_dataclass(kind):
+    own = "__init__" in vars(kind) and "__dataclass_params__" not in vars(kind)
+    if own or not dataclasses.is_dataclass(kind):
         made = kind.__init__
         return parameters(made, parse(inspect.getdoc(kind))) if inspect.isfunction(made) else []
     meanings = inherited_meanings(kind)
     hints = hints_of(kind)
     rows = list[Option]()
-    for entry in dataclasses.fields(kind):
-        if entry.init and not entry.name.startswith("_"):
-            wanted = words_of(hints.get(entry.name, entry.type))
+    for name in inspect.signature(kind.__init__).parameters:
+        entry = kind.__dataclass_fields__.get(name)
+        if entry is not None and not name.startswith("_"):
+            hint = hints.get(name, entry.type)
+            wanted = words_of(hint.type if isinstance(hint, dataclasses.InitVar) else hint)
             rows.append(Option(entry.name, wanted, field_default(entry, toml), meanings.get(entry.name, "")))
     return rows
 

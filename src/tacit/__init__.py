@@ -41,14 +41,15 @@ if TYPE_CHECKING:
     from tacit.runs.run import Run as Run
     from tacit.runs.stopping import Stopping as Stopping
     from tacit.runtime.keys import Key as Key
+    from tacit.sites.environments import EnvFederation as Worlds
     from tacit.sites.environments import World as World
-    from tacit.sites.environments import Worlds as Worlds
-    from tacit.sites.federation import Federation as Federation
-    from tacit.sites.vertical import Columns as Columns
+    from tacit.sites.federation import RowFederation as Federation
+    from tacit.sites.vertical import VerticalFederation as Columns
 
+# The module of each name, and the name that it has there, if it is another one.
 _HOMES = {
-    "Columns": "tacit.sites.vertical",
-    "Federation": "tacit.sites.federation",
+    "Columns": "tacit.sites.vertical:VerticalFederation",
+    "Federation": "tacit.sites.federation:RowFederation",
     "Key": "tacit.runtime.keys",
     "Ledger": "tacit.privacy.ledger.store",
     "Local": "tacit.engines.local",
@@ -61,7 +62,7 @@ _HOMES = {
     "Supervised": "tacit.learning.supervised",
     "TacitError": "tacit.errors",
     "World": "tacit.sites.environments",
-    "Worlds": "tacit.sites.environments",
+    "Worlds": "tacit.sites.environments:EnvFederation",
     "fit": "tacit.runs.fit",
     "load": "tacit.experiments.experiment",
 }
@@ -120,7 +121,8 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("importlib.metadata").version("tacit")
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        module, _, there = _HOMES[name].partition(":")
+        return getattr(import_module(module), there or name)
     if name in _ALIASES or name in _FOLDERS:
         return import_module(f"tacit.{name}")
     raise AttributeError(f"module 'tacit' has no attribute {name!r}")

@@ -30,8 +30,6 @@ MANY_PARAMETERS = {
     "reports/plots/privacy_utility.py privacy_utility",
     "runs/clusters.py train_clusters",
     "runs/fit.py fit",
-    "sites/federation.py __init__",
-    "sites/remote.py __init__",
     "survival/augment/mvae.py train",
     "survival/data/__init__.py simulate",
     "survival/data/partition.py horizontal_federation",

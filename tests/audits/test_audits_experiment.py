@@ -16,7 +16,7 @@ from tacit.privacy.policy import Open
 from tacit.reports.audit import HEADING, verdict
 from tacit.runs.directory import AUDIT
 from tacit.runs.run import Run
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.survival.data import simulate
 
 QUICK = {"canaries": 1000, "shadows": 3}
@@ -128,7 +128,7 @@ def test_by_itself_it_is_loaded_and_has_a_page(done, tmp_path):
 def test_records_that_are_promised_protection_are_not_attacked_and_nothing_is_charged(read, tmp_path):
     private = replace(read, privacy=replace(read.privacy, rehearsal=False))
     federation = private.open_federation()
-    secret = Federation({name: federation[name].table for name in federation}, public=False, records=200)
+    secret = RowFederation({name: federation[name].table for name in federation}, public=False, records=200)
     kept = replace(private, data=Held(secret), task=replace(private.task, cuts=(0.5, 1.0, 2.0)))
     found = audit(kept, federation=secret, canaries=1000, skip=["mechanisms"])
     assert found.kept

@@ -15,7 +15,7 @@ from tacit.experiments.experiment import construct_experiment
 from tacit.learning.perceptron import build_layers
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.splits import Iid
 from tacit.sites.table import from_arrays
 from tacit.survival.data.sources import Simulated
@@ -53,7 +53,7 @@ def test_columns_of_yes_and_no_are_read_off_as_well():
     features, targets = DATA.store.features.copy(), DATA.store.targets
     features[:, 1:3] = features[:, 1:3] > 0
     table = from_arrays(features, columns=DATA.store.columns, **targets)
-    (bare, *_) = demonstrate(experiment(), Federation({"oslo": table}, public=True), patients=20).readings
+    (bare, *_) = demonstrate(experiment(), RowFederation({"oslo": table}, public=True), patients=20).readings
     assert bare.exact == 20
     assert bare.correlation == pytest.approx(1)
 
@@ -142,7 +142,7 @@ def test_private_records_are_not_shown():
     draws = np.random.default_rng(0)
     table = from_arrays(draws.normal(size=(20, 2)), columns=("a", "b"), time=np.ones(20), event=np.ones(20))
     with pytest.raises(Refused, match="shows records as they are"):
-        demonstrate(experiment(), Federation({"oslo": table}))
+        demonstrate(experiment(), RowFederation({"oslo": table}))
 
 
 @pytest.mark.parametrize(

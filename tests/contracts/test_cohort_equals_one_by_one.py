@@ -25,7 +25,7 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import from_arrays
 from tacit.survival import LogisticHazard
 
@@ -54,7 +54,7 @@ class Apart(Engine):
     def train(self, task, federation, state, names, mechanism, key) -> Updates:
         rows = []
         for name in names:
-            alone = Federation({name: federation[name].table})
+            alone = RowFederation({name: federation[name].table})
             cohort = alone.cohort([name])
             own = type(cohort)(
                 cohort.names, cohort.store, cohort.starts, cohort.sizes, federation.mean_site_size
@@ -70,7 +70,7 @@ def sizes(sites: int) -> list[int]:
 
 
 @cache
-def federation(sites: int, *, order: tuple[int, ...] | None = None) -> Federation:
+def federation(sites: int, *, order: tuple[int, ...] | None = None) -> RowFederation:
     tables = {}
     for number, size in enumerate(sizes(sites)):
         draw = np.random.default_rng(number)
@@ -81,7 +81,7 @@ def federation(sites: int, *, order: tuple[int, ...] | None = None) -> Federatio
             y=draw.normal(size=size),
         )
     names = [list(tables)[place] for place in order] if order is not None else list(tables)
-    return Federation({name: tables[name] for name in names}, records=sum(sizes(sites)))
+    return RowFederation({name: tables[name] for name in names}, records=sum(sizes(sites)))
 
 
 def plain() -> nn.Module:
@@ -135,7 +135,7 @@ PROMISES = {
 }
 
 
-def trained(task, whole: Federation, promise: Privacy | Open, engine) -> Array:
+def trained(task, whole: RowFederation, promise: Privacy | Open, engine) -> Array:
     """Three rounds, as `fit` makes them."""
     task = task.bind(whole, Provenance(promise, public=False))
     key, names = Key(3, rehearsal=True), list(whole)

@@ -9,13 +9,13 @@ from tacit.aggregation.server import Adam, Momentum
 from tacit.control import PPO
 from tacit.control.history import History
 from tacit.errors import InvalidValue, Refused
-from tacit.sites.environments import World, Worlds
+from tacit.sites.environments import EnvFederation, World
 
 SMALL = {"hidden": (8,), "envs": 2, "steps": 128, "epochs": 2, "lr": 1e-3}
 
 
 def carts(count=3, **choices):
-    return Worlds.of("CartPole-v1", copies=count, episodes=2, **choices)
+    return EnvFederation.of("CartPole-v1", copies=count, episodes=2, **choices)
 
 
 def private(**choices):
@@ -79,7 +79,7 @@ def test_nothing_is_told_of_episodes_where_who_took_part_is_a_secret_or_worlds_a
     assert all(entry.diary == {} for entry in run.record.rounds)
     assert set(History.load(tmp_path / "secret" / "history.npz").weight_labels.tolist()) == {"global"}
     own = {f"site-{number}": World("CartPole-v1") for number in range(3)}
-    run = tacit.fit(PPO(**SMALL), Worlds(own), privacy=private(rehearsal=False), rounds=2)
+    run = tacit.fit(PPO(**SMALL), EnvFederation(own), privacy=private(rehearsal=False), rounds=2)
     assert all(entry.diary == {} for entry in run.record.rounds)
     assert run.scores == {}
     assert any("name of the environment" in line for line in run.privacy.public)
@@ -148,7 +148,7 @@ def test_a_pace_that_falls_ends_near_nothing():
 
 
 def test_worlds_that_differ_in_kind_are_refused_by_site():
-    mixed = Worlds({"a": World("CartPole-v1"), "b": World("Acrobot-v1")})
+    mixed = EnvFederation({"a": World("CartPole-v1"), "b": World("Acrobot-v1")})
     with pytest.raises(InvalidValue, match="site b has 6 numbers in an observation and 3 actions, site a"):
         tacit.fit(PPO(**SMALL), mixed, rounds=1)
 
@@ -171,7 +171,7 @@ class _Broken:
 
 
 def test_a_world_that_shows_no_number_is_named_with_its_site():
-    federation = Worlds({"oslo": World("CartPole-v1"), "bergen": World(_Broken)})
+    federation = EnvFederation({"oslo": World("CartPole-v1"), "bergen": World(_Broken)})
     with pytest.raises(InvalidValue, match=r"site bergen.*_Broken.*not finite"):
         tacit.fit(PPO(**SMALL), federation, rounds=1)
 
@@ -206,6 +206,6 @@ def test_a_task_of_ones_own_cannot_tell_a_diary_of_private_worlds():
             found = super().train(state, cohort, mechanism, key)
             return replace(found, metrics={name: {"secret": [1.0]} for name in cohort.names})
 
-    own = Worlds({f"site-{number}": World("CartPole-v1") for number in range(3)})
+    own = EnvFederation({f"site-{number}": World("CartPole-v1") for number in range(3)})
     run = tacit.fit(Telling(**SMALL), own, privacy=private(rehearsal=False), rounds=1)
     assert run.record.rounds[0].diary == {}

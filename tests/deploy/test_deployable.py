@@ -19,7 +19,7 @@ from tacit.experiments.experiment import Experiment, read
 from tacit.functional.curves import Curves
 from tacit.runs.setup import PreparedRun, prepare
 from tacit.runtime.keys import Key
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -30,9 +30,9 @@ class Both:
     """An experiment in one place, and the same one at its sites."""
 
     experiment: Experiment
-    federation: Federation
+    federation: RowFederation
     deployed: Experiment
-    distant: Federation
+    distant: RowFederation
     held: dict[str, dict[str, object]]
     out: Path
 
@@ -40,7 +40,7 @@ class Both:
         asked, federation = (self.experiment, self.federation) if here else (self.deployed, self.distant)
         return prepare(replace(asked, engine=Local()), federation)
 
-    def at_site(self, name: str, task: object = None) -> Federation:
+    def at_site(self, name: str, task: object = None) -> RowFederation:
         return self.deployed.data.at_site(
             name, self.held[name], self.out / name, sites=self.deployed.sites, task=task
         )

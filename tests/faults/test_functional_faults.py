@@ -27,7 +27,7 @@ from tacit.functional.data import simulate
 from tacit.functional.data.sources import CurveFiles
 from tacit.privacy.ledger.store import Ledger, verify
 from tacit.runs.directory import LEDGER, SECRET, STATE, SUMMARY, Directory
-from tacit.sites.vertical import ByParty, Columns
+from tacit.sites.vertical import ByParty, VerticalFederation
 
 TASK = Boosting(size=5, components=3, smooth_s=0.0, smooth_t=0.0, ridge=1.0, steps=5)
 PRIVATE = Privacy(unit="record", epsilon=8.0, delta=1e-5, clip=1.5)
@@ -46,11 +46,11 @@ PAID = {
 }
 
 
-def federation(**changed: Curves) -> Columns:
+def federation(**changed: Curves) -> VerticalFederation:
     """Three parties with a predictor each, the first with the response as well."""
     known = {**MADE.predictors, "y": MADE.response, **changed}
     held = {"a": ("x1", "y"), "b": ("x2",), "c": ("x3",)}
-    return Columns({party: {name: known[name] for name in names} for party, names in held.items()})
+    return VerticalFederation({party: {name: known[name] for name in names} for party, names in held.items()})
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Fit:
 
     out: Path
     way: str
-    data: Columns = field(default_factory=federation)
+    data: VerticalFederation = field(default_factory=federation)
 
     def __post_init__(self):
         self.out.mkdir(exist_ok=True)

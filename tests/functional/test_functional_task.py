@@ -21,7 +21,7 @@ from tacit.privacy.provenance import Provenance
 from tacit.runs.fit import fit
 from tacit.runtime.keys import Key
 from tacit.sites.table import from_arrays
-from tacit.sites.vertical import ByParty, Columns
+from tacit.sites.vertical import ByParty, VerticalFederation
 
 QUICK = {"size": 8, "steps": 30, "smooth_s": 0.0, "smooth_t": 0.0, "ridge": 1.0}
 SMOOTH = SimulatedCurves(design="smooth", records=900, held_out=1 / 3, points=31)
@@ -181,7 +181,7 @@ def test_a_mean_that_is_all_noise_is_not_believed():
 
 def test_a_secret_run_has_other_noise_each_time():
     open_data = federation()
-    secret = Columns(
+    secret = VerticalFederation(
         {party: dict(columns) for party, columns in open_data.holdings.items()},
         order=["x1", "x2", "x3", "x4", "y"],
     )
@@ -232,7 +232,9 @@ def test_centre_and_scale_change_nothing_but_units():
 def bad(**changes):
     made = simulate("smooth", records=40, seed=1, points=11)
     columns = {**made.predictors, "y": made.response} | changes
-    return Columns({"a": {name: columns[name] for name in ("x1", "y")}, "b": {"x2": columns["x2"]}})
+    return VerticalFederation(
+        {"a": {name: columns[name] for name in ("x1", "y")}, "b": {"x2": columns["x2"]}}
+    )
 
 
 @pytest.mark.parametrize(

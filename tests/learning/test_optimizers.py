@@ -16,23 +16,23 @@ from tacit.learning.supervised import Supervised
 from tacit.learning.torch_modules import ParameterLayout
 from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
 from tacit.runtime.keys import Key
-from tacit.sites.federation import Cohort, Federation
+from tacit.sites.federation import Cohort, RowFederation
 from tacit.sites.table import from_arrays
 
 COLUMNS = 3
 KEY = Key(2, rehearsal=True) / 1
 
 
-def federation(sizes: list[int], *, records: int | None = None) -> Federation:
+def federation(sizes: list[int], *, records: int | None = None) -> RowFederation:
     draw = np.random.default_rng(7)
     tables = {
         f"site-{number}": from_arrays(draw.normal(size=(size, COLUMNS)), y=draw.normal(size=size))
         for number, size in enumerate(sizes)
     }
-    return Federation(tables, records=records)
+    return RowFederation(tables, records=records)
 
 
-def everybody(whole: Federation) -> Cohort:
+def everybody(whole: RowFederation) -> Cohort:
     return whole.cohort(list(whole))
 
 
@@ -173,7 +173,7 @@ def one_step(**work) -> Supervised:
     return Supervised(module=nn.Linear(COLUMNS, 1, bias=False), loss=linear_loss, **{**given, **work})
 
 
-def sums(whole: Federation) -> np.ndarray:
+def sums(whole: RowFederation) -> np.ndarray:
     return np.stack([site.table.features.sum(axis=0) for site in whole.values()])
 
 

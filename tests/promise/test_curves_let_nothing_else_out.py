@@ -13,7 +13,7 @@ from tacit.functional.data.sources import CurveFiles
 from tacit.privacy.mechanisms.vertical import LocalColumns, clip_to_bound, require_radius
 from tacit.privacy.policy import Open
 from tacit.runs.fit import fit
-from tacit.sites.vertical import ByParty, Columns
+from tacit.sites.vertical import ByParty, VerticalFederation
 
 QUICK = {"size": 8, "steps": 10, "smooth_s": 0.0, "smooth_t": 0.0, "ridge": 1.0}
 GRID = np.linspace(0, 1, 11)
@@ -31,7 +31,7 @@ def columns(records=60, seed=0, factor=1.0):
 
 def parties(values):
     made = {name: curves((GRID, found), name=name) for name, found in values.items()}
-    return Columns({"a": {"y": made["y"]}, "b": {"x1": made["x1"]}, "c": {"x2": made["x2"]}})
+    return VerticalFederation({"a": {"y": made["y"]}, "b": {"x1": made["x1"]}, "c": {"x2": made["x2"]}})
 
 
 @pytest.mark.parametrize("noise", ["site", "server", "secure"])
@@ -87,7 +87,7 @@ def test_a_domain_that_is_somebodys_last_visit_is_refused():
     values = columns(30)
     for found in (guessed, said):
         made = {name: curves((GRID, values[name]), name=name) for name in ("x1", "y")}
-        held = Columns({"a": {"y": made["y"]}, "b": {"x1": replace(found, subjects=None)}})
+        held = VerticalFederation({"a": {"y": made["y"]}, "b": {"x1": replace(found, subjects=None)}})
         if found is said:
             fit(Boosting(**QUICK), held, privacy=promise())
             continue
@@ -118,7 +118,7 @@ def test_people_in_different_orders_are_refused():
     listed = [str(n) for n in range(12)]
     named = {name: replace(found, subjects=tuple(listed)) for name, found in made.items()}
     named["x1"] = replace(named["x1"], subjects=tuple(reversed(listed)))
-    held = Columns({"a": {"y": named["y"]}, "b": {"x1": named["x1"], "x2": named["x2"]}})
+    held = VerticalFederation({"a": {"y": named["y"]}, "b": {"x1": named["x1"], "x2": named["x2"]}})
     with pytest.raises(InvalidValue, match="x1"):
         fit(Boosting(**QUICK), held, privacy=promise())
 

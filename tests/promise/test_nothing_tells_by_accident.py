@@ -23,9 +23,9 @@ from tacit.learning.supervised import Supervised
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.policy import Privacy
 from tacit.runs.stopping import Stopping
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
-from tacit.sites.vertical import Columns
+from tacit.sites.vertical import VerticalFederation
 from tacit.survival.augment import MVAEC, MVAES
 from tacit.survival.statistics import federated
 from tacit.survival.tasks import LEARNERS, KaplanMeier
@@ -42,7 +42,7 @@ OPTIONS: dict[str, dict[str, object]] = {
 }
 
 
-def federation(size: float | None) -> Federation:
+def federation(size: float | None) -> RowFederation:
     """Two sites, one of which has a record of this size or none."""
     draws = np.random.default_rng(0)
     tables = {}
@@ -53,7 +53,7 @@ def federation(size: float | None) -> Federation:
             x = np.vstack([x, [size, size, -size]])
             time, event = np.append(time, 1.0), np.append(event, 1.0)
         tables[name] = Table(x, {"time": time, "event": event}, ("u", "v", "w"))
-    return Federation(tables, records=120)
+    return RowFederation(tables, records=120)
 
 
 def silent(capfd, work, sizes=ABSURD) -> None:
@@ -85,7 +85,7 @@ def test_a_warning_never_tells_of_a_record_that_a_rehearsal_scored(kind, capfd):
     def work(size):
         whole = federation(size)
         tables = {name: whole.records_of(name) for name in whole}
-        both = Federation(tables, held_out=whole.store, records=120)
+        both = RowFederation(tables, held_out=whole.store, records=120)
         tacit.fit(task, both, privacy=rehearsal, rounds=1, baselines=True)
 
     # Models of single sites cannot be scored on larger ones, and a rehearsal says so.
@@ -102,7 +102,7 @@ def test_a_warning_never_tells_of_a_record_in_a_network_of_the_users_own(capfd):
             for name, part in ((name, whole.records_of(name)) for name in whole)
         }
         task = Supervised(module=module, loss="squared", steps=2, sample=0.3)
-        tacit.fit(task, Federation(tables, records=120), privacy=PROMISE, rounds=2)
+        tacit.fit(task, RowFederation(tables, records=120), privacy=PROMISE, rounds=2)
 
     silent(capfd, work)
 
@@ -147,7 +147,9 @@ def test_a_warning_never_tells_of_a_curve(noise, size, capfd):
     }
     if size is not None:
         values["x"][7] = size
-    parties = Columns({name: {name: curves((grid, found), name=name)} for name, found in values.items()})
+    parties = VerticalFederation(
+        {name: {name: curves((grid, found), name=name)} for name, found in values.items()}
+    )
     task = Boosting(size=8, steps=10, smooth_s=0.0, smooth_t=0.0, ridge=1.0)
     promise = Privacy(unit="record", epsilon=5.0, delta=1e-5, clip=1.0, noise=noise)
     with warnings.catch_warnings(), np.errstate(all="raise"):

@@ -15,7 +15,7 @@ from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.ledger.view import account
 from tacit.privacy.policy import Privacy
 from tacit.runs.directory import EXPERIMENT, LEDGER, Directory
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.survival.tasks import PoissonPH
 
@@ -29,7 +29,7 @@ def sites():
         targets = {"time": rng.exponential(1, size) + 0.01, "event": (rng.random(size) < 0.6).astype(float)}
         return Table(rng.standard_normal((size, 3)), targets, ("a", "b", "c"))
 
-    return Federation({f"site-{place}": table(size) for place, size in enumerate([20] * 4 + [200])})
+    return RowFederation({f"site-{place}": table(size) for place, size in enumerate([20] * 4 + [200])})
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tacit.functional.data import simulate
 from tacit.functional.data.sources import SimulatedCurves
 from tacit.functional.metrics import ril2
 from tacit.runs.run import Run
-from tacit.sites.vertical import ByParty, Columns
+from tacit.sites.vertical import ByParty, VerticalFederation
 
 ACTIVE = ("x1", "x2", "x3", "x4", "x5")
 # What nobody can predict.
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 
 @lru_cache(maxsize=len(SEEDS))
-def subjects(parties: int, seed: int) -> Columns:
+def subjects(parties: int, seed: int) -> VerticalFederation:
     return SMOOTH.open(ByParty(count=parties), seed)
 
 

@@ -17,7 +17,7 @@ from tacit.experiments import experiment, tuning
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.refusals import keep_traceback, state_directory, withhold_details
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.survival.statistics import federated
 from tacit.survival.tasks import PoissonPH
@@ -226,11 +226,11 @@ def test_a_tuning_tells_the_rule_as_well(tmp_path, event):
         tuning.tune(grid, tmp_path / "tuned")
 
 
-def federation(event: float, **known) -> Federation:
+def federation(event: float, **known) -> RowFederation:
     draws = np.random.default_rng(0)
     events = np.append(draws.integers(0, 2, 39).astype(float), event)
     table = Table(draws.normal(size=(40, 2)), {"time": np.ones(40), "event": events}, ("u", "v"))
-    return Federation({"a": table}, **known)
+    return RowFederation({"a": table}, **known)
 
 
 def test_python_is_told_the_rule_as_well(tmp_path, monkeypatch):

@@ -4,13 +4,13 @@ import pytest
 import tacit
 from tacit.errors import InvalidFile, InvalidValue
 from tacit.experiments.experiment import read
-from tacit.sites.environments import Scenes, Variants, World, Worlds
+from tacit.sites.environments import EnvFederation, Scenes, Variants, World
 
 PLANETS = {"moon": {"gravity": -1.6}, "mars": {"gravity": -3.73}, "earth": {"gravity": -9.8}}
 
 
 def test_sites_are_copies_of_variants_and_the_first_of_each_is_as_it_was_said():
-    made = Worlds.of("LunarLander-v3", copies=3, vary={"wind_power": (0, 15)}, seed=4, **PLANETS)
+    made = EnvFederation.of("LunarLander-v3", copies=3, vary={"wind_power": (0, 15)}, seed=4, **PLANETS)
     assert list(made) == [f"{planet}-{number}" for planet in PLANETS for number in (1, 2, 3)]
     assert made["mars-1"].worlds[0].options == {"gravity": -3.73}
     winds = [made[name].worlds[0].options.get("wind_power") for name in made]
@@ -22,11 +22,11 @@ def test_sites_are_copies_of_variants_and_the_first_of_each_is_as_it_was_said():
 
 def test_winds_repeat_with_the_seed_and_stay_when_copies_are_added():
     few, more = (
-        Worlds.of("LunarLander-v3", copies=copies, vary={"wind_power": (0, 15)}, seed=4, **PLANETS)
+        EnvFederation.of("LunarLander-v3", copies=copies, vary={"wind_power": (0, 15)}, seed=4, **PLANETS)
         for copies in (2, 5)
     )
     assert few["moon-2"].worlds == more["moon-2"].worlds
-    other = Worlds.of("LunarLander-v3", copies=2, vary={"wind_power": (0, 15)}, seed=5, **PLANETS)
+    other = EnvFederation.of("LunarLander-v3", copies=2, vary={"wind_power": (0, 15)}, seed=5, **PLANETS)
     assert few["moon-2"].worlds != other["moon-2"].worlds
 
 
@@ -83,13 +83,13 @@ def test_worlds_that_cannot_be_are_refused_before_anything_runs(tmp_path, table,
 
 def test_a_site_without_an_environment_is_named():
     with pytest.raises(InvalidValue, match="site b has no environment"):
-        Worlds({"a": World("CartPole-v1"), "b": ()})
+        EnvFederation({"a": World("CartPole-v1"), "b": ()})
     with pytest.raises(InvalidValue, match="sites"):
-        Worlds({})
+        EnvFederation({})
 
 
 def test_scenes_can_be_glanced_at_by_other_episodes():
-    made = Worlds.of("LunarLander-v3", unseen={"venus": {"gravity": -8.87}}, seed=3, **PLANETS)
+    made = EnvFederation.of("LunarLander-v3", unseen={"venus": {"gravity": -8.87}}, seed=3, **PLANETS)
     scenes = made.held_out
     assert isinstance(scenes, Scenes)
     assert scenes.sites.tolist() == ["moon", "mars", "earth", ""]
@@ -101,10 +101,10 @@ def test_scenes_can_be_glanced_at_by_other_episodes():
 
 def test_worlds_are_told_apart_by_everything_that_makes_them():
     made = [
-        Worlds({"a": World("LunarLander-v3", {"gravity": -1.6})}),
-        Worlds({"a": World("LunarLander-v3", {"gravity": -1.7})}),
-        Worlds({"a": World("LunarLander-v3", {"gravity": -1.6}, "fast-lander")}),
-        Worlds({"b": World("LunarLander-v3", {"gravity": -1.6})}),
+        EnvFederation({"a": World("LunarLander-v3", {"gravity": -1.6})}),
+        EnvFederation({"a": World("LunarLander-v3", {"gravity": -1.7})}),
+        EnvFederation({"a": World("LunarLander-v3", {"gravity": -1.6}, "fast-lander")}),
+        EnvFederation({"b": World("LunarLander-v3", {"gravity": -1.6})}),
     ]
     assert len({one.fingerprint for one in made}) == 4
 
@@ -134,12 +134,12 @@ def test_worlds_that_a_function_makes_are_somebodys_unless_it_is_said():
     def made():
         return gymnasium.make("CartPole-v1")
 
-    own = Worlds.of(made, copies=2)
+    own = EnvFederation.of(made, copies=2)
     assert (own.public, own.held_out) == (False, None)
-    judged = Worlds.of(made, copies=2, unseen={"open": {}})
+    judged = EnvFederation.of(made, copies=2, unseen={"open": {}})
     assert judged.held_out is not None
     assert judged.held_out.sites.tolist() == [""]
-    assert Worlds.of("CartPole-v1", copies=2).public
+    assert EnvFederation.of("CartPole-v1", copies=2).public
 
 
 def test_what_somebody_registered_over_gymnasiums_own_is_told_apart():

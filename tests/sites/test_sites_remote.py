@@ -6,11 +6,12 @@ import pytest
 
 from tacit.errors import InvalidFile, InvalidValue, Refused
 from tacit.sites.environments import World
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.remote import (
     RemoteEnvFederation,
     RemoteRowFederation,
     RemoteVerticalFederation,
+    blank_tables,
     read_site_file,
 )
 from tacit.sites.splits import NamedSites
@@ -27,14 +28,14 @@ def records(count: int = 5):
     )
 
 
-def distant(**changes) -> RemoteRowFederation:
-    known = {"columns": ["a", "b"], "targets": ["time", "event"], "records": 300}
-    return RemoteRowFederation(["oslo", "bergen", "tromso"], **{**known, **changes})
+def distant(columns=("a", "b"), **changes) -> RemoteRowFederation:
+    blank = blank_tables(["oslo", "bergen", "tromso"], columns, ["time", "event"])
+    return RemoteRowFederation(blank, **{"records": 300, **changes})
 
 
 def test_names_columns_and_the_public_number_of_records_are_known_and_no_record_is():
     found = distant()
-    assert (found.distant, Federation({"a": records()}).distant) == (True, False)
+    assert (found.distant, RowFederation({"a": records()}).distant) == (True, False)
     assert list(found) == ["oslo", "bergen", "tromso"]
     assert (len(found), found.mean_site_size, found.layout) == (3, 100.0, "rows")
     assert (found.store.columns, list(found.store.targets), len(found.store)) == (

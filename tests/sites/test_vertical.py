@@ -5,7 +5,7 @@ import pytest
 
 from tacit.errors import InvalidValue
 from tacit.functional.curves import curves
-from tacit.sites.vertical import ByParty, Columns, Subjects
+from tacit.sites.vertical import ByParty, Subjects, VerticalFederation
 
 
 def column(records: int = 6, seed: int = 0):
@@ -13,7 +13,7 @@ def column(records: int = 6, seed: int = 0):
 
 
 def test_a_federation_of_columns_knows_who_holds_what():
-    made = Columns({"a": {"x1": column(seed=1), "y": column(seed=2)}, "b": {"x2": column(seed=3)}})
+    made = VerticalFederation({"a": {"x1": column(seed=1), "y": column(seed=2)}, "b": {"x2": column(seed=3)}})
     assert (list(made), made.layout, made.records) == (["a", "b"], "columns", 6)
     assert made.holder("x2") == "b"
     assert list(made["a"].columns) == ["x1", "y"]
@@ -24,27 +24,27 @@ def test_a_federation_of_columns_knows_who_holds_what():
 
 def test_an_order_of_its_own_does_not_depend_on_the_parties():
     held = {"a": {"x2": column(seed=1)}, "b": {"x1": column(seed=3), "y": column(seed=2)}}
-    assert list(Columns(held, order=["x1", "x2", "y"]).subjects.columns) == ["x1", "x2", "y"]
+    assert list(VerticalFederation(held, order=["x1", "x2", "y"]).subjects.columns) == ["x1", "x2", "y"]
     with pytest.raises(InvalidValue, match=r"order = .* each column once"):
-        Columns(held, order=["x1", "x2"])
+        VerticalFederation(held, order=["x1", "x2"])
 
 
 def test_what_cannot_be_is_refused():
     with pytest.raises(InvalidValue, match="x2 has 5 subjects and x1 has 6: every column must hold the same"):
-        Columns({"a": {"x1": column()}, "b": {"x2": column(5)}})
+        VerticalFederation({"a": {"x1": column()}, "b": {"x2": column(5)}})
     with pytest.raises(InvalidValue, match="column x1"):
-        Columns({"a": {"x1": column()}, "b": {"x1": column()}})
+        VerticalFederation({"a": {"x1": column()}, "b": {"x1": column()}})
     with pytest.raises(InvalidValue, match="party b = 'no column' is not allowed"):
-        Columns({"a": {"x1": column()}, "b": {}})
+        VerticalFederation({"a": {"x1": column()}, "b": {}})
     with pytest.raises(InvalidValue, match="held_out"):
-        Columns({"a": {"x1": column(), "y": column()}}, held_out=Subjects({"x1": column()}))
+        VerticalFederation({"a": {"x1": column(), "y": column()}}, held_out=Subjects({"x1": column()}))
 
 
 def test_fingerprints_tell_data_and_holders_apart():
-    one = Columns({"a": {"x1": column(seed=1), "y": column(seed=2)}})
-    same = Columns({"a": {"x1": column(seed=1), "y": column(seed=2)}})
-    other = Columns({"a": {"x1": column(seed=1)}, "b": {"y": column(seed=2)}})
-    moved = Columns({"a": {"x1": column(seed=9), "y": column(seed=2)}})
+    one = VerticalFederation({"a": {"x1": column(seed=1), "y": column(seed=2)}})
+    same = VerticalFederation({"a": {"x1": column(seed=1), "y": column(seed=2)}})
+    other = VerticalFederation({"a": {"x1": column(seed=1)}, "b": {"y": column(seed=2)}})
+    moved = VerticalFederation({"a": {"x1": column(seed=9), "y": column(seed=2)}})
     assert one.fingerprint == same.fingerprint
     assert len({one.fingerprint, other.fingerprint, moved.fingerprint}) == 3
 

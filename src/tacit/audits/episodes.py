@@ -29,7 +29,7 @@ from tacit.privacy.provenance import Provenance
 from tacit.privacy.statement import state
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread
-from tacit.sites.environments import World, Worlds
+from tacit.sites.environments import EnvFederation, World
 from tacit.sites.federation import Federation
 
 if TYPE_CHECKING:
@@ -179,13 +179,13 @@ def collect_episodes(worlds: Sequence[World], policy: "Policy", task: PPO, key: 
     return _split_episodes({part: np.concatenate([getattr(one, part) for one in parts]) for part in TAPE})
 
 
-def _attack_target(experiment: Experiment, federation: Federation) -> tuple[PPO, Worlds]:
+def _attack_target(experiment: Experiment, federation: Federation) -> tuple[PPO, EnvFederation]:
     """The task, settled, and the worlds; nothing that is promised protection."""
     task = experiment.task
-    fits = isinstance(task, PPO) and isinstance(federation, Worlds)
+    fits = isinstance(task, PPO) and isinstance(federation, EnvFederation)
     require(fits, "[task] kind", getattr(task, "kind", type(task).__name__), f'"{PPO.kind}", in worlds')
     assert isinstance(task, PPO)
-    assert isinstance(federation, Worlds)
+    assert isinstance(federation, EnvFederation)
     if federation.distant:
         raise Refused("the worlds are at their sites, where nobody can attack them: open them in one place")
     provenance = Provenance(experiment.privacy, public=federation.public, what="worlds")

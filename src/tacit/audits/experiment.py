@@ -181,15 +181,15 @@ def _attacks(
     from tacit.audits.episodes import episodes
     from tacit.audits.inversion import demonstrate
     from tacit.audits.membership import membership
+    from tacit.sites.federation import RowFederation
 
-    layout = layout_of(experiment.task)
-    who = episodes if layout == "environments" else membership
+    who = episodes if layout_of(experiment.task) == "environments" else membership
     found = {
         "membership": _try_attack(
             lambda: who(experiment, federation, shadows=shadows, seed=seed, tell=say), "membership", notes
         )
     }
-    if layout == "rows":
+    if isinstance(federation, RowFederation):
         asked = partial(demonstrate, experiment, federation, seed=seed)
         found["inversion"] = _try_attack(asked, "gradient inversion", notes)
     return found

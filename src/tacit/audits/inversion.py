@@ -23,7 +23,7 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread
-from tacit.sites.federation import Cohort, Federation
+from tacit.sites.federation import Cohort, RowFederation
 from tacit.sites.table import Table
 from tacit.survival.models.discrete_time import GridLearner
 
@@ -109,7 +109,7 @@ class Inversion:
 
 def demonstrate(
     experiment: Experiment,
-    federation: Federation,
+    federation: RowFederation,
     *,
     patients: int = PATIENTS,
     epsilons: Sequence[float] = EPSILONS,

@@ -41,7 +41,7 @@ from tacit.privacy.mechanisms.vertical import ClippedSecureGram, GramMatrix, Loc
 from tacit.runs.stopping import NoisyLoss
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 
 Marks = NDArray[np.bool_]
@@ -315,7 +315,7 @@ def number_of_records() -> Primitive:
 
 def watched_loss() -> Primitive:
     """The loss of records that are kept apart, by which a run decides when to stop."""
-    apart = Federation({SITE: dummy_cohort(2).store})
+    apart = RowFederation({SITE: dummy_cohort(2).store})
     mechanism = BoundedSum(law="gaussian", bound=CLIP, multiplier=1.0, purpose="watched loss", rehearsal=True)
     price = mechanism.release(1, [SITE])
     losses = [SimpleNamespace(losses=partial(_constant, found)) for found in (0.0, LONG)]

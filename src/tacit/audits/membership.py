@@ -28,8 +28,8 @@ from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.keys import Key
-from tacit.sites.federation import Federation
-from tacit.sites.vertical import Columns, Subjects
+from tacit.sites.federation import Federation, require_rows
+from tacit.sites.vertical import Subjects, VerticalFederation
 
 if TYPE_CHECKING:
     from tacit.runs.run import Run
@@ -193,7 +193,7 @@ def _require_attackable(experiment: Experiment, federation: Federation) -> None:
         raise Refused(f"{experiment.task.kind} learns from episodes, not from records: attack its episodes")
     if experiment.clusters is not None:
         raise Refused("[clusters] makes several models, and an attack is on one: leave it out")
-    if isinstance(federation, Columns):
+    if isinstance(federation, VerticalFederation):
         return
     sizes = federation.cohort(list(federation)).sizes
     for name, size in zip(federation, sizes.tolist(), strict=True):
@@ -207,15 +207,16 @@ def _require_attackable(experiment: Experiment, federation: Federation) -> None:
 def _half(federation: Federation, key: Key) -> tuple[Marks, Federation]:
     """A random half of the records: who is in it, and the sites with nothing else."""
     draws = key.generator()
-    if not isinstance(federation, Columns):
+    if not isinstance(federation, VerticalFederation):
         # A coin for each, since the promise is about one record more or less.
-        marks = draws.random(len(federation.store)) < 0.5
-        return marks, federation.split(marks, 0.5)[1]
+        sites = require_rows(federation)
+        marks = draws.random(len(sites.store)) < 0.5
+        return marks, sites.split(marks, 0.5)[1]
     # The number of subjects is public, and the relation is replacement: draw exactly half.
     count = len(federation.subjects)
     marks = draws.permutation(count) < count // 2
     taken = federation.subjects.take(np.flatnonzero(marks))
-    part = Columns(
+    part = VerticalFederation(
         {party: {name: taken[name] for name in held} for party, held in federation.holdings.items()},
         held_out=cast(Subjects | None, federation.held_out),
         held_out_public=federation.held_out_public,
@@ -252,13 +253,14 @@ def _seed(key: Key) -> int:
 def _score(run: "Run", federation: Federation) -> Array:
     """Return a model's score on each record or subject: minus its loss."""
     task = cast(Any, run.task)
-    if isinstance(federation, Columns):
+    if isinstance(federation, VerticalFederation):
         curves: Boosting = task
         columns = federation.subjects.columns
         seen = curves.coordinates_of(curves.response, federation.subjects[curves.response])
         return membership_scores(seen, run.model.coordinates(columns))["loss"]
-    losses: Array = task.losses(run.state, federation.store)
-    if losses.shape != (len(federation.store),):
+    store = require_rows(federation).store
+    losses: Array = task.losses(run.state, store)
+    if losses.shape != (len(store),):
         raise Refused(
             f"{task.kind} has no loss of a single record to attack by: it couples every record at risk. "
             "Attack logistic-hazard, or poisson-ph, whose losses are sums over records"

@@ -30,7 +30,7 @@ from tacit.runs.fit import fit
 from tacit.runs.run import Run
 from tacit.runtime.arrays import Array
 from tacit.runtime.silence import suppress_warnings
-from tacit.sites.vertical import ByParty, Columns
+from tacit.sites.vertical import ByParty, VerticalFederation
 
 if TYPE_CHECKING:
     from tacit.functional.boosting.boost import BoostingFit
@@ -328,7 +328,7 @@ class FunctionalRegressor:
             given["components_y"] = 1
         return Boosting(**given)
 
-    def _federation(self, found: Mapping[str, Curves], taken: Sequence[str]) -> Columns:
+    def _federation(self, found: Mapping[str, Curves], taken: Sequence[str]) -> VerticalFederation:
         predictors = [name for name in found if name != self.response]
         if isinstance(self.parties, Mapping):
             split = ByParty(parties=self.parties, active=self.active)
@@ -338,7 +338,7 @@ class FunctionalRegressor:
             require(self.active is None, "active", self.active, "left out where no parties are given")
             split = ByParty(parties={name: (name,) for name in (self.response, *predictors)})
         dealt = split.deal(predictors, self.response)
-        return Columns(
+        return VerticalFederation(
             {party: {name: found[name] for name in names} for party, names in dealt.items()},
             order=list(found),
             taken=taken,

@@ -17,7 +17,7 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.runs.fit import fit
 from tacit.runs.run import Run
 from tacit.runtime.silence import suppress_warnings
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table, from_arrays
 from tacit.survival.metrics import harrell
 from tacit.survival.models.learner import SurvivalLearner
@@ -130,7 +130,7 @@ class Estimator:
         names = getattr(X, "columns", None)
         columns = None if names is None else [str(name) for name in names]
         table = from_arrays(np.asarray(X), columns=columns, time=time, event=event)
-        federation = Federation(_by_site(table, sites))
+        federation = RowFederation(_by_site(table, sites))
         self.run_: Run = fit(self.task, federation, privacy=self.privacy, rounds=self.rounds, seed=self.seed)
         self.n_features_in_ = len(table.columns)
         self.unique_times_: Array = np.linspace(0.0, float(self._model.ends[-1]), self.points)

@@ -17,7 +17,7 @@ from tacit.learning.record import describe
 from tacit.privacy.contracts import Layout
 from tacit.runtime.limits import MOST_STEPS
 from tacit.runtime.tables import construct
-from tacit.sites.environments import Physics, Scenes, Variants, World, Worlds
+from tacit.sites.environments import EnvFederation, Physics, Scenes, Variants, World
 from tacit.sites.remote import RemoteEnvFederation, require_member, require_named_sites
 from tacit.sites.splits import NamedSites
 
@@ -86,7 +86,7 @@ class Gymnasium:
         }
         return common_spaces({**trained, **judged})
 
-    def open(self, split: Variants, seed: int, *, may_look: bool = False) -> Worlds:
+    def open(self, split: Variants, seed: int, *, may_look: bool = False) -> EnvFederation:
         """The sites with their worlds."""
         told = {"data": describe(self), "sites": describe(split)}
         return split.build_federation(
@@ -217,7 +217,7 @@ class RemoteWorlds:
         *,
         sites: NamedSites | None = None,
         task: object = None,
-    ) -> Worlds:
+    ) -> EnvFederation:
         """The federation of one site, with its worlds, as its settings describe them.
 
         Args:
@@ -238,7 +238,7 @@ class RemoteWorlds:
             self._site_world(place, construct(SiteVariant, f"data.worlds, entry {place}", dict(entry)))
             for place, entry in enumerate(held.worlds, start=1)
         ]
-        return Worlds({name: worlds}, public=self.public)
+        return EnvFederation({name: worlds}, public=self.public)
 
     @property
     def _judged(self) -> list[tuple[str, World]]:

@@ -35,7 +35,7 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_ENVS, MOST_STEPS
 from tacit.runtime.threads import cores, one_thread
-from tacit.sites.environments import Scenes, World, Worlds
+from tacit.sites.environments import EnvFederation, Scenes, World
 from tacit.sites.federation import Cohort, Federation
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ class PPO(PPOConfig):
         Raises:
             InvalidValue: A world cannot be opened, is unlike others, or shows what is no number.
         """
-        assert isinstance(federation, Worlds), "the loop has looked"
+        assert isinstance(federation, EnvFederation), "the loop has looked"
         from tacit.control.envs.spaces import common_spaces
 
         held = {f"site {name}": worlds for name, worlds in federation.holdings.items()}

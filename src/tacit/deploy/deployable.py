@@ -27,13 +27,13 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.limits import MOST_ROUNDS
 from tacit.runtime.tables import load, override_value
 from tacit.sites.encoding import Encoding
-from tacit.sites.environments import Scenes, World, Worlds
-from tacit.sites.federation import Federation
+from tacit.sites.environments import EnvFederation, Scenes, World
+from tacit.sites.federation import Federation, RowFederation, require_rows
 from tacit.sites.names import COORDINATOR, require_site_name
 from tacit.sites.splits import ByColumn
 from tacit.sites.table import Table
 from tacit.sites.table import read as read_table
-from tacit.sites.vertical import Columns, Subjects
+from tacit.sites.vertical import Subjects, VerticalFederation
 from tacit.survival.data.remote import RemoteRecords
 from tacit.survival.data.sources import Csv
 from tacit.survival.models.learner import SurvivalLearner
@@ -222,12 +222,12 @@ def split_data(
     tables = _tables(experiment)
     for name in federation:
         require_site_name("site", name, of="machine")
-    if isinstance(federation, Columns):
+    if isinstance(federation, VerticalFederation):
         handed = _curves(federation, tables["task"], out)
-    elif isinstance(federation, Worlds):
+    elif isinstance(federation, EnvFederation):
         handed = _worlds(federation, experiment.data)
     else:
-        handed = _records(federation, experiment.data, out)
+        handed = _records(require_rows(federation), experiment.data, out)
     if isinstance(experiment.task, SurvivalLearner):
         tables["task"]["cuts"] = _cuts(experiment.task, experiment, federation)
     head = {"name": experiment.name, "seed": experiment.seed, "rounds": experiment.rounds}
@@ -266,9 +266,10 @@ def _cuts(task: SurvivalLearner, experiment: Experiment, federation: Federation)
     return task.bind(federation, Provenance(experiment.privacy, public=federation.public)).cuts
 
 
-def _records(federation: Federation, data: object, out: Place) -> DataSplit:
+def _records(federation: RowFederation, data: object, out: Place) -> DataSplit:
     """Records as raw tables, from which the encoding makes the very same numbers."""
-    encoding, columns = federation.encoding, federation.encoding.raw(federation.store.columns)
+    encoding = federation.encoding or Encoding()
+    columns = encoding.raw(federation.store.columns)
     targets = {name: getattr(data, name, None) or name for name in federation.store.targets}
     held = {name: {"path": f"{DATA}/records.parquet"} for name in federation}
     for name in federation:
@@ -330,7 +331,7 @@ def _unscale(values: Array, center: float, scale: float, column: str) -> Array:
     return found
 
 
-def _curves(federation: Columns, task: Mapping[str, Any], out: Place) -> DataSplit:
+def _curves(federation: VerticalFederation, task: Mapping[str, Any], out: Place) -> DataSplit:
     """Curves as tables, a row for each subject and a column for each time."""
     columns = cast("Mapping[str, Curves]", federation.subjects.columns)
     held: dict[str, Document] = {}
@@ -377,7 +378,7 @@ def _wide(found: "Curves") -> "pd.DataFrame":
     return frame
 
 
-def _worlds(federation: Worlds, data: Any) -> DataSplit:  # noqa: ANN401
+def _worlds(federation: EnvFederation, data: Any) -> DataSplit:  # noqa: ANN401
     """Worlds in the settings of the sites themselves; where agents are judged is known to all."""
     options: Mapping[str, Any] = data.options
     held: dict[str, Document] = {

@@ -36,7 +36,7 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread
 from tacit.sites.federation import Cohort, Federation
-from tacit.sites.vertical import Columns, Subjects
+from tacit.sites.vertical import Subjects, VerticalFederation
 
 if TYPE_CHECKING:
     from tacit.functional.curves import Curves
@@ -106,7 +106,7 @@ class Boosting(FunctionalConfig):
         Raises:
             InvalidValue: There is no response, or a curve that nothing can be learnt from.
         """
-        assert isinstance(federation, Columns), "the loop has looked"
+        assert isinstance(federation, VerticalFederation), "the loop has looked"
         columns = _curves_of(federation)
         require_word("response", self.response, columns)
         predictors = tuple(name for name in columns if name != self.response)
@@ -287,7 +287,7 @@ class Boosting(FunctionalConfig):
 
         return pictures(self, state, rounds, read)
 
-    def rivals(self, federation: Columns) -> "dict[str, Callable[[Subjects], dict[str, float]]]":
+    def rivals(self, federation: VerticalFederation) -> "dict[str, Callable[[Subjects], dict[str, float]]]":
         """Train baselines without noise: on the active party's own curves, and on all curves pooled."""
         from tacit.functional.model import without_noise
 
@@ -305,7 +305,7 @@ class Boosting(FunctionalConfig):
         return {name: scoring(model) for name, model in models.items()}
 
 
-def _curves_of(federation: Columns) -> "dict[str, Curves | Agreed]":
+def _curves_of(federation: VerticalFederation) -> "dict[str, Curves | Agreed]":
     """Return the columns of all parties, checked to be curves of the same subjects."""
     from tacit.functional.curves import Curves, require_same_subjects
 

@@ -31,7 +31,7 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import LEAST_RATE, MOST_RECORDS, MOST_STEPS
 from tacit.runtime.tables import canonical
-from tacit.sites.federation import Cohort, Federation
+from tacit.sites.federation import Cohort, Federation, require_rows
 from tacit.sites.table import Table
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class Supervised(Learner):
         """This task, once network and loss have been tried on a record of zeros."""
         from tacit.learning.batches import Batch
 
-        store = federation.store
+        store = require_rows(federation).store
         zeros = {name: np.zeros((1, *values.shape[1:])) for name, values in store.targets.items()}
         blank = Table(np.zeros((1, len(store.columns))), zeros, store.columns)
         batch = Batch(np.zeros((1, 1, 1), dtype=np.int64), np.ones((1, 1, 1), dtype=np.bool_))

@@ -169,7 +169,7 @@ class PreparedRun:
             "task": self.task, "aggregation": user_choice(self.aggregation), "clusters": self.clusters,
             "engine": self.spec.engine.chosen, **changed,
         }  # fmt: skip
-        return {**federation.origin, **self.spec.describe(**resolved)}
+        return {**(federation.origin or {}), **self.spec.describe(**resolved)}
 
 
 @suppress_warnings()

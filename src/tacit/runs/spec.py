@@ -26,7 +26,7 @@ from tacit.privacy.provenance import Provenance
 from tacit.runs.stopping import Stopping
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import Kinds
-from tacit.sites.federation import Federation
+from tacit.sites.federation import Federation, RowFederation
 from tacit.sites.sampling import Poisson, Sampling
 
 # The key of a field's metadata under which its constructors stand.
@@ -50,7 +50,7 @@ class Augmenter(Protocol):
 
     def augment(
         self, federation: Federation, privacy: Privacy | Open, provenance: Provenance, key: Key
-    ) -> Federation:
+    ) -> RowFederation:
         """The federation with synthetic records added."""
         ...
 

@@ -19,7 +19,7 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.sites.federation import Federation
+from tacit.sites.federation import Federation, require_rows
 from tacit.sites.splits import hold_out
 from tacit.sites.table import Records
 
@@ -166,8 +166,9 @@ def reserve_records(
     federation: Federation, stopping: Stopping, mechanism: BoundedSum, key: Key
 ) -> tuple[Federation, NoisyLoss]:
     """The federation without the records that its sites keep apart, and how to watch those."""
-    marks = (key / "apart").secret().uniform((len(federation.store),)) < stopping.apart
-    training, apart = federation.split(marks, stopping.apart)
+    sites = require_rows(federation)
+    marks = (key / "apart").secret().uniform((len(sites.store),)) < stopping.apart
+    training, apart = sites.split(marks, stopping.apart)
     return training, NoisyLoss(apart, mechanism, stopping.patience)
 
 

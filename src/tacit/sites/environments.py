@@ -7,7 +7,6 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
@@ -18,8 +17,6 @@ from tacit.errors import InvalidValue, quote, require, require_count, require_ex
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_SITES, MOST_STEPS
 from tacit.runtime.sketches import Sketch
-from tacit.runtime.tables import resolve_paths
-from tacit.sites.encoding import Encoding
 from tacit.sites.federation import Cohort, Federation, Site
 from tacit.sites.names import require_site_name
 from tacit.sites.table import Table
@@ -166,7 +163,7 @@ class Scenes:
         return hashlib.sha256(told + b"".join(world.digest() for world in self.worlds)).digest()
 
 
-class Worlds(Federation):
+class EnvFederation(Federation):
     """Federation of sites that hold environments.
 
     Args:
@@ -177,7 +174,7 @@ class Worlds(Federation):
         origin: The tables of the experiment file that these worlds come from.
     """
 
-    layout = "environments"
+    layout: ClassVar[str] = "environments"
 
     def __init__(
         self,
@@ -201,9 +198,9 @@ class Worlds(Federation):
         self._sites = {name: EnvSite(name, NOTHING, held) for name, held in self.holdings.items()}
         for name in set(() if scenes is None else scenes.sites.tolist()) - {""}:
             require_word("scenes", name, self._sites)
-        self.store, self.held_out, self.held_out_public = NOTHING, scenes, scenes_public or public
-        self.public, self.records, self.reference = public, None, None
-        self.origin, self.encoding, self.taken = resolve_paths(origin), Encoding(), ()
+        super().__init__(
+            held_out=scenes, held_out_public=scenes_public or public, public=public, origin=origin
+        )
 
     @classmethod
     def of(
@@ -218,8 +215,8 @@ class Worlds(Federation):
         seed: int = 0,
         public: bool | None = None,
         **worlds: Mapping[str, Any],
-    ) -> "Worlds":
-        """Make sites in variants of one environment: `Worlds.of("LunarLander-v3", moon={"gravity": -1.6})`.
+    ) -> "EnvFederation":
+        """Make sites in variants of one environment: `tacit.Worlds.of("CartPole-v1", copies=3)`.
 
         Args:
             env: The environment.
@@ -252,23 +249,22 @@ class Worlds(Federation):
         """These sites, in this order, with their worlds."""
         nothing = np.zeros(len(names), dtype=np.int64)
         held = tuple(self.holdings[name] for name in names)
-        return Cohort(tuple(names), self.store, nothing, nothing, None, held)
+        return Cohort(tuple(names), NOTHING, nothing, nothing, None, held)
 
     def records_of(self, name: str) -> Table:
         """Return an empty table: worlds have no rows."""
         return self._sites[name].table
 
-    def pool(self) -> "Worlds":
+    def pool(self) -> "EnvFederation":
         """Return all worlds at one site: the pooled baseline."""
-        return Worlds({"pooled": [world for held in self.holdings.values() for world in held]})
+        return EnvFederation({"pooled": [world for held in self.holdings.values() for world in held]})
 
     def _views(self) -> tuple[Sketch, ...]:
         # Worlds have no records.
         return ()
 
-    @cached_property
-    def fingerprint(self) -> bytes:
-        """Fingerprint of all worlds."""
+    def digest(self) -> bytes:
+        """Hash the worlds of all sites and those that agents are judged in."""
         held_out = b"" if self.held_out is None else self.held_out.digest()
         told = [name.encode() + b"".join(map(World.digest, held)) for name, held in self.holdings.items()]
         return hashlib.sha256(b"\0".join(told) + held_out).digest()
@@ -361,7 +357,7 @@ class Variants:
         watch: int = 3,
         public: bool = True,
         origin: Mapping[str, Any] | None = None,
-    ) -> Worlds:
+    ) -> EnvFederation:
         """The sites with their worlds, and where their agents are judged."""
         held: dict[str, World] = {}
         judged: list[tuple[str, World]] = []
@@ -379,7 +375,7 @@ class Variants:
             names, worlds = zip(*judged, strict=True)
             told = np.array(names, dtype=np.str_)
             scenes = Scenes(worlds, told, episodes=episodes, seed=seed, watch=watch)
-        return Worlds(held, scenes=scenes, public=public, scenes_public=True, origin=origin)
+        return EnvFederation(held, scenes=scenes, public=public, scenes_public=True, origin=origin)
 
     def _draw_options(self, key: Key) -> dict[str, float]:
         return {

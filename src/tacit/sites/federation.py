@@ -6,8 +6,9 @@ a list of places in it: nothing is copied or padded before a batch is drawn.
 
 import copy
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -48,8 +49,93 @@ class Site:
             )
 
 
-class Federation(Mapping[str, Site]):
-    """Sites that learn together, each with its own records.
+@dataclass(kw_only=True, eq=False, repr=False)
+class Federation(Mapping[str, Site], ABC):
+    """Sites that learn together, by name; siblings say what each holds: rows, columns, or environments.
+
+    Args:
+        held_out: Data to score models on; excluded from training.
+        held_out_public: True if those are public; if not, a private run refuses to show scores on them.
+        public: True if the data of the sites are public: simulated, or published.
+        records: The number of records of all sites, if it is public.
+        origin: The tables of the experiment file that these data come from.
+        taken: Facts taken from all records together to make these data, in words; no promise covers them.
+    """
+
+    held_out: Records | None = None
+    held_out_public: bool = False
+    public: bool = False
+    records: int | None = None
+    origin: Mapping[str, Any] | None = None
+    taken: Sequence[str] = ()
+    # The files that the data came from.
+    files: tuple[str, ...] = field(default=(), init=False)
+    # The receipt of a run that has charged the book of the data for all that is asked of these sites.
+    receipt: object = field(default=None, init=False)
+    layout: ClassVar[str]
+    # True if the data are on other machines and cannot be looked at here.
+    distant: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        self.origin, self.taken = resolve_paths(self.origin), tuple(self.taken)
+
+    @abstractmethod
+    def cohort(self, names: Sequence[str]) -> "Cohort":
+        """These sites as one batch of work, in this order."""
+
+    @abstractmethod
+    def records_of(self, name: str) -> Table:
+        """The rows of one site, however few."""
+
+    @abstractmethod
+    def pool(self) -> "Federation":
+        """Return all data at one site: the pooled baseline."""
+
+    @abstractmethod
+    def digest(self) -> bytes:
+        """Hash everything that the sites hold and what models are scored on; as private as the data."""
+
+    @abstractmethod
+    def _views(self) -> tuple[Sketch, ...]:
+        """Sketches by which the same people are recognised elsewhere."""
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """The digest of these data, worked out once."""
+        return self.digest()
+
+    @property
+    def mean_site_size(self) -> float | None:
+        """The mean number of records at a site, if that is public."""
+        return None if self.records is None else self.records / len(self)
+
+    def revise(self, **changed: object) -> Self:
+        """Copy this federation with some attributes changed; its fingerprint is worked out anew."""
+        made = copy.copy(self)
+        vars(made).pop("fingerprint", None)
+        vars(made).update(changed)
+        return made
+
+    def carry(self, receipt: object) -> Self:
+        """The same sites with a receipt; a run on them looks for it in the book of the data."""
+        made = copy.copy(self)
+        made.receipt = receipt
+        return made
+
+    def with_record_count(self, records: int | None) -> Self:
+        """The same federation, the number of its records known."""
+        made = copy.copy(self)
+        made.records = records
+        return made
+
+    def people(self) -> People:
+        """The identity of the people whose data these are; as private as the data."""
+        return People(tuple(map(Path, self.files)), self._views(), self.fingerprint)
+
+
+@dataclass(eq=False, repr=False)
+class RowFederation(Federation):
+    """Sites that hold records, each its own; `tacit.Federation` is this one.
 
     Args:
         tables: The records of each site, by its name.
@@ -66,57 +152,46 @@ class Federation(Mapping[str, Site]):
         taken: Facts taken from all records together to make these tables, in words; no promise covers them.
     """
 
-    layout = "rows"
-    # True if the data are on other machines and cannot be looked at here.
-    distant: ClassVar[bool] = False
+    tables: InitVar[Mapping[str, Table]]
+    _: KW_ONLY
+    held_out_sites: InitVar[Sequence[str] | None] = None
+    reference: Table | None = None
+    encoding: Encoding | None = None
+    # The records of all sites, site after site, and where each begins and how many it has.
+    store: Table = field(init=False)
+    places: dict[str, tuple[int, int]] = field(init=False)
     # Notes of synthetic data added to the sites.
-    notes: tuple[str, ...] = ()
-    # The files that the records came from, and sketches of their rows as they stand there.
-    files: tuple[str, ...] = ()
-    raw: tuple[Sketch, ...] = ()
-    # The frame that the records came from: a private run sketches it in its present state.
-    _frame: "pd.DataFrame | None" = None
-    # The receipt of a run that has charged the book of the data for all that is asked of these sites.
-    _receipt: object = None
+    notes: tuple[str, ...] = field(default=(), init=False)
+    # Sketches of the rows as they stand in the files; and the frame that the records came from: a private
+    # run sketches it in its present state.
+    raw: tuple[Sketch, ...] = field(default=(), init=False)
+    frame: "pd.DataFrame | None" = field(default=None, init=False)
+    layout: ClassVar[str] = "rows"
 
-    def __init__(
-        self,
-        tables: Mapping[str, Table],
-        *,
-        held_out: Table | None = None,
-        held_out_public: bool = False,
-        public: bool = False,
-        records: int | None = None,
-        reference: Table | None = None,
-        origin: Mapping[str, Any] | None = None,
-        encoding: Encoding | None = None,
-        taken: Sequence[str] = (),
-        held_out_sites: Sequence[str] | None = None,
-    ) -> None:
+    def __post_init__(self, tables: Mapping[str, Table], held_out_sites: Sequence[str] | None) -> None:
+        super().__post_init__()
+        self.encoding = self.encoding or Encoding()
         require(bool(tables), "sites", "none", "at least one site")
-        parts = [Site(name, table).table for name, table in tables.items()]
+        parts = [self._admit(name, table) for name, table in tables.items()]
         for part in parts:
-            _require_alike(parts[0], part)
+            require_alike(parts[0], part)
         self.store = concatenate(parts)
-        self.held_out: Records | None = held_out
-        self.held_out_public, self.public = held_out_public, public
-        self.records, self.reference = records, reference
-        self.origin, self.encoding, self.taken = resolve_paths(origin), encoding or Encoding(), tuple(taken)
-        ends = np.cumsum([len(part) for part in parts])
-        self._places = {
-            name: (int(end) - len(part), len(part))
-            for name, part, end in zip(tables, parts, ends, strict=True)
-        }
-        if held_out is not None:
-            _require_alike(parts[0], held_out)
+        self.places = places_of(tables, [len(part) for part in parts])
+        if isinstance(self.held_out, Table):
+            require_alike(parts[0], self.held_out)
         if held_out_sites is not None:
-            self.held_out = self._label_held_out(held_out, held_out_sites)
+            self.held_out = self._label_held_out(held_out_sites)
 
-    def _label_held_out(self, held_out: Table | None, names: Sequence[str]) -> Table:
+    def _admit(self, name: str, table: Table) -> Table:
+        """The records of a site, which must have a name of its own and be enough."""
+        return Site(name, table).table
+
+    def _label_held_out(self, names: Sequence[str]) -> Table:
         """The held-out records, the site of each known."""
-        known = held_out is not None and len(held_out) == len(names)
+        held_out = self.held_out
+        known = isinstance(held_out, Table) and len(held_out) == len(names)
         require(known, "held_out_sites", f"{len(names)} names", "one for each held-out record")
-        assert held_out is not None
+        assert isinstance(held_out, Table)
         for name in dict.fromkeys(names):
             require_word("held_out_sites", name, self)
         return replace(held_out, sites=np.array(names, dtype=np.str_))
@@ -130,95 +205,77 @@ class Federation(Mapping[str, Site]):
         targets: Sequence[str],
         held_out: Table | None = None,
         encoding: Encoding | None = None,
-    ) -> "Federation":
+    ) -> Self:
         """A federation from one DataFrame with a column that names the site of each record."""
         tables = {
             name: from_frame(part, targets=targets, leave=(site,), place=f"site {name}", encoding=encoding)
             for name, part in by_site(frame, site, "data").items()
         }
-        made = cls(tables, held_out=held_out, encoding=encoding)
-        made._frame = frame
-        return made
+        return cls(tables, held_out=held_out, encoding=encoding).revise(frame=frame)
 
     def __getitem__(self, name: str) -> Site:
         return Site(name, self.records_of(name))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self.places)
 
     def __len__(self) -> int:
-        return len(self._places)
-
-    @property
-    def mean_site_size(self) -> float | None:
-        """Mean number of records of a site, if it is public."""
-        return None if self.records is None else self.records / len(self)
+        return len(self.places)
 
     def cohort(self, names: Sequence[str]) -> "Cohort":
         """These sites as one batch of work, in this order."""
-        places = np.array([self._places[name] for name in names], dtype=np.int64).reshape(-1, 2)
+        places = np.array([self.places[name] for name in names], dtype=np.int64).reshape(-1, 2)
         return Cohort(tuple(names), self.store, places[:, 0], places[:, 1], self.mean_site_size)
 
-    @property
-    def receipt(self) -> object:
-        """The receipt for runs on these sites that were charged to the book of the data before, if any."""
-        return self._receipt
+    def records_of(self, name: str) -> Table:
+        """The records of one site, however few."""
+        start, size = self.places[name]
+        return self.store.take(slice(start, start + size), f"site {name}")
 
-    def carry(self, receipt: object) -> Self:
-        """The same sites with a receipt; a run on them looks for it in the book of the data."""
-        carrying = copy.copy(self)
-        carrying._receipt = receipt
-        return carrying
+    def with_store(self, store: Table, sizes: Sequence[int], **changed: object) -> Self:
+        """The same sites with other records, site after site, as many at each as `sizes` says."""
+        return self.revise(store=store, places=places_of(self, sizes), **changed)
 
-    def with_record_count(self, records: int | None) -> "Federation":
-        """The same federation, the number of its records known."""
-        known = copy.copy(self)
-        known.records = records
-        return known
-
-    def split(self, marks: NDArray[np.bool_], share: float) -> tuple["Federation", "Federation"]:
+    def split(self, marks: NDArray[np.bool_], share: float) -> tuple[Self, Self]:
         """Two federations of the same sites: the records that are not marked, and those that are.
 
         Args:
             marks: One for each record of the store.
             share: The public probability of a mark.
         """
-        parts: list[Federation] = []
+        parts: list[Self] = []
         for chosen, part in ((~marks, 1 - share), (marks, share)):
-            made = copy.copy(self)
-            # Only what depends on all records would have to be forgotten.
-            made.__dict__.pop("fingerprint", None)
-            sizes = [int(chosen[start : start + size].sum()) for start, size in self._places.values()]
-            starts = np.cumsum([0, *sizes[:-1]]).tolist()
-            made._places = dict(zip(self._places, zip(starts, sizes, strict=True), strict=True))
-            made.store = self.store.take(np.flatnonzero(chosen))
-            made.records = None if self.records is None else round(self.records * part)
-            parts.append(made)
+            sizes = [int(chosen[start : start + size].sum()) for start, size in self.places.values()]
+            records = None if self.records is None else round(self.records * part)
+            parts.append(self.with_store(self.store.take(np.flatnonzero(chosen)), sizes, records=records))
         return parts[0], parts[1]
 
-    def records_of(self, name: str) -> Table:
-        """The records of one site, however few."""
-        start, size = self._places[name]
-        return self.store.take(slice(start, start + size), f"site {name}")
-
-    def pool(self) -> "Federation":
+    def pool(self) -> "RowFederation":
         """Return all records at one site: the pooled baseline."""
-        return Federation({"pooled": self.store}, public=self.public, encoding=self.encoding)
+        return RowFederation({"pooled": self.store}, public=self.public, encoding=self.encoding)
 
-    def people(self) -> People:
-        """The identity of the people whose records these are; as private as the records."""
-        return People(tuple(map(Path, self.files)), self._views(), self.fingerprint)
+    def digest(self) -> bytes:
+        """Hash the records of all sites and those held out; as private as the records."""
+        held_out = b"" if self.held_out is None else self.held_out.digest()
+        return hashlib.sha256(repr(self.places).encode() + self.store.digest() + held_out).digest()
 
     def _views(self) -> tuple[Sketch, ...]:
         own = sketch_table(self.store.features, self.store.targets.values())
-        raw = self.raw if self._frame is None else sketch_frame(self._frame)
+        raw = self.raw if self.frame is None else sketch_frame(self.frame)
         return (*raw, *own)
 
-    @cached_property
-    def fingerprint(self) -> bytes:
-        """Fingerprint of the data; as private as they are."""
-        held_out = b"" if self.held_out is None else self.held_out.digest()
-        return hashlib.sha256(repr(self._places).encode() + self.store.digest() + held_out).digest()
+
+def require_rows(federation: Federation) -> RowFederation:
+    """Refuse a federation whose sites hold anything but records."""
+    if not isinstance(federation, RowFederation):
+        raise InvalidValue(f"sites that hold {federation.layout} are not allowed: they must hold records")
+    return federation
+
+
+def places_of(names: Iterable[str], sizes: Sequence[int]) -> dict[str, tuple[int, int]]:
+    """The first record of each site in a store, and how many it has."""
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    return {name: (start, size) for name, start, size in zip(names, starts, sizes, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +322,8 @@ class Cohort:
         return [np.array(bucket, dtype=np.int64) for bucket in found]
 
 
-def _require_alike(first: Table, other: Table) -> None:
+def require_alike(first: Table, other: Table) -> None:
+    """Refuse records of other columns or targets than the first ones."""
     if (first.columns, set(first.targets)) != (other.columns, set(other.targets)):
         told = (
             f"{other.place} has columns {', '.join(other.columns)} and targets "

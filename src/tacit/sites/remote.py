@@ -5,20 +5,17 @@ A coordinator plans, solves and scores with one of these; whatever would need th
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from tacit.errors import InvalidFile, InvalidValue, Refused, require, require_word
-from tacit.runtime.tables import resolve_paths
-from tacit.sites.encoding import Encoding
-from tacit.sites.environments import Worlds
-from tacit.sites.federation import Cohort, Federation
+from tacit.errors import InvalidFile, InvalidValue, Refused, require_word
+from tacit.sites.environments import EnvFederation
+from tacit.sites.federation import Cohort, Federation, RowFederation, require_alike
 from tacit.sites.splits import NamedSites
 from tacit.sites.table import Table, read
-from tacit.sites.vertical import Columns
+from tacit.sites.vertical import VerticalFederation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,67 +56,36 @@ class RemoteFederation(Federation):
         return {"rows": "records", "environments": "worlds"}.get(self.layout, self.layout)
 
 
-class RemoteRowFederation(RemoteFederation):
-    """Sites that hold records, each on a machine of its own.
+class RemoteRowFederation(RemoteFederation, RowFederation):
+    """Sites that hold records, each on a machine of its own; here are tables like theirs without a record."""
 
-    Args:
-        names: The sites.
-        columns: The features that all of them have, as models see them.
-        targets: The targets of each record.
-        held_out: Records to score models on.
-        held_out_sites: The site that each of those records is of, if that is known.
-        held_out_public: True if those records are public.
-        public: True if the records of the sites are public.
-        records: The number of records of all sites, if it is public.
-        reference: Public records like those of the sites.
-        origin: The tables of the experiment file with all this.
-        encoding: The encoding of raw columns as these numbers.
-    """
+    def __post_init__(self, tables: Mapping[str, Table], held_out_sites: Sequence[str] | None) -> None:
+        super().__post_init__(tables, held_out_sites)
+        if self.reference is not None:
+            require_alike(self.store, self.reference)
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        *,
-        columns: Sequence[str],
-        targets: Sequence[str],
-        held_out: Table | None = None,
-        held_out_sites: Sequence[str] | None = None,
-        held_out_public: bool = False,
-        public: bool = False,
-        records: int | None = None,
-        reference: Table | None = None,
-        origin: Mapping[str, Any] | None = None,
-        encoding: Encoding | None = None,
-    ) -> None:
-        require(bool(names), "sites", "none", "at least one site")
-        nothing = np.zeros((0, len(columns)))
-        self.store = Table(nothing, {name: np.zeros(0) for name in targets}, tuple(columns), "the sites")
-        self._places = dict.fromkeys(names, (0, 0))
-        for table in (held_out, reference):
-            alike = table is None or (table.columns, set(table.targets)) == (tuple(columns), set(targets))
-            require(
-                alike, "columns", () if table is None else table.columns, f"those of all sites: {columns}"
-            )
-        self.held_out = held_out
-        if held_out_sites is not None:
-            self.held_out = self._label_held_out(held_out, held_out_sites)
-        self.held_out_public, self.public = held_out_public, public
-        self.records, self.reference = records, reference
-        self.origin, self.encoding, self.taken = resolve_paths(origin), encoding or Encoding(), ()
+    def _admit(self, name: str, table: Table) -> Table:
+        # The site looks at its records itself.
+        return table
 
-    @cached_property
-    def fingerprint(self) -> bytes:
-        """Fingerprint of the federation; it does not depend on the remote records."""
+    def digest(self) -> bytes:
+        """Hash the names and the columns; the records are not known."""
         held_out = b"" if self.held_out is None else self.held_out.digest()
         return hashlib.sha256(repr(list(self)).encode() + self.store.digest() + held_out).digest()
 
 
-class RemoteVerticalFederation(RemoteFederation, Columns):
+class RemoteVerticalFederation(RemoteFederation, VerticalFederation):
     """Parties that hold columns, each on a machine of its own; here is what is agreed about them."""
 
 
-class RemoteEnvFederation(RemoteFederation, Worlds):
+class RemoteEnvFederation(RemoteFederation, EnvFederation):
     """Sites that hold worlds, each on a machine of its own; here is a public one that is like all."""
+
+
+def blank_tables(names: Sequence[str], columns: Sequence[str], targets: Sequence[str]) -> dict[str, Table]:
+    """Tables of no record for sites whose records all have these features and targets."""
+    nothing, none = np.zeros((0, len(columns))), {name: np.zeros(0) for name in targets}
+    return dict.fromkeys(names, Table(nothing, none, tuple(columns), "the sites"))
 
 
 def refuse_access(held: str, names: Iterable[str]) -> NoReturn:

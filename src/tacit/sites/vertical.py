@@ -7,7 +7,6 @@ public, and the order of them is agreed: row i is the same person at every party
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -16,8 +15,6 @@ from numpy.typing import ArrayLike
 from tacit.errors import InvalidValue, require, require_count, require_word
 from tacit.runtime.limits import MOST_SITES
 from tacit.runtime.sketches import Digests, Sketch, sketch
-from tacit.runtime.tables import resolve_paths
-from tacit.sites.encoding import Encoding
 from tacit.sites.federation import FEWEST_RECORDS, Cohort, Federation, Site
 from tacit.sites.table import Table
 
@@ -82,7 +79,7 @@ class Subjects:
         return hashlib.sha256(b"".join(parts)).digest()
 
 
-class Columns(Federation):
+class VerticalFederation(Federation):
     """Parties that hold different columns of the same subjects.
 
     Args:
@@ -95,7 +92,7 @@ class Columns(Federation):
         taken: Facts taken from all records together to make these columns, in words.
     """
 
-    layout = "columns"
+    layout: ClassVar[str] = "columns"
 
     def __init__(
         self,
@@ -122,14 +119,15 @@ class Columns(Federation):
         few = len(self.subjects) < FEWEST_RECORDS
         require(not few, "subjects", len(self.subjects), f"at least {FEWEST_RECORDS}", about_records=True)
         # Subjects have no rows.
-        self.store = Table(np.zeros((len(self.subjects), 0)), {}, ())
-        self._sites = {name: Party(name, self.store, columns) for name, columns in self.holdings.items()}
+        self._rows = Table(np.zeros((len(self.subjects), 0)), {}, ())
+        self._sites = {name: Party(name, self._rows, columns) for name, columns in self.holdings.items()}
         if held_out is not None:
             missing = set(everything) ^ set(held_out.columns)
             require(not missing, "held_out", sorted(held_out.columns), f"the columns {sorted(everything)}")
-        self.held_out, self.held_out_public = held_out, held_out_public
-        self.public, self.records, self.reference = public, len(self.subjects), None
-        self.origin, self.encoding, self.taken = resolve_paths(origin), Encoding(), tuple(taken)
+        super().__init__(
+            held_out=held_out, held_out_public=held_out_public, public=public, records=len(self.subjects),
+            origin=origin, taken=taken,
+        )  # fmt: skip
 
     def __getitem__(self, name: str) -> "Party":
         return self._sites[name]
@@ -150,23 +148,22 @@ class Columns(Federation):
         nothing = np.zeros(len(names), dtype=np.int64)
         sizes = nothing + len(self.subjects)
         held = tuple(self.holdings[name] for name in names)
-        return Cohort(tuple(names), self.store, nothing, sizes, self.mean_site_size, held)
+        return Cohort(tuple(names), self._rows, nothing, sizes, self.mean_site_size, held)
 
     def records_of(self, name: str) -> Table:
         """Return an empty table: parties have columns instead of rows."""
         return self._sites[name].table
 
-    def pool(self) -> "Columns":
+    def pool(self) -> "VerticalFederation":
         """Return all columns at one party: the pooled baseline."""
-        return Columns({"pooled": dict(self.subjects.columns)}, public=self.public)
+        return VerticalFederation({"pooled": dict(self.subjects.columns)}, public=self.public)
 
     def _views(self) -> tuple[Sketch, ...]:
         # By each column: the same people are recognised by any of them.
         return tuple(sketch(column.digest_rows()) for column in self.subjects.columns.values())
 
-    @cached_property
-    def fingerprint(self) -> bytes:
-        """Fingerprint of the data; as private as they are."""
+    def digest(self) -> bytes:
+        """Hash the columns of all parties and those held out; as private as the columns."""
         held_out = b"" if self.held_out is None else self.held_out.digest()
         places = repr({party: list(columns) for party, columns in self.holdings.items()}).encode()
         return hashlib.sha256(places + self.subjects.digest() + held_out).digest()

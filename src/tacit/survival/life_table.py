@@ -22,7 +22,7 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.refusals import withholding
 from tacit.runtime.silence import suppress_warnings
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.survival.targets import require_values
 
@@ -255,7 +255,7 @@ class CountOptions:
     ledger: Ledger | None = None
     key: Key | None = None
 
-    def count(self, federation: Federation | LifeTable) -> LifeTable:
+    def count(self, federation: RowFederation | LifeTable) -> LifeTable:
         """Count the exits of the sites, unless they have been counted already."""
         if isinstance(federation, LifeTable):
             paid = (self.grid, self.epsilon, self.ledger, self.key)
@@ -298,7 +298,7 @@ class CountOptions:
 
 @statistic
 def life_table(
-    federation: Federation,
+    federation: RowFederation,
     *,
     grid: ArrayLike | None = None,
     by: str | None = None,
@@ -422,7 +422,7 @@ def regression_table(table: Table, names: Sequence[str], place: str) -> Table:
     return Table(table.features[:, columns], table.targets, tuple(names), table.place)
 
 
-def refuse_weights(federation: Federation) -> None:
+def refuse_weights(federation: RowFederation) -> None:
     """Refuse weights where noise is to hide a record: one of unknown weight has no limit to what it moves."""
     if "weight" in federation.store.targets:
         raise Refused(

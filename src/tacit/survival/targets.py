@@ -10,7 +10,7 @@ from tacit.errors import InvalidValue, require, require_count, require_positive
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.limits import MOST_CUTS
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 
 # The part of the events that the grid covers; the very last ones are far apart.
@@ -88,7 +88,7 @@ def require_survival(table: Table, place: str, mend: str, causes: int | None = 1
         )
 
 
-def require_sites(federation: Federation, causes: int | None = 1) -> None:
+def require_sites(federation: RowFederation, causes: int | None = 1) -> None:
     """Refuse a federation in which some site cannot take part; the message names it.
 
     Not every site needs every cause, but one site must have seen it. Remote sites look at their own records.
@@ -121,7 +121,7 @@ def require_cuts(cuts: int | Sequence[float]) -> None:
 
 
 def time_grid(
-    cuts: int | Sequence[float], horizon: float | None, federation: Federation, provenance: Provenance
+    cuts: int | Sequence[float], horizon: float | None, federation: RowFederation, provenance: Provenance
 ) -> list[float] | None:
     """The ends of the intervals, ascending; the first begins at 0. None if they have to be bought.
 

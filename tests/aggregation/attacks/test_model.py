@@ -25,7 +25,7 @@ from tacit.aggregation.robust.coordinatewise import Median
 from tacit.errors import InvalidValue
 from tacit.learning.task import Updates
 from tacit.runtime.keys import Key
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import from_arrays
 
 NAMES = tuple("abcdefghij")
@@ -51,7 +51,7 @@ def survival(entry=True):
         late = {"entry": 0.5 * times} if entry else {}
         event = draws.integers(0, 2, 12)
         tables[name] = from_arrays(draws.normal(size=(12, 2)), time=times, event=event, **late)
-    return Federation(tables, public=True, records=36, taken=("a mean",), origin={"data": "x"})
+    return RowFederation(tables, public=True, records=36, taken=("a mean",), origin={"data": "x"})
 
 
 @pytest.mark.parametrize("kind", sorted(ATTACKS))

@@ -16,7 +16,7 @@ from tacit.experiments.studies import curves
 from tacit.experiments.studies.curve_results import CurveStudyResult
 from tacit.functional.data import simulate
 from tacit.functional.tasks import Boosting
-from tacit.sites.vertical import Columns, Subjects
+from tacit.sites.vertical import Subjects, VerticalFederation
 
 FILE = """
 name = "parties"
@@ -95,7 +95,7 @@ def test_a_cell_is_a_fit_that_can_be_made_by_hand(tmp_path):
     x = train.predictors
     run = tacit.fit(
         Boosting(size=8, components=4, steps=12, smooth_s=0.01, smooth_t=0.0, ridge=1.0),
-        Columns(
+        VerticalFederation(
             {"party-1": {"x1": x["x1"], "x3": x["x3"], "y": train.response},
              "party-2": {"x2": x["x2"], "x4": x["x4"]}},
             held_out=Subjects({**test.predictors, "y": test.response}), held_out_public=True, public=True,

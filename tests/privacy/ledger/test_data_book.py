@@ -26,7 +26,7 @@ from tacit.runs.directory import EXPERIMENT, LEDGER, Directory
 from tacit.runs.fit import book_of, book_of_file
 from tacit.runtime.fingerprints import People, digest_frame, sketch_frame
 from tacit.sites.splits import ByColumn, Iid
-from tacit.sites.vertical import Columns
+from tacit.sites.vertical import VerticalFederation
 from tacit.survival import PoissonPH
 from tacit.survival.data.sources import Csv
 from tacit.survival.statistics import cox, kaplan_meier, life_table
@@ -256,7 +256,10 @@ def test_vertical_parties_release_about_the_same_people():
     held = {name: curves(draws.normal(size=(40, 15)), name=name, domain=(0, 1)) for name in ("x1", "x2", "y")}
     parties = {"clinic": {"x1": held["x1"], "y": held["y"]}, "lab": {"x2": held["x2"]}}
     promise = Privacy(unit="record", epsilon=5.0, delta=1e-5, clip=5.0)
-    made = [Columns(parties), Columns({"clinic": {"y": held["y"]}, "lab": {"x2": held["x2"]}})]
+    made = [
+        VerticalFederation(parties),
+        VerticalFederation({"clinic": {"y": held["y"]}, "lab": {"x2": held["x2"]}}),
+    ]
     runs = [fit(Boosting(response="y", size=5), part, privacy=promise) for part in made]
     assert [run.privacy.all_runs.runs for run in runs] == [1, 2]
     assert runs[0].privacy.all_runs.epsilon >= runs[0].privacy.epsilon

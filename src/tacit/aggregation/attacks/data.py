@@ -1,13 +1,12 @@
 """Data poisoning: attacks on the attackers' own records; see `tacit.aggregation.attacks.model`."""
 
-import copy
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.runtime.arrays import Array
-from tacit.sites.federation import Federation
+from tacit.sites.federation import Federation, require_rows
 from tacit.sites.table import Table
 
 # Columns about the observation of a record, not its outcome.
@@ -18,10 +17,11 @@ def change_records(
     federation: Federation, liars: Sequence[str], change: Callable[[Table, str], Table]
 ) -> Federation:
     """The federation with the records of these sites changed, as many as before; nothing else is."""
-    store = federation.store
+    sites = require_rows(federation)
+    store = sites.store
     features = store.features.copy()
     targets = {name: values.copy() for name, values in store.targets.items()}
-    cohort = federation.cohort(sorted(liars))
+    cohort = sites.cohort(sorted(liars))
     for position, name in enumerate(cohort.names):
         start = int(cohort.starts[position])
         part = slice(start, start + int(cohort.sizes[position]))
@@ -29,11 +29,7 @@ def change_records(
         features[part] = made.features
         for target, values in made.targets.items():
             targets[target][part] = values
-    poisoned = copy.copy(federation)
-    # Only what depends on all records has to be forgotten.
-    poisoned.__dict__.pop("fingerprint", None)
-    poisoned.store = Table(features, targets, store.columns, store.place)
-    return poisoned
+    return sites.revise(store=Table(features, targets, store.columns, store.place))
 
 
 def flip_outcomes(table: Table, name: str) -> Table:

@@ -37,7 +37,7 @@ from tacit.runs.setup import prepare
 from tacit.runs.spec import RunSpec
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key, Secret
-from tacit.sites.federation import FEWEST_RECORDS, Cohort, Federation
+from tacit.sites.federation import FEWEST_RECORDS, Cohort, RowFederation
 from tacit.sites.table import Table
 
 Statistic = Callable[[Array], ArrayLike]
@@ -132,7 +132,7 @@ class SensitivityExceeded(TacitError, AssertionError):
 @overload
 def check_sensitivity(
     subject: Task,
-    records: Federation | Table,
+    records: RowFederation | Table,
     *,
     privacy: Privacy,
     relation: Relation = "add-remove",
@@ -157,7 +157,7 @@ def check_sensitivity(
 
 def check_sensitivity(
     subject: Task | Statistic,
-    records: Federation | Table | ArrayLike | None = None,
+    records: RowFederation | Table | ArrayLike | None = None,
     *,
     privacy: Privacy | None = None,
     claim: float | None = None,
@@ -246,15 +246,17 @@ def _answer(part: Probe, draws: int, rows: Array) -> Array:
 
 def _task_probes(
     task: Task,
-    records: Federation | Table | ArrayLike | None,
+    records: RowFederation | Table | ArrayLike | None,
     privacy: Privacy | None,
     relation: Relation,
     seed: int,
 ) -> list[Probe]:
-    known = isinstance(records, Federation | Table)
+    known = isinstance(records, RowFederation | Table)
     require(known, "records", type(records).__name__, "a federation or a table, for a task")
     require(isinstance(privacy, Privacy), "privacy", privacy, "the promise that is made, for a task")
-    found, example = list_site_work(task, cast("Federation | Table", records), cast(Privacy, privacy), seed)
+    found, example = list_site_work(
+        task, cast("RowFederation | Table", records), cast(Privacy, privacy), seed
+    )
     form = Form(example)
     return [_work_probe(task.kind, asking, form, relation) for asking in found]
 
@@ -278,7 +280,7 @@ def _work_probe(name: str, asking: "SiteWork", form: "Form", relation: Relation)
 
 def _function_probe(
     function: Statistic,
-    records: Federation | Table | ArrayLike | None,
+    records: RowFederation | Table | ArrayLike | None,
     claim: float | None,
     norm: Norm,
     bounds: Bounds | None,
@@ -308,7 +310,7 @@ def _function_probe(
 
 
 def _bounded_domain(
-    records: Federation | Table | ArrayLike | None, bounds: Bounds | None, seed: int
+    records: RowFederation | Table | ArrayLike | None, bounds: Bounds | None, seed: int
 ) -> Domain:
     """The records that were given, or drawn evenly within bounds, and how far others may be off."""
     low, high = (np.atleast_1d(np.asarray(end, dtype=np.float64)) for end in bounds or (-np.inf, np.inf))
@@ -319,7 +321,7 @@ def _bounded_domain(
         shape = (DRAWN, max(len(low), len(high)))
         pool: Array = (Key(seed) / "records").generator().uniform(low, high, size=shape)
     else:
-        plain = not isinstance(records, Federation | Table)
+        plain = not isinstance(records, RowFederation | Table)
         require(plain, "records", type(records).__name__, "rows of numbers, for a function")
         pool = np.asarray(cast(ArrayLike, records), dtype=np.float64)
     right = pool.ndim == 2 and len(pool) >= FEWEST_RECORDS and bool(np.isfinite(pool).all())
@@ -490,7 +492,7 @@ class SiteWork:
 
 
 def list_site_work(
-    task: Task, records: Federation | Table, privacy: Privacy, seed: int
+    task: Task, records: RowFederation | Table, privacy: Privacy, seed: int
 ) -> tuple[list[SiteWork], Table]:
     """Everything that a task sends sites to do, settled and priced as in a run; and the records.
 
@@ -498,8 +500,8 @@ def list_site_work(
         TacitError: The task does not fit the records, or the promise cannot be kept for it.
     """
     require(privacy.unit == "record", "unit", privacy.unit, '"record": what one record moves is looked at')
-    given = records if isinstance(records, Federation) else Federation({SITE: records})
-    whole = Federation(
+    given = records if isinstance(records, RowFederation) else RowFederation({SITE: records})
+    whole = RowFederation(
         {SITE: given.store}, public=given.public, reference=given.reference, encoding=given.encoding,
         records=len(given.store),
     )  # fmt: skip

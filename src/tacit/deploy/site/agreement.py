@@ -259,7 +259,7 @@ def require_records(own: "Federation", file: SiteFile) -> None:
     """Refuse to take part with fewer records than a site wants to have in an experiment."""
     if own.layout == "environments":
         return
-    size = len(own.store)
+    size = sum(len(site.table) for site in own.values())
     if size < file.limits.fewest:
         raise InvalidValue(
             f"the site holds {size} records, and its limits ask for {file.limits.fewest}",

@@ -399,7 +399,7 @@ def _check_records(
     if own.layout == "environments":
         yield CheckResult(True, "the worlds of this site can be opened")
     else:
-        yield _check_size(len(own.store), file)
+        yield _check_size(sum(len(site.table) for site in own.values()), file)
 
 
 def _private(path: Path, name: Path, *, group: bool = False) -> CheckResult:

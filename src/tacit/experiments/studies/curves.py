@@ -35,7 +35,7 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import Table, construct, portable
 from tacit.runtime.threads import cores
-from tacit.sites.vertical import ByParty, Columns, Subjects
+from tacit.sites.vertical import ByParty, Subjects, VerticalFederation
 
 if TYPE_CHECKING:
     from tacit.experiments.studies.curve_results import CurveStudyResult
@@ -246,7 +246,9 @@ def experiment_for(experiment: Experiment, cell: CurveCell) -> Experiment:
     )
 
 
-def hold_out_fold(made: "CurveSet", data: SimulatedCurves, sites: ByParty, fold: int, folds: int) -> Columns:
+def hold_out_fold(
+    made: "CurveSet", data: SimulatedCurves, sites: ByParty, fold: int, folds: int
+) -> VerticalFederation:
     """The parties with the curves of all subjects but those of a fold, who are held out.
 
     Folds are runs of neighbours and the same ones however many parties there are; subjects are drawn one

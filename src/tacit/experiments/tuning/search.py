@@ -5,7 +5,6 @@ ledger, and the promise of the file is that of the whole tuning. Each candidate 
 directory of its own, and what was cut off can be resumed.
 """
 
-import copy
 import hmac
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +45,7 @@ from tacit.runs.run import Run, write
 from tacit.runs.stopping import Stopping
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
-from tacit.sites.federation import FEWEST_RECORDS, Federation
+from tacit.sites.federation import FEWEST_RECORDS, Federation, require_rows
 from tacit.sites.splits import hold_out
 
 if TYPE_CHECKING:
@@ -131,7 +130,7 @@ class PreparedTuning:
         """The same, once sites have drawn the records that they keep apart, if they do."""
         if not isinstance(self.choice, ByReservedRecords):
             return self
-        share, whole = self.choice.tuning.apart, self.federation
+        share, whole = self.choice.tuning.apart, require_rows(self.federation)
         marks = (key / "apart").secret().uniform((len(whole.store),)) < share
         training, apart = whole.split(marks, share)
         return replace(self, federation=training, choice=replace(self.choice, apart=apart))
@@ -432,10 +431,7 @@ def _split_held_out(
         few = f"the held-out records ({len(whole.held_out)}) are too few"
         halves = "one half decides among candidates, the other scores; hold out more"
         raise InvalidValue(f"{few}: {halves}", rule=f"the held-out records are too few: {halves}")
-    federation = copy.copy(whole)
-    federation.held_out = whole.held_out.take(scored)
-    # It was of other held-out records.
-    federation.__dict__.pop("fingerprint", None)
+    federation = whole.revise(held_out=whole.held_out.take(scored))
     choice = ByHeldOut(whole.held_out.take(decides), tasks[0].goal)
     choice.check(tasks[0], federation)
     return federation, choice

@@ -20,7 +20,7 @@ from tacit.runtime.sketches import Digests
 from tacit.runtime.tables import construct, refuse_unknown
 from tacit.sites.names import require_site_name
 from tacit.sites.remote import RemoteVerticalFederation, read_site_file
-from tacit.sites.vertical import ByParty, Columns, Subjects
+from tacit.sites.vertical import ByParty, Subjects, VerticalFederation
 
 if TYPE_CHECKING:
     from tacit.functional.curves import Curves
@@ -144,7 +144,7 @@ class RemoteCurves:
         *,
         sites: ByParty | None = None,
         task: object = None,
-    ) -> Columns:
+    ) -> VerticalFederation:
         """Open the federation of one party, with its curves from the files in its configuration.
 
         Args:
@@ -171,7 +171,7 @@ class RemoteCurves:
             for curve in known
             if curve in held.files
         }
-        return Columns({name: _same(columns)}, public=self.public)
+        return VerticalFederation({name: _same(columns)}, public=self.public)
 
     def _assign_curves(self, split: ByParty) -> dict[str, tuple[str, ...]]:
         """Return the curves of each party."""

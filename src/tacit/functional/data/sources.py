@@ -13,7 +13,7 @@ from tacit.privacy.contracts import Layout
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_COLUMNS, MOST_RECORDS
 from tacit.sites.splits import held_out_count
-from tacit.sites.vertical import ByParty, Columns, Subjects
+from tacit.sites.vertical import ByParty, Subjects, VerticalFederation
 
 if TYPE_CHECKING:
     from tacit.functional.curves import Curves
@@ -67,7 +67,7 @@ class SimulatedCurves:
         """Number of subjects that are trained on, from the file."""
         return self.records - held_out_count(self.records, self.held_out)
 
-    def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> Columns:
+    def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> VerticalFederation:
         """The parties with their curves; the last subjects are held out."""
         from tacit.functional.data import simulate
 
@@ -119,7 +119,7 @@ class CurveFiles:
         """Return None: the number of subjects is not public before it is counted."""
         return None
 
-    def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> Columns:
+    def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> VerticalFederation:
         """The parties with their curves."""
         from tacit.functional.curves import read
 
@@ -159,12 +159,12 @@ def vertical_federation(
     *,
     origin: Mapping[str, object],
     public: bool = False,
-) -> Columns:
+) -> VerticalFederation:
     """Curves at their parties, some subjects held out."""
     subjects = Subjects(columns)
     dealt = split.deal([name for name in columns if name != response], response)
     training = subjects.take(trained)
-    return Columns(
+    return VerticalFederation(
         {party: {name: training[name] for name in names} for party, names in dealt.items()},
         held_out=subjects.take(apart) if len(apart) else None,
         held_out_public=public,

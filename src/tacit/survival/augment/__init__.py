@@ -30,7 +30,7 @@ from tacit.privacy.policy import Open, Privacy, require_bound
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import LEAST_RATE, MOST_STEPS, MOST_WIDTH
-from tacit.sites.federation import Federation
+from tacit.sites.federation import Federation, RowFederation, places_of, require_rows
 from tacit.sites.table import Table, concatenate
 
 if TYPE_CHECKING:
@@ -119,10 +119,11 @@ class Augmentation(ABC):
 
     def check(self, federation: Federation, privacy: Privacy | Open, provenance: Provenance) -> None:
         """Refuse what cannot be augmented, before `release` is charged."""
-        _require_usable(federation)
+        sites = require_rows(federation)
+        _require_usable(sites)
         _ = self.reserve(privacy)
         if _protects_records(privacy) and not provenance.allowed:
-            _ = self._public_scale(federation, provenance)
+            _ = self._public_scale(sites, provenance)
 
     def mechanism(self, privacy: Privacy | Open) -> Mechanism:
         """Clip, noise and price of the number of events and of training; nothing where nothing is charged.
@@ -181,6 +182,7 @@ class Augmentation(ABC):
             add up. Under a promise about sites, everything stays at the site, whose whole update is guarded.
         """
         self.check(federation, privacy, provenance)
+        sites = require_rows(federation)
         if isinstance(privacy, Open) and self.view == "sites":
             provenance.look(
                 "synthetic records of every site, which may resemble real ones, dealt out to all sites",
@@ -188,14 +190,14 @@ class Augmentation(ABC):
             )
         mechanism = self.mechanism(privacy)
         if _protects_records(privacy):
-            public = self._public_scale(federation, provenance)
-            events, notes = _noisy_event_counts(federation, mechanism, key)
+            public = self._public_scale(sites, provenance)
+            events, notes = _noisy_event_counts(sites, mechanism, key)
         else:
-            public, (events, notes) = None, _exact_counts(federation, provenance)
-        drawn = self._draw_records(federation, events, public, mechanism, key)
+            public, (events, notes) = None, _exact_counts(sites, provenance)
+        drawn = self._draw_records(sites, events, public, mechanism, key)
         # At site level, how many there are is a secret of the site.
         known = isinstance(privacy, Open) or privacy.unit == "record"
-        return AugmentedFederation(federation, self.deal(drawn, key / "deal"), notes, known=known)
+        return AugmentedFederation(sites, self.deal(drawn, key / "deal"), notes, known=known)
 
     @property
     def _epsilon(self) -> float:
@@ -212,7 +214,7 @@ class Augmentation(ABC):
                 'whole site, and no clipping bounds that. Use MVAEC, or unit = "record".'
             )
 
-    def _public_scale(self, federation: Federation, provenance: Provenance) -> "Scale":
+    def _public_scale(self, federation: RowFederation, provenance: Provenance) -> "Scale":
         """Return the scale for standardising without private statistics."""
         from tacit.survival.augment.mvae import Scale, unit_scale
 
@@ -232,7 +234,7 @@ class Augmentation(ABC):
 
     def _draw_records(
         self,
-        federation: Federation,
+        federation: RowFederation,
         events: Mapping[str, float],
         public: "Scale | None",
         mechanism: Mechanism,
@@ -304,7 +306,7 @@ class MVAES(Augmentation):
 AUGMENTATIONS: Mapping[str, type[Augmentation]] = {kind.kind: kind for kind in (MVAEC, MVAES)}
 
 
-class AugmentedFederation(Federation):
+class AugmentedFederation(RowFederation):
     """A federation whose sites hold synthetic records beside their own.
 
     Args:
@@ -315,11 +317,11 @@ class AugmentedFederation(Federation):
     """
 
     def __init__(
-        self, federation: Federation, synthetic: Mapping[str, Table], notes: Sequence[str], *, known: bool
+        self, federation: RowFederation, synthetic: Mapping[str, Table], notes: Sequence[str], *, known: bool
     ) -> None:
         # All other attributes of a federation are copied.
-        self.__dict__.update(federation.__dict__)
-        self.__dict__.pop("fingerprint", None)
+        vars(self).update(vars(federation))
+        vars(self).pop("fingerprint", None)
         self.synthetic, self.notes = dict(synthetic), tuple(notes)
         parts = {
             name: concatenate(
@@ -327,9 +329,8 @@ class AugmentedFederation(Federation):
             )
             for name in federation
         }
-        self.store, sizes = concatenate([*parts.values()]), [len(part) for part in parts.values()]
-        starts = np.cumsum([0, *sizes[:-1]]).tolist()
-        self._places = dict(zip(parts, zip(starts, sizes, strict=True), strict=True))
+        self.store = concatenate([*parts.values()])
+        self.places = places_of(parts, [len(part) for part in parts.values()])
         if known and federation.records is not None:
             self.records = federation.records + sum(len(table) for table in synthetic.values())
 
@@ -381,7 +382,7 @@ def _exact_counts(federation: Federation, provenance: Provenance) -> SiteEventCo
     return found, tuple(notes)
 
 
-def _require_usable(federation: Federation) -> None:
+def _require_usable(federation: RowFederation) -> None:
     """Refuse records that an autoencoder of one kind of event cannot stand for."""
     targets = federation.store.targets
     for name in ("time", "event"):

@@ -29,7 +29,7 @@ from tacit.survival.data.published import load, published_federation
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tacit.sites.federation import Federation
+    from tacit.sites.federation import RowFederation
     from tacit.survival.data.partition import Cause, Split
 
 __all__ = ["DESIGNS", "federation", "load", "simulate"]
@@ -121,7 +121,7 @@ def federation(
     seed: int = 0,
     held_out: float = 0.2,
     cause: "Cause | None" = None,
-) -> "Federation":
+) -> "RowFederation":
     """The sites of a published set, ready for `tacit.fit`: `federation("metabric-2019", cause=1)`.
 
     Args:

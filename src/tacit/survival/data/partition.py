@@ -8,7 +8,7 @@ import numpy as np
 from tacit.errors import InvalidValue, require
 from tacit.runtime.keys import Key
 from tacit.sites.encoding import Encoding
-from tacit.sites.federation import FEWEST_RECORDS, Federation
+from tacit.sites.federation import FEWEST_RECORDS, RowFederation
 from tacit.sites.splits import ByColumn, SplitByCount, hold_out
 from tacit.sites.table import Table, concatenate
 
@@ -28,12 +28,12 @@ def horizontal_federation(
     reference: Table | None = None,
     origin: Mapping[str, Any],
     encoding: Encoding | None = None,
-) -> Federation:
+) -> RowFederation:
     """One table dealt out, a share of it held out first."""
     trained, apart = hold_out(whole, share, key)
     training = whole.take(trained)
     tables = {name: training.take(rows, f"site {name}") for name, rows in split(training, key).items()}
-    return Federation(
+    return RowFederation(
         tables,
         held_out=test if len(apart) == 0 else whole.take(apart, "the held-out records"),
         held_out_public=public or len(apart) == 0,
@@ -54,12 +54,12 @@ def natural_federation(
     public: bool = False,
     origin: Mapping[str, Any],
     encoding: Encoding,
-) -> Federation:
+) -> RowFederation:
     """Sites as they are, a share of each held out; whose each of those is stays known."""
     apart = {name: hold_out(part, share, key / name) for name, part in parts.items()}
     tables = {name: part.take(apart[name][0]) for name, part in parts.items()}
     held = [part.take(apart[name][1]) for name, part in parts.items() if len(apart[name][1])]
-    return Federation(
+    return RowFederation(
         tables,
         held_out=concatenate(held, "the held-out records") if held else test,
         held_out_public=public or not held,

@@ -24,7 +24,7 @@ from tacit.errors import InvalidValue, require, require_word
 from tacit.learning.record import describe
 from tacit.runtime.keys import Key
 from tacit.sites.encoding import infer_encoding, with_scaling
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.splits import ByColumn, Iid, held_out_count
 from tacit.sites.table import by_site, from_frame
 from tacit.survival.data.partition import (
@@ -374,7 +374,7 @@ class Published:
         records = CARDS[self.kind].records
         return records - held_out_count(records, self.held_out)
 
-    def open(self, split: Split, seed: int, *, may_look: bool = False) -> Federation:
+    def open(self, split: Split, seed: int, *, may_look: bool = False) -> RowFederation:
         """The federation of these records; real sites of a single record, or without events, are left out."""
         frame = load(self.kind)
         column = split.column if isinstance(split, ByColumn) else None
@@ -409,7 +409,7 @@ class Published:
 
 def published_federation(
     name: str, *, sites: int | Split | None, seed: int, held_out: float, cause: Cause | None
-) -> Federation:
+) -> RowFederation:
     """The federation of a published set; see `tacit.survival.data.federation`."""
     require_word("name", name, PUBLISHED)
     usual = ByColumn() if CARDS[name].sites else Iid()

@@ -15,8 +15,14 @@ from tacit.errors import InvalidValue, choices, require, require_count, require_
 from tacit.learning.record import describe
 from tacit.runtime.tables import construct, refuse_unknown
 from tacit.sites.encoding import Encoding, Value, numbers, require_column
-from tacit.sites.federation import Federation
-from tacit.sites.remote import RemoteRowFederation, read_site_file, require_member, require_named_sites
+from tacit.sites.federation import RowFederation
+from tacit.sites.remote import (
+    RemoteRowFederation,
+    blank_tables,
+    read_site_file,
+    require_member,
+    require_named_sites,
+)
 from tacit.sites.splits import NamedSites
 from tacit.sites.table import Table, from_frame, read
 from tacit.survival.data.partition import Cause, require_cause, select_cause
@@ -113,9 +119,7 @@ class RemoteRecords:
         test = None if self.test is None else self._public_file(self.test, self.site)
         reference = None if self.reference is None else self._public_file(self.reference)
         return RemoteRowFederation(
-            split.names,
-            columns=self._features,
-            targets=tuple(self._targets),
+            blank_tables(split.names, self._features, tuple(self._targets)),
             held_out=None if test is None else replace(test, sites=None),
             held_out_sites=None if test is None or test.sites is None else test.sites.tolist(),
             held_out_public=self.test_public,
@@ -134,7 +138,7 @@ class RemoteRecords:
         *,
         sites: NamedSites | None = None,
         task: object = None,
-    ) -> Federation:
+    ) -> RowFederation:
         """The federation of one site, with its records, as its settings say where they are.
 
         Args:
@@ -157,7 +161,7 @@ class RemoteRecords:
             _require_valid(table, getattr(task, "causes", 1))
         if isinstance(task, SurvivalLearner):
             require_survival(table, table.place, MEND, task.causes)
-        return Federation({name: table}, public=self.public, encoding=self._rules)
+        return RowFederation({name: table}, public=self.public, encoding=self._rules)
 
     @property
     def _rules(self) -> Encoding:

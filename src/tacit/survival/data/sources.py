@@ -14,7 +14,7 @@ from tacit.runtime.fingerprints import sketch_frame
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_CAUSES, MOST_COLUMNS, MOST_NUMBERS, MOST_RECORDS
 from tacit.sites.encoding import Encoding, Value, require_column, with_scaling
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.splits import ByColumn, SplitByCount, held_out_count
 from tacit.sites.table import Table, by_site, from_frame, read
 from tacit.survival.data import DESIGNS, simulate
@@ -82,7 +82,7 @@ class Simulated:
         """Number of training records, from the options."""
         return self.records - held_out_count(self.records, self.held_out)
 
-    def open(self, split: Split, seed: int, *, may_look: bool = False) -> Federation:
+    def open(self, split: Split, seed: int, *, may_look: bool = False) -> RowFederation:
         """The federation of simulated patients."""
         if isinstance(split, ByColumn):
             raise InvalidValue('[sites] kind = "by-column" needs data with such a column, not simulated data')
@@ -187,7 +187,7 @@ class Csv:
                 '(kind = "by-column"), take them as one (count = 1), or declare a rehearsal'
             )
 
-    def open(self, split: Split, seed: int, *, may_look: bool = False) -> Federation:
+    def open(self, split: Split, seed: int, *, may_look: bool = False) -> RowFederation:
         """The federation of these records."""
         column = split.column if isinstance(split, ByColumn) else self.site
         frame, place = self._read(self.path, column), Path(self.path).name

@@ -39,7 +39,7 @@ from tacit.reports.plots.style import (
     with_unit,
 )
 from tacit.runtime.arrays import Array
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import from_arrays
 from tacit.survival.life_table import LifeTable, life_table
 from tacit.survival.metrics.brier_score import outcomes, probabilities
@@ -93,7 +93,7 @@ def estimates(
 
 
 def kaplan_meier_by_site(
-    sites: Federation | LifeTable | Mapping[str, Estimate],
+    sites: RowFederation | LifeTable | Mapping[str, Estimate],
     *,
     grid: ArrayLike | None = None,
     level: float = 0.95,
@@ -112,7 +112,7 @@ def kaplan_meier_by_site(
         title: The title; by default the log-rank test between sites.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
-    table = life_table(sites, grid=grid) if isinstance(sites, Federation) else sites
+    table = life_table(sites, grid=grid) if isinstance(sites, RowFederation) else sites
     require(grid is None or table is not sites, "grid", "one", "None where exits have been counted already")
     if not isinstance(table, LifeTable):
         named, everybody = _of_one_kind(table), None
@@ -514,7 +514,7 @@ def _bin_risks(
         str(place): from_arrays(risks[rows], time=time[rows], event=event[rows])
         for place, rows in enumerate(members)
     }
-    curves = by_site(life_table(Federation(tables)), level=level).values()
+    curves = by_site(life_table(RowFederation(tables)), level=level).values()
     followed = np.array([curve.at_risk([at])[0] > 0 or curve.at([at])[0] == 0 for curve in curves])
     allowed = "a time up to which somebody in some bin was followed"
     require(bool(followed.any()), "at", at, allowed)

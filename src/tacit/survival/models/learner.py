@@ -21,7 +21,7 @@ from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.encoding import Encoding
-from tacit.sites.federation import Cohort, Federation
+from tacit.sites.federation import Cohort, Federation, require_rows
 from tacit.sites.table import Table
 from tacit.survival.life_table import nearest_counts
 from tacit.survival.targets import LAST_LEVEL, require_cuts, require_sites, time_grid
@@ -77,14 +77,15 @@ class SurvivalLearner(Learner):
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This task with its time grid, once the data are found valid."""
-        require_sites(federation, causes=self.causes)
-        found = federation.store.columns
+        sites = require_rows(federation)
+        require_sites(sites, causes=self.causes)
+        found = sites.store.columns
         require(
             tuple(self.columns) in ((), found), "columns", list(self.columns), f"{list(found)}, as the data"
         )
-        ends = time_grid(self.cuts, self.horizon, federation, provenance)
+        ends = time_grid(self.cuts, self.horizon, sites, provenance)
         cuts = self.cuts if ends is None else tuple(ends)
-        return replace(self, cuts=cuts, columns=found, encoding=federation.encoding)
+        return replace(self, cuts=cuts, columns=found, encoding=sites.encoding or Encoding())
 
     @property
     def initial_query(self) -> "TimeGridQuery | None":

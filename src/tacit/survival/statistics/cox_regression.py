@@ -17,7 +17,7 @@ from tacit.privacy.ledger.payment import PUBLIC, Payment, from_sites
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.survival.life_table import regression_table, require_grid, select_names, statistic
 from tacit.survival.metrics.concordance import concordance
@@ -29,7 +29,7 @@ from tacit.survival.statistics.curves import HazardTest
 
 @statistic
 def cox(
-    federation: Federation,
+    federation: RowFederation,
     *,
     columns: Sequence[str] | None = None,
     strata: Literal["site"] | None = "site",
@@ -87,7 +87,9 @@ def cox(
 
 
 @suppress_warnings()
-def proportional_hazards(federation: Federation, fit: CoxFit, *, transform: Transform = "rank") -> HazardTest:
+def proportional_hazards(
+    federation: RowFederation, fit: CoxFit, *, transform: Transform = "rank"
+) -> HazardTest:
     """Test whether effects stay the same over time, by the trend of scaled Schoenfeld residuals.
 
     Time is transformed within each stratum: to the rank of an event among the stratum's, to the stratum's
@@ -116,7 +118,7 @@ def proportional_hazards(federation: Federation, fit: CoxFit, *, transform: Tran
     )
 
 
-def _fit_unprotected(federation: Federation, tables: Mapping[str, Table], options: CoxOptions) -> CoxFit:
+def _fit_unprotected(federation: RowFederation, tables: Mapping[str, Table], options: CoxOptions) -> CoxFit:
     names, robust = next(iter(tables.values())).columns, options.robust
     fewer = robust != "site" or len(names) < len(tables)
     require(fewer, "robust", robust, "used with more sites than columns: it has one residual for each site")
@@ -137,7 +139,7 @@ def _fit_unprotected(federation: Federation, tables: Mapping[str, Table], option
     )
 
 
-def _regression_tables(federation: Federation, columns: Sequence[str] | None) -> dict[str, Table]:
+def _regression_tables(federation: RowFederation, columns: Sequence[str] | None) -> dict[str, Table]:
     """The records of each site with these columns, once they are found valid."""
     names = select_names(federation.store.columns, columns)
     return {name: regression_table(federation.records_of(name), names, f"site {name}") for name in federation}
@@ -150,5 +152,5 @@ def _sums_in_words(strata: str | None, robust: object, times: int) -> str:
     return (alone if strata else together) + also + ", counts of records, events and concordant pairs"
 
 
-def _provenance(federation: Federation, what: str) -> str:
+def _provenance(federation: RowFederation, what: str) -> str:
     return PUBLIC if federation.public else f"bare: {what}, {from_sites(len(federation))}"

@@ -19,7 +19,7 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.sites.federation import Cohort, Federation
+from tacit.sites.federation import Cohort, Federation, require_rows
 from tacit.sites.table import Table
 from tacit.survival.life_table import require_exits, require_grid
 from tacit.survival.metrics.concordance import from_sums, pair_sums
@@ -110,7 +110,7 @@ class Cox(SumTask):
             Refused: Something was promised.
         """
         provenance.look(WHAT, instead=INSTEAD)
-        known = federation.store.columns
+        known = require_rows(federation).store.columns
         names = tuple(self.columns) or known
         missing = [name for name in names if name not in known]
         if missing or not names:

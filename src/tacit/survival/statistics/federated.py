@@ -20,7 +20,7 @@ from tacit.privacy.ledger.payment import PUBLIC, Payment
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.survival.life_table import (
     FIRM,
@@ -48,7 +48,7 @@ from tacit.survival.statistics.curves import (
 
 @statistic
 def kaplan_meier(
-    federation: Federation | LifeTable,
+    federation: RowFederation | LifeTable,
     *,
     grid: ArrayLike | None = None,
     epsilon: float | None = None,
@@ -78,7 +78,7 @@ def kaplan_meier(
 
 @statistic
 def censoring(
-    federation: Federation | LifeTable,
+    federation: RowFederation | LifeTable,
     *,
     grid: ArrayLike | None = None,
     epsilon: float | None = None,
@@ -103,7 +103,7 @@ def censoring(
 
 @statistic
 def nelson_aalen(
-    federation: Federation | LifeTable,
+    federation: RowFederation | LifeTable,
     *,
     grid: ArrayLike | None = None,
     epsilon: float | None = None,
@@ -125,7 +125,7 @@ def nelson_aalen(
 
 @statistic
 def aalen_johansen(
-    federation: Federation | LifeTable,
+    federation: RowFederation | LifeTable,
     *,
     causes: int | None = None,
     grid: ArrayLike | None = None,
@@ -158,7 +158,7 @@ def aalen_johansen(
 
 @statistic
 def logrank(
-    federation: Federation | LifeTable,
+    federation: RowFederation | LifeTable,
     *,
     by: str = "site",
     strata: Literal["site"] | None = None,
@@ -210,7 +210,7 @@ def logrank(
 
 @statistic
 def restricted_mean(
-    federation: Federation | LifeTable,
+    federation: RowFederation | LifeTable,
     *,
     until: float,
     by: str | None = None,
@@ -246,7 +246,7 @@ def restricted_mean(
 
 @statistic
 def breslow(
-    federation: Federation,
+    federation: RowFederation,
     log_risk: Callable[[Array], Array],
     table: LifeTable,
     *,

@@ -21,7 +21,7 @@ from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.limits import MOST_CAUSES, MOST_CUTS
-from tacit.sites.federation import Cohort, Federation
+from tacit.sites.federation import Cohort, Federation, RowFederation, require_rows
 from tacit.sites.table import Table
 from tacit.survival.life_table import LifeTable, ratio, refuse_weights, require_exits, require_grid
 from tacit.survival.statistics.sum_task import ExitCounts, SumTask, coarsen, sensitivity, site_indicators
@@ -150,8 +150,9 @@ class KaplanMeier(SumTask):
             InvalidValue: Times, events or entries of some site are not valid.
             Refused: Every exit time would have to be known where it cannot be, or records have weights.
         """
+        rows = require_rows(federation)
         if self.known.unit == "record":
-            refuse_weights(federation)
+            refuse_weights(rows)
         for name in () if federation.distant else federation:
             require_exits(federation.records_of(name), self._states, f"site {name}")
         if isinstance(federation.held_out, Table):
@@ -159,14 +160,14 @@ class KaplanMeier(SumTask):
         known = replace(
             self.known,
             sites=tuple(federation),
-            late="entry" in federation.store.targets,
+            late="entry" in rows.store.targets,
             public=federation.public,
             # The noise is found later; a given one is ignored.
             noise=0.0,
         )
-        return replace(self, grid=self._cut(federation, provenance), horizon=None, known=known)
+        return replace(self, grid=self._cut(rows, provenance), horizon=None, known=known)
 
-    def _cut(self, federation: Federation, provenance: Provenance) -> tuple[float, ...]:
+    def _cut(self, federation: RowFederation, provenance: Provenance) -> tuple[float, ...]:
         """The ends of the intervals: said, equally far apart, or every exit time."""
         if self.grid is not None:
             return tuple(float(end) for end in self.grid)

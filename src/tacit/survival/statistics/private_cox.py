@@ -24,7 +24,7 @@ from tacit.privacy.accounting import calibrate
 from tacit.privacy.ledger.payment import Payment
 from tacit.privacy.mechanisms.base import ROUNDED
 from tacit.runtime.arrays import Array
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.survival.life_table import Exits, LifeTable, exit_cells, refuse_weights
 from tacit.survival.statistics.cox_fit import CoxOptions, PrivateCoxFit
@@ -82,7 +82,7 @@ class FeatureBounds:
         )
 
 
-def refuse_options(federation: Federation, options: CoxOptions) -> None:
+def refuse_options(federation: RowFederation, options: CoxOptions) -> None:
     """Refuse what has no private version, with what there is instead."""
     refuse_weights(federation)
     if options.grid is None:

@@ -26,7 +26,7 @@ from tacit.runs.fit import fit
 from tacit.runs.run import Run
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.sites.federation import Federation
+from tacit.sites.federation import Federation, RowFederation
 from tacit.sites.table import Table, from_arrays
 from tacit.survival.metrics import antolini, integrated_brier
 from tacit.survival.models.prediction import GridModel, RelativeModel
@@ -152,7 +152,7 @@ class FSARunner:
         require(bool(shown), "results", shown, "what run() returned")
         return plot_rounds(shown, output_path, show=show)
 
-    def _fit(self, made: Translation, federation: Federation) -> Run:
+    def _fit(self, made: Translation, federation: RowFederation) -> Run:
         assert isinstance(federation.held_out, Table), "there is a test set"
         tables = {"train": federation.store, "test": federation.held_out}
         scored = ScoringTask(made.task, federation, tables, self.config.evaluation_quantiles)
@@ -186,14 +186,14 @@ class FSARunner:
         return self.last_run
 
 
-def _federation(data: ClientData) -> Federation:
+def _federation(data: ClientData) -> RowFederation:
     # Other splitters, such as that of the original, keep no names.
     names = tuple(getattr(data, "feature_names", ())) or None
     clients = {name: _table(x, y, names, name) for name, (x, y) in data.clients_set.items()}
     test = _table(data.test_data, data.test_label, names, "test_data")
     require(len(test) > 0, "test_data", "no records", "records to score on")
     records = sum(len(table) for table in clients.values())
-    return Federation(clients, held_out=test, records=records)
+    return RowFederation(clients, held_out=test, records=records)
 
 
 def _table(features: ArrayLike, labels: ArrayLike, names: Sequence[str] | None, place: str) -> Table:
@@ -269,7 +269,7 @@ class ScoringTask:
     """
 
     task: Task
-    training: Federation
+    training: RowFederation
     tables: Mapping[str, Table]
     quantiles: tuple[float, float]
 

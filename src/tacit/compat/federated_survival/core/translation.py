@@ -22,7 +22,7 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runs.queries import queries_of
 from tacit.runs.stopping import Stopping
-from tacit.sites.federation import Federation
+from tacit.sites.federation import RowFederation
 from tacit.sites.sampling import Fixed, Poisson, Sampling
 from tacit.survival import tasks
 from tacit.survival.augment import FEWEST_EVENTS, FEWEST_RECORDS
@@ -77,7 +77,7 @@ class Translation:
     notes: tuple[tuple[str, str], ...]
 
 
-def translate(config: FSAConfig, federation: Federation, aug_method: str | None) -> Translation:
+def translate(config: FSAConfig, federation: RowFederation, aug_method: str | None) -> Translation:
     """The choices that a configuration stands for.
 
     Args:
@@ -107,7 +107,7 @@ def translate(config: FSAConfig, federation: Federation, aug_method: str | None)
     return made if isinstance(made.privacy, Open) else _with_noise(made, config, federation)
 
 
-def _task(config: FSAConfig, federation: Federation) -> Task:
+def _task(config: FSAConfig, federation: RowFederation) -> Task:
     kind = TASKS[config.model_type]
     options: dict[str, Any] = {
         "hidden": () if config.model_type == "CoxPH" else tuple(config.num_nodes),
@@ -123,7 +123,7 @@ def _task(config: FSAConfig, federation: Federation) -> Task:
     return kind(**{option: value for option, value in options.items() if option in known})
 
 
-def _local_work(config: FSAConfig, federation: Federation) -> dict[str, object]:
+def _local_work(config: FSAConfig, federation: RowFederation) -> dict[str, object]:
     """Epochs in shuffled batches; where single records are protected, as many steps of secret draws."""
     largest = max(len(federation.records_of(name)) for name in federation)
     if not protects_records(config):
@@ -201,11 +201,11 @@ def _augmentation(config: FSAConfig, aug_method: str) -> "MVAEC | MVAES":
     )
 
 
-def _sizes(federation: Federation) -> dict[str, float]:
+def _sizes(federation: RowFederation) -> dict[str, float]:
     return {name: float(len(federation.records_of(name))) for name in federation}
 
 
-def _with_noise(made: Translation, config: FSAConfig, federation: Federation) -> Translation:
+def _with_noise(made: Translation, config: FSAConfig, federation: RowFederation) -> Translation:
     """The translation with its noise, by `dp_epsilon` or, if that gives more, by the given multiplier."""
     assert isinstance(made.privacy, Privacy)
     provenance = Provenance(made.privacy, public=False)
@@ -231,7 +231,7 @@ def _with_noise(made: Translation, config: FSAConfig, federation: Federation) ->
     return replace(made, noise=needed, notes=(("dp_noise_multiplier", said),))
 
 
-def _solve(made: Translation, privacy: Privacy, federation: Federation, rounds: int) -> "Mechanism":
+def _solve(made: Translation, privacy: Privacy, federation: RowFederation, rounds: int) -> "Mechanism":
     training = privacy if made.augment is None else made.augment.reserve(privacy)
     return training.solve(
         made.task,
@@ -249,7 +249,7 @@ def _multiplier(mechanism: "Mechanism") -> float:
     return mechanism.multiplier
 
 
-def _price(made: Translation, privacy: Privacy, federation: Federation, rounds: int) -> float:
+def _price(made: Translation, privacy: Privacy, federation: RowFederation, rounds: int) -> float:
     """Epsilon of a whole run under a promise that names its noise."""
     mechanism, names = _solve(made, privacy, federation, rounds), list(federation)
     releases = [replace(entry, count=entry.count * rounds) for entry in mechanism.release(1, names)]
@@ -285,7 +285,7 @@ _UNREAD: dict[str, str] = {
 }
 
 
-def differences(config: FSAConfig, federation: Federation, *, augmented: bool) -> list[Said]:
+def differences(config: FSAConfig, federation: RowFederation, *, augmented: bool) -> list[Said]:
     """Return the differences between a run and the literal meaning of its configuration."""
     found = [*_of_network(config), *_of_data(config, federation)]
     if augmented:
@@ -310,7 +310,7 @@ def _of_network(config: FSAConfig) -> Iterator[Said]:
         yield "num_nodes", "num_nodes has no effect: CoxPH is linear; use DeepSurv for a network"
 
 
-def _of_data(config: FSAConfig, federation: Federation) -> Iterator[Said]:
+def _of_data(config: FSAConfig, federation: RowFederation) -> Iterator[Said]:
     held_out = federation.held_out
     found = {
         "num_clients": len(federation),
@@ -322,7 +322,7 @@ def _of_data(config: FSAConfig, federation: Federation) -> Iterator[Said]:
             yield name, f"{_option_text(config, name)} has no effect: the data have {there}, and decide"
 
 
-def _of_augmentation(config: FSAConfig, federation: Federation) -> Iterator[Said]:
+def _of_augmentation(config: FSAConfig, federation: RowFederation) -> Iterator[Said]:
     if config.augmentation_sampling == "sparse":
         said = "is not done: it would spread copies of single patients; hidden numbers are drawn afresh"
         yield "augmentation_sampling", f'augmentation_sampling = "sparse" {said}'
