@@ -1,4 +1,4 @@
-"""The contract of an aggregator, and what every robust rule says of itself: how many liars it stands.
+"""Contract of an aggregator, and the base of robust rules: the number of dishonest sites they tolerate.
 
 A liar is a site that sends whatever it likes. A rule that stands f of them is refused where there are too few
 others to outvote them; f is never lowered on the way.
@@ -88,7 +88,7 @@ class Rule:
 
     @classmethod
     def min_sites(cls, f: int) -> int:
-        """The fewest sites among which f liars can be stood."""
+        """Return the fewest sites among which f dishonest ones can be tolerated."""
         return 2 * f + 1
 
     @classmethod
@@ -115,7 +115,7 @@ class Rule:
         return None
 
     def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """It looks at every single update."""
+        """Return None: the rule needs every single update."""
         return None
 
     def shares(self, updates: "Updates | ArrayLike") -> Array | None:
@@ -133,7 +133,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class CustomAggregator:
-    """A user's own aggregator, which need not say more than how it combines.
+    """A custom aggregator, which only has to combine updates.
 
     Args:
         combine: From the updates (sites, coordinates), and the public denominator where there is one, to one
@@ -163,7 +163,7 @@ class CustomAggregator:
         return self
 
     def tolerates(self, sites: int) -> int:
-        """Nothing is known, so nothing is claimed."""
+        """Return 0: nothing is known, so nothing is claimed."""
         return 0
 
     def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
@@ -185,12 +185,12 @@ class CustomAggregator:
         return as_array(combined)
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
-        """As it says; nothing is known in other norms."""
+        """Return the sensitivity that it declares in the L2 norm; None in others."""
         said = getattr(self.combine, "sensitivity", None)
         return said(clip, sites) if said is not None and norm == "l2" else None
 
     def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """It may look at every single update."""
+        """Return None: a custom rule may need every single update."""
         return None
 
     def shares(self, updates: "Updates | ArrayLike") -> Array | None:
@@ -233,7 +233,7 @@ def rows_of(updates: "Updates | ArrayLike") -> tuple[Rows, NDArray[np.intp]]:
 
 
 def pad_rows(rows: Rows, sites: float | None) -> Rows:
-    """The rows, and one of zeros for each expected site that did not come.
+    """Pad the rows with zeros, one row for each expected site that is absent.
 
     Where the server adds noise, a site that is not there counts as one that sends nothing: then one site more
     or less changes a single row, whatever the rule.

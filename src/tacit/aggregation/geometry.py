@@ -38,7 +38,7 @@ FAR = 1e4
 
 @dataclass(frozen=True, kw_only=True)
 class WeightedRule(Rule, ABC):
-    """A rule that weighs whole updates by how they lie to each other."""
+    """Base of rules that weigh whole updates by their inner products."""
 
     @property
     def centre(self) -> Centre:
@@ -121,7 +121,7 @@ def inner_products(rows: Rows, about: int | None = None) -> Array:
 
 
 def squared_distances(gram: Array) -> Array:
-    """Squared distances between rows (sites, sites); what is below rounding is zero."""
+    """Return squared distances between rows (sites, sites); those below rounding are zero."""
     squares = gram.diagonal()
     sums = squares[:, None] + squares
     # Both triangles, whose last digits differ: or two rows would not agree on how far they are apart.
@@ -168,7 +168,7 @@ def weighted_sum(rows: Rows, weights: Array, over: float = 1.0) -> Array:
 
 
 def double_blocks(rows: Rows, about: int | None = None) -> Iterator[tuple[slice, Array]]:
-    """The columns, some at a time, in double precision, less one of the rows if that is said.
+    """Yield the columns in blocks, in double precision, less one of the rows on request.
 
     A block is gone when the next one comes.
     """

@@ -1,4 +1,4 @@
-"""Parties that hold different columns are not averaged: what they send is put side by side."""
+"""Join for vertical parties: messages about different columns are concatenated, not averaged."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Join:
 
     @property
     def under_noise(self) -> Fragility:
-        """It combines nothing that noise could spoil."""
+        """Return `stands`: noise cannot spoil a join."""
         return "stands"
 
     def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
@@ -60,7 +60,7 @@ class Join:
         return None
 
     def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """It looks at what each party sent."""
+        """Return None: the task needs each party's message."""
         return None
 
     def combine_groups(self, means: Updates) -> Array:

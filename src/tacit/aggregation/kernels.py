@@ -1,4 +1,4 @@
-"""Sums and products over whole updates, compiled: each number is read once, and nothing is copied.
+"""Sums and products over whole updates, compiled: each number is read once, without copies.
 
 Updates may be in single or in double precision, and in order (`np.ascontiguousarray`).
 """

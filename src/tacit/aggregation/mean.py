@@ -41,7 +41,7 @@ class Mean:
 
     @property
     def under_noise(self) -> Fragility:
-        """Noise averages out as it does in no other rule."""
+        """Return `stands`: noise averages out as in no other rule."""
         return "stands"
 
     def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
@@ -79,7 +79,7 @@ class Mean:
         return Mean()(means)
 
     def tolerates(self, sites: int) -> int:
-        """No liar at all: one can move the mean wherever it likes."""
+        """Return 0: a single dishonest site can move the mean anywhere."""
         return 0
 
     def shares(self, updates: "Updates | ArrayLike") -> "NDArray[np.float64] | None":

@@ -68,7 +68,7 @@ class Screen:
             require_positive("limit", self.limit[0])
 
     def __call__(self, replies: Iterable[Reply]) -> tuple[Updates, tuple[Fault, ...]]:
-        """The updates that may be aggregated, in the order the sites were asked in, and what was left out."""
+        """Return the valid updates, in the order of the sites, and the faults of others."""
         faults: list[Fault] = []
         kept: dict[str, NDArray[np.float64]] = {}
         for reply in replies:
@@ -82,7 +82,7 @@ class Screen:
         return self._updates({name: row for name, row in kept.items() if name not in long}), tuple(faults)
 
     def rows(self, updates: Updates) -> tuple[Updates, tuple[Fault, ...]]:
-        """The same for updates that are a matrix already."""
+        """Screen updates that are a matrix already."""
         matrix = updates.matrix
         if updates.names == self.names and self._sound(matrix):
             return self._updates(dict(zip(self.names, matrix, strict=True))), ()
@@ -152,7 +152,7 @@ TWO_FACES: tuple[Reason, str] = ("equivocation", "two different updates came; th
 
 
 def anonymize(faults: Iterable[Fault]) -> tuple[Fault, ...]:
-    """The faults without who made them, for rounds in which who took part is a secret."""
+    """Remove the sites' names from faults, for rounds with secret participation."""
     return tuple(replace(fault, site="") for fault in faults)
 
 
@@ -161,7 +161,7 @@ def _fault_of(reply: Reply, reason: Reason, detail: str) -> Fault:
 
 
 def _plain(vector: object) -> NDArray[np.floating] | str:
-    """A vector of reals as an array, without copying; or, in a word, what it is instead."""
+    """Return a vector of reals as an array, without copying; or, as a word, the type of anything else."""
     if hasattr(vector, "detach"):
         try:
             vector = as_numpy(cast(Any, vector))
@@ -175,7 +175,7 @@ def _plain(vector: object) -> NDArray[np.floating] | str:
 
 
 def _length(row: NDArray[np.float64], norm: Norm) -> float:
-    """The length of a vector, also of one whose squares overflow."""
+    """Return the norm of a vector, also of one whose squares overflow."""
     largest = float(np.abs(row).max(initial=0.0))
     if largest in (0.0, np.inf):
         return largest

@@ -98,7 +98,7 @@ class Adam:
             require(0 <= kept < 1, name, kept, "at least 0 and below 1")
 
     def remember(self, state: Array) -> Array:
-        """Both moments, and how many rounds they have seen."""
+        """Return both initial moments, and the number of rounds."""
         return np.zeros((3, *state.shape))
 
     def __call__(self, combined: Array, memory: Array) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Options of proximal policy optimisation; nothing here loads a compiler."""
+"""Options of proximal policy optimization (PPO); nothing here loads a compiler."""
 
 import math
 from dataclasses import dataclass

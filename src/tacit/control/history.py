@@ -89,7 +89,7 @@ class History:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Those who played, in the order in which they began."""
+        """Agents, in the order in which they began."""
         return tuple(dict.fromkeys(self.ep_labels.tolist()))
 
     @property
@@ -143,12 +143,12 @@ class History:
 
     @classmethod
     def read(cls, content: bytes) -> "History":
-        """Read it from what such a file holds; raises as `load` does."""
+        """Read a history from the content of its file; raises as `load` does."""
         return _read_npz(BytesIO(content), "history")
 
 
 def _read_npz(source: Path | BytesIO, name: str) -> History:
-    """The history that a file holds, once its size was looked at."""
+    """Read the history in a file, after checking its size."""
     try:
         if isinstance(source, Path):
             files.require_regular(source)
@@ -174,7 +174,7 @@ def _npz(path: str | os.PathLike[str]) -> Path:
 def history_file(
     rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Array]]", steps: int
 ) -> dict[str, bytes]:
-    """The file, by its name; none where nothing was told and no weights were kept.
+    """Return the history file by name; empty without metrics and weights.
 
     Args:
         rounds: Every round, with the sites' metrics.

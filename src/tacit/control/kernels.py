@@ -52,7 +52,7 @@ class RolloutBuffer(NamedTuple):
 
 
 class LossCoefficients(NamedTuple):
-    """The numbers of the loss and of the step that is taken; what is not limited is limited by infinity.
+    """Coefficients of the loss and of the optimizer; infinity means no limit.
 
     Args:
         lr: Learning rate.
@@ -94,7 +94,7 @@ def act(
     log_probs: Floats,
     values: Floats,
 ) -> None:
-    """Choose an action for each observation and say what is expected from there on.
+    """Sample an action for each observation, and compute its value.
 
     Args:
         weights: Both networks.
@@ -125,7 +125,7 @@ def act(
 
 @compiled
 def predict_values(weights: Floats, sizes: Whole, observations: Floats, work: Floats, values: Floats) -> None:
-    """Say what is expected from each observation on; arguments as those of `act`."""
+    """Compute the value of each observation; arguments as those of `act`."""
     judged = forward(weights[weight_offset(sizes, len(sizes)) :], critic_sizes(sizes), observations, work)
     for row in range(len(observations)):
         values[row] = judged[row, 0]
@@ -225,7 +225,7 @@ def gradient(
     terms: LossCoefficients,
     room: Workspace,
 ) -> float:
-    """Write the gradient of the loss over the chosen rows to `room.gradient`; how far the policy has gone.
+    """Write the gradient of the loss over the chosen rows to `room.gradient`; return the KL divergence.
 
     The loss is the clipped surrogate's, less what entropy is worth, plus what wrong expectations cost.
     """
@@ -357,7 +357,7 @@ def forward(weights: Floats, sizes: Whole, inputs: Floats, work: Floats) -> Floa
 def backward(
     weights: Floats, sizes: Whole, inputs: Floats, work: Floats, deltas: Floats, slopes: Floats
 ) -> None:
-    """From what the loss makes of a network's outputs, in the last block of `deltas`, to its gradient."""
+    """Backpropagate from the slopes of the outputs, in the last block of `deltas`, to the gradient."""
     rows = len(inputs)
     for layer in range(len(sizes) - 1, 0, -1):
         here = block(deltas, sizes, layer, rows)

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation, on one page: play, see what came better than expected, do more of it.
+"""Proximal policy optimization (PPO), on one page: play, compute advantages, update.
 
 The same algorithm as Stable-Baselines3's, step by step: advantages are standardised in each batch, the ratio
 of probabilities is clipped, gradients are clipped by their norm, Adam divides by at least 1e-5, and episodes
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RolloutSource(Protocol):
-    """The part of a vectorised environment that learning asks for."""
+    """Protocol of a vectorised environment for learning."""
 
     @property
     def envs(self) -> int:
@@ -127,7 +127,7 @@ def warm_up_critic(
     terms: "LossCoefficients",
     generator: np.random.Generator,
 ) -> Rollout:
-    """The rollout as a critic sees it that has learnt from it; in `vector` the critic changes, not the actor.
+    """Train the critic, not the actor, of `vector` on the rollout; return the rollout with its values.
 
     Its last step is left out: what is expected after the one before it is what the critic sees there.
 

@@ -87,7 +87,7 @@ class Rollout(NamedTuple):
         )
 
     def with_episodes(self, ends: Sequence[tuple[float, int, int]]) -> "Rollout":
-        """The same with these episodes: the return and length of each, and the step that it ended with."""
+        """Return this rollout with these episodes: the return, length and end of each."""
         returns, lengths, steps = zip(*ends, strict=True) if ends else ((), (), ())
         return self._replace(
             returns=np.array(returns, dtype=np.float64),

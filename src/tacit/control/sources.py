@@ -1,4 +1,4 @@
-"""Environments of an experiment file: variants of one in Gymnasium, or what sites hold on their own machines.
+"""Environments of an experiment file: variants of one in Gymnasium, or remote ones of the sites.
 
 For environments that are at the sites, the file names the environment and what of it is public; how the world
 of a site differs from that is the site's own business.
@@ -71,7 +71,7 @@ class Gymnasium:
         _ = self._spaces(sites)
 
     def size_task(self, task: PPO, sites: Variants) -> PPO:
-        """The task, knowing how large observations are and how many actions there are."""
+        """Return the task with the sizes of observations and actions."""
         return task.with_spaces(*self._spaces(sites))
 
     def _spaces(self, sites: Variants) -> tuple[int, int]:
@@ -137,7 +137,7 @@ class SiteWorldsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteWorlds:
-    """Environments that the sites hold on machines of their own: what the sites have agreed about them.
+    """Remote environments: the agreement with sites that hold them on machines of their own.
 
     Args:
         env: The id of the environment, the same everywhere.
@@ -191,7 +191,7 @@ class RemoteWorlds:
         _ = self._spaces()
 
     def size_task(self, task: PPO, sites: NamedSites) -> PPO:
-        """The task, knowing how large observations are and how many actions there are."""
+        """Return the task with the sizes of observations and actions."""
         return task.with_spaces(*self._spaces())
 
     def open(self, split: NamedSites, seed: int, *, may_look: bool = False) -> RemoteEnvFederation:

@@ -1,4 +1,4 @@
-"""The task: agents that learn by proximal policy optimisation, each site in worlds of its own.
+"""PPO task: agents that learn by proximal policy optimization, each site in worlds of its own.
 
 The state is the weights of the networks. Environments are opened for a round of local work and closed after
 it, so that a site keeps nothing from round to round and a run can be taken up at any of them.
@@ -57,7 +57,7 @@ FINEST = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class ObservationStatsQuery:
-    """Means and squares of what sites observe while they act at random, each number within a public limit.
+    """Means and squares of observations under random actions, each number clipped to a public limit.
 
     Args:
         inputs: Number of entries of an observation.
@@ -185,7 +185,7 @@ class PPO(PPOConfig):
 
     @property
     def identity(self) -> str | None:
-        """Its choices, where the same seeds are sure to give the same episodes."""
+        """Identity by its options, where the same seeds are sure to give the same episodes."""
         return identity_of(self) if self.repeats else None
 
     @property
@@ -221,7 +221,7 @@ class PPO(PPOConfig):
 
     @property
     def final_query(self) -> None:
-        """Nothing is asked at the end."""
+        """Return None: there is no final query."""
 
     @property
     def shape(self) -> NetworkShape:
@@ -322,7 +322,7 @@ class PPO(PPOConfig):
     def _train_site(
         self, start: Array, worlds: Sequence[World], name: str, key: Key
     ) -> "tuple[Array, Episodes]":
-        """The weights that a site has after its round, of those that are shared, and its episodes."""
+        """Train one site for a round; return its shared weights and its episodes."""
         from tacit.control.envs.vector import make_vector_env
         from tacit.control.ppo import learn
 
@@ -404,7 +404,7 @@ class PPO(PPOConfig):
     def pictures(
         self, state: Array, rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
     ) -> "list[Figure]":
-        """The figures of a report: how agents learnt, and what they come to in each world."""
+        """Return the figures of a report: learning curves, and returns in each world."""
         from tacit.control.figures.report import pictures
 
         return pictures(self, state, rounds, read)

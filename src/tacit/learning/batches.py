@@ -37,7 +37,7 @@ class Batch:
     grouped: bool = False
 
     def units(self, chosen: slice) -> "Batch":
-        """The same batch with these units alone."""
+        """Return the batch with these units alone."""
         return replace(self, rows=self.rows[:, chosen], present=self.present[:, chosen], whole=(self, chosen))
 
     @cached_property

@@ -82,7 +82,7 @@ def independent(function: Callable[[Array], Array], values: Array) -> bool:
 
 
 def _arguments(name: Name) -> Array:
-    """Arguments of all sizes, public and always the same."""
+    """Return public, fixed arguments of all sizes."""
     sizes = np.exp2(np.linspace(-60.0, 9.4, LONGEST))
     signed = np.where(np.arange(LONGEST) % 3 == 0, -sizes, sizes)
     return np.abs(signed) if name in ("log", "log1p") else signed

@@ -122,7 +122,7 @@ def _steady(inputs: int, outputs: int, weights: Array, *, forwards: bool, draws:
 
 @compiled
 def _shift(made: Array, biases: Array, bias: bool, rectified: bool) -> None:
-    """Add biases to rows, if there are any, and rectify, if that is asked for: what is no number stays none.
+    """Add biases to rows, if there are any, and rectify on request; NaN stays NaN.
 
     Both in one go, as most layers have it.
     """
@@ -144,7 +144,7 @@ def _shift(made: Array, biases: Array, bias: bool, rectified: bool) -> None:
 def layer_backward(
     back: Array, weights: Array, start: int, entered: Array, rectified: bool, blocks: bool, under: Array
 ) -> None:
-    """Find the gradient in what entered a layer, from that in what it made of it.
+    """Compute the gradient with respect to a layer's inputs from that of its outputs.
 
     Args:
         back: The gradient in what was made (sites, records, outputs).
@@ -174,7 +174,7 @@ def layer_backward(
 
 @compiled
 def adam(weights: Array, gradient: Array, means: Array, squares: Array, lr: float, taken: int) -> None:
-    """One step of Adam (Kingma and Ba 2015), for each site by itself.
+    """Make one step of Adam (Kingma and Ba 2015), separately for each site.
 
     Args:
         weights: Weights to update (sites, coordinates).

@@ -27,7 +27,7 @@ class Squared:
 
 @dataclass(frozen=True)
 class Logistic:
-    """The negative log-likelihood of a target `y` of 0 or 1 whose log-odds are the first output."""
+    """Negative log-likelihood of a target `y` of 0 or 1 whose log-odds are the first output."""
 
     def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The gradient in the outputs."""
@@ -38,7 +38,7 @@ class Logistic:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """The negative log-likelihood of a class `y` (0, 1, ...) whose scores are the outputs."""
+    """Negative log-likelihood of a class `y` (0, 1, ...) whose scores are the outputs."""
 
     def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The gradient in the outputs."""

@@ -162,7 +162,7 @@ class ChunkedContributions:
 
     @staticmethod
     def of(program: Program, weights: Array, batch: Batch, store: Table) -> Contributions:
-        """The contributions of a batch, in as many pieces as it takes."""
+        """Return the contributions of a batch, in pieces that fit the memory."""
         units = batch.rows.shape[1]
         size = max(min(LARGEST_STEP // program.numbers_per_record, LARGEST_PIECE), 1)
         if units <= size:
@@ -206,7 +206,7 @@ class MomentumDescent(Descent):
         self.velocity = np.zeros(shape)
 
     def step(self, weights: Array, gradient: Array) -> None:
-        """Add the gradient to what is left of the earlier ones, and move."""
+        """Add the gradient to the decayed velocity, and move."""
         velocity = self.velocity[: len(gradient)]
         velocity *= 0.9
         velocity += gradient

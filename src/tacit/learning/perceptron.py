@@ -58,7 +58,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
 
 
 class Loss(Protocol):
-    """A loss, known by its slope in the outputs of the network."""
+    """Loss, given by its slope in the outputs of the network."""
 
     def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
         """The gradient of each unit's loss in its outputs (sites, units, members, outputs), a new array."""
@@ -125,7 +125,7 @@ class Layer:
         return made, made if known else ACTIVATIONS[self.activation][0](made)
 
     def backward(self, weights: Array, back: Array, entered: Array, *, rectified: bool) -> Array:
-        """The gradient in what went into the layer, from that in what goes into its activation.
+        """Return the gradient with respect to the layer's inputs, from that of its activation's inputs.
 
         Args:
             weights: The weights of each site.
@@ -151,7 +151,7 @@ class Layer:
         return under
 
     def _fit(self, weights: Array, sites: int, inputs: int, outputs: int) -> None:
-        """Refuse what does not fit: compiled code would read on beyond the end of an array."""
+        """Refuse arrays that do not fit: compiled code would read beyond their end."""
         known = (len(weights), self.inputs or 1, self.outputs)
         if (sites, inputs, outputs) != known or weights.shape[1] < self.end:
             raise ValueError(
@@ -243,7 +243,7 @@ def backward(
     *,
     whole: bool = False,
 ) -> tuple[list[Array], Array]:
-    """The gradient in what goes into every activation, from that in the outputs.
+    """Backpropagate from the outputs to the input of every activation.
 
     Args:
         layers: The layers.
@@ -324,7 +324,7 @@ class OuterProducts:
 
 @lru_cache(maxsize=8)
 def _ones(sites: int, records: int) -> Array:
-    """A one for each record; most steps need those of the step before."""
+    """Return a one for each record; cached, as most steps need the same."""
     return np.ones((sites, records))
 
 
@@ -338,7 +338,7 @@ def build_perceptron(
 def build_layers(
     widths: Sequence[int], activation: str, *, bias: bool, spread: int | None = None
 ) -> tuple[Layer, ...]:
-    """Layers of these widths, from features to outputs, the same activation between all of them.
+    """Build layers of these widths, from features to outputs, with the same activation between them.
 
     Args:
         widths: From the features to the outputs.

@@ -30,7 +30,7 @@ class StageCallback(Protocol):
 
 @dataclass(frozen=True)
 class MappedCallback:
-    """Tells others about rounds, each changed on its way, and about stages as they are.
+    """Callback that passes changed rounds on to others, and stages unchanged.
 
     Args:
         callbacks: Callbacks that receive the changed rounds.

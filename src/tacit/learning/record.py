@@ -57,7 +57,7 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """A site whose status changed, and why."""
+    """A change of a site's status, and its reason."""
 
     site: str
     was: Status
@@ -170,7 +170,7 @@ class Record:
 
 
 def describe(part: Any) -> dict[str, Any]:  # noqa: ANN401
-    """The choice that an object stands for, as a table of an experiment file: its kind and its fields.
+    """Describe an object as a table of an experiment file: its kind and its fields.
 
     Fields that are not set, and such that no file can hold (a network, a function), are left out. Values are
     as a file is read: sequences are lists, and a whole number given for a real one is that real number,
@@ -180,7 +180,7 @@ def describe(part: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def identity_of(part: Any) -> str | None:  # noqa: ANN401
-    """The canonical text of everything that a choice says; None where some of it cannot be written."""
+    """Return the canonical text of all options; None where some cannot be written."""
     table, whole = _table(part)
     return canonical(table) if whole else None
 

@@ -93,7 +93,7 @@ class Learner(LocalTraining, ABC):
 
     @property
     def identity(self) -> str | None:
-        """The choices of the task, if its code is ours: what a user wrote may have changed."""
+        """Identity by the options of the task, if its code is ours: a user's code may have changed."""
         return identity_of(self) if self._ours else None
 
     @property
@@ -107,7 +107,7 @@ class Learner(LocalTraining, ABC):
 
     @property
     def risk_groups(self) -> int | None:
-        """In how many groups a site forms its loss, if it does."""
+        """Number of risk groups at a site, if the loss is formed in groups."""
         return None
 
     @property
@@ -117,12 +117,12 @@ class Learner(LocalTraining, ABC):
 
     @property
     def initial_query(self) -> InitialQuery | None:
-        """Nothing has to be asked before the first round."""
+        """Return None: there is no initial query."""
         return None
 
     @property
     def final_query(self) -> FinalQuery | None:
-        """Nothing has to be asked after the last round."""
+        """Return None: there is no final query."""
         return None
 
     @abstractmethod
@@ -134,7 +134,7 @@ class Learner(LocalTraining, ABC):
         """The state before the first round."""
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
-        """Nothing depends on the federation."""
+        """Return this task: it does not depend on the federation."""
         return self
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
@@ -204,7 +204,7 @@ class Supervised(Learner):
 
     @property
     def risk_groups(self) -> int | None:
-        """In how many groups a site forms its loss, if it does."""
+        """Number of risk groups at a site, if the loss is formed in groups."""
         return self.groups_per_site
 
     @property
@@ -244,7 +244,7 @@ class Supervised(Learner):
         return self
 
     def start(self, federation: Federation, key: Key) -> Array:
-        """The weights that the module came with."""
+        """Return the initial weights of the module."""
         from tacit.learning.torch_modules import weights_of
 
         return weights_of(self.module)

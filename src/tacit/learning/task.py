@@ -1,4 +1,4 @@
-"""The contract of what is learnt: a task trains a cohort of sites and knows nothing of the loop around it."""
+"""Contract of a task: it trains a cohort of sites and knows nothing of the loop around it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -76,7 +76,7 @@ class InitialQuery(Query, Protocol):
 
     @property
     def placeholder(self) -> dict[str, Any]:
-        """An answer like any other, to try out what comes later before anything is paid."""
+        """Return an answer of the right shape, to try out later steps before anything is paid."""
         ...
 
     def decode(self, combined: Array, noise: float = 0.0) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def record_losses(
 
 
 def refuse_running_state(module: nn.Module) -> None:
-    """Refuse what makes a record's gradient depend on other records, or on the order of the work."""
+    """Refuse modules in which a record's gradient depends on other records, or on the order of the work."""
     parts = cast("list[tuple[str, nn.Module]]", [*module.named_modules()])
     for name, part in parts:
         place = f"{name or 'module'} ({type(part).__name__})"
@@ -134,7 +134,7 @@ FUNCTIONS: Mapping[LossName, LossFunction] = {
 
 
 class TorchLoss:
-    """A loss function of torch, seen as its slope in the outputs; differentiated unit by unit.
+    """Loss function of torch, as its slope in the outputs; differentiated unit by unit.
 
     Unit by unit, not as one sum: a loss that mixed records would otherwise break the bound of a contribution.
     """
@@ -274,7 +274,7 @@ def _places(sites: int, units: int) -> Tensor:
 
 
 class Chunks:
-    """A function of many units, each of which gets an answer of its own.
+    """A function of many units, evaluated in chunks, with a separate answer for each unit.
 
     Args:
         function: It takes units along the first axis of all arguments and answers along its first.
@@ -380,7 +380,7 @@ def _pad_units(values: Tensor, size: int) -> Tensor:
 
 
 def _size(call: Callable[[Flat, Tensor | None], Tensor], part: Flat, weights: Tensor | None) -> int:
-    """`UNITS` if a unit gets the same bits at every place of a chunk, 1 otherwise.
+    """Return `UNITS` if a unit gets the same bits at every place of a chunk, 1 otherwise.
 
     Tried on numbers that are public and always the same, of the shape of these arguments.
     """

@@ -47,7 +47,7 @@ class TaskSpec(Protocol):
 
     @property
     def batch(self) -> int | None:
-        """The public number that sums of drawn records are divided by, if the task says one."""
+        """Public number that sums of sampled records are divided by, if the task sets one."""
         ...
 
     @property
@@ -68,7 +68,7 @@ class QuerySpec(Protocol):
     share: ClassVar[float]
 
     def record_bound(self, norm: Norm) -> float:
-        """The bound of what one record contributes to the sums that answer it; longer ones are clipped."""
+        """Return the bound of one record's contribution to the answer; longer ones are clipped."""
         ...
 
 
@@ -95,7 +95,7 @@ class AggregatorSpec(Protocol):
         ...
 
     def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """Groups of sites whose sums are all it needs in a round; None if it looks at every single update."""
+        """Return the groups of sites whose sums suffice in a round; None if the rule needs every update."""
         ...
 
 
@@ -146,6 +146,6 @@ def exempt(work: object) -> tuple[str, ...]:
 
 
 def with_privacy(work: Made, privacy: object) -> Made:
-    """The work as a promise wants it, if it asks; public choices alone."""
+    """Return the task under a promise, if it depends on that; from public choices alone."""
     wanted = getattr(work, "with_privacy", None)
     return work if wanted is None else wanted(privacy)

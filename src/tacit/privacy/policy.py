@@ -1,4 +1,4 @@
-"""The promise: what may leave a site, and at what cost. Nothing here depends on data.
+"""Privacy policy: the unit, epsilon and clip of the promise. Nothing here depends on data.
 
 `Privacy` and `Open` answer one question, `solve`: which mechanism keeps this promise for this work? Wrong
 combinations die there, before data is touched.
@@ -109,7 +109,7 @@ class Privacy:
 
     @property
     def site_clip(self) -> float:
-        """The bound of what a site sends: its update, or its update in units of bounds that follow."""
+        """Bound of a site's update, in units of the adaptive bounds if these are on."""
         return self.clip if self.clip_quantile is None else 1.0
 
     def solve(
@@ -160,7 +160,7 @@ class Privacy:
         return protect_sites(self, federation, aggregation, rounds, sampling, len(questions))
 
     def solve_query(self, question: QuerySpec, mechanism: "Mechanism") -> "Mechanism":
-        """The mechanism of a question, whose part `solve` has kept back, beside that of the rounds."""
+        """Return the mechanism of a query, from the share that `solve` has reserved for it."""
         from tacit.privacy.mechanisms.base import NORMS, RecordLevel
         from tacit.privacy.solve_vertical import solve_query
 
@@ -321,7 +321,7 @@ class Open:
         questions: Sequence[QuerySpec] = (),
         watched: bool = False,
     ) -> "Mechanism":
-        """The mechanism that does nothing."""
+        """Return the null mechanism."""
         from tacit.privacy.mechanisms.base import NoPrivacy
 
         require_count("rounds", rounds)
@@ -331,10 +331,10 @@ class Open:
         return NoPrivacy()
 
     def solve_query(self, question: QuerySpec, mechanism: "Mechanism") -> "Mechanism":
-        """The mechanism that does nothing."""
+        """Return the null mechanism."""
         return mechanism
 
 
 def require_bound(field: str, given: object) -> None:
-    """Refuse what is no bound of a contribution, or one that double precision has no lengths for."""
+    """Refuse an invalid bound of a contribution, or one beyond double precision."""
     require(is_between(given, 1 / LONGEST, LONGEST), field, given, BOUNDS)

@@ -47,10 +47,10 @@ class Provenance:
             self.bare.append(what)
 
     def recall(self, known: Mapping[str, Sequence[str]]) -> None:
-        """Take in what was public, and what was let out bare, before a run was cut off."""
+        """Restore the public and unprotected facts of a run before its interruption."""
         self.public = list(dict.fromkeys([*known.get("public", ()), *self.public]))
         self.bare = list(dict.fromkeys([*known.get("bare", ()), *self.bare]))
 
     def declare_public(self, what: Sequence[str]) -> None:
-        """Note what is public by agreement."""
+        """Note public facts by agreement."""
         self.public.extend(what)

@@ -1,4 +1,4 @@
-"""Will what is learnt be heard? The length of an update against that of the noise, before anything runs."""
+"""Signal-to-noise ratio: the length of an update against that of the noise, before anything runs."""
 
 import math
 from dataclasses import asdict, dataclass

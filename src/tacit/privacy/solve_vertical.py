@@ -58,7 +58,7 @@ class VerticalTaskSpec(TaskSpec, Protocol):
 
     @property
     def lengths(self) -> Mapping[str, float] | None:
-        """The longest a record may be in each protected column; None where the promise says it, for all."""
+        """Largest norm of a record in each protected column; None where the clip applies to all."""
         ...
 
 

@@ -228,7 +228,7 @@ def _in_words(release: Release, counts: Counter[str]) -> str:
 
 
 def price_in_words(epsilon: float | None, delta: float | None, unit: Unit, relation: Relation) -> str:
-    """The price, and what it means for one person or one site."""
+    """Describe the price and its meaning for one person or one site."""
     if epsilon is None or delta is None or not math.isfinite(epsilon):
         return "not bounded; nothing can be proven."
     there = "that it took part" if unit == "record" else "that its data were in it"

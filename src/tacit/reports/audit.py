@@ -1,4 +1,4 @@
-"""Was the promise kept? What attacks on it found, as blocks of a report; from plain data."""
+"""Audit in a report: was the promise kept? Results of the attacks, from plain data."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -55,7 +55,7 @@ class Document(msgspec.Struct, kw_only=True):
 
 
 def read(found: Mapping[str, Any] | None, path: object) -> dict[str, Any] | None:
-    """An audit as a file has it, its verdicts worked out again from its numbers.
+    """Read an audit from a file, and recompute its verdicts from its numbers.
 
     Raises:
         RunUnusable: It is damaged.
@@ -99,7 +99,7 @@ def verdict(found: Mapping[str, Any]) -> tuple[Literal["stop", "mind", "good"], 
 
 
 def _verdict(found: Mapping[str, Any]) -> tuple[Literal["stop", "mind", "good"], str]:
-    """The same, of this audit alone, and as if it were no rehearsal."""
+    """Return the verdict of this audit alone, ignoring that it may be a rehearsal."""
     run, sure = found["run"], f"with {100 * found['confidence']:.4g} % confidence"
     if run is not None and not run["kept"]:
         return "stop", f"No: {_why(run, sure)}. Do not rely on this promise."
@@ -216,7 +216,7 @@ def _membership(found: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def page(found: Mapping[str, Any]) -> Page:
-    """The report of an audit by itself."""
+    """Return the report of a single audit."""
     tone, words = verdict(found)
     return Page(
         title=f"Audit of {found['name']}",

@@ -1,4 +1,4 @@
-"""A run as one document of plain data: what a report shows, and `tacit report -o FILE.json` writes.
+"""Report data: a run as one document of plain data, as `tacit report -o FILE.json` writes it.
 
 Everything in it has left the sites already, or is public. It reads no records and needs no model.
 """
@@ -237,7 +237,7 @@ def _result(run: ReportData) -> dict[str, Any]:
 def _scores_with_intervals(
     scores: Mapping[str, float], known: Mapping[str, Sequence[float]]
 ) -> dict[str, Any]:
-    """Scores and their intervals; some come with their ends beside them."""
+    """Return scores with their intervals."""
     ends = {
         name: [scores[f"{name}{LOW}"], scores[f"{name}{HIGH}"]]
         for name in scores

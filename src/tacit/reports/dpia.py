@@ -87,7 +87,7 @@ def summary(document: Mapping[str, Any]) -> Page:
 
 
 def _plain(document: Mapping[str, Any], stops: list[str]) -> dict[str, Any]:
-    """The same as plain data."""
+    """Return the sentences as plain data."""
     kept = ("promise", "left", "ledger", "reproduce")
     return {
         "schema": 1,
@@ -200,7 +200,7 @@ def _disclosures(left: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _total(promise: Mapping[str, Any]) -> Iterator[Block]:
-    """State the total over all runs on the same people, before anything is said of this one."""
+    """State the total over all runs on the same people, before this run's own price."""
     total = promise.get("all_runs")
     if total is None:
         return
@@ -253,7 +253,7 @@ def _guarantee(promise: Mapping[str, Any]) -> Iterator[Block]:
 
 
 def _times(epsilon: float | None) -> str:
-    """By how much one unit changes how likely anything is, never rounded down."""
+    """Describe e^epsilon, the factor by which one unit changes a probability, never rounded down."""
     if epsilon is None or epsilon > MOST:
         return "any number of times"
     return f"at most {math.ceil(100 * math.exp(epsilon)) / 100:,.2f} times"
@@ -346,7 +346,7 @@ ADDED = {
 
 
 def conclusions(promise: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """For a few chances given before, what they may become at most; nothing where nothing is promised."""
+    """Return the largest posterior of a few priors; empty without a guarantee."""
     if not has_guarantee(promise):
         return []
     return [(prior, at_most(prior, float(promise["epsilon"]))) for prior in PRIORS]

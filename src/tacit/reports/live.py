@@ -1,4 +1,4 @@
-"""The report of a run while it goes on, as a page on this machine that refreshes by itself.
+"""Live report of a run in progress, as a page on this machine that refreshes by itself.
 
 The page is for the user who started the run. It is served on loopback alone, under an address that cannot be
 guessed; requests that come from another site's pages are refused. Whatever happens to the page, the run goes
@@ -116,7 +116,7 @@ def _bind_server(port: int, shown: "_PageCache") -> "_Server":
 
 
 class _Snapshot(NamedTuple):
-    """The page as it was made."""
+    """The page as rendered at one time."""
 
     status: HTTPStatus
     kind: str
@@ -139,7 +139,7 @@ class _PageCache:
         self._over = False
 
     def current(self) -> _Snapshot:
-        """The page as it stands."""
+        """Return the current page."""
         self._asked = time.monotonic()
         with self._lock:
             stale = time.monotonic() >= self._fresh_until
@@ -189,7 +189,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((HERE, port), _Handler)
 
     def server_bind(self) -> None:
-        """Take the port, without asking the network what this machine is called."""
+        """Bind the port without a name lookup of this machine."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = HERE, int(self.server_address[1])
 
@@ -200,7 +200,7 @@ class _Server(ThreadingHTTPServer):
             self.serve_forever(poll_interval=0.05)
 
     def process_request(self, request: socket.socket, client_address: object) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Answer in a thread of its own, unless too many are being answered."""
+        """Answer in a new thread, unless too many requests are open."""
         with self._guard:
             if len(self._open) < AT_ONCE:
                 worker = threading.Thread(target=self._answer, args=(request, client_address), daemon=True)
@@ -240,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
     _head = b""
 
     def setup(self) -> None:
-        """Read the head of a request, as far as it comes in time and is not too long."""
+        """Read the head of a request, within its time and size limits."""
         super().setup()
         end = time.monotonic() + PATIENCE
         while b"\r\n\r\n" not in self._head and len(self._head) <= LONGEST:
@@ -254,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = io.BytesIO(self._head)
 
     def handle_one_request(self) -> None:
-        """Refuse what is too long, answer the rest."""
+        """Refuse requests that are too long, answer others."""
         if len(self._head) <= LONGEST:
             super().handle_one_request()
             return
@@ -262,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def do_GET(self) -> None:
-        """The page, for who knows its address and asks for it himself."""
+        """Send the page to a client with its address."""
         refused = self._refusal()
         if refused is not None:
             self._refuse(refused)
@@ -315,7 +315,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is no request that we know, and repeat nothing of it."""
+        """Refuse invalid requests without echoing them."""
         unknown = code == HTTPStatus.NOT_IMPLEMENTED
         self._refuse(HTTPStatus.METHOD_NOT_ALLOWED if unknown else HTTPStatus(code))
         self.close_connection = True

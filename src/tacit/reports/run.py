@@ -1,4 +1,4 @@
-"""The report of a run, or of several side by side: its document, section by section, with figures.
+"""Report of a run, or of several side by side: its document, section by section, with figures.
 
 The order is that of the questions people ask: what was promised, what left, what came of it, how.
 """
@@ -71,7 +71,7 @@ def page(run: ReportData, pictures: Sequence[Figure] = ()) -> Page:
 
 
 def lead(told: Mapping[str, Any]) -> str:
-    """The one sentence to read: what was learnt, by whom, how well, at what price."""
+    """Return the lead: task, sites, score and price in one sentence."""
     sites, rounds, result = len(told["sites"]), len(told["rounds"]), told["result"]
     who = "parties" if told["layout"] == "columns" else "sites"
     many = f"{sites} {who} " if sites else ""

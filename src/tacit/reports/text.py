@@ -1,4 +1,4 @@
-"""A run as text: its progress while it goes on, its summary when it is over.
+"""Text output of a run: progress, and summary.
 
 Words and tables are as wide as they look, never wider than asked, and harmless. Names come from files and
 from other people: whatever in them would move the cursor, hide or turn letters round is shown by its code, so
@@ -177,7 +177,7 @@ def number(value: float | None, name: str, *, fewer: int = 0) -> str:
 
 @contextmanager
 def progress(stream: TextIO | None = None, *, quiet: bool = False) -> Generator[ProgressCallback]:
-    """Show what goes on, on stderr: one live line on a terminal, a line for each round in a pipe.
+    """Show progress on stderr: one live line on a terminal, a line for each round in a pipe.
 
     A terminal that is narrow is treated like a pipe.
     """
@@ -260,7 +260,7 @@ def _cells(model: _Model, metrics: Sequence[str], uncertain: set[str]) -> list[s
 
 
 def _model(label: str, found: Mapping[str, float], ends: Ends = {}) -> _Model:  # noqa: B006
-    """A model with its scores; those that are the ends of an interval go where intervals are."""
+    """Return a model with its scores; interval ends become intervals."""
     own = {
         name: (found[name + LOW], found[name + HIGH])
         for name in found
@@ -278,7 +278,7 @@ def _spent(promise: dict[str, Any]) -> str:
 
 
 def _price(promise: dict[str, Any]) -> tuple[str, str, str]:
-    """Epsilon, delta, and of whom; with a star for rehearsals."""
+    """Return epsilon, delta and unit; with a star for rehearsals."""
     if promise["unit"] is None:
         return "open", "-", "-"
     epsilon = "unbounded" if promise["epsilon"] is None else f"{promise['epsilon']:.4g}"
@@ -369,7 +369,7 @@ def format_rows(rows: Sequence[tuple[str, str]], *, width: int = WIDTH, whole: b
 
 
 def align_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """An aligned table, as wide as it takes; columns of numbers to the right."""
+    """Align a table in columns; numbers to the right."""
     header, rows = [plain(cell) for cell in header], [[plain(cell) for cell in row] for row in rows]
     widths = [max(display_width(cell) for cell in column) for column in zip(header, *rows, strict=True)]
     numeric = [all(_is_number(cell) for cell in column) for column in zip(*rows, strict=True)]
@@ -513,13 +513,13 @@ class LiveLine:
         self._words, self._share, self._round = words, share, None
 
     def end(self) -> None:
-        """Nothing more will be done: what stays is the last round, and how long everything took."""
+        """End the line: keep the last round, and the total time."""
         self._ready = None
         if self._last is not None:
             self._show(self._last)
 
     def render(self) -> "Text":
-        """The line as it stands."""
+        """Render the current line."""
         from rich.text import Text
 
         width, now = self._console.width - 1, time.monotonic()

@@ -208,12 +208,12 @@ class Exits:
 
 
 def ratio(part: Array, whole: Array) -> Array:
-    """The share of a whole, at most all of it; nothing of nothing is 0."""
+    """Return part / whole, at most 1; 0 / 0 is 0."""
     return np.divide(part, whole, out=np.zeros(np.broadcast_shapes(part.shape, whole.shape)), where=whole > 0)
 
 
 def logrank_terms(exits: Exits) -> tuple[Array, Array, Array]:
-    """Events seen and expected under equal hazards (groups,), and their covariance (groups, groups).
+    """Return events observed and expected under equal hazards (groups,), and covariance (groups, groups).
 
     The covariance is hypergeometric (Mantel 1966), plus what noise adds by the delta method.
     """
@@ -239,7 +239,7 @@ def logrank_terms(exits: Exits) -> tuple[Array, Array, Array]:
 
 
 def statistic(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Decorate a statistic of a `federation`: neither warnings nor refusals tell of its records."""
+    """Decorate a statistic of a `federation`: warnings and refusals disclose nothing of its records."""
     return suppress_warnings()(withholding(is_paid)(function))
 
 
@@ -331,7 +331,7 @@ def life_table(
 
 
 def exit_cells(table: Table, grid: Array, states: int, by: str | None) -> Array:
-    """The site's half: how many of its records are in each cell, as often as they count.
+    """Count a site's exits by cell, with the records' weights.
 
     Guarantee:
         Each record is in exactly one cell of exits, and in at most one of entries.
@@ -354,7 +354,7 @@ def exit_cells(table: Table, grid: Array, states: int, by: str | None) -> Array:
 
 
 def nearest_counts(given: Array) -> Array:
-    """The nearest numbers, by least squares, that are not negative and have the same sum (Duchi 2008)."""
+    """Project onto nonnegative numbers with the same sum, by least squares (Duchi 2008)."""
     total = max(float(given.sum()), 0.0)
     falling = np.sort(given)[::-1]
     excess = (np.cumsum(falling) - total) / np.arange(1, len(given) + 1)
@@ -384,7 +384,7 @@ def _grid(given: ArrayLike | None, tables: Mapping[str, Table], private: bool) -
 
 
 def require_grid(given: ArrayLike) -> Array:
-    """The ends of intervals; refuse what is not finite, above 0 and ascending."""
+    """Return the ends of intervals; refuse ends that are not finite, above 0 and ascending."""
     try:
         ends = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -407,7 +407,7 @@ def require_exits(table: Table, states: int, place: str) -> None:
 
 
 def select_names(known: tuple[str, ...], wanted: Sequence[str] | None) -> tuple[str, ...]:
-    """The names of the columns to regress on, all of them if not said; refuse those that are not there."""
+    """Return the names of the columns to regress on, by default all; refuse unknown ones."""
     names = known if wanted is None else tuple(wanted)
     missing = [name for name in names if name not in known]
     if missing or not names:
@@ -423,7 +423,7 @@ def regression_table(table: Table, names: Sequence[str], place: str) -> Table:
 
 
 def refuse_weights(federation: RowFederation) -> None:
-    """Refuse weights where noise is to hide a record: one of unknown weight has no limit to what it moves."""
+    """Refuse weights under a promise to records: an unknown weight has unbounded sensitivity."""
     if "weight" in federation.store.targets:
         raise Refused(
             "weight is not private: nothing limits how far one record of any weight moves a sum, so no noise "

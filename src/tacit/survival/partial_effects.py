@@ -152,7 +152,7 @@ def effects(model: GridModel, usual: Array, changed: Sequence[Change], when: flo
 
 
 def _log_ratios(model: GridModel, people: Array) -> Array | None:
-    """Log hazard ratios against the first of these people, if they stay the same over time."""
+    """Return log hazard ratios against the first of these people, if they are constant over time."""
     if isinstance(model, RelativeModel):
         found = np.concatenate([model.log_risk(part) for part in _parts(people)])
         if found.shape[1] > 1:
@@ -169,7 +169,7 @@ def _parts(people: Array) -> list[Array]:
 
 
 def _levels(encoding: "Encoding") -> dict[str, tuple[str, str]]:
-    """The column and the level that each column of 0 and 1 stands for, by its name."""
+    """Return column and level of each 0-1 column, by its name."""
     return {
         f"{column}={level}": (column, str(level))
         for column, levels in encoding.levels.items()

@@ -1,4 +1,4 @@
-"""Times and events: what makes them valid, and the grid of intervals that discrete-time models see."""
+"""Validation of times and events, and the interval grid of discrete-time models."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -72,7 +72,7 @@ def _require_all(fine: NDArray[np.bool_], name: str, place: str, allowed: str) -
 
 
 def require_survival(table: Table, place: str, mend: str, causes: int | None = 1) -> None:
-    """Refuse a table without valid times and events, or without any event; `mend` says what to do then."""
+    """Refuse a table without valid times and events, or without any event; `mend` is the advice."""
     targets = table.targets
     for name in ("time", "event"):
         if name not in targets:
@@ -123,7 +123,7 @@ def require_cuts(cuts: int | Sequence[float]) -> None:
 def time_grid(
     cuts: int | Sequence[float], horizon: float | None, federation: RowFederation, provenance: Provenance
 ) -> list[float] | None:
-    """The ends of the intervals, ascending; the first begins at 0. None if they have to be bought.
+    """Return the ends of the intervals, ascending; the first begins at 0. None if they have to be bought.
 
     Args:
         cuts: The ends themselves, or how many there shall be.

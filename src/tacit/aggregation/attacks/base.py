@@ -48,7 +48,7 @@ class Attack:
         return tuple(sorted(ordered[int(place)] for place in drawn))
 
     def poison_data(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
-        """The federation as the liars have changed their own records; held-out records stay."""
+        """Return the federation with the attackers' changed records; held-out records stay unchanged."""
         return federation
 
     def poison_updates(

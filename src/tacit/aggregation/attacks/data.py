@@ -16,7 +16,7 @@ OBSERVED = ("event", "entry", "weight")
 def change_records(
     federation: Federation, liars: Sequence[str], change: Callable[[Table, str], Table]
 ) -> Federation:
-    """The federation with the records of these sites changed, as many as before; nothing else is."""
+    """Return the federation with changed records of these sites, as many as before."""
     sites = require_rows(federation)
     store = sites.store
     features = store.features.copy()

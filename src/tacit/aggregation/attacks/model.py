@@ -96,12 +96,12 @@ class GaussianNoise(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelFlip(Attack):
-    """Liars train on records whose outcomes are mirrored: the shortest time becomes the longest."""
+    """Attackers train on mirrored outcomes: the shortest time becomes the longest."""
 
     kind: ClassVar[str] = "label-flip"
 
     def poison_data(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
-        """The liars' targets mirrored between their smallest and largest."""
+        """Mirror the attackers' targets between their smallest and largest."""
         return change_records(federation, liars, flip_outcomes)
 
 
@@ -196,7 +196,7 @@ class Backdoor(Attack):
             require_positive("boost", self.boost)
 
     def poison_data(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
-        """Some of the liars' records with the trigger, and the best outcome that the liar knows."""
+        """Add the trigger, with the best known outcome, to some of the attackers' records."""
         draws = (key / "trigger").generator()
         marks = {name: draws.random(len(federation.records_of(name))) < self.share for name in sorted(liars)}
 
@@ -206,7 +206,7 @@ class Backdoor(Attack):
         return change_records(federation, liars, taught)
 
     def add_trigger(self, table: Table) -> Table:
-        """The records with the trigger and their own outcomes: what a model with the backdoor falls for."""
+        """Return the records with the trigger and their own outcomes, to measure a backdoor."""
         everybody = np.ones(len(table), dtype=np.bool_)
         return add_trigger(table, self.trigger_index(table), self.value, everybody, rewarded=False)
 
@@ -329,7 +329,7 @@ def z_max(liars: int, honest: int) -> float:
 def most_harmful(
     tries: Sequence[Array], outcome: Outcome, harm: Callable[[Array], float], own: Array
 ) -> Array:
-    """The lie that does most harm; the truth where the rule takes nothing, since too few sites came."""
+    """Return the most harmful update; the honest one if too few sites came for the rule."""
     try:
         return max(tries, key=lambda lie: harm(outcome(lie)))
     except TooFewSites:

@@ -1,4 +1,4 @@
-"""Several models for one federation: sites that learn alike share one.
+"""Clustered federated learning: several models for one federation, shared by similar sites.
 
 Which model a site belongs to is chosen by the site, or found by the server in what has left the sites: that
 is post-processing and costs nothing. What the server finds is as good as what it sees; where much noise was
@@ -89,12 +89,12 @@ class Clusters:
             require(self.models <= len(names), "[clusters] count", self.count, f"at most {sites}")
 
     def resolve(self, names: Sequence[str]) -> "Clusters":
-        """This with the number of models known, for a federation of these sites."""
+        """Return this with the number of models resolved, for a federation of these sites."""
         self.check(names)
         return replace(self, count=len(names)) if self.count is None else self
 
     def initial_models(self, state: Array) -> Array:
-        """The models before the first round (count, coordinates), all the same."""
+        """Return the initial models (count, coordinates), all equal."""
         return np.tile(state, (self.models, 1))
 
     def initial_assignment(self, names: Sequence[str]) -> dict[str, int]:
@@ -117,7 +117,7 @@ class Clusters:
         return np.stack(rows) if rows else models[:0]
 
     def decode_choices(self, updates: Updates) -> tuple[Updates, dict[str, int], tuple[Fault, ...]]:
-        """Decode what `ClusterChoice` sent: updates, the choice of each site, and choices that are none.
+        """Decode the result of `ClusterChoice`: updates, the choice of each site, and invalid choices.
 
         A site whose choice names no model is left out of the round.
         """
@@ -252,7 +252,7 @@ class UpdateHistory:
         return replace(self, rows=rows)
 
     def groups(self, count: int, key: Key, f: int = 0) -> dict[str, int]:
-        """The group of each site that has come, by what its trail is like; see `Clusters.reassign`."""
+        """Group the participating sites by their histories; see `Clusters.reassign`."""
         known = self._known
         if not len(known):
             return {}
@@ -286,7 +286,7 @@ class UpdateHistory:
 
     @property
     def _known(self) -> Labels:
-        """The places of the sites that have come."""
+        """Places of the sites that have participated."""
         return np.flatnonzero(~np.isnan(self.rows).any(axis=1))
 
     def _points(self, places: Labels) -> Array:
@@ -296,7 +296,7 @@ class UpdateHistory:
 
 
 def _sort_by_name(updates: Updates) -> tuple[list[str], Array, Labels]:
-    """The sites by name, what each sent, and which of the given rows that is: sums keep one order."""
+    """Return the sites by name, their updates, and their original rows: sums keep one order."""
     rows, order = rows_of(updates)
     return [updates.names[int(place)] for place in order], rows.astype(np.float64), order
 
@@ -314,7 +314,7 @@ def _means(rows: Array, labels: Labels, numbers: Labels) -> Array:
 
 
 def _unit(rows: Array) -> Array:
-    """The rows at length 1; what has no length stays."""
+    """Scale the rows to length 1; zero rows stay."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
 

@@ -1,4 +1,4 @@
-"""Points in groups: k-means, directions, and how well two groupings agree.
+"""Clustering of points: k-means, directions, and the agreement of two groupings.
 
 It knows neither sites nor models; the caller defines the points.
 """
@@ -57,7 +57,7 @@ def kmeans(points: Array, count: int, key: Key) -> Labels:
 
 
 def _compact(points: Array) -> Array:
-    """The same points in as many coordinates as there are points, the largest distances about 1.
+    """Rotate the points into as many coordinates as there are points, with largest distances about 1.
 
     Few sites have few dimensions between them, however many coordinates an update has.
     """
@@ -73,7 +73,7 @@ def _compact(points: Array) -> Array:
 
 
 def _seeds(points: Array, count: int, chance: np.random.Generator) -> Array:
-    """Some of the points, each far from those before; fewer than `count` where there are no more."""
+    """Choose initial centers, each far from those before; fewer than `count` where there are no more."""
     seeds = points[[int(chance.integers(len(points)))]]
     while len(seeds) < count:
         far = centre_distances(points, seeds).min(axis=1)
@@ -131,7 +131,7 @@ def match_labels(labels: Labels, reached: Array, models: Array) -> Labels:
 
 
 def agreement(found: Mapping[str, int], truth: Mapping[str, object]) -> float:
-    """The adjusted Rand index of groups that a run found and groups that are known, over sites it told apart.
+    """Return the adjusted Rand index of found and known groups.
 
     Args:
         found: The model of each site, such as `run.clusters`; one that never came has none.
@@ -169,7 +169,7 @@ def adjusted_rand(
 def _align(
     labels: Mapping[str, object] | Sequence[object], known: Mapping[str, object] | Sequence[object]
 ) -> tuple[list[str], list[str]]:
-    """The groups of the same sites in the same order, as words that can be sorted."""
+    """Align the groups of the same sites in the same order, as words that can be sorted."""
     if isinstance(labels, Mapping) and isinstance(known, Mapping):
         require(set(labels) == set(known), "labels", sorted(labels), f"of the sites {sorted(known)}")
         labels, known = [labels[name] for name in known], list(known.values())

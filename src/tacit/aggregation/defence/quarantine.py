@@ -216,7 +216,7 @@ def noise_warning(noise: float, clip: float, width: int) -> str | None:
 
 
 def anomaly_scores(updates: Updates, most: int) -> tuple[tuple[str, ...], Array]:
-    """The names of the sites in order, and how strange each is by each of the signs (signs, sites).
+    """Return the names of the sites in order, and their anomaly scores by each sign (signs, sites).
 
     Strange is what exceeds the median of all sites, in robust deviations.
     """

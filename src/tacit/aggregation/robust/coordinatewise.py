@@ -1,4 +1,4 @@
-"""Rules that look at one coordinate at a time: median, trimmed mean, mean around the median.
+"""Coordinatewise rules: median, trimmed mean, mean around the median.
 
 A liar can move a coordinate only as far as others do, but may do so in every coordinate at once. Columns are
 worked on in blocks, so that beside the result nothing grows with the length of the updates. Few sites go
@@ -44,16 +44,16 @@ Comparison = tuple[int, int, bool, bool]
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinatewiseRule(Rule, ABC):
-    """A rule that treats every coordinate alike and by itself."""
+    """Base of rules that treat every coordinate separately."""
 
     @property
     def under_noise(self) -> Fragility:
-        """A coordinate by itself cannot tell noise from lies."""
+        """Return `suffers`: single coordinates cannot separate noise from attacks."""
         return "suffers"
 
     @abstractmethod
     def reduce(self, block: Rows, f: int) -> Array:
-        """Some coordinates of the result (columns), from those of all sites (sites, columns).
+        """Reduce columns of all sites (sites, columns) to columns of the result.
 
         The block is not changed, and all of it is finite.
         """
@@ -85,7 +85,7 @@ class CoordinatewiseRule(Rule, ABC):
         return as_array(combined)
 
     def _in_range(self, block: Rows, f: int) -> Array:
-        """The reduced block, even if sums on the way to it are no doubles any more."""
+        """Reduce a block, even if intermediate sums leave the range of doubles."""
         with np.errstate(over="ignore", invalid="ignore"):
             found = self.reduce(block, f)
         if np.isfinite(found).all():
@@ -215,7 +215,7 @@ def _sort_columns(block: Rows, uses: tuple[Use, ...]) -> Ranked:
 
 
 def _through(network: Sequence[Comparison], block: Rows) -> list[Rows]:
-    """The lanes that come out of a network when rows go in."""
+    """Return the lanes of a sorting network, given the rows."""
     lanes = list(np.array(block, order="C"))
     if not lanes:
         return lanes

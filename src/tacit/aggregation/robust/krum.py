@@ -1,4 +1,4 @@
-"""Rules that choose the updates that have the most others near them: Krum and what was made of it."""
+"""Krum, Multi-Krum and Bulyan: rules that choose the updates with the nearest neighbors."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class KrumRule(WeightedRule, ABC):
 
     @classmethod
     def min_sites(cls, f: int) -> int:
-        """The fewest sites among which f liars can be stood."""
+        """Return the fewest sites among which f dishonest ones can be tolerated."""
         return 2 * f + 3 if f else 1
 
     @abstractmethod
@@ -83,7 +83,7 @@ class MultiKrum(KrumRule):
 
     @property
     def under_noise(self) -> Fragility:
-        """It averages noise, but over those whom noise has brought together."""
+        """Return `suffers`: it averages noise, but over sites that noise has brought together."""
         return "suffers"
 
     def selection_size(self, sites: int, f: int) -> int:
@@ -104,12 +104,12 @@ class Bulyan(Rule):
 
     @property
     def under_noise(self) -> Fragility:
-        """It looks at coordinates in the end."""
+        """Return `suffers`: its last step is coordinatewise."""
         return "suffers"
 
     @classmethod
     def min_sites(cls, f: int) -> int:
-        """The fewest sites among which f liars can be stood."""
+        """Return the fewest sites among which f dishonest ones can be tolerated."""
         return 4 * f + 3 if f else 1
 
     def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
@@ -157,6 +157,6 @@ def _equal_parts(chosen: "NDArray[np.intp]", sites: int) -> Array:
 
 
 def _rank_neighbours(distances: Array) -> "tuple[Array, NDArray[np.intp], NDArray[np.intp]]":
-    """For every row the distances in order and whose they are, itself first; and the positions of all."""
+    """Return every row's distances in order, with their rows, itself first; and the positions of all."""
     whose = np.argsort(distances - np.eye(len(distances)), axis=1, kind="stable")
     return np.take_along_axis(distances, whose, axis=1), whose, np.arange(len(distances))

@@ -65,7 +65,7 @@ class Mixing:
         return "suffers" if self.then.under_noise == "breaks" else "stands"
 
     def min_sites(self, f: int) -> int:
-        """The fewest sites among which f liars can be stood."""
+        """Return the fewest sites among which f dishonest ones can be tolerated."""
         return self.then.min_sites(f)
 
     def default_f(self, sites: int) -> int:
@@ -142,7 +142,7 @@ class Mixing:
         return clip / (count - f) * (own + 2 * (others if norm == "l1" else math.sqrt(others)))
 
     def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """It looks at every single update."""
+        """Return None: the rule needs every single update."""
         return None
 
     def combine_groups(self, means: Updates) -> Array:
@@ -184,7 +184,7 @@ class Bucketing:
         return self.then.under_noise
 
     def min_sites(self, f: int) -> int:
-        """The fewest sites among which f liars can be stood."""
+        """Return the fewest sites among which f dishonest ones can be tolerated."""
         return self.size * self.then.min_sites(f) if f else 1
 
     def default_f(self, sites: int) -> int:

@@ -138,7 +138,7 @@ class CenteredClip(WeightedRule):
         return (tuple(names),) if self.radius is not None and self.steps == 1 else None
 
     def combine_groups(self, means: Updates) -> Array:
-        """The mean of the one group there is, whose sites have shortened their updates."""
+        """Return the mean of the only group, whose sites have clipped their updates."""
         return Mean()(means)
 
 
@@ -199,7 +199,7 @@ def query_aggregator(aggregation: Aggregator, sites: int, *, trusted: bool) -> A
 
 @dataclass(frozen=True, kw_only=True)
 class Robust:
-    """The robust rule that suits the federation, resolved from what is known of it.
+    """Robust rule that suits the federation, resolved from public facts about it.
 
     The covariance filter if f is given, and the geometric median if it is not. Where the server adds noise a
     rule needs a bound on how far one site moves it: then the trimmed mean if f is given, and if it is not,
@@ -259,11 +259,11 @@ class Robust:
         return self._open.shares(updates)
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
-        """None before it is settled."""
+        """Return None before it is resolved."""
         return None
 
     def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """It looks at every single update."""
+        """Return None: the rule needs every single update."""
         return None
 
     def combine_groups(self, means: Updates) -> Array:
@@ -317,7 +317,7 @@ def _weiszfeld(gram: Array, weights: Array) -> Array:
 
 
 def _newton_step(gram: Array, weights: Array, plain: Array, pulls: Array) -> Array:
-    """Newton's step, if it goes further down than the plain one."""
+    """Return Newton's step, if it descends further than the plain one."""
     cubes, total = pulls**3, pulls.sum()
     inner, cubed = gram @ weights, gram @ cubes
     # The curvature in terms of weights: the sum of pulls, less each direction to a row times itself.
@@ -333,7 +333,7 @@ def _newton_step(gram: Array, weights: Array, plain: Array, pulls: Array) -> Arr
 
 
 def _squares_from(gram: Array, weights: Array) -> Array:
-    """Squared distances of all rows from a weighted sum of them, at least what rounding leaves."""
+    """Return squared distances of all rows from a weighted sum of them, at least the rounding error."""
     inner = gram @ weights
     square = float(weights @ inner)
     squares = gram.diagonal() - 2 * inner + square
@@ -351,7 +351,7 @@ def _shrink_factors(squares: Array | np.float64, radius: float) -> Array:
 
 
 def _top_variance(gram: Array, parts: Array) -> tuple[float, Array]:
-    """The largest variance in a direction, and how far out each row is in it, squared and to some scale.
+    """Return the top variance, and each row's squared deviation in its direction, to some scale.
 
     Where several directions vary as much, none is better than another: rows are measured in all of them.
     """

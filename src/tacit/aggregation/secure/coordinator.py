@@ -1,4 +1,4 @@
-"""The side of the server in a sum in secret: it carries messages, and at the end learns a sum.
+"""The server in secure aggregation: it carries messages, and at the end learns a sum.
 
 A server that follows this loses nothing by a site that falls silent, in whatever stage, as long as the
 threshold stays; otherwise it stops, and nothing is unmasked. A site that sends what cannot be right counts as

@@ -117,7 +117,7 @@ class ProductSession:
         return found
 
     def dealt_by(self, dealer: str, receiver: str) -> Iterator[Pair]:
-        """The pairs with the receiver in them that a party deals for, always in the same order."""
+        """Yield the pairs with the receiver that a party deals for, always in the same order."""
         return (pair for pair, name in self.dealers.items() if name == dealer and receiver in pair)
 
     def product_shape(self, pair: Pair) -> tuple[int, int]:
@@ -143,7 +143,7 @@ class ProductSession:
 
 
 class Partner:
-    """The side of one party: four stages, each an answer to what the others have sent through the server.
+    """One party: four stages, each an answer to the messages of the others through the server.
 
     Args:
         products: The session of products.
@@ -182,7 +182,7 @@ class Partner:
             return own + self._identity.sign(self.products.context("offer", self.name, own))
 
     def deal(self, offers: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Stage 1: for whom this party deals, their random numbers, sealed.
+        """Stage 1: deal random numbers, sealed, to the parties that this one deals for.
 
         Args:
             offers: Offer of each party.
@@ -236,7 +236,7 @@ class Partner:
             return found
 
     def _take(self, dealer: str, content: bytes) -> None:
-        """Read what a dealer has sent: a seed for each pair, and for the second of a pair a matrix."""
+        """Read a dealer's message: a seed for each pair, and for the second of a pair a matrix."""
         for pair in self.products.dealt_by(dealer, self.name):
             side, shape = pair.index(self.name), self.products.product_shape(pair)
             seed, content = content[:KEY_BYTES], content[KEY_BYTES:]

@@ -141,7 +141,7 @@ class KeyExchange:
         self._agreed: dict[bytes, bytes] = {}
 
     def key(self, other: bytes, context: bytes) -> bytes:
-        """The key for the context that the owner of the other public key comes to as well.
+        """Derive the key for the context that the owner of the other public key derives too.
 
         Raises:
             SecureAggregationFailed: The other key is one of the few that leave no secret.
@@ -164,7 +164,7 @@ def is_valid_public_key(public: bytes) -> bool:
 
 
 def derive_key(secret: bytes, context: bytes) -> bytes:
-    """A key for the context, which tells nothing about the secret or about other keys."""
+    """Derive a key for the context, which discloses nothing about the secret or about other keys."""
     return HKDF(SHA256(), KEY_BYTES, None, context).derive(secret)
 
 

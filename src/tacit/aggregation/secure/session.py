@@ -105,7 +105,7 @@ def mask_sign(name: str, other: str) -> Literal[1, -1]:
 
 
 def frame_parts(*parts: str | bytes) -> bytes:
-    """The parts in a row, each behind its length, so that no two rows read the same."""
+    """Concatenate the parts, each behind its length, so that no two lists have the same bytes."""
     raw = [part.encode() if isinstance(part, str) else part for part in parts]
     return b"".join(len(part).to_bytes(4, "big") + part for part in raw)
 

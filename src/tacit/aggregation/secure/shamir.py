@@ -1,4 +1,4 @@
-"""A secret in shares: any `threshold` of them give it back, one fewer tells nothing (Shamir 1979).
+"""Shamir secret sharing: any `threshold` shares give a secret back, one fewer tells nothing (Shamir 1979).
 
 A share is a point of a polynomial over a prime field whose value at 0 is the secret. More shares than needed
 also tell which of them are wrong (Gao 2003, for Reed-Solomon codes).
@@ -58,7 +58,7 @@ class Reconstruction:
 
 
 class Reconstructor:
-    """Gives back one secret after the other that are shared among the same holders.
+    """Reconstructs one secret after the other that are shared among the same holders.
 
     Args:
         threshold: Number of shares that give a secret back.

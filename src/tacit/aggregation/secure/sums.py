@@ -1,4 +1,4 @@
-"""A sum in secret with all its parties in this process: the same bytes as over a network, nothing skipped."""
+"""Secure sum with all its parties in this process: the same bytes as over a network, nothing skipped."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

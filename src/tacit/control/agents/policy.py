@@ -108,7 +108,7 @@ class Policy:
         return np.asarray(_sample_actions(likely, drawn), dtype=np.int64), None
 
     def greedy(self, observations: NDArray[np.float32]) -> Actions:
-        """The likeliest action upon each observation (observations, inputs), quickly; nothing is checked."""
+        """Return the likeliest action for each observation (observations, inputs), without checks."""
         passing = observations
         for matrix, intercepts in self._quick[:-1]:
             passing = np.tanh(passing @ matrix + intercepts)
@@ -150,7 +150,7 @@ class Policy:
         fps: int = 50,
         most: int = 1000,
     ) -> Path:
-        """Write one episode as a small film, a GIF; it is where it was asked for.
+        """Write one episode as a GIF; return its path.
 
         Args:
             path: The file, `*.gif`.
@@ -193,7 +193,7 @@ class Policy:
 
     @cached_property
     def folded(self) -> Array:
-        """The weights for observations as they are: the first layers do what center and scale did."""
+        """Return the weights for raw observations: the first layers include center and scale."""
         weights = self.weights.copy()
         if self.center.any() or (self.scale != 1).any():
             for layers in self.shape.layers(weights):
@@ -211,7 +211,7 @@ class Policy:
         ]
 
     def _as_rows(self, observations: ArrayLike) -> tuple[Array, bool]:
-        """Observations as rows, and whether it was one without a row of its own."""
+        """Return observations as rows, and whether there was a single one."""
         seen, inputs = np.asarray(observations, dtype=np.float64), self.shape.inputs
         fits = seen.ndim in (1, 2) and seen.shape[-1] == inputs
         require(fits, "observation", f"shape {seen.shape}", f"({inputs},) or (observations, {inputs})")
@@ -231,7 +231,7 @@ def _softmax(logits: Array) -> Array:
 
 
 def _sample_actions(likely: Array, uniform: Array) -> Actions:
-    """The action in whose stretch of [0, 1) each draw lies; rounding never leads past the last one."""
+    """Sample actions from their probabilities; rounding never leads past the last one."""
     passed = (uniform >= likely.cumsum(axis=-1)).sum(axis=-1)
     return np.minimum(passed, likely.shape[-1] - 1)
 

@@ -86,7 +86,7 @@ def _data(content: bytes, place: str) -> Mapping[str, object]:
 
 
 def _refuse_others(data: Mapping[str, object], place: str) -> None:
-    """Refuse an agent that would act otherwise than its weights say to us."""
+    """Refuse an agent whose options would change its actions."""
     choices, acting, seeing = (
         _table(data.get(name)) for name in ("policy_kwargs", "action_space", "observation_space")
     )
@@ -158,7 +158,7 @@ def _vector(layers: list[list[tuple[Floats, Floats]]], place: str) -> Array:
 
 
 def _read_tensors(content: bytes, place: str) -> dict[str, Floats]:
-    """The tensors of a file of torch by name; nothing else may be in it."""
+    """Read the tensors of a torch file by name; refuse other content."""
     import torch
 
     if torch.__version__ < OLDEST:
@@ -206,7 +206,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _open_zip(content: bytes, place: str) -> zipfile.ZipFile:
-    """A zip that is in memory, if what is in it is not too large."""
+    """Open a zip in memory, if its content is not too large."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(content))
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
@@ -216,7 +216,7 @@ def _open_zip(content: bytes, place: str) -> zipfile.ZipFile:
 
 
 def _refuse_large(size: int, place: str) -> None:
-    """Refuse what no agent needs."""
+    """Refuse a file that is larger than any agent."""
     if size > MOST_BYTES:
         raise InvalidFile(
             f"{place} is too large: {size / 2**20:.0f} MB, and it must be at most {MOST_BYTES // 2**20}"
@@ -224,7 +224,7 @@ def _refuse_large(size: int, place: str) -> None:
 
 
 def _member(archive: zipfile.ZipFile, name: str, place: str) -> bytes:
-    """A file of a zip; a zip gives no more than it says it holds."""
+    """Read a file of a zip, at most of its declared size."""
     if name not in archive.NameToInfo:
         raise InvalidFile(f"{place} has no {name}: it is not what Stable-Baselines3 or PyTorch writes")
     try:
@@ -235,7 +235,7 @@ def _member(archive: zipfile.ZipFile, name: str, place: str) -> bytes:
 
 
 def _zip(parts: Mapping[str, bytes]) -> bytes:
-    """These files as a zip, uncompressed: the same bytes whenever it is made."""
+    """Write these files as a zip, uncompressed and deterministic."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, content in parts.items():
@@ -336,5 +336,5 @@ def _space(space: "Box | Discrete") -> dict[str, object]:
 
 
 def _object(kind: str, pickled: bytes, **told: object) -> dict[str, object]:
-    """A pickled object, and what it is in words, as Stable-Baselines3 keeps it."""
+    """Describe a pickled object, as Stable-Baselines3 stores it."""
     return {":type:": f"<class '{kind}'>", ":serialized:": base64.b64encode(pickled).decode(), **told}

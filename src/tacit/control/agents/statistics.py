@@ -51,7 +51,7 @@ def mean(scores: Scores) -> Array:
 
 
 def optimality_gap(scores: Scores, target: float) -> Array:
-    """By how much scores fall short of a target, where they do, on average over tasks."""
+    """Return the mean shortfall of scores from a target, over tasks."""
     return mean([np.maximum(target - task, 0.0) for task in _tasks(scores)])
 
 
@@ -88,7 +88,7 @@ def _above(a: Array, b: Array) -> float:
 def stratified_bootstrap(
     scores: Scores, statistic: Statistic, *, key: Key, draws: int = 2000, level: float = 0.95
 ) -> tuple[float, float, float]:
-    """A statistic, and the interval that it lies in as often as `level` says: estimate, low, high.
+    """Return a statistic with its bootstrap interval of confidence `level`: estimate, low, high.
 
     Runs are drawn anew, with replacement, within each task: tasks are fixed, runs are not.
 

@@ -200,7 +200,7 @@ def _shrink(frame: NDArray[np.uint8]) -> "Image":
 
 
 def _quantise(frames: "list[Image]") -> "list[Image]":
-    """The frames in few colours, the same ones in all, so that what does not move costs nothing."""
+    """Reduce the frames to one palette of few colors, so that still parts cost nothing."""
     from PIL import Image
 
     width, height = frames[0].size
@@ -229,7 +229,7 @@ def _gif(frames: "list[Image]", milliseconds: float) -> bytes:
 
 @contextmanager
 def _headless() -> Generator[None]:
-    """Pictures without a screen, where there is none; afterwards the process is as it was."""
+    """Render without a screen, where there is none; restore the environment afterwards."""
     shown = sys.platform != "linux" or any(
         name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY", DRIVER)
     )

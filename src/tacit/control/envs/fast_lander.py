@@ -69,7 +69,7 @@ class FastLander(gymnasium.Env[Floats, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Floats, dict[str, Any]]:
-        """Begin an episode: what is seen, and nothing else."""
+        """Begin an episode; return its first observation and an empty info."""
         super().reset(seed=seed)
         if self._rng is None or seed is not None:
             self._rng = self.np_random.integers(2**64, size=1, dtype=np.uint64)
@@ -77,7 +77,7 @@ class FastLander(gymnasium.Env[Floats, np.int64]):
         return self._observation(), {}
 
     def step(self, action: np.int64) -> tuple[Floats, float, bool, bool, dict[str, Any]]:
-        """Act: what is seen then, what it brought, whether that was the end; time never runs out."""
+        """Take an action; return observation, reward, end, and False: time never runs out."""
         allowed = "a whole number from 0 to 3"
         require(bool(self.action_space.contains(action)), "action", action, allowed)
         if self._rng is None:

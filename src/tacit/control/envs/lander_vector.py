@@ -34,7 +34,7 @@ Scaling = tuple[Array, Array]
 
 
 class Landers(NamedTuple):
-    """The environments: the arrays of `lander`, and how far each episode has come.
+    """Fast landers: the arrays of `lander`, and the state of each episode.
 
     Args:
         bodies: See `lander`, as the next three.
@@ -56,7 +56,7 @@ class Landers(NamedTuple):
 
 
 class LanderVectorEnv(VectorEnv):
-    """Fast landers, side by side."""
+    """Vectorised fast landers."""
 
     def __init__(
         self,

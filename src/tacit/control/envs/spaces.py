@@ -1,4 +1,4 @@
-"""Gymnasium environments, opened with care: what cannot be made or played is refused before training."""
+"""Gymnasium environments with checks: invalid ones are refused before training."""
 
 import inspect
 import warnings
@@ -78,7 +78,7 @@ def env_failure(world: World, error: BaseException, place: str = "") -> InvalidV
 
 @contextmanager
 def refuse_undrawable(world: World) -> Generator[None]:
-    """Refuse to draw a world that lacks what pictures need: packages that agents do without."""
+    """Refuse to draw a world without the packages for pictures, which agents do not need."""
     from gymnasium.error import Error
 
     try:
@@ -133,7 +133,7 @@ def flat_inputs(space: "Space", observation: Any) -> Array:  # noqa: ANN401
 
 
 def strip_wrappers(env: "Env") -> "tuple[Env, int | None]":
-    """The environment without the wrappers that only count and check, and how long its episodes may be.
+    """Return the environment without wrappers that only count and check, and its time limit.
 
     Only the outermost are taken off: what another wrapper is around may be counting something else.
     """

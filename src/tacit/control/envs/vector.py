@@ -1,4 +1,4 @@
-"""Stages: the environments of one site, opened for a round of work, played side by side and closed after it.
+"""Vectorised environments of one site, open for a round of work.
 
 All randomness comes from one generator: with the same one, the same happens, to the last bit.
 """
@@ -30,7 +30,7 @@ NO_LIMIT = 2**62
 
 
 class VectorEnv(ABC):
-    """Environments that an agent plays in, side by side, as `make_vector_env` opens them."""
+    """Vectorised environments of an agent, as `make_vector_env` opens them."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ def make_vector_env(
 
 
 def deal(worlds: Sequence[World], envs: int, generator: np.random.Generator) -> list[World]:
-    """The world of each environment: in turn, or by lot where there are more worlds than environments."""
+    """Assign a world to each environment: in turn, or by lot where there are more worlds."""
     require_count("envs", envs)
     if envs < len(worlds):
         return [worlds[index] for index in sorted(generator.choice(len(worlds), envs, replace=False))]
@@ -138,7 +138,7 @@ class GymnasiumVectorEnv(VectorEnv):
         self._seen: Array = np.zeros((envs, len(self._center)))
 
     def close(self) -> None:
-        """Close every environment, whatever one of them says to that."""
+        """Close every environment, even if one fails."""
         super().close()
         players, self._players = self._players, []
         try:
@@ -215,7 +215,7 @@ class GymnasiumVectorEnv(VectorEnv):
         ends: list[tuple[float, int, int]],
         cuts: list[tuple[int, int, Array]],
     ) -> None:
-        """Make one step in every environment; note episodes that end, and what was seen last in those cut."""
+        """Make one step in every environment; note ended episodes, and where truncated ones stopped."""
         for at, action in enumerate(actions):
             player = self._players[at]
             try:
@@ -270,14 +270,14 @@ class GymnasiumVectorEnv(VectorEnv):
 
 
 class Player:
-    """One environment, and how its episode has gone so far."""
+    """One environment, and the state of its episode."""
 
     def __init__(self, world: World, env: "gymnasium.Env[Any, Any]") -> None:
         self.world, self.whole, self.env = world, env, env
         self.total, self.length = 0.0, 0
 
     def ready(self) -> None:
-        """Look at its spaces, which have been found to be in order, and take off what only costs time."""
+        """Read its spaces, which were checked before, and remove slow wrappers."""
         self._first = int(cast("Discrete", self.whole.action_space).start)
         self._flat = flattener(self.whole.observation_space)
         self.env, limit = strip_wrappers(self.whole)

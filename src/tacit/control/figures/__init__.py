@@ -124,7 +124,7 @@ def leaders(best: Mapping[str, tuple[str, float]]) -> str:
 
 
 def draw_target(axes: Axes, target: float, *, told: bool) -> None:
-    """Draw a thin line where a world counts as solved, and say so if asked to."""
+    """Draw a thin line where a world counts as solved, with a label on request."""
     axes.axhline(target, color=GREY, linewidth=0.6, zorder=1)
     if told:
         words = f"solved: {format_return(target)}"
@@ -286,7 +286,7 @@ def _curves(
 
 
 def _curve(rows: "pd.DataFrame", name: str, band: Band, window: int) -> ReturnCurve:
-    """The mean over sites, then over worlds, then over seeds, at the steps where every curve is known."""
+    """Average over sites, then over worlds, then over seeds, at steps where every curve is known."""
     import pandas as pd
 
     levels = ["seed", "world"] + ["site"] * ("site" in rows)
@@ -357,7 +357,7 @@ def _limit(
 
 
 def _range(ends: ArrayLike, target: float | None, lowest: float | None) -> tuple[float, float]:
-    """From where to where an axis of returns goes."""
+    """Return the range of an axis of returns."""
     low, high = float(np.min(ends)), float(np.max(ends))
     low, high = (low, high) if target is None else (min(low, target), max(high, target))
     require(lowest is None or lowest < high, "lowest", lowest, f"below the highest return, {high:g}")

@@ -103,7 +103,7 @@ def short_steps(steps: float, place: int | None = None) -> str:
 
 @dataclass(frozen=True)
 class Phase:
-    """Rounds of one kind, and how well clusters agree with worlds in them."""
+    """Rounds of one kind, with the agreement of clusters and worlds in them."""
 
     name: str
     first: int
@@ -118,7 +118,7 @@ def memberships(
     provenance: str = "",
     path: str | Path | None = None,
 ) -> Picture:
-    """Draw which cluster each site is in from round to round, and how well clusters agree with worlds.
+    """Draw the cluster of each site from round to round, and the agreement of clusters with worlds.
 
     Args:
         table: One row for each site and round: `site`, `world`, `round`, `cluster`, and where rounds are of
@@ -235,7 +235,7 @@ def _strip(axes: Axes, agreement: Mapping[int, float], phases: Sequence[Phase]) 
 
 
 def _cluster_labels(codes: NDArray[np.float64], clusters: Sequence[str]) -> list[Label]:
-    """Labels of clusters, each beside most of its sites when it was last seen."""
+    """Return labels of clusters, each beside most of its sites in its last round."""
     labels: list[Label] = []
     for place, name in enumerate(clusters):
         column = codes[:, np.flatnonzero((codes == place).any(axis=0))[-1]]
@@ -253,7 +253,7 @@ def drift(
     provenance: str = "",
     path: str | Path | None = None,
 ) -> Picture:
-    """Draw how long the combined update of each round is, and how long the noise that was added to it.
+    """Draw the norm of each round's combined update, and of its noise.
 
     Args:
         table: One row for each round: `round`, `update` and `noise`, which are L2 norms above 0, and where
@@ -385,7 +385,7 @@ def weight_map(
 
 
 def embed(weights: ArrayLike, *, method: Method = "t-sne", key: Key) -> Array:
-    """Places in a plane (rows, 2), near one another where weights are; the same for the same key.
+    """Embed weights in a plane (rows, 2), keeping neighborhoods; deterministic for a key.
 
     Args:
         weights: One row for each model (models, coordinates).
@@ -438,7 +438,7 @@ def silo_identifiability(
     neighbours: int = 5,
     shared: str = SHARED,
 ) -> float:
-    """In what share of cases the world of a site is told by the nearest models of other sites.
+    """Return the share of sites whose world the nearest models of other sites identify.
 
     A model is never compared with others of its own site: these are near it whatever its world, and would
     make any site look as if it gave its world away. What guessing comes to is the share of the largest world.
@@ -470,7 +470,7 @@ def silo_identifiability(
 
 
 def _validate(weights: ArrayLike, worlds: Sequence[str], sites: Sequence[str]) -> tuple[Array, Words, Words]:
-    """Weights, worlds and sites as arrays, once they are found to be of the same models."""
+    """Return weights, worlds and sites as arrays, after checking their lengths."""
     rows = np.asarray(weights, dtype=np.float64)
     require(rows.ndim == 2 and rows.size > 0, "weights", f"shape {rows.shape}", "a row for each model")
     require(bool(np.isfinite(rows).all()), "weights", "NaN or infinite", "finite")
@@ -481,7 +481,7 @@ def _validate(weights: ArrayLike, worlds: Sequence[str], sites: Sequence[str]) -
 
 
 def _library(method: Method) -> ModuleType:
-    """The library that knows the method, if it is installed."""
+    """Import the library of the method, if it is installed."""
     try:
         with warnings.catch_warnings():
             # UMAP says on import that it would like to have Tensorflow.

@@ -1,4 +1,4 @@
-"""The figures of a report on agents: how they learnt, what they come to in each world, who learns with whom.
+"""Figures of a report on agents: learning curves, returns in each world, clusters.
 
     rounds     returns in each world after every round, and of the episodes that sites trained in
     result     returns in each world at the end, beside those of other ways to train
@@ -72,7 +72,7 @@ class WorldNames:
     unseen: tuple[str, ...] = ()
 
     def world_of(self, site: str) -> str:
-        """The world of a site, whose copies are numbered; no name where that is not known."""
+        """Return the world of a site, whose copies are numbered; empty where that is not known."""
         stem = re.sub(r"-\d+$", "", site)
         return next((name for name in (site, stem) if name in self.names), "")
 
@@ -113,7 +113,7 @@ def _worlds(rounds: "Sequence[Round]", read: Read) -> WorldNames:
 
 
 def curve_by_round(rounds: Sequence[int], values: Array) -> ReturnCurve | None:
-    """The course of some values (rounds, some), NaN where one is not known; None if none ever is.
+    """Return the curve of values (rounds, some), with NaN for unknown ones; None if all are unknown.
 
     Of very many rounds, those next to one another are averaged.
     """
@@ -130,7 +130,7 @@ def curve_by_round(rounds: Sequence[int], values: Array) -> ReturnCurve | None:
 
 
 def extremes(courses: Mapping[str, ReturnCurve]) -> tuple[dict[str, ReturnCurve], str]:
-    """Those that can be told apart in one figure, the lowest and the highest, and what to say of it."""
+    """Select curves that can be told apart in one figure, the lowest and the highest, with a note."""
     if len(courses) <= MOST:
         return dict(courses), ""
     order = sorted(courses, key=lambda name: courses[name].last)
@@ -196,7 +196,7 @@ def _training(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:
 
 
 def _group_sites(sites: Sequence[str], worlds: WorldNames) -> dict[str, list[str]]:
-    """The sites that share a line: each its own, those of a world, or all."""
+    """Group the sites that share a line: each alone, by world, or all."""
     if len(sites) <= MOST:
         return {shorten_label(site): [site] for site in sites}
     homes = [worlds.world_of(site) for site in sites]
@@ -238,7 +238,7 @@ def _at_the_end(read: Read, worlds: WorldNames) -> Figure | None:
 
 
 def _dots(rows: Mapping[str, str], ways: Mapping[str, Mapping[str, float]], title: str, note: str) -> Picture:
-    """Draw a row for each world, with a dot for every way to train and an interval where it is known."""
+    """Draw a row for each world, with a dot for every way to train and its interval."""
     figure = picture(0.6 + HIGH * len(rows), title, note)
     axes = figure.add_subplot()
     tidy(axes, "Return", "")
@@ -317,7 +317,7 @@ def _map(read: Read, worlds: WorldNames, *, several: bool) -> Figure | None:
 
 
 def _subsample(found: History, *, several: bool) -> tuple[list[int], str]:
-    """The kept models that are drawn: of many rounds some, and of many sites the first ones.
+    """Select the kept models to draw: of many rounds some, and of many sites the first ones.
 
     Where there are several models for all, those of the sites alone: they are named by numbers.
     """

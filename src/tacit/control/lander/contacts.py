@@ -71,7 +71,7 @@ REACH = RADIUS + MARGIN
 
 @compiled
 def collide(s: Array, ground: Array, body: int, slot: int) -> int:
-    """Find the manifold of one pair anew, in the body's present place; give back how many points it has."""
+    """Recompute the manifold of one pair at the body's present position; return its number of points."""
     at, pair = body * BODY_SIZE, PAIRS * body + slot
     edge = int(s[PAIR + pair * PAIR_SIZE])
     x1, y1, x2, y2 = edge * SPACING, ground[edge], (edge + 1) * SPACING, ground[edge + 1]
@@ -323,7 +323,7 @@ def _push_two(s: Array, body: int, room: int, push: int) -> None:
 
 @compiled
 def solve_contact_positions(s: Array, body: int, share: float) -> float:
-    """Move a body by a share of how deep it is in the ground; give back how far apart the two were before."""
+    """Push a body out of the ground by a share of the penetration; return the separation before."""
     m, i, at, least = INVERSE_MASS[body], INVERSE_INERTIA[body], body * BODY_SIZE, 0.0
     for slot in range(int(s[NEAR + body])):
         pair = PAIRS * body + slot
@@ -341,7 +341,7 @@ def solve_contact_positions(s: Array, body: int, share: float) -> float:
 
 @compiled
 def update_pairs(s: Array, ground: Array, body: int) -> int:
-    """End the pairs of a body that are far apart, find anew how the others touch; give back how many do."""
+    """Remove separated pairs of a body and update the others; return the number of touching ones."""
     for slot in range(int(s[NEAR + body]) - 1, -1, -1):
         if not _overlaps(s, ground, body, int(s[PAIR + (PAIRS * body + slot) * PAIR_SIZE])):
             s[NEAR + body] -= 1
@@ -355,7 +355,7 @@ def update_pairs(s: Array, ground: Array, body: int) -> int:
 
 @compiled
 def touches(s: Array, ground: Array, body: int, slot: int) -> bool:
-    """Find anew how one pair touches, and note when that begins or ends; a crash stays one."""
+    """Update one pair, and note when its contact begins or ends; a crash stays one."""
     count = PAIR + (PAIRS * body + slot) * PAIR_SIZE + 1
     before, now = s[count], collide(s, ground, body, slot)
     s[count] = now
@@ -401,7 +401,7 @@ def update_aabb(s: Array, body: int) -> None:
 
 @compiled
 def update_proxies(s: Array, ground: Array, body: int, dx: float, dy: float) -> None:
-    """Let the boxes of a body follow it to its present place; begin pairs with edges that it came near to."""
+    """Move the bounding boxes of a body to its present position; add pairs with near edges."""
     box, fat = BOX + 4 * body, FAT + 4 * body
     left, bottom, right, top = s[box], s[box + 1], s[box + 2], s[box + 3]
     update_aabb(s, body)

@@ -19,7 +19,7 @@ STRONGEST = {"wind_power": 20.0, "turbulence_power": 2.0}
 
 
 def require_options(options: Mapping[str, Any], place: str = "") -> None:
-    """Refuse what the lander cannot be told.
+    """Refuse invalid options of the lander.
 
     Args:
         options: The keyword arguments.

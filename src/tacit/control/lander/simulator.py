@@ -118,7 +118,7 @@ def step(
 
 @compiled
 def observe(bodies: Array, i: int, out: Floats) -> None:
-    """Write down what is seen of one world (8,): place, velocity, angle, its velocity, which legs touch."""
+    """Write the observation of one world (8,): position, velocity, angle, its velocity, leg contacts."""
     x, y, vx, vy = _hull_state(bodies[i])
     out[0], out[1], out[2], out[3] = x, y, vx, vy
     out[4], out[5] = bodies[i, 2], 20 * bodies[i, 5] / FRAMES

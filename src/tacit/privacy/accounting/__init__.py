@@ -133,7 +133,7 @@ def affordable(releases: Iterable[Release], epsilon: float, delta: float) -> boo
 
 
 def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None]:
-    """Epsilon of the costliest subject by each theorem that a user may know; None where one is silent.
+    """Compute the epsilon of the costliest subject by each well-known theorem; None where one does not apply.
 
     These are comparisons. What we claim is `epsilon()`.
     """

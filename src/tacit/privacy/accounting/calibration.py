@@ -31,7 +31,7 @@ def smallest_noise(prices: Sequence[Price], target: float) -> float:
 
 
 def _search(price: Price, target: float, noise: float, slope: float, close: float) -> tuple[float, float]:
-    """The noise, and how steeply the price falls there, on log scales."""
+    """Search for the noise; return it, and the slope of the price there, on log scales."""
     scarce, enough, last = 0.0, math.inf, None
     for _ in range(200):
         value = price(noise)

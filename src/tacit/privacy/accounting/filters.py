@@ -108,7 +108,7 @@ def total_pure_epsilon(counts: Counts) -> float:
 
 @lru_cache(maxsize=4096)
 def epsilon(counts: Counts, first: Counts, delta: float) -> float:
-    """The smallest budget whose filter lets these releases pass, however each was chosen.
+    """Return the smallest budget whose filter admits these releases, however each was chosen.
 
     Guarantee:
         Had this number been fixed as the budget before the first release, all that could happen under it

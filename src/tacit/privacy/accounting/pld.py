@@ -1,4 +1,4 @@
-"""Privacy loss distributions: how much one answer can tell, for every answer, composed over many releases.
+"""Privacy loss distributions (PLD) of single releases, composed over many releases.
 
 The only door to the `dp-accounting` library. Distributions are pessimistic: an epsilon or a delta read off
 them is an upper bound, whatever the grid.
@@ -53,7 +53,7 @@ def compose(counts: Counts, grid: float) -> Sides:
 
 
 def _merge_gaussians(counts: Counts) -> Iterator[tuple[Event, int]]:
-    """The same kinds, with all unsampled Gaussians as the one Gaussian that they are."""
+    """Merge all unsampled Gaussians into the one Gaussian that they compose to."""
     plain = {kind: times for kind, times in counts if kind.law == "gaussian" and kind.rate == 1}
     if plain:
         precision = sum(times / kind.multiplier**2 for kind, times in plain.items())
@@ -63,7 +63,7 @@ def _merge_gaussians(counts: Counts) -> Iterator[tuple[Event, int]]:
 
 @lru_cache(maxsize=32)
 def single(kind: Event, grid: float) -> Sides:
-    """The privacy loss of one release, in both directions, or once where they are alike."""
+    """Compute the privacy loss of one release, in both directions, or once where they are equal."""
     if kind.law == "gaussian" and kind.rate < 1 and not kind.two_sided:
         return _loss(_sampled_gaussian(kind, grid, "REMOVE")), _loss(_sampled_gaussian(kind, grid, "ADD"))
     whole = vars(_by_library(kind, grid))

@@ -1,4 +1,4 @@
-"""Many alike purely private releases in closed form: what they cost at a delta above zero.
+"""Many equal pure releases in closed form: epsilon at a delta above zero.
 
 Whatever a purely private release is, nothing tells two neighbours apart better than randomised response with
 the same epsilon, so the composition of `times` of those is exact (Kairouz, Oh and Viswanath 2015).

@@ -119,7 +119,7 @@ class Release:
         return replace(self, law="gaussian", scale=math.sqrt(self.scale**2 - ROUNDED))
 
     def under_replacement(self) -> "Release":
-        """The same release, priced for exchanging one unit: one leaves and another joins.
+        """Return this release, priced for replacing one unit: one leaves and another joins.
 
         Guarantee:
             Never cheaper than the truth. A unit may leave one drawn group and join another; the draw is then
@@ -213,13 +213,13 @@ def one_relation(releases: list[Release], subject: str) -> list[Release]:
 
 
 def is_mixed(relations: AbstractSet[tuple[str, str]], subject: str) -> bool:
-    """Tell if releases under these relations and units bound a change of one subject by replacement alone."""
+    """Return True if releases under these relations and units bound a subject by replacement alone."""
     about_sites = subject.partition("@")[0] == "sites"
     return len(relations) > 1 or (not about_sites and any(unit == "site" for _, unit in relations))
 
 
 def require_subject(subject: object, unit: Unit) -> None:
-    """Refuse what does not name whose cost it is; two spellings of one subject would be two people."""
+    """Refuse an invalid subject; two spellings of one subject would count as two people."""
     text = subject if isinstance(subject, str) else ""
     kind, at, place = text.partition("@")
     clean = text == text.strip() and kind != "" and bool(at) == bool(place) and "@" not in place
@@ -228,7 +228,7 @@ def require_subject(subject: object, unit: Unit) -> None:
 
 
 def require_delta(delta: object, law: Law | None = None) -> None:
-    """Refuse what is not a probability below 1; Gaussian noise needs one above 0."""
+    """Refuse a delta that is not a probability below 1; Gaussian noise needs one above 0."""
     require(delta == 0 or is_between(delta, 0, 1), "delta", delta, "at least 0 and below 1")
     if law in ("gaussian", "discrete"):
         require(

@@ -78,7 +78,7 @@ def _pure(kind: Event, order: int) -> float:
 
 
 def _randomised_response(epsilon: float, order: int) -> float:
-    """Nothing that is purely private tells more: log(cosh((2a - 1) e / 2) / cosh(e / 2)) / (a - 1)."""
+    """Return the largest divergence of a pure release: log(cosh((2a - 1) e / 2) / cosh(e / 2)) / (a - 1)."""
     return (_log_cosh((order - 0.5) * epsilon) - _log_cosh(0.5 * epsilon)) / (order - 1)
 
 
@@ -110,7 +110,7 @@ def _log1p_exp(logs: Array) -> float:
 
 
 def _replacement_divergence(noise: float, rate: float, order: int) -> float:
-    """A drawn contribution of 1/2 against one of -1/2: log of the integral of p^a q^(1 - a), over a - 1.
+    """Compute the divergence of sampled 1/2 against -1/2: log of the integral of p^a q^(1 - a), over a - 1.
 
     By the trapezium rule. With p = f a and q = f b for the normal density f, both a and b are of the form 1 -
     rate + rate e^w, and |1 - rate + rate e^(u + iv)| >= cos(v / 2) (1 - rate + rate e^u). So the integrand is

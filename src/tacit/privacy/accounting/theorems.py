@@ -1,4 +1,4 @@
-"""Composition theorems that people know, to print beside the claim.
+"""Well-known composition theorems, to print beside the claim.
 
 Each is a valid bound, and each is looser than what `accounting` claims; that difference is what a user may
 want to see. A theorem that says nothing about a release (zCDP of a sampled one, say) answers None.
@@ -47,7 +47,7 @@ def advanced_epsilon(releases: Sequence[Release], delta: float) -> float | None:
 
 
 def zcdp(releases: Sequence[Release], delta: float) -> float | None:
-    """Zero-concentrated privacy (Bun and Steinke 2016); it knows no sampling."""
+    """Compute epsilon by zero-concentrated DP (Bun and Steinke 2016); None with sampling."""
     if delta == 0 or any(release.rate < 1 for release in releases):
         return None
     return gaussian.zcdp_epsilon(sum(release.count * rho(release) for release in releases), delta)

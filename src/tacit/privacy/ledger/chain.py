@@ -107,7 +107,7 @@ class LedgerState:
         return [replace(release, count=times) for release, times in self.totals.items()]
 
     def append_entry(self, entry: Mapping[str, Any]) -> None:
-        """Take in the next row as `Ledger.entries` has it, whose hash was checked before."""
+        """Append the next row in the form of `Ledger.entries`, whose hash was checked before."""
         self._add({name: value for name, value in entry.items() if name not in BESIDE})
         self.number += 1
 
@@ -154,7 +154,7 @@ def former_plan(ticket: str | None, release: Release, number: int) -> str:
 
 
 def planned_rows(releases: Iterable[Release]) -> list[dict[str, Any]]:
-    """All releases of a plan as plain data; equal ones are counted together, with whom they are about."""
+    """Return all releases of a plan as plain data; equal ones are counted together, with their subjects."""
     counts = Counter[Release]()
     for release in releases:
         counts[replace(release, count=1, party="", purpose="")] += release.count
@@ -166,7 +166,7 @@ def planned_rows(releases: Iterable[Release]) -> list[dict[str, Any]]:
 
 
 def planned_bytes(releases: Iterable[Release]) -> bytes:
-    """The same as bytes, for a name that no other plan has."""
+    """Encode the planned rows as bytes, which identify the plan."""
     return msgspec.json.encode(planned_rows(releases))
 
 

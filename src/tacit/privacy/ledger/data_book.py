@@ -40,7 +40,7 @@ Charges = dict[str, list[Release]]
 
 @dataclass(frozen=True)
 class Receipt:
-    """A charge that covers several runs: the run that has paid, and the plan that it has paid for.
+    """Receipt of a charge that covers several runs: the paying run, and its plan.
 
     `DataBook.charge_ahead` makes it; a run whose federation carries one looks for its charge in the book.
     """
@@ -85,12 +85,12 @@ def envelope(releases: Iterable[Release], name: str = "") -> list[Release]:
 
 
 def charge_plan(ledger: Ledger, releases: Sequence[Release], digest: str) -> bool:
-    """Charge a whole plan at once, under the digest that tells it from any other."""
+    """Charge a whole plan at once, under its digest."""
     return ledger.charge(releases, ticket=digest, plan=digest)
 
 
 def owe_plan(ledger: Ledger, releases: Sequence[Release], digest: str) -> bool:
-    """Write down a whole plan that was charged elsewhere, whatever the budget says."""
+    """Record a whole plan that was charged elsewhere, even beyond the budget."""
     return ledger.owe(releases, ticket=digest, plan=digest)
 
 
@@ -109,7 +109,7 @@ class DataBook:
         self.people, self.index = people, index or Index()
 
     def check(self, plan: Iterable[Release]) -> None:
-        """Raise `BudgetExhausted` if a plan would pass the lifetime budget; nothing is written."""
+        """Raise `BudgetExhausted` if a plan would pass the lifetime budget; write nothing."""
         rows = envelope(plan)
         with ExitStack() as stack:
             for ledger in _open_readable(self._list_existing(self._find()), stack):
@@ -206,7 +206,7 @@ class DataBook:
         )
 
     def ledgers(self) -> list[Path]:
-        """The ledgers of these people, those that hold most first, and that beside the file before others."""
+        """Return the ledgers of these people, largest first, and the one beside the file before others."""
         with ExitStack() as stack:
             found = _open_readable(self._list_existing(self._find()), stack)
             found.sort(key=lambda ledger: -len(_read_charges(ledger)))
@@ -274,7 +274,7 @@ class DataBook:
 
 
 def bring_together(ledgers: Sequence[Ledger]) -> None:
-    """Write into each ledger what only others have: books of the same people hold the same runs.
+    """Merge ledgers of the same people: write into each the charges that only others have.
 
     Guarantee:
         Afterwards each holds at least what any of them held, so whichever is read states no less.
@@ -286,7 +286,7 @@ def bring_together(ledgers: Sequence[Ledger]) -> None:
 
 
 def _share_budgets(ledgers: Sequence[Ledger]) -> None:
-    """Set the budgets of each ledger on those that have none for the same subject."""
+    """Copy the budgets of each ledger to those without one for the same subject."""
     for ledger in ledgers:
         _bind_records(ledger)
     budgets = [ledger.budgets() for ledger in ledgers]
@@ -309,7 +309,7 @@ def _bind_records(ledger: Ledger) -> None:
 
 
 def _take_over(ledger: Ledger, own: Charges, known: Iterable[Charges]) -> None:
-    """Write into a ledger what others have been charged for, and it has not."""
+    """Write into a ledger the charges that only others have."""
     for other in known:
         for ticket, rows in other.items():
             if ticket not in own:
@@ -343,7 +343,7 @@ def _require_copy(entry: Entry, places: Iterable[Path]) -> None:
 
 
 def _open_readable(paths: Iterable[Path], stack: ExitStack) -> list[Ledger]:
-    """The ledgers that are there, to be looked at; one whose making was cut off holds nothing."""
+    """Open the existing ledgers for reading; one whose creation was interrupted holds nothing."""
     found: list[Ledger] = []
     for path in paths:
         try:
@@ -355,7 +355,7 @@ def _open_readable(paths: Iterable[Path], stack: ExitStack) -> list[Ledger]:
 
 
 def new_run() -> str:
-    """Draw a name for a run that has no secret of its own."""
+    """Draw a name for a run without a secret of its own."""
     return secrets.token_hex(16)
 
 
@@ -371,7 +371,7 @@ def _read_charges(ledger: Ledger) -> Charges:
 
 
 def _note_other_units(charged: Charges, unit: Unit) -> Iterable[str]:
-    """Note the runs that promise nothing about the unit in question."""
+    """Note the runs that promise nothing about this unit."""
     if unit == "record":
         # A promise about whole sites covers their records, and is in the total.
         return
@@ -386,7 +386,7 @@ def _list_beside(files: Iterable[Path]) -> list[Path]:
 
 
 def _drop_duplicates(places: Iterable[Path]) -> list[Path]:
-    """The same without those that are one file under two names."""
+    """Drop paths that lead to the same file."""
     found: dict[str, Path] = {}
     for place in places:
         found.setdefault(os.path.realpath(place), place)
@@ -395,7 +395,7 @@ def _drop_duplicates(places: Iterable[Path]) -> list[Path]:
 
 @contextmanager
 def _name_lifetime(path: Path | None) -> Generator[None]:
-    """Say whose budget it is that does not suffice."""
+    """Name the exceeded lifetime budget in the error."""
     try:
         yield
     except BudgetExhausted as error:

@@ -27,7 +27,7 @@ KEY, DATA, KNOWN, BOOK, LOCK = "key", "data", "known.json", "book.ledger", "lock
 
 
 class _Sketch(msgspec.Struct, frozen=True):
-    """A sketch on disk: its file, its place in it, and the shape of what it stands for."""
+    """A sketch on disk: its file, its place in the file, and the shape of its data."""
 
     file: str
     count: int
@@ -138,7 +138,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Matches:
-    """The entries that are about the same people, and those that have some people in common."""
+    """Entries about the same people, and entries that share some of them."""
 
     same: tuple[Entry, ...]
     near: tuple[Entry, ...]
@@ -169,7 +169,7 @@ class Index:
             os.close(handle)
 
     def find(self, people: People) -> Matches:
-        """The entries of these people, by path, by content and by the records in common; nothing is written.
+        """Find the entries of these people, by path, by content and by common records; write nothing.
 
         Where there is no key yet, nothing was ever kept.
         """
@@ -194,7 +194,7 @@ class Index:
         return Matches(tuple(same), tuple(near))
 
     def keep(self, people: People, entry: Entry | None = None) -> Entry:
-        """Remember these people as those of an entry, or of a new one; the index must be locked."""
+        """Store these people under an entry, or a new one; the index must be locked."""
         with _explain_errors(self.root):
             key = self._key(make=True)
             assert key is not None
@@ -232,7 +232,7 @@ class Index:
         return found
 
     def _key_sketches(self, people: People, key: bytes) -> list[Fresh]:
-        """The sketches of each view whose records can be told apart, keyed; those of the last are kept."""
+        """Key the sketches of each view whose records can be told apart; cache the last ones."""
         if self._fresh is None or self._fresh[0] is not people or self._fresh[1] != key:
             found = [
                 Fresh(view.elements, _key_digests(view.elements, key), view.shape)
@@ -296,7 +296,7 @@ def _real(file: Path) -> Path:
 
 
 def _contents(people: People, key: bytes) -> list[str]:
-    """A keyed digest of all records, in any order, for each view of them; one of what has no records."""
+    """Return a keyed digest of all records, in any order, for each view; one digest without records."""
     wholes = [view.content for view in people.views if view.content]
     wholes += [] if wholes or not people.whole else [people.whole]
     return [hashlib.blake2b(whole, key=key, digest_size=32).hexdigest() for whole in wholes]

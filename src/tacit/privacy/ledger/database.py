@@ -1,4 +1,4 @@
-"""The SQLite file of a ledger: how it is opened, what keeps it append-only, and what its errors mean.
+"""SQLite file of a ledger: opening, append-only triggers, and error messages.
 
 The only door to `sqlite3`. It knows rows, not releases.
 """
@@ -30,7 +30,7 @@ SCHEMA = (
 
 
 def connect(path: Path | None, mode: Literal["write", "read"]) -> sqlite3.Connection:
-    """Open the file of a ledger, or one in memory; nothing of it is read yet."""
+    """Open the file of a ledger, or one in memory, without reading it."""
     if path is None:
         return _as_written(sqlite3.connect(":memory:", isolation_level=None))
     # Of links that lead nowhere it makes a path, where `resolve` ends with an error of its own.
@@ -82,7 +82,7 @@ def _missing(connection: sqlite3.Connection, path: Path | None) -> list[str]:
 
 @contextmanager
 def explain_errors(path: Path | None, verb: str) -> Generator[None]:
-    """Say which ledger cannot be read or written, and whether it is damaged."""
+    """Translate SQLite errors: name the ledger, and whether it is damaged."""
     name = str(path) if path is not None else "in memory"
     try:
         yield

@@ -37,7 +37,7 @@ class Records(Protocol):
         ...
 
     def people(self) -> People:
-        """The identity of the people whose records these are."""
+        """Return the identity of the people of these records."""
         ...
 
 
@@ -200,5 +200,5 @@ class NoisySums:
 
 
 def from_sites(count: int) -> str:
-    """Name the sites that something comes from by their number."""
+    """Describe the number of sites that a result comes from."""
     return "from one site" if count == 1 else f"from each of {count} sites"

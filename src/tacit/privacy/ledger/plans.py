@@ -67,7 +67,7 @@ class Pricing:
 
 @dataclass(eq=False)
 class RegisteredPlan:
-    """A plan that was written down before its first charge, and what of it has not been charged yet.
+    """A plan that was registered before its first charge, and its rest.
 
     Gaussian releases without a draw are one Gaussian together, however its precision (the sum of 1 / noise^2)
     is split among them, even by results of the same plan: what is left of them is a precision. Of everything
@@ -86,7 +86,7 @@ class RegisteredPlan:
             left[noise] = left.get(noise, 0.0) + each * release.count * (1 + ROUNDING)
 
     def consume(self, release: Release) -> Release | None:
-        """Take a release out of what is left; what is more than was planned comes back."""
+        """Consume a release from the rest of the plan; return the excess."""
         left, excess = self.room.get(_price(release), {}), release.count
         noise, each = _unit(release)
         for known in left:
@@ -108,7 +108,7 @@ def _price(release: Release) -> Price:
 
 
 def _unit(release: Release) -> tuple[float, float]:
-    """The noise that a release is looked up by, and how much of what is left each one takes."""
+    """Return the noise that a release is matched by, and the part of the rest that each one takes."""
     multiplier = release.as_gaussian().multiplier
     precision = 1 / multiplier / multiplier
     undrawn = release.law in ("gaussian", "discrete") and release.rate == 1
@@ -149,7 +149,7 @@ class Plans:
             self._adopt_former_run(name)
 
     def _adopt_former_run(self, name: str) -> None:
-        """Begin a plan with what a run charged before rows had plans; other plans stay as they are."""
+        """Begin a plan with the charges of a run without plans; other plans stay unchanged."""
         entries = [entry for rows in self.commitments.values() for entry in rows if entry.plan == FORMER_RUN]
         for rows in self.commitments.values():
             rows[:] = [entry for entry in rows if entry.plan != FORMER_RUN]
@@ -158,7 +158,7 @@ class Plans:
             self._begin(entry.release, name, number=entry.number)
 
     def add(self, release: Release, plan: str, *, owed: bool = False) -> None:
-        """Take in a charge; what is owed is never released, and so no more than its plan."""
+        """Add a charge; owed releases never happen, and so exceed no plan."""
         alike = replace(release, count=1, party="", purpose="")
         self.charged.setdefault(release.subject, Counter())[alike] += release.count
         self._begin(release, plan, owed=owed)
@@ -200,11 +200,11 @@ class Plans:
         return Pricing(counts, tally.first() if turns and tally.plans else None)
 
     def names(self) -> set[str]:
-        """The plans that have begun."""
+        """Return the names of the plans that have begun."""
         return {entry.plan for rows in self.commitments.values() for entry in rows}
 
     def has_former_run(self) -> bool:
-        """Tell if a run charged something before rows had plans that no plan has taken in since."""
+        """Return True if a run charged something before rows had plans, and no plan has adopted it."""
         return FORMER_RUN in self.names()
 
     def _charged_releases(self, subject: str, rows: Sequence[Release] = ()) -> list[Release]:
@@ -221,11 +221,11 @@ class Plans:
         return tally
 
     def pending(self, rows: Sequence[Release], plan: str) -> "Pending":
-        """A charge that is not paid yet."""
+        """Return a charge that is not paid yet."""
         return Pending(_by_subject((plan, row) for row in rows), _by_subject(self._committing(rows, plan)))
 
     def affected_subjects(self, charge: "Pending", also: Iterable[str] = ()) -> Iterator[str]:
-        """Each subject that a charge concerns, among those charged before and some more."""
+        """Yield each subject that a charge concerns, among those charged before and some more."""
         for subject in dict.fromkeys([*charge.rows, *self.charged, *also]):
             if any(whole in charge.rows for whole in enclosing_subjects(subject)):
                 yield subject
@@ -278,7 +278,7 @@ Parts = dict[str, list[tuple[str, Release]]]
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """A charge that is not paid yet: its rows, and what it commits to that nothing has before."""
+    """A charge that is not paid yet: its rows, and the releases that it newly commits to."""
 
     rows: Parts
     more: Parts
@@ -290,7 +290,7 @@ def max_epsilon(prices: Iterable[Pricing], delta: float) -> float:
 
 
 def require_plan(plan: object) -> None:
-    """Refuse what cannot be the name of a plan; names with a # are those of charges without one."""
+    """Refuse an invalid name of a plan; names with a # are those of charges without one."""
     clean = isinstance(plan, str) and plan == plan.strip() and 0 < len(plan) <= 256 and plan[0] != "#"
     require(clean, "plan", plan, "a name of 1 to 256 characters, without spaces around it or a # in front")
 

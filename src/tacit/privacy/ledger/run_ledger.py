@@ -1,4 +1,4 @@
-"""The ledger of a run whose people have a book: nothing is charged here that the book has not borne.
+"""Ledger of a run whose people have a book: the book is charged first.
 
 The book is charged for the whole plan before the first release. What goes beyond it, such as a round that was
 cut off and must be paid a second time because it cannot be repeated, is charged to the book as well.
@@ -16,7 +16,7 @@ from tacit.privacy.ledger.total import AllRuns
 
 
 class RunLedger(Ledger):
-    """A ledger whose charges are in the book of the data before they are in it.
+    """A ledger that charges the book of the data before itself.
 
     Args:
         path: The file; None keeps the account in memory.
@@ -77,7 +77,7 @@ class RunLedger(Ledger):
     def charge(
         self, releases: Iterable[Release], *, ticket: str | None = None, plan: str | None = None
     ) -> bool:
-        """Pay for releases before they happen; what goes beyond the plan is charged to the book first."""
+        """Pay for releases before they happen; charges beyond the plan go to the book first."""
         rows = list(releases)
         new = self._cover_beyond(rows, ticket)
         paid = super().charge(rows, ticket=ticket, plan=plan)
@@ -85,7 +85,7 @@ class RunLedger(Ledger):
         return paid
 
     def owe(self, releases: Iterable[Release], *, ticket: str, plan: str | None = None) -> bool:
-        """Write down what must be stated whatever the budget says."""
+        """Record releases that must be stated, even beyond the budget."""
         rows = list(releases)
         new = self._cover_beyond(rows, ticket)
         paid = super().owe(rows, ticket=ticket, plan=plan)
@@ -101,7 +101,7 @@ class RunLedger(Ledger):
         return replace(found, epsilon=max(found.epsilon, self.spent(delta)))
 
     def _cover_beyond(self, rows: list[Release], ticket: str | None) -> list[Release]:
-        """Charge the book for what of these is not left of the plan; return what is not paid for here yet."""
+        """Charge the book for the excess over the plan; return the rows, or none under a paid ticket."""
         if self._book is None or (ticket is not None and ticket in self._account.tickets):
             return []
         beyond = self._left.excess(rows)

@@ -50,7 +50,7 @@ class Verification:
 
 
 class Ledger:
-    """Everything that was released, what it costs, and what it may cost.
+    """Ledger of all releases, their price and their budgets.
 
     Args:
         path: The file, made if it is not there; None keeps the account in memory.
@@ -77,7 +77,7 @@ class Ledger:
             raise
 
     def allow(self, *, epsilon: float, delta: float, subject: str = EVERYONE) -> None:
-        """Set the budget of a subject, or of every subject that has none of its own; written like a charge.
+        """Set the budget of a subject, or of every subject without its own; recorded like a charge.
 
         A budget may be set again; the ledger keeps both, and the later one counts.
         """
@@ -99,7 +99,7 @@ class Ledger:
             self.allow(epsilon=epsilon, delta=delta, subject=subject)
 
     def register(self, releases: Iterable[Release], *, plan: str, resumed: bool = False) -> bool:
-        """Write a fixed plan down before its first charge, so that its charges may come one by one.
+        """Register a fixed plan before its first charge, so that its charges may come one by one.
 
         Args:
             releases: All that will be released under it, at most. What is charged under its name beyond that
@@ -137,7 +137,7 @@ class Ledger:
         return True
 
     def has_former_run(self) -> bool:
-        """Tell if a run of a version without plans has charged this ledger, and no plan is known for it."""
+        """Return True if a run without plans has charged this ledger, and no plan has adopted it."""
         with self._reading():
             return self._account.plans.has_former_run()
 
@@ -162,7 +162,7 @@ class Ledger:
         return self._pay(list(releases), ticket, plan, owed=False)
 
     def owe(self, releases: Iterable[Release], *, ticket: str, plan: str | None = None) -> bool:
-        """Write down what must be stated whatever the budget says, such as the rest of a plan that was left.
+        """Record releases that must be stated, even beyond the budget, such as the rest of an abandoned plan.
 
         Nothing may be released under it. A budget that is exceeded by it bears no further charge.
         """
@@ -252,7 +252,7 @@ class Ledger:
 
     @property
     def head(self) -> str:
-        """The hash of the last row: who keeps it can tell a restored old ledger from this one."""
+        """Hash of the last row: with a copy of it, a restored old ledger can be detected."""
         with self._reading():
             return self._account.head.hex()
 
@@ -272,7 +272,7 @@ class Ledger:
             stream.write(msgspec.json.encode(entry).decode() + "\n")
 
     def verify(self, delta: float | None = None) -> Verification:
-        """Check the file, every hash and what everything costs, all at one instant."""
+        """Check the file, every hash and the total price, all at one instant."""
         with self._reading():
             events = sum(entry["kind"] == "release" for entry in self._entries())
             problems = tuple(damage(self._connection, self.path))
@@ -284,7 +284,7 @@ class Ledger:
         return Verification(events, not problems, valid, chosen, head, problems, *both)
 
     def copy(self) -> "Ledger":
-        """The same rows in memory, to try something on."""
+        """Copy the rows into memory, to try charges."""
         copied = Ledger()
         with self._reading():
             self._connection.backup(copied._connection)
@@ -339,7 +339,7 @@ class Ledger:
         self._account.append(number, body, digest)
 
     def _catch_up(self) -> None:
-        """Fold in what other processes have written since, checking every hash.
+        """Read rows that other processes have appended, checking every hash.
 
         Rows that are missing in the middle do not fit when they are read; a tail that was cut off is missed
         by its number. Neither takes a look at all rows, unless nothing was read before.
@@ -397,7 +397,7 @@ class Ledger:
 
 
 def verify(path: str | os.PathLike[str], delta: float | None = None) -> Verification:
-    """Check a ledger that may have been damaged: its file, every hash, and what everything costs.
+    """Check a ledger that may have been damaged: its file, every hash, and the total price.
 
     Raises:
         LedgerUnusable: The path holds no ledger at all.

@@ -59,7 +59,7 @@ class Tally:
     _first: tuple[int, Counts] = (0, ())
 
     def extend(self, commitments: Mapping[str, Sequence[Commitment]]) -> None:
-        """Take in what was committed since."""
+        """Add the commitments since the last call."""
         for whole in enclosing_subjects(self.subject):
             for entry in commitments.get(whole, ())[self.read[whole] :]:
                 self.read[whole] += 1
@@ -109,7 +109,7 @@ class Tally:
         return tuple(sorted(self.kinds.items()))
 
     def first(self) -> Counts:
-        """The plan that began first, as it was when it began, under its own relation.
+        """Return the first plan, as it was when it began, under its own relation.
 
         Guarantee:
             What is committed to later does not change it. Where nothing has begun, nothing was released:

@@ -14,7 +14,7 @@ SET_ONE = "set one: tacit ledger FILE --lifetime E"
 
 @dataclass(frozen=True, kw_only=True)
 class AllRuns:
-    """The total price of all runs on the same people, as the book of the data has it.
+    """Total price of all runs on the same people, from the book of the data.
 
     Args:
         runs: Number of runs, this one included.
@@ -63,12 +63,12 @@ def so_far(total: Mapping[str, Any]) -> str:
 
 
 def is_bound(total: Mapping[str, Any]) -> bool:
-    """Tell if the total is a promise: of one run, under a lifetime budget, or of pure epsilons (delta 0)."""
+    """Return True if the total is a promise: one run, a lifetime budget, or pure epsilons (delta 0)."""
     return total["runs"] <= 1 or total["lifetime"] is not None or total["delta"] == 0
 
 
 def _price(total: Mapping[str, Any], how: str = "together") -> str:
-    """Put a total into words; one that nothing binds is compared with a lifetime budget."""
+    """Describe a total in words; without a budget, compare it with a lifetime budget."""
     epsilon, delta = f"epsilon {total['epsilon']:.4g}", f"delta {total['delta']:g}"
     if is_bound(total):
         return f"cost any one {total['unit']} {epsilon} {how}, at {delta}"

@@ -31,7 +31,7 @@ MOST_LINES = 400
 
 
 def account(path: Path, delta: float | None = None, *, also: Sequence[str] = ()) -> dict[str, Any]:
-    """A ledger row by row, with what everything cost up to there.
+    """Return a ledger row by row, with the running price.
 
     Args:
         path: The file.
@@ -43,12 +43,12 @@ def account(path: Path, delta: float | None = None, *, also: Sequence[str] = ())
 
 
 def account_of(ledger: Ledger, delta: float | None = None, also: Sequence[str] = ()) -> dict[str, Any]:
-    """The same of a ledger that is open."""
+    """Return the rows of an open ledger, with the running price."""
     return _account(ledger, ledger.entries(), delta, also)
 
 
 def render_html(ledger: Ledger) -> str | None:
-    """Render a ledger for a notebook; None where it is closed, or damaged, and has nothing to show."""
+    """Render a ledger for a notebook; None where it is closed or damaged."""
     try:
         delta, budgets = ledger.usual_delta(), ledger.budgets()
         spent = f"epsilon {ledger.spent(delta):.4g} at delta {delta:g}"
@@ -113,7 +113,7 @@ def price_rows(entries: Sequence[Row], delta: float, also: Sequence[str] = ()) -
 def ledger_summary(
     path: Path | None, releases: Iterable[Release], delta: float | None, head: str | None = None
 ) -> dict[str, Any]:
-    """The ledger of a run for its report: whether it is whole, and its releases, alike ones in one line.
+    """Summarize the ledger of a run for its report: validity, and its releases, equal ones in one line.
 
     When each was charged is left out: where it is secret who was drawn, the time between two would tell.
 
@@ -185,7 +185,7 @@ def _alike(row: Mapping[str, Any], purpose: str) -> tuple[Any, ...]:
 
 
 def _line(rows: Sequence[Row]) -> Row:
-    """Several alike rows as one: from where to where, about whom, and the price after the last."""
+    """Merge equal rows into one: first and last number, subjects, and the price after the last."""
     first, last = rows[0], rows[-1]
     subjects = list(dict.fromkeys(row["subject"] for row in rows))
     purposes = list(dict.fromkeys(row["purpose"] for row in rows))

@@ -1,4 +1,4 @@
-"""A clip bound that follows the data, paid for in every round.
+"""Adaptive clip bound that follows the data, charged in every round.
 
 Which share of the contributions is shorter than the bound is a private fact, so it is released with noise and
 charged like anything else. A bound read off the data without that would make every sensitivity a secret.

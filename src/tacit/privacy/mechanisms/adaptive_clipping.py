@@ -93,7 +93,7 @@ class AdaptiveClipping:
         return np.concatenate([*parts, np.stack(counts, axis=-1)], axis=-1)
 
     def decode(self, sent: Array, bounds: Array) -> "tuple[Array, Array]":
-        """The combined update (coordinates) of what was sent and released (width), and the next bounds."""
+        """Decode a released sum (width) into the combined update (coordinates) and the next bounds."""
         *parts, counts = _split(sent, (*self.blocks, len(self.blocks)))
         scaled = [
             part * (float(bound) / share)

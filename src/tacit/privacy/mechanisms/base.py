@@ -66,15 +66,15 @@ class Mechanism(Protocol):
         ...
 
     def at_site(self, update: Array, key: Key) -> Array:
-        """The update of a site (coordinates), as it leaves the site."""
+        """Clip and noise the update of a site (coordinates) before it leaves the site."""
         ...
 
     def at_sites(self, updates: Array, keys: Sequence[Key]) -> Array:
-        """The updates of several (sites, coordinates), each as it leaves its own; one key for each."""
+        """Clip and noise the updates of several sites (sites, coordinates), with one key for each."""
         ...
 
     def at_server(self, combined: Array, key: Key) -> Array:
-        """The aggregate (coordinates), as it leaves the server."""
+        """Add noise to the aggregate (coordinates) before it leaves the server."""
         ...
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
@@ -90,7 +90,7 @@ class Mechanism(Protocol):
         ...
 
     def noisy_count(self, size: int, key: Key) -> float:
-        """About how many records a site holds, as it may tell once `count_releases` is paid."""
+        """Return the noisy number of records of a site, once `count_releases` is paid."""
         ...
 
     def denominator(self, sites: int) -> float | None:
@@ -121,7 +121,7 @@ class Mechanism(Protocol):
         ...
 
     def with_task(self, task: object) -> "Mechanism":
-        """The mechanism for a task that has found out what it had to ask first."""
+        """Return this mechanism with the answers to the task's initial query, such as bought clip radii."""
         ...
 
 
@@ -178,7 +178,7 @@ class NoPrivacy:
         return combined
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
-        """Nothing is charged; the statement lists all of it as bare."""
+        """Return no releases; the statement lists all updates as unprotected."""
         return ()
 
     def count_releases(self, names: Collection[str]) -> tuple[Release, ...]:
@@ -205,11 +205,11 @@ class NoPrivacy:
         """Accept any width."""
 
     def at_round(self, number: int) -> "Mechanism":
-        """The same in every round."""
+        """Return this mechanism for every round."""
         return self
 
     def groups(self, names: Sequence[str]) -> SiteGroups | None:
-        """The server sees every update."""
+        """Return None: the server sees every update."""
         return None
 
     def with_one_group(self) -> "Mechanism":
@@ -304,7 +304,7 @@ class RecordLevel(NoPrivacy):
         return DEVIATIONS[self.law] * self.multiplier * self.clip / math.sqrt(sites)
 
     def count_releases(self, names: Collection[str]) -> tuple[Release, ...]:
-        """One release per site, if the number of records is bought."""
+        """Return one release per site, if the number of records is bought."""
         if self.counts is None:
             return ()
         return tuple(
@@ -321,7 +321,7 @@ class RecordLevel(NoPrivacy):
         )
 
     def noisy_count(self, size: int, key: Key) -> float:
-        """The number of records with the noise that was paid for."""
+        """Return the number of records with the paid noise."""
         assert self.counts is not None, "nobody asks where nothing was bought"
         exact = np.array([float(size)])
         return float(add_noise(exact, self.counts.law, self.counts.scale, key, self.rehearsal)[0])
@@ -329,7 +329,7 @@ class RecordLevel(NoPrivacy):
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedSum:
-    """Each site tells a noisy sum of bounded numbers, one for each record: losses that are watched.
+    """Noisy sum of bounded numbers at each site, one for each record, such as monitored losses.
 
     Args:
         law: The noise.
@@ -346,7 +346,7 @@ class BoundedSum:
     rehearsal: bool = False
 
     def noisy_total(self, values: Array, key: Key) -> float:
-        """The sum of numbers (records,) between 0 and the bound, plus noise; what is no number is the bound.
+        """Return the sum of numbers (records,) between 0 and the bound, plus noise; NaN counts as the bound.
 
         Guarantee:
             One record more or less moves the sum by at most `bound` before noise of `multiplier * bound (1 +
@@ -373,7 +373,7 @@ class BoundedSum:
 
 
 def require_price(clip: float, multiplier: float, rate: float) -> None:
-    """Refuse what cannot be priced, before it is used."""
+    """Refuse parameters without a proven price, before they are used."""
     require_bound("clip", clip)
     require_positive("multiplier", multiplier)
     require_rate("rate", rate)

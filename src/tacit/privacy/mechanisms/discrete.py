@@ -1,4 +1,4 @@
-"""Noise on the integers: the discrete Gaussian (Canonne, Kamath and Steinke 2020), drawn exactly.
+"""Discrete Gaussian noise on the integers (Canonne, Kamath and Steinke 2020), drawn exactly.
 
 What is added up in secret is added up in whole numbers, so its noise is whole as well: x is drawn in
 proportion to `exp(-x^2 / (2 sigma^2))`. Far from zero first: the line is cut into blocks of a power of two,
@@ -55,7 +55,7 @@ def discrete_gaussian(sigma: float, size: int, secret: Secret) -> Integers:
 
 
 class _Blocks(NamedTuple):
-    """The blocks that half the line is cut into, and how likely each is to be drawn.
+    """Blocks of the half line, with their probabilities.
 
     Args:
         sigma: The parameter of the law.
@@ -106,7 +106,7 @@ def _accept(blocks: _Blocks, count: int, secret: Secret) -> Integers:
 
 
 def _pick_block(blocks: _Blocks, words: Words, secret: Secret) -> Integers:
-    """The number of the block that each word stands for."""
+    """Return the number of the block that each word selects."""
     index = np.searchsorted(blocks.tops, words, side="right").astype(np.int64)
     # Only where the first 64 bits are those of an end do the others matter; far out, ends share theirs.
     for tied in np.flatnonzero(blocks.tops[index - 1] == words):

@@ -27,7 +27,7 @@ TRIES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Lattice:
-    """Whole numbers that stand for multiples of `1 / scale`, added up modulo 2^32.
+    """Whole numbers modulo 2^32 that encode multiples of `1 / scale`.
 
     Args:
         scale: Steps per unit; a power of two, so that scaling is exact.
@@ -83,7 +83,7 @@ class Lattice:
 
     @property
     def sensitivity(self) -> float:
-        """The L2 bound of one rounded vector, in steps: what one site moves the sum by.
+        """Sensitivity, in steps: the L2 bound of one rounded vector.
 
         The nearest whole vector is at most half a step away in each coordinate, sqrt(width) / 2 in all.
         """

@@ -1,4 +1,4 @@
-"""Noise from a cryptographic stream, bound to what it protects.
+"""Noise from a cryptographic stream, bound to the protected values.
 
 No function returns noise alone: each takes the values and returns them noised, and the stream is
 keyed by the values too, so no noise is ever used for two different values. It knows scales, not promises:
@@ -48,7 +48,7 @@ def require_rehearsal(key: Key, rehearsal: bool) -> None:
 
 
 def _streams(values: Array, scale: float, keys: Sequence[Key], law: bytes) -> tuple[list[Secret], int]:
-    """A stream for each key, bound to the values, the scale and the law; and how many numbers each gives."""
+    """Return a stream for each key, bound to values, scale and law, and the length of each stream."""
     require_positive("scale", scale)
     # Noise hides nothing in a NaN or an infinity: values that were not clipped are refused.
     finite = np.count_nonzero(np.isfinite(values)) == values.size

@@ -82,7 +82,7 @@ def matrix_order(entries: Array) -> int:
 
 
 def from_upper_triangle(entries: Array) -> Array:
-    """The symmetric matrix (order, order) whose upper triangle, row by row, these are."""
+    """Return the symmetric matrix (order, order) with this upper triangle, row by row."""
     order = matrix_order(entries)
     matrix = np.zeros((order, order))
     matrix[np.triu_indices(order)] = entries
@@ -91,7 +91,7 @@ def from_upper_triangle(entries: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class SecureGram(NoPrivacy):
-    """Each party rounds its rows to whole steps and adds its share of noise to products taken in secret.
+    """Secure Gram matrix: each party rounds its rows and adds its noise share to securely computed products.
 
     Args:
         multiplier: The noise that counts, in units of what one record exchanged for another moves W'W by:

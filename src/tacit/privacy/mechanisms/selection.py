@@ -1,4 +1,4 @@
-"""Choosing one of several candidates by a private score, at a price known in advance.
+"""Private selection of one of several candidates by score, at a price known in advance.
 
 Both rules are purely private: the better candidate is likelier, and one record changes every probability by a
 factor of at most e^epsilon. The private quantile that buys a clip radius is such a choice too.
@@ -95,7 +95,7 @@ class PrivateQuantile:
         require_positive("epsilon", self.epsilon)
 
     def choose(self, numbers: Sequence[float] | Array, key: Key) -> float:
-        """A number near the quantile; charge `release()` first. What is not a number counts as `high`."""
+        """Return a number near the quantile; charge `release()` first. NaN counts as `high`."""
         require_rehearsal(key, self.rehearsal)
         values = np.nan_to_num(
             np.asarray(numbers, dtype=np.float64), nan=self.high, posinf=self.high, neginf=self.low
@@ -118,7 +118,7 @@ class PrivateQuantile:
 
 
 def _noisiest(weights: Array, rule: Rule, key: Key, inputs: bytes) -> int:
-    """The index of the largest weight after noise: drawn in proportion to exp(weight), or better.
+    """Return the index of the largest weight after noise: drawn in proportion to exp(weight), or better.
 
     Gumbel noise gives exactly the exponential mechanism; exponential noise gives permute-and-flip (Ding and
     others 2021). Nothing is exponentiated, so weights of any size are safe.

@@ -56,7 +56,7 @@ class SiteLevel(NoPrivacy):
         return self._clip_and_noise(update, key)
 
     def at_sites(self, updates: Array, keys: Sequence[Key]) -> Array:
-        """The same for all rows in one go."""
+        """Clip and noise all rows at once."""
         return self._clip_and_noise(updates, keys)
 
     def _clip_and_noise(self, updates: Array, key: Key | Sequence[Key]) -> Array:

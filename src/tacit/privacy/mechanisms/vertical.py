@@ -49,13 +49,13 @@ class ColumnMechanism(NoPrivacy):
             require_radius(f"radius of {name}", radius)
 
     def with_task(self, task: object) -> Self:
-        """With radii that have been bought."""
+        """Return this mechanism with the bought radii."""
         return _with_task(self, task)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LocalColumns(ColumnMechanism):
-    """Each column leaves its party by itself: every record clipped to a radius, with noise in all directions.
+    """Local release of each column by its party: every record clipped to a radius, then noised.
 
     Args:
         widths: Number of coordinates of a record in each column, protected or not.
@@ -65,7 +65,7 @@ class LocalColumns(ColumnMechanism):
 
     @cached_property
     def scales(self) -> dict[str, float]:
-        """The deviation of the noise of each column; all of them together cost what one would."""
+        """Noise deviation of each column; all of them together cost as much as one."""
         widths = {name: self.widths[name] for name in self.radii}
         return allocate_noise(self.radii, widths, self.multiplier)
 
@@ -84,7 +84,7 @@ class LocalColumns(ColumnMechanism):
         return add_noise(short, "gaussian", self.scales[column], key, self.rehearsal)
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
-        """One release for each protected column of these parties; all of them are about the same records."""
+        """Return one release for each protected column of these parties, all about the same records."""
         return tuple(
             Release(
                 scale=self.scales[column],
@@ -116,7 +116,7 @@ class GramMatrix(ColumnMechanism):
 
     @property
     def sigma(self) -> float:
-        """The deviation of the noise on the diagonal; beside it, each number stands twice and has less."""
+        """Noise deviation on the diagonal; entries beside it occur twice and have less."""
         return self.multiplier * self.sensitivity / 2
 
     def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
@@ -164,7 +164,7 @@ class GramMatrix(ColumnMechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class ClippedSecureGram(SecureGram):
-    """Parties multiply their columns in secret, each with a share of the noise; a server sees the products.
+    """Secure Gram matrix with clipped records: each party adds a noise share; the server sees the products.
 
     Args:
         radii: Clip radius of a record in each column.
@@ -182,13 +182,13 @@ class ClippedSecureGram(SecureGram):
         return clip_to_radius(rows, self.radii[column])
 
     def with_task(self, task: object) -> Self:
-        """With radii that have been bought."""
+        """Return this mechanism with the bought radii."""
         return _with_task(self, task)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyHistograms(NoPrivacy):
-    """Histograms of columns, one each, with noise: what radii are bought by.
+    """Noisy histograms of columns, one each, from which clip radii are bought.
 
     Args:
         multiplier: Noise in units of half the sensitivity.
@@ -214,7 +214,7 @@ class NoisyHistograms(NoPrivacy):
         return add_noise(total, "gaussian", self.deviation(1), key, self.rehearsal)
 
     def deviation(self, sites: int) -> float:
-        """That of the noise in each count, divided by how many parties answer."""
+        """Return the deviation of the noise in each count, divided by the number of parties."""
         return self.multiplier * EXCHANGED / 2 / sites
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
@@ -261,7 +261,7 @@ def clip_to_bound(rows: Array, bound: float) -> Array:
 
 
 def require_radius(field: str, radius: object) -> None:
-    """Refuse what is no radius, or one whose square is none in double precision."""
+    """Refuse an invalid radius, or one whose square leaves double precision."""
     require_bound(field, radius)
 
 

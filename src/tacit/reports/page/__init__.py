@@ -14,7 +14,7 @@ KINDS = (".html", ".md", ".json")
 
 
 def write(page: Page, path: str | Path) -> Path:
-    """Write a report; what was at its place before is replaced once the new one is complete.
+    """Write a report; an existing file is replaced once the new one is complete.
 
     Args:
         page: The report.
@@ -33,7 +33,7 @@ def write(page: Page, path: str | Path) -> Path:
 
 
 def require_place(path: str | Path) -> Path:
-    """Refuse a place where no report can be, before anything is worked out."""
+    """Refuse an invalid path of a report, before any work."""
     place = Path(path)
     fits = place.suffix.lower() in KINDS
     require(fits, "path", str(path), f"a file that ends in {', '.join(KINDS)}")
@@ -56,7 +56,7 @@ def render(page: Page, kind: str) -> bytes:
 
 
 def document(page: Page) -> bytes:
-    """A report as JSON; what is not finite becomes null."""
+    """Encode a report as JSON; NaN and infinity become null."""
     text = json.dumps(finite(page.document), indent=2, ensure_ascii=False, allow_nan=False)
     # Half a character, which UTF-8 cannot hold, becomes the escape that JSON has for it.
     return (text + "\n").encode(errors="backslashreplace")

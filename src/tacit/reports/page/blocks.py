@@ -45,14 +45,14 @@ class Items:
 
 @dataclass(frozen=True)
 class Facts:
-    """Things with their names: a name and what there is to say about it."""
+    """Names and their facts."""
 
     rows: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of words and numbers; columns of numbers stand to the right.
+    """A table of words and numbers; numbers are right-aligned.
 
     Args:
         caption: Caption of the table.
@@ -91,7 +91,7 @@ class Code:
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """Blocks that open when asked for; on paper they are open.
+    """Blocks that unfold on a click; on paper they are open.
 
     Args:
         title: Title of the content.
@@ -153,7 +153,7 @@ _NUMERIC = re.compile(rf"{_NUMBER}(?: [(\[]{_NUMBER}{_TO} ?{_NUMBER}[)\]])?")
 
 
 def finite(value: Any) -> Any:  # noqa: ANN401
-    """Plain data with null for every number that is not finite: JSON has no word for those."""
+    """Replace every number that is not finite by None: JSON has no word for those."""
     if isinstance(value, Mapping):
         return {str(key): finite(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if isinstance(value, list | tuple):
@@ -172,7 +172,7 @@ def one_line(words: str) -> str:
 
 
 def cut(words: str, most: int) -> str:
-    """The words, or as many letters of them as there is room for and how many more there are."""
+    """Truncate the words to `most` letters, and say how many follow."""
     if len(words) <= most:
         return words
     return f"{words[:most].rstrip()}{_ELLIPSIS} [{len(words) - most:,} more letters]"

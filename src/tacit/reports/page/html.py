@@ -1,4 +1,4 @@
-"""A report as HTML: one file that needs nothing else, or a part for a notebook.
+"""HTML report: one self-contained file, or a fragment for a notebook.
 
 Nothing in it is fetched: styles, script and figures are inside, and a policy in its head forbids the rest.
 All of it is there without the script, which only sorts tables, enlarges figures on a phone, opens what is
@@ -92,7 +92,7 @@ def _policy(script: str) -> str:
 
 
 def _anchors(titles: Iterable[str]) -> list[str]:
-    """A name for each title that an address can hold; no two are the same."""
+    """Return a unique anchor for each title."""
     found: list[str] = []
     for title in titles:
         name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40] or "part"
@@ -169,7 +169,7 @@ def _figure(block: Figure) -> "Markup":
 
 
 def _small_figure(block: Figure) -> "Markup":
-    """The figure, or nothing if it is too large to be kept in a notebook."""
+    """Return the figure, or nothing if it is too large for a notebook."""
     found = _figure(block)
     return found if len(found) <= SMALL else _safe("")
 
@@ -221,7 +221,7 @@ def tried_html(tried: Mapping[str, Any]) -> str:
 
 
 def text_html(title: str, text: str) -> str:
-    """A summary whose tables are made already.
+    """Render a summary with finished tables as HTML.
 
     Args:
         title: Title of the summary.

@@ -109,7 +109,7 @@ def _words(words: str) -> str:
 
 
 def _inline(words: str) -> str:
-    """Words where a line has begun."""
+    """Escape words inside a line."""
     return _MARKUP.sub(r"\\\g<0>", cut(one_line(words), LONG))
 
 

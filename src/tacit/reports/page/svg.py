@@ -1,4 +1,4 @@
-"""A figure as one inline SVG: small, the same bytes for the same picture, readable in light and in dark.
+"""Figure as one inline SVG: small, deterministic, readable in light and in dark.
 
 Matplotlib draws; what it writes is taken apart and put together anew, with what a page needs and no more.
 Text stays text, so it can be searched; names in it are not ours, and stay text too. Colours of our own style
@@ -109,7 +109,7 @@ def _local(name: str) -> str:
 
 
 def _without_background(root: "Element") -> "Element":
-    """The figure without the white that it stands on: the page has a ground of its own."""
+    """Remove the white background: the page has its own."""
     for figure in root.findall("g"):
         for patch in figure.findall("g[@id='patch_1']"):
             if f"fill: {WHITE}" in "".join(path.get("style", "") for path in patch):
@@ -118,7 +118,7 @@ def _without_background(root: "Element") -> "Element":
 
 
 def _restyle(element: "Element", *, as_drawn: bool) -> None:
-    """Shorten what an element and its parts say about themselves, and hand our colours to the page."""
+    """Shorten the style of an element and its parts, and replace our colors by the page's."""
     kept = as_drawn or element.get("id", "").startswith(AS_DRAWN)
     if kept and not as_drawn:
         element.set("style", "fill:#000")
@@ -134,7 +134,7 @@ def _restyle(element: "Element", *, as_drawn: bool) -> None:
 
 
 def _place(element: "Element") -> None:
-    """Shorten where an element is and how it runs."""
+    """Shorten position and transform of an element."""
     for key in ("x", "y", "width", "height"):
         if key in element.attrib:
             element.set(key, NUMBER.sub(lambda found: _short(float(found[0])), element.attrib[key]))
@@ -148,7 +148,7 @@ def _place(element: "Element") -> None:
 
 
 def _style(tag: str, given: str, *, as_drawn: bool) -> str:
-    """A style without what goes without saying."""
+    """Remove default values from a style."""
     rules = dict(rule.strip().split(":", 1) for rule in given.split(";") if ":" in rule)
     shown = {key: value.strip() for key, value in rules.items() if USUAL.get(key) != value.strip()}
     if shown.get("font-family", "").startswith("'DejaVu Sans',"):
@@ -173,7 +173,7 @@ def _variable(light: str) -> str:
 
 
 def _path(given: str) -> str:
-    """A path with no more decimals than can be seen; lines are told from point to point, which is shorter."""
+    """Shorten a path: visible decimals only, and relative coordinates."""
     parts, last, here = list[str](), "", [0, 0]
     scale = 100 if given.count(" ") < LONG else 10
     for command, numbers in re.findall(r"([A-Za-z])([^A-Za-z]*)", given):
@@ -192,7 +192,7 @@ def _short(number: float) -> str:
 
 
 def _hoist(group: "Element") -> None:
-    """Say once what every mark of a group says."""
+    """Move the common style of a group's marks to the group."""
     styles = {child.get("style") for child in group}
     if group.tag == "g" and "style" not in group.attrib and len(group) > 1 and len(styles) == 1:
         shared = styles.pop()
@@ -203,7 +203,7 @@ def _hoist(group: "Element") -> None:
 
 
 def _rename(root: "Element") -> None:
-    """Give names of its own to whatever is referred to, and none to anything else."""
+    """Give unique names to referenced elements, and remove all others."""
     values = [value for element in root.iter() for value in element.attrib.values()]
     meant = {name for value in values if not value.startswith("data:") for name in REFERENCE.findall(value)}
     order = [element.attrib["id"] for element in root.iter() if element.get("id") in meant]
@@ -219,7 +219,7 @@ def _rename(root: "Element") -> None:
 
 
 def _flat(group: "Element") -> "Iterator[Element]":
-    """The parts of a group, those of groups that say nothing among them."""
+    """Yield the parts of a group, and of its plain subgroups."""
     for child in list(group):
         if child.tag in ("g", "defs", "a"):
             within = list(_flat(child))

@@ -100,7 +100,7 @@ def write_asides(
 
 
 def write_apart(axes: Axes, spots: Sequence[Label], across: Sequence[float], **look: Any) -> None:
-    """Write the names of dots beside them, on whichever side there is room, and apart from one another.
+    """Write the names of dots beside them, on a free side, without overlaps.
 
     Args:
         axes: They have their limits, and the figure its other words.
@@ -131,7 +131,7 @@ def write_apart(axes: Axes, spots: Sequence[Label], across: Sequence[float], **l
 
 
 def _sides(places: Array, wide: Array, ends: tuple[float, float]) -> NDArray[np.bool_]:
-    """Find the names that stand to the left: where the axes end, or other dots are, to the right."""
+    """Choose the names to the left: those at the right end, or beside other dots."""
     across, up = places.T
     apart = np.abs(up[:, None] - up) < BODY * LINE
     steps = across - across[:, None]
@@ -154,7 +154,7 @@ def _crowds(starts: Array, ends: Array) -> list[list[int]]:
 
 
 def footnote(*sentences: str) -> str:
-    """Join sentences into one line; those without words are left out."""
+    """Join sentences into one line; empty ones are left out."""
     return " ".join(f"{words.rstrip('.')}." for words in sentences if words)
 
 
@@ -169,7 +169,7 @@ def moved(axes: Axes, across: float = 0.0, up: float = 0.0) -> Transform:
 def line(
     axes: Axes, across: ArrayLike, up: Array | Sequence[float], shade: str, words: str = "", **look: Any
 ) -> Label:
-    """Draw a line, or a dot where there is one place; its label stands at its last height.
+    """Draw a line, or a dot for a single place; its label is at its last height.
 
     Args:
         axes: Axes to draw in.
@@ -190,7 +190,7 @@ def line(
 
 
 def band(axes: Axes, across: ArrayLike, low: ArrayLike, high: ArrayLike, shade: str, **look: Any) -> None:
-    """Shade what lies between two lines."""
+    """Shade the area between two lines."""
     usual: dict[str, Any] = {"color": shade, "alpha": 0.15, "linewidth": 0}
     axes.fill_between(across, low, high, **(usual | look))
 
@@ -264,7 +264,7 @@ def mark_values(
 
 
 def _with_room(values: Array, span: float, letters: int) -> list[float]:
-    """Choose values whose words do not run into each other on a logarithmic axis."""
+    """Choose values whose labels do not overlap on a logarithmic axis."""
     kept: list[float] = []
     for value in values.tolist():
         needed = len(_three_digits(value)) + len(_three_digits(kept[-1])) if kept else 0
@@ -274,7 +274,7 @@ def _with_room(values: Array, span: float, letters: int) -> list[float]:
 
 
 def _three_digits(value: float, place: int | None = None) -> str:
-    """A number in three digits: what was spent is a little less than what was allowed."""
+    """Format a number in three digits, for epsilons just below their budget."""
     return format_tick(float(f"{value:.3g}"))
 
 
@@ -359,7 +359,7 @@ class Panel:
 
 
 def head(axes: Axes, words: str, colour: str = INK) -> None:
-    """Write what a panel is of above its left end."""
+    """Write the title of a panel above its left end."""
     axes.set_title(words, loc="left", fontsize=BODY, color=colour, pad=3, parse_math=False)
 
 
@@ -404,7 +404,7 @@ def read_table(
     numbers: Sequence[str],
     allowed: str = "finite in every row",
 ) -> "pd.DataFrame":
-    """Read a table that has what is needed; rows without a `method` share one without a name.
+    """Read a table with required columns; rows without a `method` share one without a name.
 
     Args:
         table: Of any kind that pandas reads.
@@ -431,7 +431,7 @@ def column(rows: "pd.DataFrame", name: str) -> Array:
 
 
 def in_order(names: Iterable[object], last: Collection[str] = ()) -> list[str]:
-    """List every name once, the first first, except for those that come last."""
+    """List every name once, in order, with the names in `last` at the end."""
     found = list(dict.fromkeys(str(name) for name in names))
     return [name for name in found if name not in last] + [name for name in found if name in last]
 

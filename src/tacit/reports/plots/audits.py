@@ -1,4 +1,4 @@
-"""Attacks, drawn beside what was claimed: epsilon from below, members named, a record read off an update.
+"""Figures of attacks beside the claims: empirical epsilon, named members, a reconstructed record.
 
 Plots draw what `tacit.audits` found, as plain data. Figures of single records are as private as the records:
 draw public ones, or show them to authorized readers only.
@@ -59,7 +59,7 @@ LEAST, BEYOND = 3.0, 1.3
 
 
 def run_bounds(found: Mapping[str, Any], *, path: str | Path | None = None) -> Picture:
-    """Draw the epsilon that a run claims, and what was proven of it at the least.
+    """Draw the epsilon that a run claims, and its empirical lower bounds.
 
     Args:
         found: The audit of a run: `Bounds.as_dict`.
@@ -88,7 +88,7 @@ def run_bounds(found: Mapping[str, Any], *, path: str | Path | None = None) -> P
 
 
 def mechanism_bounds(found: Sequence[Mapping[str, Any]], *, path: str | Path | None = None) -> Picture:
-    """Draw what was proven of every mechanism, in parts of what it claims.
+    """Draw the empirical lower bound of every mechanism, relative to its claim.
 
     Args:
         found: The audit of each: its `name`, and `Bounds.as_dict`.
@@ -120,7 +120,7 @@ def mechanism_bounds(found: Sequence[Mapping[str, Any]], *, path: str | Path | N
 
 
 def _bound_rows(axes: Axes, names: Sequence[str], claim: float, words: str) -> None:
-    """Give each bound a row, and draw a line at what is claimed."""
+    """Give each bound a row, and draw a line at the claim."""
     name_rows(axes, names, above=0.9)
     axes.grid(visible=False, axis="y")
     axes.axvline(claim, color=GREY, linewidth=1.0, linestyle="--")
@@ -135,7 +135,7 @@ def _percent(share: float, place: int | None = None) -> str:
 
 
 def membership(found: Mapping[str, Any], *, path: str | Path | None = None) -> Picture:
-    """Draw how many of 100 members attacks name in each setting, and their ROC curves on logarithmic axes.
+    """Draw the share of members that attacks name in each setting, and ROC curves on logarithmic axes.
 
     Args:
         found: Result of `Membership.as_dict`, from Python or from JSON.
@@ -184,7 +184,7 @@ def _shade(each: Mapping[str, Any], place: int) -> str:
 
 
 def _membership_note(found: Mapping[str, Any]) -> str:
-    """Say how members were named, and what is behind the colours."""
+    """Return a note on the attacks and the colors."""
     settings: Sequence[Mapping[str, Any]] = found["settings"]
     ends = [f"{each['name']} from {_most(each)['low']} to {_most(each)['high']}" for each in settings]
     said = [
@@ -200,7 +200,7 @@ def _membership_note(found: Mapping[str, Any]) -> str:
 
 
 def _people(axes: Axes, settings: Sequence[Mapping[str, Any]]) -> None:
-    """Draw a block of 100 people for each setting, those who are named in its colour."""
+    """Draw a block of 100 people for each setting, with named members in its color."""
     axes.set_axis_off()
     deep = HUNDRED // ABREAST
     for place, each in enumerate(settings):
@@ -223,7 +223,7 @@ def _person() -> Outline:
 
 
 def _ceiling(axes: Axes, each: Mapping[str, Any]) -> None:
-    """Shade what no attack can reach."""
+    """Shade the area that no attack can reach."""
     if each["ceiling"] is None:
         return
     false, true = (np.asarray(each["ceiling"][name], dtype=np.float64) for name in ("false", "true"))
@@ -295,7 +295,7 @@ def _numbers(name: str, given: object, columns: list[str]) -> Array:
 
 
 def _inversion_title(found: Mapping[str, Any]) -> str:
-    """Say how many records an open update gives away, and a private one."""
+    """Return a title with the number of records that open and private updates disclose."""
     counts = {setting["epsilon"]: setting["exact"] for setting in found["settings"]}
     epsilon = found["example"]["epsilon"]
     of = f"{counts[None]} of {found['patients']} records read off exactly"

@@ -1,4 +1,4 @@
-"""Scores against what was varied: against epsilon, another number, or words, and of several runs.
+"""Figures of scores against epsilon, another number, or words, and of several runs.
 
 Rows of a table are runs or means of runs, of whatever workload.
 """
@@ -111,7 +111,7 @@ def privacy_utility(
 
 
 def _drawn(rows: "pd.DataFrame") -> list[ArrayLike]:
-    """Every number that is drawn of a score."""
+    """Return all numbers of a score that are drawn."""
     return [column(rows, name) for name in ("score", "low", "high") if name in rows]
 
 
@@ -131,7 +131,7 @@ def _sort_by_epsilon(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def best_at_ends(rows: "pd.DataFrame", score: str, shown: str = "{:.3f}", *, lower: bool = False) -> str:
-    """Say what the best score is at the smallest and at the largest epsilon."""
+    """Return a title with the best score at the smallest and at the largest epsilon."""
     groups = rows.groupby("epsilon")["score"]
     best = groups.min() if lower else groups.max()
     ends = [f"{shown.format(best.iloc[place])} at epsilon {best.index[place]:g}" for place in (0, -1)]
@@ -312,7 +312,7 @@ def _finite(value: float | None) -> bool:
 
 
 def _frontier_title(points: Sequence[tuple[float, float]], score: str) -> str:
-    """Say what the cheapest and the dearest run come to."""
+    """Return a title with the scores of the cheapest and the most expensive run."""
     (first, _), (last, _) = points[0], points[-1]
     if first == last:
         ends = " to ".join(format_score(end(value for _, value in points)) for end in (min, max))

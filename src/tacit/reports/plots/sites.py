@@ -99,7 +99,7 @@ def suspicions(record: Record) -> Picture | None:
 
 
 def participation(record: Record, names: Sequence[str]) -> Picture | None:
-    """Draw who took part in which round: how much of each update was used, and what was left out and why.
+    """Draw participation by round: the share of each update, and updates that were left out, with reasons.
 
     Args:
         record: The record of the run.
@@ -172,7 +172,7 @@ def _verdict(record: Record) -> str:
 
 
 def _list_names(names: Sequence[str]) -> str:
-    """A few names, and how many more there are."""
+    """List a few names, and the number of others."""
     words = [shorten_label(name, 20) or UNNAMED for name in names[:LISTED]]
     more = len(names) - len(words)
     return ", ".join(words) + f" and {_pluralise(more, 'other')}" * (more > 0)
@@ -193,7 +193,7 @@ def _suspicion_note(record: Record, others: int, suspects: int) -> str:
 
 
 def _added_up(record: Record, name: str) -> tuple[Array, Array]:
-    """The rounds in which a site was thought of, and what had added up against it."""
+    """Return the rounds in which a site was judged, and its suspicion."""
     found = [
         (entry.number, entry.standings[name].suspicion) for entry in record.rounds if name in entry.standings
     ]
@@ -269,7 +269,7 @@ def _participation_title(record: Record, faults: Tally) -> str:
 
 
 def _means(record: Record, sites: Iterable[str]) -> dict[str, float]:
-    """The mean share of each site, over rounds of which shares are known; who is not in them has none."""
+    """Return the mean share of each site, over rounds with known shares; absent sites have none."""
     known = [entry.shares for entry in record.rounds if entry.shares]
     return {name: float(np.mean([shares.get(name, 0.0) for shares in known])) for name in sites if known}
 
@@ -352,7 +352,7 @@ def _mark(axes: Axes, rounds: Sequence[Round], sites: Sequence[str]) -> None:
 
 
 def _write_asides(axes: Axes, record: Record, sites: Sequence[str], faults: Tally) -> None:
-    """Write to the right of each site its mean share, its faults, and what is thought of it in the end."""
+    """Write to the right of each site its mean share, its faults, and its last standing."""
     means, last = _means(record, sites), _last(record)
     words, shades = list[str](), list[str]()
     for name in sites:

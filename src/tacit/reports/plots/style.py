@@ -57,7 +57,7 @@ LACKING, APART = ("\N{REPLACEMENT CHARACTER}", "?"), "\N{ZERO WIDTH NON-JOINER}"
 
 
 class Picture(Figure):
-    """A figure that a notebook shows without being asked to."""
+    """A figure that notebooks display."""
 
     def _repr_png_(self) -> bytes:
         drawn = BytesIO()
@@ -218,7 +218,7 @@ def levels(
 
 
 def spread(wanted: Array, apart: float, low: float, high: float) -> Array:
-    """The nearest heights, by least squares, that ascend by at least `apart` and keep within the ends.
+    """Return the nearest heights, by least squares, that ascend by at least `apart` within the ends.
 
     Args:
         wanted: Ascending (labels,).
@@ -242,7 +242,7 @@ def dashes(place: int) -> str:
 
 
 def ink(given: str) -> str:
-    """The colour as text can have it: darkened until it stands out from white paper."""
+    """Return a color for text: darkened until it contrasts with white paper."""
     red, green, blue = to_rgb(given)
     for share in np.linspace(1.0, 0.0, 51):
         found = (red * share, green * share, blue * share)
@@ -363,7 +363,7 @@ def width(figure: Figure, line: str, size: float, weight: str = "normal") -> flo
 
 
 def save_figure(figure: Picture, path: str | Path | None) -> Picture:
-    """Keep the figure in a file, if one is named: the ending says of which kind."""
+    """Save the figure to a file, if one is named; its suffix sets the format."""
     if path is None:
         return figure
     place = Path(path)

@@ -1,4 +1,4 @@
-"""Runs from round to round, and what came of them: of one run, or of several side by side.
+"""Figures of runs from round to round, and of their results: one run, or several side by side.
 
 Figures show what has left the sites already and read no records. What they know of a workload is the names of
 its scores. Whether several runs were trained on the same records is not known here.
@@ -87,7 +87,7 @@ class PlottableRun(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RunSnapshot:
-    """A run that goes on, or has been read: its record so far and what was promised."""
+    """A run in progress, or loaded: its record so far and its promise."""
 
     record: Record
     privacy: Statement
@@ -99,7 +99,7 @@ class RunSnapshot:
 
 
 def history_of(record: Record) -> "pd.DataFrame":
-    """Tabulate rounds: who took part, scores, epsilon, seconds."""
+    """Tabulate rounds: participants, scores, epsilon, seconds."""
     import pandas as pd
 
     rows = [
@@ -111,7 +111,7 @@ def history_of(record: Record) -> "pd.DataFrame":
 
 
 def scores_of(names: Iterable[str]) -> list[str]:
-    """Select the scores that are drawn.
+    """Select the scores to draw.
 
     Not drawn are those of one world alone (`score@world`), those of training records (`train_score`), and the
     ends of intervals (`score_low`, `score_high`).
@@ -127,7 +127,7 @@ def score_label(score: str) -> str:
 
 
 def format_score(value: float) -> str:
-    """A score in words, without digits that say nothing."""
+    """Format a score, without superfluous digits."""
     size = abs(value)
     if size >= 100:
         return f"{value:.1f}" if size < 1000 else f"{value:,.0f}"
@@ -156,7 +156,7 @@ def training(
     provenance: str | None = None,
     path: str | Path | None = None,
 ) -> Picture:
-    """Draw how scores, and epsilon if there is one, go on from round to round.
+    """Draw scores, and epsilon if there is one, from round to round.
 
     Args:
         run: A run, a record and its promise as `RunSnapshot`, or a history: one row for each round, one
@@ -215,13 +215,13 @@ def _parts(
 
 
 def _scores(history: "pd.DataFrame") -> list[str]:
-    """The scores that a history knows of any round."""
+    """Return the scores of a history that have a value in any round."""
     found = [name for name in scores_of(map(str, history.columns)) if name not in OTHERS]
     return [name for name in found if len(_series(history, name)[1])]
 
 
 def _series(history: "pd.DataFrame", name: str) -> tuple[Array, Array]:
-    """The rounds in which a number is known, and the number."""
+    """Return the rounds in which a number is known, and the number."""
     values = column(history, name)
     known = np.isfinite(values)
     return np.asarray(history.index, dtype=np.float64)[known], values[known]
@@ -261,7 +261,7 @@ def _result_title(history: "pd.DataFrame", scores: Sequence[str], record: Record
 
 
 def _price_panel(axes: Axes, history: "pd.DataFrame", record: Record | None) -> list[Label]:
-    """Draw what everything has cost so far."""
+    """Draw the cumulative epsilon."""
     tidy(axes, "", "Epsilon")
     rounds, spent = _series(history, "epsilon")
     label = line(axes, rounds, spent, GREY, f"spent {spent[-1]:.3g}", drawstyle="steps-post")
@@ -321,7 +321,7 @@ def _overlay_title(score: str, names: Sequence[str], ends: Sequence[float]) -> s
 
 
 def shorten_names(names: Sequence[str]) -> list[str]:
-    """Shorten names to few letters: long ones without what they all begin with, and with their ends."""
+    """Shorten names to few letters: drop the common prefix of long ones, and keep their ends."""
     lines = [shorten_label(name, max(len(name), LETTERS)) or UNNAMED for name in names]
     long = [words for words in lines if len(words) > LETTERS]
     letters = list(zip(*long, strict=False))
@@ -349,13 +349,13 @@ class Outcome:
     intervals: Mapping[str, tuple[float, float]]
 
     def score(self, name: str) -> float | None:
-        """A score that can be drawn."""
+        """Return a score, or None if it cannot be drawn."""
         value = self.scores.get(name)
         return None if value is None or not math.isfinite(value) else float(value)
 
 
 def results(result: Mapping[str, Any], *, title: str | None = None, provenance: str = "") -> Picture | None:
-    """Draw each score of a run as dots with their intervals, beside those of the models it is compared with.
+    """Draw each score of a run as dots with their intervals, beside those of the baselines.
 
     Args:
         result: `models`, each with `name`, `label`, `scores` and `intervals` by score; and where they are
@@ -426,7 +426,7 @@ def _result_panel(axes: Axes, rows: Sequence[Outcome], score: str, better: str, 
 
 
 def _dot(axes: Axes, row: Outcome, score: str, place: int) -> None:
-    """Draw one score in its row, or say that there is none."""
+    """Draw one score in its row, or write that there is none."""
     shade, value = PALETTE[0] if row.name == TOGETHER else GREY, row.score(score)
     if value is None:
         write(axes, BROKEN if score in row.scores else "", (0.5, place), frame="row", color=GREY)

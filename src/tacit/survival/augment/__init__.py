@@ -1,4 +1,4 @@
-"""Synthetic patients beside the real ones: drawn by an autoencoder that each site trains on its events.
+"""Synthetic data augmentation: patients drawn by an autoencoder that each site trains on its events.
 
 With `MVAEC` what a site draws stays there; with `MVAES` it is pooled and dealt out again. Under a promise
 about single records the autoencoder is trained with noise and charged, and what it draws is free. All
@@ -118,7 +118,7 @@ class Augmentation(ABC):
         return replace(privacy, epsilon=privacy.epsilon - self.epsilon, delta=privacy.delta * rest)
 
     def check(self, federation: Federation, privacy: Privacy | Open, provenance: Provenance) -> None:
-        """Refuse what cannot be augmented, before `release` is charged."""
+        """Refuse records that cannot be augmented, before `release` is charged."""
         sites = require_rows(federation)
         _require_usable(sites)
         _ = self.reserve(privacy)
@@ -126,7 +126,7 @@ class Augmentation(ABC):
             _ = self._public_scale(sites, provenance)
 
     def mechanism(self, privacy: Privacy | Open) -> Mechanism:
-        """Clip, noise and price of the number of events and of training; nothing where nothing is charged.
+        """Return the mechanism of event counts and training; the null mechanism where nothing is charged.
 
         Guarantee:
             All steps together cost any one record at most what the count of events leaves of `epsilon`.
@@ -167,7 +167,7 @@ class Augmentation(ABC):
     def augment(
         self, federation: Federation, privacy: Privacy | Open, provenance: Provenance, key: Key
     ) -> "AugmentedFederation":
-        """The federation with synthetic records beside the real ones, once `release` is paid.
+        """Return the federation with synthetic records beside the real ones, once `release` is paid.
 
         Args:
             federation: The sites; their records have a `time` and an `event` of 0 or 1.
@@ -205,7 +205,7 @@ class Augmentation(ABC):
         return self.epsilon
 
     def _require_free(self, privacy: Privacy | Open) -> None:
-        """Refuse a run without a promise about records where one is needed, or paid for."""
+        """Refuse a run without a record-level promise where one is needed, or paid for."""
         if self.epsilon is not None:
             raise Refused("[augment] epsilon pays for runs that protect records. Leave it out of this one")
         if isinstance(privacy, Privacy) and self.view == "sites":
@@ -344,7 +344,7 @@ def _event_mask(table: Table) -> NDArray[np.bool_]:
 
 
 def _noisy_event_counts(federation: Federation, mechanism: Mechanism, key: Key) -> SiteEventCounts:
-    """About how many events each site has, and who has too few by that count."""
+    """Return noisy event counts of the sites, and notes on those with too few."""
     found = dict[str, float]()
     notes: list[str] = []
     for name in federation:
@@ -383,7 +383,7 @@ def _exact_counts(federation: Federation, provenance: Provenance) -> SiteEventCo
 
 
 def _require_usable(federation: RowFederation) -> None:
-    """Refuse records that an autoencoder of one kind of event cannot stand for."""
+    """Refuse records that an autoencoder of one kind of event cannot model."""
     targets = federation.store.targets
     for name in ("time", "event"):
         if name not in targets:

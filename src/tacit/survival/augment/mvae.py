@@ -112,7 +112,7 @@ class Autoencoder:
         return weights
 
     def decode(self, weights: Array, hidden: Array) -> tuple[Array, Array]:
-        """Features (sites, records, columns) and times (sites, records) that hidden numbers stand for."""
+        """Decode latent variables to features (sites, records, columns) and times (sites, records)."""
         features = forward(self.layers[3:5], weights, hidden)[-1][1]
         return features, forward(self.layers[5:], weights, hidden)[-1][1][..., 0]
 
@@ -275,7 +275,7 @@ class Scale:
 
     @classmethod
     def from_events(cls, events: Table) -> "Scale":
-        """Means and standard deviations of these records, and how far their times reach."""
+        """Compute means and standard deviations of these records, and the range of their times."""
         require(len(events) > 0, "events", f"none in {events.place}", "some, to standardise by")
         logs, features = np.log(events.targets["time"]), events.features
         ends = (float(logs.min()), float(logs.max()))
@@ -289,12 +289,12 @@ class Scale:
         )
 
     def with_span(self, span: Sequence[float]) -> "Scale":
-        """The same with times between which nearly all events happen: two widths around the center."""
+        """Return this scale with a span of nearly all event times: two widths around the center."""
         low, high = (float(end) for end in np.log(span))
         return replace(self, center=(low + high) / 2, width=(high - low) / 4, ends=(low, high))
 
     def standardise(self, table: Table) -> Table:
-        """Records as an autoencoder sees them; the censored have no share in its loss."""
+        """Standardise records for an autoencoder; censored ones have no share in its loss."""
         widths, width = np.where(self.widths > 0, self.widths, 1.0), self.width or 1.0
         features = np.clip((table.features - self.centers) / widths, -FARTHEST, FARTHEST)
         time = np.clip((np.log(table.targets["time"]) - self.center) / width, -FARTHEST, FARTHEST)
@@ -332,7 +332,7 @@ def normal(key: Key, shape: tuple[int, ...]) -> Array:
 
 
 def _draws(batch: Batch, latent: int, keys: Sequence[Key], step: int) -> Array:
-    """Fresh draws for the records of a batch; those of a site do not depend on who else is in it."""
+    """Draw latent noise for the records of a batch; the draws of a site do not depend on other sites."""
     sites, units, _ = batch.rows.shape
     draws = np.zeros((sites, units, latent))
     for site, (key, here) in enumerate(zip(keys, batch.present[..., 0].sum(axis=1).tolist(), strict=True)):

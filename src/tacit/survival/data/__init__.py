@@ -1,4 +1,4 @@
-"""Survival data to begin with: simulated patients, whose truth is known, and the doors to published sets.
+"""Survival data: simulated patients, whose true model is known, and published sets.
 
 Six designs are those of the federated-survival package, formula by formula; a seventh has competing causes.
 They are drawn with randomness by name: the same seed gives the same table, and a longer table begins with
@@ -137,7 +137,7 @@ def federation(
 
 
 def hazards(features: ArrayLike, causes: int = 2) -> Array:
-    """The hazard of each cause (records, causes), the same at all times.
+    """Return the hazard of each cause (records, causes), constant over time.
 
     The features are cut into causes + 1 runs, as equal as can be, the longer ones first. With s_k the sum of
     run k over the root of its length, and r that of the last run, log h_k = 0.8 s_k + 0.4 r^2 - log k.
@@ -152,7 +152,7 @@ def hazards(features: ArrayLike, causes: int = 2) -> Array:
 
 
 def incidence(features: ArrayLike, times: ArrayLike, cause: int = 1, causes: int = 2) -> Array:
-    """The true chance that an event of this cause came first, up to each time (records, times)."""
+    """Return the true cumulative incidence of a cause up to each time (records, times)."""
     require_count("cause", cause)
     require(cause <= causes, "cause", cause, f"at most {causes}, the number of causes")
     found = hazards(features, causes)
@@ -281,7 +281,7 @@ def _first_times(features: Array, generator: Generator, causes: int) -> Array:
 
 
 def _first_causes(features: Array, generator: Generator, causes: int) -> Integers:
-    """The cause of the first event, from 1; it does not depend on when that comes."""
+    """Draw the cause of the first event, from 1; it does not depend on the time."""
     bounds = np.cumsum(hazards(features, causes), axis=1)
     drawn = generator.random(len(features)) * bounds[:, -1]
     return 1 + (drawn[:, None] >= bounds[:, :-1]).sum(axis=1)

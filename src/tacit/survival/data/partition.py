@@ -55,7 +55,7 @@ def natural_federation(
     origin: Mapping[str, Any],
     encoding: Encoding,
 ) -> RowFederation:
-    """Sites as they are, a share of each held out; whose each of those is stays known."""
+    """Build a federation of the real sites, and hold out a share of each, with the sites' names."""
     apart = {name: hold_out(part, share, key / name) for name, part in parts.items()}
     tables = {name: part.take(apart[name][0]) for name, part in parts.items()}
     held = [part.take(apart[name][1]) for name, part in parts.items() if len(apart[name][1])]
@@ -87,7 +87,7 @@ def select_cause(table: Table, cause: Cause | None) -> Table:
 
 
 def require_cause(cause: object) -> None:
-    """Refuse what is neither a cause nor all of them."""
+    """Refuse an invalid cause."""
     whole = isinstance(cause, int) and not isinstance(cause, bool) and cause >= 1
     require(cause in (None, "any") or whole, "cause", cause, 'a whole number of at least 1, or "any"')
 
@@ -104,7 +104,7 @@ def require_cause_events(cause: Cause | None, tables: Iterable[Table], place: st
 
 
 def require_share(given: float) -> None:
-    """Refuse a share to hold out that leaves nothing."""
+    """Refuse an invalid held-out share."""
     require(0 <= given < 1, "held_out", given, "at least 0 and below 1")
 
 

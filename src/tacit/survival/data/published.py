@@ -58,7 +58,7 @@ TYPES = ("IDC", "ILC", "IDC+ILC", "IDC-TUB", "IDC-MUC", "IDC-MED")
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A published set: what it is about, where it comes from, and how large it is.
+    """Card of a published set: its subject, source and size.
 
     Args:
         about: The people, and the event.
@@ -310,7 +310,7 @@ def _codes(values: "pd.Series[Any]") -> "pd.Series[Any]":
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Spare the user what a package warns its authors of."""
+    """Silence warnings that a package addresses to its authors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -418,7 +418,7 @@ def published_federation(
 
 
 def _kind(name: str, card: Card) -> type[Published]:
-    """The constructor that stands for a published set in a file."""
+    """Return the class of a published set for experiment files."""
     fields = {"kind": name, "__doc__": f"{card.line}.", "__module__": __name__}
     return type(name.title().replace("-", ""), (Published,), fields)
 

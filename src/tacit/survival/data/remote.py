@@ -111,7 +111,7 @@ class RemoteRecords:
         return self.records
 
     def check(self, split: object, *, may_look: bool = False) -> None:
-        """Refuse to deal out what is at the sites already."""
+        """Refuse a split of records that are at the sites already."""
         require_named_sites(split, self.kind)
 
     def open(self, split: NamedSites, seed: int, *, may_look: bool = False) -> RemoteRowFederation:
@@ -139,7 +139,7 @@ class RemoteRecords:
         sites: NamedSites | None = None,
         task: object = None,
     ) -> RowFederation:
-        """The federation of one site, with its records, as its settings say where they are.
+        """Return the federation of one site, with the records that its settings point to.
 
         Args:
             name: The site.
@@ -174,12 +174,12 @@ class RemoteRecords:
 
     @property
     def _targets(self) -> dict[str, str]:
-        """The columns of the targets, by what they are."""
+        """Return the columns of the targets, by their role."""
         found = {"time": self.time, "event": self.event, "entry": self.entry, "weight": self.weight}
         return {name: column for name, column in found.items() if column is not None}
 
     def _public_file(self, path: str, site: str | None = None) -> Table | None:
-        """Records of the coordinator; nothing where the file is not there, as at the sites."""
+        """Read public records of the coordinator; None where the file is missing, as at the sites."""
         if not Path(path).is_file():
             return None
         place = Path(path).name

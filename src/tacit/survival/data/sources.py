@@ -113,7 +113,7 @@ class Simulated:
 
 @dataclass(frozen=True, kw_only=True)
 class Csv:
-    """A table of your own, CSV or Parquet: every other column is a feature, of numbers or of known words.
+    """A table of your own, CSV or Parquet: every other column is a feature, numeric or categorical.
 
     Args:
         path: The file, relative to the experiment file.
@@ -236,7 +236,7 @@ class Csv:
 
     @property
     def _targets(self) -> dict[str, str]:
-        """The columns of the targets, by what they are."""
+        """Return the columns of the targets, by their role."""
         found = {"time": self.time, "event": self.event, "entry": self.entry, "weight": self.weight}
         return {name: column for name, column in found.items() if column is not None}
 

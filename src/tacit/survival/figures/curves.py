@@ -1,4 +1,4 @@
-"""Survival drawn over time, and predictions beside what happened.
+"""Figures of survival curves, and of predictions against outcomes.
 
 Curves are estimates, which have left the sites already, or predictions of a model. `kaplan_meier_by_site` of
 a federation and `calibration` look at records: on private ones their figures are unprotected.
@@ -125,7 +125,7 @@ def kaplan_meier_by_site(
 
 
 def by_site(table: LifeTable, *, level: float = 0.95) -> dict[str, Estimate]:
-    """The Kaplan-Meier curve of each site, from counts that have left the sites already: it costs nothing."""
+    """Return the Kaplan-Meier curve of each site, from released counts: it costs nothing."""
     parts = {
         name: replace(table, cells=table.cells[place : place + 1], sites=(name,))
         for place, name in enumerate(table.sites)
@@ -168,7 +168,7 @@ def cumulative_incidence(
 
 
 def _of_one_kind(found: Mapping[str, Estimate]) -> dict[str, Estimate]:
-    """The estimates, once they are found to be curves of the same thing, one each."""
+    """Return the estimates, after checking that they are curves of one kind."""
     require(bool(found), "estimates", "none", "at least one")
     for name, one in found.items():
         if not isinstance(one, Estimate):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -530,7 +530,7 @@ def _bin_risks(
 
 
 def _risk_panel(axes: Axes, found: RiskBins, risks: Array, when: str) -> None:
-    """Draw bins against the line of agreement, and below how often each risk was predicted."""
+    """Draw calibration bins against the diagonal, and a histogram of predicted risks below."""
     tidy(axes, f"Predicted risk by {when}", f"Observed risk by {when}")
     top = min(1.0, 1.08 * float(np.nanmax([found.upper.max(), found.predicted.max(), 0.05])))
     axes.plot([0, top], [0, top], color=GREY, linewidth=0.9, linestyle="--")

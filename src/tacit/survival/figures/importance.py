@@ -245,7 +245,7 @@ def _names(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def tornado(found: "Sequence[Effects]", *, person: str, features: str, models: int, linear: bool) -> Figure:
-    """Draw what features do, by one model or by the first ones of several.
+    """Draw the effects of features, by one model or by the first ones of several.
 
     Args:
         found: Effects of the same changes by each model; probabilities are at one time.
@@ -296,7 +296,7 @@ def _title(name: str, most: str, found: "Effects") -> str:
 
 
 def _legend(drawn: Sequence[Rows], found: "Effects", features: str, models: int) -> list[str]:
-    """Say how dots are read, and what is left out."""
+    """Explain the dots, and name features that are left out."""
     both = any(len(row) > 1 for row in drawn[0])
     return [
         f"A typical person's chance is {100 * found.chance:.0f} %" * (found.when is not None and models == 1),
@@ -323,7 +323,7 @@ def _axis(axes: Axes, names: Sequence[str], drawn: Sequence[Rows], found: "Effec
 
 
 def _draw(axes: Axes, rows: Rows, found: "Effects", shade: str, shift: float) -> None:
-    """Draw dots, filled and hollow, each joined with where nothing changes."""
+    """Draw dots, filled and hollow, each joined with the line of no effect."""
     unit, middle = (1.0, 1.0) if found.when is None else (100.0, 0.0)
     for side, fill in enumerate((shade, "white")):
         known = [(place + shift, unit * row[side]) for place, row in enumerate(rows) if len(row) > side]

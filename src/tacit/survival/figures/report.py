@@ -1,4 +1,4 @@
-"""The figures of a survival run's report: what its model says, without any record.
+"""Figures of a survival run's report, from its model alone, without any record.
 
     networks          survival of a typical person and of others, what features do, incidence by cause
     Cox regression    hazard ratios with their intervals
@@ -55,7 +55,7 @@ SUMMARY = "summary.json"
 def pictures(
     task: SurvivalLearner | Cox | KaplanMeier, state: Array, rounds: "Sequence[Round]", read: Read
 ) -> list[Figure]:
-    """The figures of a survival run; none where nothing is known yet.
+    """Return the figures of a survival run; none before there is a model.
 
     Args:
         task: The bound task.
@@ -111,7 +111,7 @@ def _kaplan_meier_figures(task: KaplanMeier, state: Array) -> list[Figure]:
 
 @dataclass(frozen=True, eq=False)
 class SparseEstimate(Estimate):
-    """An estimate of which some times are left out; how many are at risk is still known at all of them."""
+    """An estimate at some of its times; the number at risk is kept for all of them."""
 
     whole: Estimate | None = None
 
@@ -121,7 +121,7 @@ class SparseEstimate(Estimate):
 
 
 def _sparse(found: Estimate) -> SparseEstimate:
-    """The estimate at no more times than can be seen, the first and the last among them."""
+    """Return the estimate at as many times as a figure can show, first and last included."""
     rows = np.unique(np.linspace(0, len(found.table) - 1, STEPS).round().astype(np.int64))
     held: dict[str, Any] = {entry.name: getattr(found, entry.name) for entry in fields(found)}
     held |= {"table": found.table.iloc[rows], "whole": found}
@@ -129,7 +129,7 @@ def _sparse(found: Estimate) -> SparseEstimate:
 
 
 def _cox_figures(task: Cox, state: Array) -> list[Figure]:
-    """Hazard ratios with their intervals, those that are surest not to be 1 first."""
+    """Draw hazard ratios with their intervals, clearest effects first."""
     fit = task.model(state)
     clearness = np.abs(fit.coefficients / fit.standard_errors)
     order: list[int] = np.argsort(-clearness, kind="stable")[:ROWS].tolist()
@@ -173,7 +173,7 @@ def _network_figures(
 
 
 def _survival_figure(model: GridModel, usual: Array, person: str, found: Effects) -> Figure:
-    """Curves of a typical person, and of others who differ from it in what matters most."""
+    """Draw curves of a typical person, and of people who differ in the strongest features."""
     others = _most_different(found)
     names, inputs = (
         ["typical", *(one.words for one in others)],
@@ -205,7 +205,7 @@ def _most_different(found: Effects) -> list[Person]:
 
 @dataclass(frozen=True, eq=False)
 class ModelStack:
-    """Several models that are each asked about one record."""
+    """Several models, each for one record."""
 
     models: Sequence[GridModel]
 

@@ -52,7 +52,7 @@ def bootstrap(
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[float, float]:
-    """An interval for a score: the middle `level` of what it is on records drawn anew with replacement.
+    """Return a bootstrap interval of a score: the middle `level` over records redrawn with replacement.
 
     Events and censored records are drawn apart, so that each draw has as many of both as there are. A draw
     that cannot be scored, such as one without a comparable pair, is skipped. The interval is about these

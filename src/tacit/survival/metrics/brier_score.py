@@ -1,4 +1,4 @@
-"""Brier scores weighted for censoring, the curve that weights them, and how outcomes are read.
+"""Brier scores weighted for censoring, the censoring curve, and the reading of outcomes.
 
 Definitions are the textbook ones, ties included; where a popular package departs from them, an argument says
 so by name. What the other scores need as well, checked arrays and inverse probabilities, is at the end.
@@ -174,7 +174,7 @@ class Brier:
         return weights
 
     def _score_slices(self, survival: Array) -> Array:
-        """The scores without an array for everything that is known of the records."""
+        """Return the scores by slices, without an array of all records and times."""
         order = np.argsort(self._time, kind="stable")
         times, events = self._time[order], self._event[order]
         # One row for each time, records in the order of theirs: the past and the future are two slices of it.
@@ -197,7 +197,7 @@ def _censoring(times: Array, events: Integers) -> Curve:
 
 
 def kaplan_meier(times: Array, events: Integers) -> Curve:
-    """The curve of surviving events; who is censored at the time of an event was still at risk of it."""
+    """Estimate the survival curve; records censored at the time of an event count as at risk."""
     steps, seen, _, left = _tally(times, events)
     return _product_limit(steps, seen, left)
 
@@ -271,14 +271,14 @@ def as_floats(field: str, given: ArrayLike, meaning: str) -> Array:
 
 
 def require_probabilities(field: str, given: Array, rounding: float = 0.0) -> None:
-    """Refuse what lies outside of 0 to 1 by more than `rounding`."""
+    """Refuse probabilities outside 0 to 1 by more than `rounding`."""
     low, high = given.min(initial=1), given.max(initial=0)
     inside = bool(low >= -rounding and high <= 1 + rounding)
     require(inside, field, f"{low:g} to {high:g}", "probabilities, from 0 to 1")
 
 
 def increasing_times(given: ArrayLike, fewest: Literal["one", "two"]) -> Array:
-    """Convert times to score at (times,); refuse fewer, and what is not in increasing order."""
+    """Convert times to score at (times,); refuse too few, or any order but increasing."""
     times = numbers("times", given, None, "a list of them")
     enough = len(times) >= ("one", "two").index(fewest) + 1
     allowed = f"at least {fewest}, in increasing order"

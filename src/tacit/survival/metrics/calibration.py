@@ -37,7 +37,7 @@ def auc(
     censoring: Curve | None = None,
     rule: Rule = "right",
 ) -> Array:
-    """Areas under the ROC curve: how often who has had the event by t was at higher risk than who goes on.
+    """Areas under the ROC curve at each time: event by t against event-free at t.
 
     Cumulative cases, dynamic controls (Uno et al. 2007): a case has its event at or before t and is weighted
     for censoring, a control has a time after t. A pair of equal risks counts one half.
@@ -119,7 +119,7 @@ class Calibration(NamedTuple):
 def d_calibration(
     time: ArrayLike, event: ArrayLike, survival_at_time: ArrayLike, bins: int = 10
 ) -> Calibration:
-    """D-calibration: whether what was given a chance of p happens with a frequency of p, for all p at once.
+    """D-calibration: events predicted with probability p happen with frequency p, for all p at once.
 
     If predictions are right, S(T) is spread evenly from 0 to 1, so each of `bins` equal bins gets an equal
     share (Haider et al. 2020). A record censored at C has its event later, when S is lower: it is spread

@@ -36,7 +36,7 @@ SOME_PAIRS = 2**21
 
 
 def harrell(time: ArrayLike, event: ArrayLike, risk: ArrayLike) -> float:
-    """Harrell's C: how often, of two records, the one at higher risk has its event first.
+    """Harrell's C: the share of comparable pairs in which the record at higher risk has its event first.
 
     A pair counts if one record has its event before the other's time, or at the time the other is censored.
     Two events at one time do not count; a pair of equal risks counts one half.
@@ -121,7 +121,7 @@ def uno(
 def antolini(
     time: ArrayLike, event: ArrayLike, survival: ArrayLike, times: ArrayLike, *, ties: Ties = "half"
 ) -> float:
-    """Antolini's C: how often, at the time of an event, its record was less likely alive than one that is.
+    """Antolini's C: at each event, the share of survivors whose predicted survival is higher.
 
     The same pairs as for `harrell`, but a pair is judged by what was predicted for the time T of its event:
     it is concordant if S(T) is lower for the record with the event (Antolini et al. 2005). Predictions whose
@@ -266,7 +266,7 @@ class Concordance:
 
 
 def concordance(tables: Iterable[Table], beta: Array) -> Concordance:
-    """Harrell's concordance of pairs at the same site, both at risk when the first of them has its event.
+    """Harrell's concordance over pairs at the same site, both at risk when the first has its event.
 
     The error is that of the infinitesimal jackknife over records (Therneau and Watson 2015).
     """
@@ -274,7 +274,7 @@ def concordance(tables: Iterable[Table], beta: Array) -> Concordance:
 
 
 def from_sums(sums: Array) -> Concordance:
-    """The concordance that the sums of all sites tell (5,)."""
+    """Return the concordance from the sums of all sites (5,)."""
     # Over records: concordant and comparable pairs that each takes part in, and their products.
     right, pairs, squares, products, spreads = sums
     if not pairs:

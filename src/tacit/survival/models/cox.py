@@ -71,7 +71,7 @@ class RelativeRiskLearner(SurvivalLearner):
 
     @property
     def risk_groups(self) -> int | None:
-        """In how many groups a site forms its loss, if it does."""
+        """Number of risk groups at a site, if the loss is formed in groups."""
         return self.groups_per_site
 
     @property
@@ -84,7 +84,7 @@ class RelativeRiskLearner(SurvivalLearner):
         """The network and its loss."""
 
     def log_risks(self, state: Array, features: Array) -> Array:
-        """Log hazard ratios (records, intervals), from those of a record of zeros on; one column where risks
+        """Return log hazard ratios (records, intervals), relative to a zero record; one column where risks
         stay the same over time.
         """  # noqa: D205
         program = self.program(len(self.columns))
@@ -169,7 +169,7 @@ class CoxTime(RelativeRiskLearner):
     kind: ClassVar[str] = "cox-time"
 
     def program(self, columns: int) -> "Perceptron":
-        """A perceptron that is told the time beside the features, and the loss of pairs."""
+        """Return a perceptron with the time as an input beside the features, and the loss of pairs."""
         from tacit.survival.models.cox_loss import Pairs
 
         return Pairs(_layers(columns + 1, self.hidden, self.activation), self._ends)
@@ -251,7 +251,7 @@ class BreslowQuery:
         return AtRisk(self._risks(state, table.features), *known, most).rows
 
     def _risks(self, state: Array, features: Array) -> Array:
-        """Hazard ratios (records, intervals), or one column where they stay the same."""
+        """Return hazard ratios (records, intervals), or one column where they are constant."""
         return exp(np.minimum(self.task.log_risks(state, features), 50.0))
 
     def apply(self, state: Array, combined: Array, noise: float = 0.0) -> Array:

@@ -123,7 +123,7 @@ def _members(present: Marks) -> Array:
 
 
 class Pairs(Perceptron):
-    """A network whose loss is the mean of log(1 + e^lead), the lead of a control's log risk over its case's.
+    """Network whose loss is the mean of log(1 + e^lead), the lead of a control's log risk over its case's.
 
     Kvamme, Borgan and Scheel 2019, with one control for every case.
 

@@ -1,4 +1,4 @@
-"""DeepHit's loss: when and of what cause, as chances of every interval and cause, and of staying beyond.
+"""DeepHit's loss: probabilities of every interval and cause, and of survival beyond the grid.
 
 The likelihood is a sum over records. The ranking term compares records, so with it a unit of records has one
 loss and one gradient.
@@ -17,7 +17,7 @@ from tacit.survival.models.losses import GridLoss
 
 
 class IncidenceLoss(GridLoss):
-    """Chances by a softmax over all intervals of all causes and the time beyond, whose score is 0.
+    """Probabilities by a softmax over all intervals of all causes and the time beyond, whose score is 0.
 
     Lee and others 2018; Kvamme and Borgan 2021 for the padded score.
 

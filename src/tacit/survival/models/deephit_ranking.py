@@ -1,4 +1,4 @@
-"""DeepHit's ranking term, compiled: of all pairs, most are none, and those are passed over here."""
+"""DeepHit's ranking term, compiled: incomparable pairs, which are most, are skipped."""
 
 import math
 

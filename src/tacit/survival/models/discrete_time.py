@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GridLearner(SurvivalLearner):
-    """A network whose outputs are hazards on a grid of intervals; its loss is a sum over records.
+    """Network whose outputs are hazards on a grid of intervals; its loss is a sum over records.
 
     For the options see `SurvivalLearner`.
     """
@@ -59,7 +59,7 @@ class GridLearner(SurvivalLearner):
 
     @property
     def _initial_bias(self) -> float:
-        """One event over all intervals, before anything is known."""
+        """Initial bias: one event over all intervals."""
         return self._loss.initial_output(1 / len(self._ends))
 
     @property
@@ -85,7 +85,7 @@ class LogisticHazard(GridLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class PCHazard(GridLearner):
-    """Piecewise constant hazards by a network: a hazard of its own for every interval and record.
+    """Piecewise constant hazards by a network: one hazard for every interval and record.
 
     Kvamme and Borgan 2021. For the options see `SurvivalLearner`.
     """
@@ -152,7 +152,7 @@ class DeepHit(GridLearner):
 
     @property
     def risk_groups(self) -> int | None:
-        """In how many groups a site forms its loss, if it does."""
+        """Number of risk groups at a site, if the loss is formed in groups."""
         return self.groups_per_site
 
     def program(self, columns: int) -> "Perceptron":
@@ -191,5 +191,5 @@ class DeepHit(GridLearner):
 
 @lru_cache(maxsize=4)
 def _prepare_store(likelihood: type[GridLoss], parts: tuple[Any, ...], store: Table) -> Table:
-    """A store with what a loss knows of its records; the same store is looked through once."""
+    """Return a store with the prepared columns of a loss; cached for the same store."""
     return likelihood(*parts).prepare(store)

@@ -124,7 +124,7 @@ class SurvivalLearner(Learner):
     def pictures(
         self, state: Array, rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
     ) -> "list[Figure]":
-        """The figures of a report: survival curves, and what features do."""
+        """Return the figures of a report: survival curves, and effects of features."""
         from tacit.survival.figures.report import pictures
 
         return pictures(self, state, rounds, read)
@@ -190,7 +190,7 @@ class TimeGridQuery:
 
 
 def _denoise_counts(noisy: Array) -> Array:
-    """Counts that are not noise: the cells around the fullest one, and others that stand out."""
+    """Return counts without noise: the cells around the fullest one, and others that stand out."""
     counts = _main_body(nearest_counts(noisy))
     if not counts.any():
         return counts

@@ -59,10 +59,10 @@ class GridLoss(ABC):
     @staticmethod
     @abstractmethod
     def initial_output(hazard: float) -> float:
-        """The output that stands for this hazard in every interval."""
+        """Return the output that gives this hazard in every interval."""
 
     def prepare(self, table: Table) -> Table:
-        """The table with what the loss knows of each record beside its targets: found once for all steps."""
+        """Return the table with the loss's columns beside its targets: computed once for all steps."""
         happened, exposed = self._find_events(table.targets)
         known = {HAPPENED: happened.astype(np.float64), EXPOSED: exposed.astype(np.float64)}
         return Table(table.features, {**table.targets, **known}, table.columns, table.place)
@@ -76,7 +76,7 @@ class GridLoss(ABC):
         """Compute the result of `events_at_risk`."""
 
     def _own(self, time: Array, event: Array) -> tuple[NDArray[np.int64], Marks]:
-        """The interval that a time falls into, and whether an event is seen in it."""
+        """Return the interval of a time, and whether an event is seen in it."""
         own = np.searchsorted(self.ends, time, side="left")
         return own, (event > 0) & (own < len(self.ends))
 
@@ -132,7 +132,7 @@ def exposures(ends: Array, targets: Mapping[str, Array]) -> Array:
 
 
 class ExposureLoss(GridLoss):
-    """Piecewise constant hazards: what counts is the share of each interval that a record was at risk."""
+    """Piecewise constant hazards, by the share of each interval that a record was at risk."""
 
     def _find_events(self, targets: Mapping[str, Array]) -> tuple[Marks, Array]:
         """Return where the event happened, and the share of each interval at risk (..., intervals)."""
@@ -161,7 +161,7 @@ class PiecewiseLoss(ExposureLoss):
         return (shares * added - events * log(added)).sum(axis=-1)
 
     def increments(self, outputs: Array) -> Array:
-        """Softplus, and never nothing at all."""
+        """Return softplus, always above 0."""
         found = softplus(outputs)
         return np.maximum(found, 1e-300, out=found)
 

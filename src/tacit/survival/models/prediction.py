@@ -62,7 +62,7 @@ class GridModel(ABC):
         return self._surviving(self.cumulative(features), times)
 
     def hazard(self, features: "ArrayLike | pd.DataFrame", times: ArrayLike) -> Array:
-        """The rate of events among those still event-free at each time (records, times); 0 after the end."""
+        """Return the hazard rate at each time (records, times); 0 after the end."""
         moments = np.atleast_1d(np.asarray(times, dtype=np.float64))
         place, _ = self._within(moments)
         rates = self.increments(self.encode(features)) / np.diff(self.ends, prepend=0.0)
@@ -102,7 +102,7 @@ class GridModel(ABC):
         return pd.DataFrame(found.T, index=pd.Index(moments, name="time"), columns=features.index)
 
     def encode(self, features: "ArrayLike | pd.DataFrame") -> Array:
-        """Features as the network sees them (records, columns)."""
+        """Encode features for the network (records, columns)."""
         if getattr(features, "columns", None) is not None:
             return self.encoding.features(features, self.columns, "features")  # pyright: ignore
         table = from_arrays(np.atleast_2d(np.asarray(features)), place="features")
@@ -111,7 +111,7 @@ class GridModel(ABC):
         return table.features
 
     def risk_and_survival(self, matrix: Array, times: Array) -> tuple[Array, Array]:
-        """Risks (records,) and survival (records, times), from one look at encoded features."""
+        """Return risks (records,) and survival (records, times), from one pass over encoded features."""
         hazard = np.cumsum(self.increments(matrix), axis=1)
         return hazard.sum(axis=1), self._surviving(hazard, times)
 
@@ -120,7 +120,7 @@ class GridModel(ABC):
         return exp(-self._at(hazard, times))
 
     def _at(self, hazard: Array, times: ArrayLike) -> Array:
-        """Cumulative hazards at each time, from those at the ends of the intervals."""
+        """Return cumulative hazards at each time, from those at the ends of the intervals."""
         place, share = self._within(times)
         # Nothing has added up before the first interval. Not a product of matrices: a record's curve has the
         # same bits however many others are looked at.
@@ -128,7 +128,7 @@ class GridModel(ABC):
         return before[:, place] * (1 - share) + before[:, place + 1] * share
 
     def _within(self, times: ArrayLike) -> tuple[NDArray[np.int64], Array]:
-        """The interval that each time lies in, and how much of it is over by then."""
+        """Return the interval of each time, and the elapsed share of it."""
         moments = np.atleast_1d(np.asarray(times, dtype=np.float64))
         require(bool((moments >= 0).all()), "times", "one below 0", "at least 0")
         edges = np.concatenate([[0.0], self.ends])
@@ -232,11 +232,11 @@ class RelativeModel(GridModel):
         return self._hazard_increments(self.task.log_risks(self.state, matrix))
 
     def risk(self, features: "ArrayLike | pd.DataFrame") -> Array:
-        """The log hazard ratio where it stays the same over time, else the cumulative hazard on the grid."""
+        """Return the log hazard ratio where it is constant, else the cumulative hazard on the grid."""
         return self._risk_score(self.log_risk(features))
 
     def risk_and_survival(self, matrix: Array, times: Array) -> tuple[Array, Array]:
-        """Risks (records,) and survival (records, times), from one look at encoded features."""
+        """Return risks (records,) and survival (records, times), from one pass over encoded features."""
         ratios = self.task.log_risks(self.state, matrix)
         hazard = np.cumsum(self._hazard_increments(ratios), axis=1)
         return self._risk_score(ratios), self._surviving(hazard, times)

@@ -53,7 +53,7 @@ class CoxOptions:
     def fit(
         self, columns: Sequence[str], climb: NewtonState, covariance: Array | None = None, **found: Any
     ) -> "CoxFit":
-        """Describe where Newton's method has settled.
+        """Build the fit from the final state of Newton's method.
 
         Args:
             columns: The features.
@@ -80,7 +80,7 @@ class CoxOptions:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CoxFit(CoxOptions):
-    """A Cox regression: coefficients, how sure they are, and how the sites were combined.
+    """Fit of a Cox regression: coefficients, standard errors, and the combination of sites.
 
     Args:
         columns: The features.
@@ -118,11 +118,11 @@ class CoxFit(CoxOptions):
         return np.sqrt(np.diag(self.covariance))
 
     def log_risk(self, features: ArrayLike) -> Array:
-        """The log hazard ratio of each record (records,) against one whose features are all 0."""
+        """Return the log hazard ratio of each record (records,) against one whose features are all 0."""
         return np.asarray(features, dtype=np.float64) @ self.coefficients
 
     def summary(self) -> pd.DataFrame:
-        """One row for each column of features; the columns of the table are those of lifelines."""
+        """Return a table with one row for each feature; its columns are those of lifelines."""
         half = float(norm.ppf(0.5 + self.level / 2)) * self.standard_errors
         z, share = self.coefficients / self.standard_errors, f"{100 * self.level:g}%"
         p = np.asarray(chi2.sf(z**2, 1), dtype=np.float64)

@@ -45,7 +45,7 @@ class Slope:
 
     @property
     def score_statistic(self) -> float:
-        """The score statistic: twice what a parabola of this slope still gains."""
+        """Score statistic g' I^+ g of this gradient and information."""
         return float(self.gradient @ np.linalg.pinv(self.information) @ self.gradient)
 
 
@@ -72,7 +72,7 @@ class StratumSite:
     times: int
 
     def risks(self, beta: Array) -> Array:
-        """The relative hazard of each record (records,), as often as it counts; it stays at the site."""
+        """Return the relative hazard of each record (records,), times its weight; it stays at the site."""
         return np.exp(self.design @ np.append(0.0, beta)) * self.weights
 
     def at_risk(self, risks: Array) -> Array:
@@ -85,7 +85,7 @@ class StratumSite:
         return np.cumsum(summed[::-1], axis=0)[::-1]
 
     def event_sums(self, risks: Array) -> Array:
-        """The same sums over those whose event it is (times, 1 + columns)."""
+        """Return the sums over records with an event (times, 1 + columns)."""
         weighed = self.design[self.deaths] * risks[self.deaths, None]
         return sum_by_place(weighed, self.places[self.deaths], self.times)
 
@@ -106,7 +106,7 @@ class StratumSite:
         return found
 
     def _while_at_risk(self, values: Array) -> Array:
-        """The sum of what each event time has, over those that each record was at risk at (records, ...)."""
+        """Sum values of event times over those that each record was at risk at (records, ...)."""
         total = np.concatenate([np.zeros_like(values[:1]), np.cumsum(values, axis=0)])
         return total[self.places + 1] - total[self.starts]
 
@@ -209,7 +209,7 @@ class Stratum:
         return found
 
     def schoenfeld(self, beta: Array) -> Array:
-        """At each event time, the features of the dying less what was expected (times, columns)."""
+        """Schoenfeld residuals: features of the dying less their expectation (times, columns)."""
         return self.sums - self.weights[:, None] * self.hazards(beta).means
 
     def transform_times(self, transform: Transform) -> Array:
@@ -350,7 +350,7 @@ class NewtonState:
         return self.beta + self.step
 
     def update(self, slope: Slope, events: float, columns: Sequence[str], ridge: float) -> "NewtonState":
-        """This with the slope of the trial known: accepted, with the next step, or with a shorter one.
+        """Return the next state, given the slope of the trial: accepted, or with a shorter step.
 
         Args:
             slope: The slope of the trial, finite or not.
@@ -448,13 +448,13 @@ def _penalised_likelihood(slope: Slope, beta: Array, ridge: float) -> float:
 
 
 def _solve(matrix: Array, values: Array) -> Array:
-    """The solution of linear equations whose unknowns may differ in size by orders of magnitude."""
+    """Solve linear equations whose unknowns may differ in size by orders of magnitude."""
     scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(np.float64).tiny))
     return np.linalg.lstsq(matrix / np.outer(scale, scale), values / scale, rcond=None)[0] / scale
 
 
 def _require_identifiable(information: Array, columns: Sequence[str], ridge: float) -> None:
-    """Refuse columns that say nothing, or nothing of their own."""
+    """Refuse constant columns, and columns that depend linearly on others."""
     found = np.sqrt(np.maximum(np.diag(information), 0.0))
     for name, unit in zip(columns, found, strict=True):
         if unit == 0:

@@ -90,7 +90,7 @@ def cox(
 def proportional_hazards(
     federation: RowFederation, fit: CoxFit, *, transform: Transform = "rank"
 ) -> HazardTest:
-    """Test whether effects stay the same over time, by the trend of scaled Schoenfeld residuals.
+    """Test for proportional hazards, by the trend of scaled Schoenfeld residuals.
 
     Time is transformed within each stratum: to the rank of an event among the stratum's, to the stratum's
     Kaplan-Meier estimate of the share that has had one, or not (`identity`, `log`).

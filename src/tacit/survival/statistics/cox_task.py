@@ -92,7 +92,7 @@ class Cox(SumTask):
         return ("c_index", "max")
 
     def with_privacy(self, privacy: Privacy | Open) -> Self:
-        """This, if nothing is promised.
+        """Return this task in an open run; refuse any promise.
 
         Raises:
             Refused: Something is.
@@ -140,7 +140,7 @@ class Cox(SumTask):
         return Updates(cohort.names, told)
 
     def _site_sums(self, table: Table, beta: Array) -> Array:
-        """A site's half: tallies, and the slope of its likelihood; what overflows is said, not sent."""
+        """Compute a site's tallies and the slope of its likelihood; an overflow is flagged, not sent."""
         parts = strata_of({"own": table}, True, self.ties, self._ends)
         tallies = np.zeros(TALLIES)
         tallies[:2] = len(table), sum(int(part.deaths.sum()) for part in parts)
@@ -245,7 +245,7 @@ class Cox(SumTask):
         return [f"settled in {climb.asked} rounds"] if climb.settled else []
 
     def shortcomings(self, state: Array) -> list[str]:
-        """That the fit is not done, and how many rounds were in vain."""
+        """Return warnings: the fit has not converged, and the number of incomplete rounds."""
         climb, missed = self._shape.decode(state), self._shape.missed_rounds(state)
         moving = f"NOT SETTLED in {climb.asked} rounds: coefficients still move; give it more rounds"
         in_vain = f"{missed} rounds were left out: somebody was missing"
@@ -352,7 +352,7 @@ def flatten(slope: Slope) -> Array:
 
 
 def unflatten(values: Array, columns: int) -> Slope:
-    """The slope that a vector stands for."""
+    """Unflatten the slope from a vector."""
     information = np.zeros((columns, columns))
     information[np.triu_indices(columns)] = values[1 + columns :]
     whole = information + np.triu(information, 1).T

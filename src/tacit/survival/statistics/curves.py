@@ -74,7 +74,7 @@ class Estimate:
         return Curve(self._times[1:], np.clip(self._column(self.curves[0])[1:], 0.0, 1.0))
 
     def summary(self) -> str:
-        """The curve as text: what it is, where it comes from, and some of its rows."""
+        """Render the curve as text: method, source, and some of its rows."""
         events = sum(
             self._column(name).sum() for name in self.table.columns.astype(str) if name.startswith("events")
         )
@@ -215,7 +215,7 @@ def estimate(
     level: float = 0.95,
     known: int | None = None,
 ) -> Estimate:
-    """The result: a row for time 0 and one for each interval that is known."""
+    """Build the estimate: a row for time 0 and one for each reliable interval."""
     last = exits.reliable_intervals if known is None else known
     causes = {f"events_{cause}": part for cause, part in enumerate(exits.events[0].T, start=1)}
     events = {"events": exits.happened[0]} if len(causes) == 1 else causes
@@ -304,7 +304,7 @@ def restricted_means(
 
 
 def _area(exits: Exits, until: float) -> tuple[float, float]:
-    """The area under one group's curve, and its standard error (Greenwood's, and what noise adds)."""
+    """Return the area under one group's curve, and its standard error (Greenwood's, plus the noise)."""
     last = exits.times[exits.reliable_intervals - 1] if exits.reliable_intervals else 0.0
     # Beyond exact times the curve stays constant; beyond a grid, or in noise, it is unknown.
     require(exits.exact or until <= last, "until", until, f"at most {last:g}: beyond it nothing is known")

@@ -168,7 +168,7 @@ def logrank(
     ledger: Ledger | None = None,
     key: Key | None = None,
 ) -> LogRank:
-    """Test whether groups have the same hazard at every time.
+    """Log-rank test: do groups have the same hazard at every time?
 
     Args:
         federation: The sites, or the exits that a `life_table` has counted already, by the same column.
@@ -256,7 +256,7 @@ def breslow(
     ledger: Ledger | None = None,
     key: Key | None = None,
 ) -> Estimate:
-    """The cumulative hazard of a record whose log risk is 0, under a model that is public.
+    """Breslow's estimate: the cumulative hazard of a record whose log risk is 0, under a public model.
 
     Args:
         federation: The sites.
@@ -301,7 +301,7 @@ def breslow(
 
 
 def _risk_sums(table: Table, log_risk: Callable[[Array], Array], limit: float, grid: Array) -> Array:
-    """The site's half of Breslow's estimate: risks by interval of exit, those beyond the grid last.
+    """Compute a site's sums of Breslow's estimate: risks by interval of exit, those beyond the grid last.
 
     Behind them, if records have an entry, risks by the interval in which they come.
     """
@@ -319,7 +319,7 @@ def _risk_sums(table: Table, log_risk: Callable[[Array], Array], limit: float, g
 
 
 def _risk_by_interval(moves: Array, spread: bool) -> Array:
-    """The risk in each interval, from the risks of those who leave and who come (1 or 2, times + 1)."""
+    """Return the risk in each interval, from leaving and entering risks (1 or 2, times + 1)."""
     later = np.cumsum(moves[:, ::-1], axis=1)[:, ::-1]
     # Records that leave later are at risk, unless they have not entered yet.
     found = later[0, :-1] - (later[1, 1:] if len(moves) > 1 else 0.0)

@@ -168,7 +168,7 @@ class KaplanMeier(SumTask):
         return replace(self, grid=self._cut(rows, provenance), horizon=None, known=known)
 
     def _cut(self, federation: RowFederation, provenance: Provenance) -> tuple[float, ...]:
-        """The ends of the intervals: said, equally far apart, or every exit time."""
+        """Return the ends of the intervals: given, equidistant, or every exit time."""
         if self.grid is not None:
             return tuple(float(end) for end in self.grid)
         if self.horizon is not None:
@@ -182,13 +182,13 @@ class KaplanMeier(SumTask):
         return tuple(float(end) for end in np.unique(federation.store.targets["time"]))
 
     def with_mechanism(self, mechanism: Mechanism) -> Self:
-        """This with what is public about the noise."""
+        """Return this task with the public parameters of the noise."""
         sites = len(self.known.sites)
         noise = sites * mechanism.deviation(sites) / self.known.record_unit
         return replace(self, known=replace(self.known, noise=noise))
 
     def at_round(self, number: int, rounds: int) -> Self:
-        """The same; there is one round."""
+        """Return this task; there is one round."""
         require(rounds == 1, "rounds", rounds, f"1: {self.kind} counts everybody once, and the rest is free")
         return self
 
@@ -226,14 +226,14 @@ class KaplanMeier(SumTask):
         return Updates(cohort.names, np.hstack([marked, np.stack(told)]))
 
     def advance(self, state: Array, step: Array) -> Array:
-        """The counts, as a mean over the sites that came."""
+        """Return the counts, as a mean over the participating sites."""
         after = state + step
         if self.known.has_indicators and not self._present_sites(after) and bool(step.any()):
             raise self.not_a_mean()
         return after
 
     def score(self, state: Array, held_out: Table) -> dict[str, float]:
-        """The integrated Brier score of the curve on held-out records, which it is the same for."""
+        """Return the integrated Brier score of the curve on held-out records."""
         from tacit.survival.metrics import censoring, integrated_brier
         from tacit.survival.models.prediction import scoring_times
 
@@ -280,7 +280,7 @@ class KaplanMeier(SumTask):
         return pictures(self, state, rounds, read)
 
     def life_table(self, state: Array) -> LifeTable:
-        """The exits of all sites that came; with noise, in intervals that stand out of it."""
+        """Return the exits of all participating sites; with noise, in intervals that stand out of it."""
         known, came = self.known, self._present_sites(state)
         counts = state[self._prefix_size :] * len(came) / known.record_unit
         # A baseline, of one site or of all in one place, is computed without noise.
@@ -355,7 +355,7 @@ class KaplanMeierFit:
         return restricted_mean(self.table, until=until, level=self.level)
 
     def at(self, times: Array) -> Array:
-        """The survival at these times (times,); beyond what is known it stays where it is."""
+        """Return the survival at these times (times,); constant beyond the known end."""
         return self.survival.at(np.minimum(times, self.survival.until))
 
     def summary(self) -> str:

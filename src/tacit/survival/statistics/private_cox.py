@@ -83,7 +83,7 @@ class FeatureBounds:
 
 
 def refuse_options(federation: RowFederation, options: CoxOptions) -> None:
-    """Refuse what has no private version, with what there is instead."""
+    """Refuse options without a private version, and name the alternative."""
     refuse_weights(federation)
     if options.grid is None:
         raise NotSeparable(
@@ -99,7 +99,7 @@ def refuse_options(federation: RowFederation, options: CoxOptions) -> None:
 def feature_bounds(
     tables: Mapping[str, Table], bound: float | None, ranges: Mapping[str, tuple[float, float]] | None
 ) -> FeatureBounds:
-    """The limits of features that were agreed on; nothing is looked up in the records."""
+    """Return the agreed bounds of features; the records are not read."""
     columns = next(iter(tables.values())).columns
     if ranges is None:
         if bound is None:
@@ -165,7 +165,7 @@ def fit(
 
 
 class _Sites:
-    """The sites, as they may be asked: everything they let out has been paid for and carries noise."""
+    """Sites of a private fit: their answers are paid for and carry noise."""
 
     def __init__(
         self, tables: Mapping[str, Table], grid: Array, limit: FeatureBounds, payment: Payment
@@ -206,7 +206,7 @@ class _Sites:
         )
 
     def answers(self, levels: Array, trend: Array, slopes: Array, number: int) -> Array:
-        """The noisy sum of what the records of each site have to say (sites, `vector_size` of the columns).
+        """Return the noisy sum of the record vectors at each site (sites, `vector_size` of the columns).
 
         Args:
             levels: The log hazard of each interval at each site (sites, intervals).
@@ -345,7 +345,7 @@ class NewtonPath:
         return float(np.linalg.eigvalsh((own + own.T) / 2)[0] / pretended)
 
     def estimate(self) -> tuple[Array, Array, Array]:
-        """The coefficients of the features, their covariance by the model, and what noise adds to it."""
+        """Return the coefficients, their covariance by the model, and the addition of the noise."""
         found, means, _ = self._average_steps(damped=False)
         matrix = self._information()[0]
         inverse = np.linalg.inv(matrix)
@@ -359,7 +359,7 @@ class NewtonPath:
         return self.rounds[FIRST[min(len(self.rounds), len(FIRST)) - 1] :]
 
     def _average_steps(self, damped: bool) -> tuple[Array, Array, Array]:
-        """The mean of what each round would step to; mean regressors and expected events of each stratum."""
+        """Return the average Newton step over rounds; mean regressors and expected events of each stratum."""
         matrix, means, events, pretended = self._information()
         values, vectors = np.linalg.eigh(matrix)
         # Directions that noise may have made up are followed with care.
@@ -369,7 +369,7 @@ class NewtonPath:
         return np.mean(found, axis=0), means, events
 
     def _information(self) -> tuple[Array, Array, Array, float]:
-        """About everything but the levels, which are profiled out; means, events, and what noise pretends."""
+        """Return the information with profiled levels; means, events, and the noise's contribution."""
         mean = np.mean([one.matrices for one in self._used], axis=0)
         noise = self.scales.information * np.sqrt(self.shared / len(self._used))
         corner = np.maximum(mean[:, 0, 0], noise)

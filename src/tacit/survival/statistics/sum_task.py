@@ -1,4 +1,4 @@
-"""Sums as statistics that run as tasks send them, and counts of exits that stand out of their noise.
+"""Sum tasks: statistics as sums over sites, and exit counts that stand out of their noise.
 
 The mean of what sites send does not say how many have sent something. So every site marks a place of its own
 beside its sums; who takes part is public. A record is in one cell of exits and, if it comes late, in one of
@@ -53,7 +53,7 @@ class SumTask:
 
     @property
     def batch(self) -> int:
-        """Sums are divided by nothing."""
+        """Return 1: sums are not divided."""
         return 1
 
     @property
@@ -67,7 +67,7 @@ class SumTask:
 
     @property
     def final_query(self) -> None:
-        """Nothing is asked at the end."""
+        """Return None: there is no final query."""
 
     @property
     def identity(self) -> str | None:
