@@ -18,7 +18,7 @@ import statistics
 
 import numpy as np
 
-from tacit.aggregation.attacks.model import (
+from tacit.aggregation.attacks import (
     Alie,
     GaussianNoise,
     InnerProduct,

@@ -68,7 +68,7 @@ def ours(part, sites, dropouts):
 @lru_cache
 def summed_by_us(sites, dropouts, repetition):
     from tacit.aggregation.secure import Coordinator, Identity, Member, Roster, Session
-    from tacit.aggregation.secure.session import STAGES
+    from tacit.aggregation.secure.sealing import STAGES
 
     names = tuple(f"site {number:03}" for number in range(sites))
     session = Session(run="bench", round=repetition, names=names, width=WIDTH)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import tacit
-from tacit.aggregation.attacks.model import SignFlip
+from tacit.aggregation.attacks import SignFlip
 from tacit.learning.task import Updates
 from tacit.runtime.arrays import Array
 from tacit.sites.splits import Dirichlet

@@ -5,8 +5,7 @@ import pytest
 
 from tacit import Open
 from tacit.aggregation.base import CustomAggregator, as_aggregator, user_choice
-from tacit.aggregation.join import Join
-from tacit.aggregation.mean import Mean
+from tacit.aggregation.mean import Join, Mean
 from tacit.errors import InvalidValue
 from tacit.learning.task import Updates
 

@@ -8,7 +8,6 @@ import pytest
 from small_study import FILE
 from tacit import audits
 from tacit.audits import Audit, audit, audit_run, mechanisms
-from tacit.audits import experiment as auditing
 from tacit.cli import reporting
 from tacit.errors import InvalidValue
 from tacit.experiments import experiment
@@ -218,6 +217,6 @@ def test_a_table_of_ones_own_is_the_same_experiment_in_its_file_and_in_its_run(t
     (tmp_path / "e.toml").write_text(f'rounds = 1\n{text}[task]\nkind = "cox-ph"\nsteps = 1\n')
     asked = experiment.read(tmp_path / "e.toml")
     asked.run(tmp_path / "run")
-    assert auditing._identity(experiment.read(tmp_path / "run")) == auditing._identity(asked)
+    assert audits._identity(experiment.read(tmp_path / "run")) == audits._identity(asked)
     other = replace(asked, data=replace(asked.data, leave=("x1",)))
-    assert auditing._identity(other) != auditing._identity(asked)
+    assert audits._identity(other) != audits._identity(asked)

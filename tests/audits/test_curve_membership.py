@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from tacit.audits.curve_membership import attack, membership, membership_scores
+from tacit.audits.membership_statistics import attack, membership, membership_scores
 from tacit.errors import InvalidValue
 
 # Few values, so that ties are common.

@@ -59,7 +59,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tacit.aggregation.attacks.base import Attack
+from tacit.aggregation.attacks import Attack
 
 
 @dataclass(frozen=True)

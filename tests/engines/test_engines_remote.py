@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tacit.aggregation.secure import Identity, Roster
+from tacit.engines.base import RecordCountQuery
 from tacit.engines.messages import (
     COORDINATOR,
     NoReply,
@@ -17,7 +18,6 @@ from tacit.engines.messages import (
     open_message,
     sign_message,
 )
-from tacit.engines.record_count import RecordCountQuery
 from tacit.engines.remote import Remote, width_of
 from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
 from tacit.privacy.mechanisms.base import NoPrivacy

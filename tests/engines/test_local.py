@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 
 from tacit import Federation
-from tacit.engines.base import run_at_site
+from tacit.engines.base import RecordCountQuery, run_at_site
 from tacit.engines.local import Local
-from tacit.engines.record_count import RecordCountQuery
 from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.base import CountNoise, NoPrivacy, RecordLevel
 from tacit.privacy.mechanisms.site_level import SiteLevel

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.aggregation.attacks.model import ATTACKS, Scaling
+from tacit.aggregation.attacks import ATTACKS, Scaling
 from tacit.errors import InvalidFile, InvalidValue, Refused
 from tacit.experiments import attacks
 

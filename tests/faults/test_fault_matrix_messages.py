@@ -20,7 +20,7 @@ from test_fault_matrix_sites import SEVEN, TASK, reply, screened
 
 from tacit import Privacy, fit
 from tacit.aggregation.mean import Mean
-from tacit.aggregation.secure import Coordinator, Identity, Member, Roster, Session, secure_sum
+from tacit.aggregation.secure import Coordinator, Identity, Member, Roster, Session, products, secure_sum
 from tacit.aggregation.secure.messages import (
     Confirmation,
     Confirmations,
@@ -34,9 +34,7 @@ from tacit.aggregation.secure.messages import (
     decode_message,
     room,
 )
-from tacit.aggregation.secure.sealing import KeyExchange
-from tacit.aggregation.secure.session import STAGES
-from tacit.engines.secure import local_sum
+from tacit.aggregation.secure.sealing import STAGES, KeyExchange
 from tacit.errors import InvalidValue, RunUnusable, SecureAggregationFailed
 from tacit.privacy.mechanisms.lattice import DEVIATIONS, HALF, Lattice
 from tacit.privacy.mechanisms.secure_sum import SecureSum
@@ -223,7 +221,7 @@ def test_row_42_a_round_whose_sum_failed_is_skipped_and_paid(monkeypatch):
         silent = list(given)[:4] if session.round == 2 else []
         return secure_sum(given, session=session, dropped=dict.fromkeys(silent, "mask"))
 
-    monkeypatch.setattr(local_sum, "secure_sum", failing)
+    monkeypatch.setattr(products, "secure_sum", failing)
     promise = Privacy(unit="site", noise_multiplier=1.0, delta=1e-5, clip=5.0, noise="secure", rehearsal=True)
     run = fit(TASK, SEVEN, privacy=promise, aggregation=Mean(), rounds=3, seed=1)
     assert [entry.skipped is None for entry in run.record.rounds] == [True, False, True]

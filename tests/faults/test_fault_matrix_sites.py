@@ -11,7 +11,7 @@ import pytest
 
 from tacit import Federation, Privacy, fit
 from tacit.aggregation import AGGREGATORS
-from tacit.aggregation.attacks.model import ATTACKS
+from tacit.aggregation.attacks import ATTACKS
 from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.robust.coordinatewise import Median, TrimmedMean

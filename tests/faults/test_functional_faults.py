@@ -20,7 +20,7 @@ from test_run_kill import KEPT_SECRET, dying
 from tacit import Open, Privacy, fit
 from tacit.errors import BudgetExhausted, InvalidFile, InvalidValue, LedgerUnusable, RunUnusable
 from tacit.experiments import studies
-from tacit.experiments.studies.curve_results import CurveStudyResult
+from tacit.experiments.studies.curves import CurveStudyResult
 from tacit.functional import Boosting
 from tacit.functional.curves import Curves, curves
 from tacit.functional.data import simulate

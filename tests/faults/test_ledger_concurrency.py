@@ -11,8 +11,7 @@ from processes import forked
 from tacit.errors import BudgetExhausted
 from tacit.privacy import accounting
 from tacit.privacy.accounting import filters
-from tacit.privacy.accounting.events import group_events
-from tacit.privacy.accounting.release import Release
+from tacit.privacy.accounting.release import Release, group_events
 from tacit.privacy.ledger import store as module
 from tacit.privacy.ledger.store import Ledger, verify
 

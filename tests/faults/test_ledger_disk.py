@@ -13,7 +13,7 @@ from processes import forked
 from tacit.errors import LedgerUnusable
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.ledger import database as module
+from tacit.privacy.ledger import store as module
 from tacit.privacy.ledger.plans import Plans
 from tacit.privacy.ledger.store import Ledger, verify
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tacit.learning.gradient_norms import FARTHEST
+from tacit.learning.gradient_sums import FARTHEST
 from tacit.learning.gradient_sums import HIDDEN as ROUNDING
 from tacit.learning.perceptron import Layer, OuterProducts
 from tacit.privacy.mechanisms.base import clip_factors

@@ -3,7 +3,7 @@
 import pytest
 
 from tacit.errors import LedgerTampered
-from tacit.privacy.accounting import renyi
+from tacit.privacy.accounting import filters
 from tacit.privacy.accounting.release import Release, clipped_release
 from tacit.privacy.ledger.plans import Plans
 from tacit.privacy.ledger.store import Ledger
@@ -42,12 +42,12 @@ def test_a_charge_takes_as_many_steps_of_the_database_however_many_rows_there_ar
 def test_a_charge_looks_at_its_own_releases_alone_however_many_there_were(monkeypatch):
     """Kinds all differ, so that nothing can be counted together."""
     looked = []
-    real = renyi.divergence
+    real = filters.divergence
     with Ledger() as ledger:
         ledger.allow(epsilon=20.0, delta=DELTA)
         for number in range(300):
             ledger.charge([Release(scale=100.0 + number, sensitivity=1.0)])
-        monkeypatch.setattr(renyi, "divergence", lambda *given: (looked.append(given), real(*given))[1])
+        monkeypatch.setattr(filters, "divergence", lambda *given: (looked.append(given), real(*given))[1])
         ledger.charge([Release(scale=99.0, sensitivity=1.0)])
     # Once for the check, once for the sum.
     assert len(looked) <= 4

@@ -7,8 +7,8 @@ import pytest
 
 from tacit.aggregation.mean import Mean
 from tacit.privacy import accounting
+from tacit.privacy.mechanisms.site_level import solve
 from tacit.privacy.policy import Privacy
-from tacit.privacy.solve_site_level import solve
 
 SITES = [f"site-{number}" for number in range(1, 9)]
 NOISES = ["site", "server", "secure"]

@@ -17,10 +17,11 @@ from tacit.privacy.mechanisms.vertical import (
     allocate_noise,
     clip_to_bound,
     clip_to_radius,
+    solve,
+    solve_query,
 )
 from tacit.privacy.plan import PlannedPrice, plan
 from tacit.privacy.policy import Privacy
-from tacit.privacy.solve_vertical import solve, solve_query
 from tacit.runtime.keys import Key
 
 KEY = Key(1, rehearsal=True)

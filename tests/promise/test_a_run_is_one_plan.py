@@ -9,7 +9,7 @@ from tacit.errors import BudgetExhausted
 from tacit.experiments import experiment, tuning
 from tacit.privacy.accounting import calibrate, epsilon
 from tacit.privacy.accounting.release import Release, clipped_release
-from tacit.privacy.ledger.planning import begin_plan
+from tacit.privacy.ledger.run_ledger import begin_plan
 from tacit.privacy.policy import Privacy
 from tacit.runs.directory import LEDGER
 from tacit.survival.data import simulate

@@ -18,10 +18,9 @@ from tacit.aggregation import (
     TrimmedMean,
 )
 from tacit.aggregation.screening import Reply, Screen
-from tacit.aggregation.secure import Session, secure_sum
+from tacit.aggregation.secure import Session, products, secure_sum
 from tacit.engines.base import Engine, run_at_site
 from tacit.engines.local import Local
-from tacit.engines.secure import local_sum
 from tacit.errors import InvalidValue, TacitError
 from tacit.learning.task import Updates
 from tacit.privacy.ledger.store import Ledger
@@ -64,7 +63,7 @@ def test_every_sum_taken_in_secret_holds_as_many_honest_shares_as_were_counted_o
     rule, sampling, monkeypatch
 ):
     held, counted = [], []
-    real = local_sum.secure_sum
+    real = products.secure_sum
 
     def overheard(vectors, *, session):
         held.append(session.honest)
@@ -74,7 +73,7 @@ def test_every_sum_taken_in_secret_holds_as_many_honest_shares_as_were_counted_o
         counted.append(self.shares)
         return kept(self, update, key)
 
-    monkeypatch.setattr(local_sum, "secure_sum", overheard)
+    monkeypatch.setattr(products, "secure_sum", overheard)
     monkeypatch.setattr(SecureSum, "at_site", noised)
     try:
         fit(TASK, simulated(10), privacy=SECRET, aggregation=rule, sampling=sampling)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tacit import Federation, Key, Open, Privacy
 from tacit.aggregation.mean import Mean
-from tacit.audits.sensitivity.check import NoiselessMechanism, distance
+from tacit.audits.sensitivity import NoiselessMechanism, distance
 from tacit.learning.batches import Batch, SiteStreams
 from tacit.learning.optimizers import descend
 from tacit.privacy.mechanisms.base import NORMS, RecordLevel

@@ -11,7 +11,7 @@ import pytest
 
 from tacit import Federation, Open, Privacy, fit
 from tacit.aggregation import Krum, Mean, Median, Robust, TrimmedMean
-from tacit.aggregation.attacks.model import ATTACKS
+from tacit.aggregation.attacks import ATTACKS
 from tacit.aggregation.base import Aggregator
 from tacit.sites.table import Table, concatenate, from_arrays
 from tacit.survival import CoxPH

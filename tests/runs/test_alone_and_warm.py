@@ -10,7 +10,7 @@ import torch
 
 import tacit
 from tacit import Federation, Open, Privacy, Stopping, fit
-from tacit.aggregation.attacks.model import Scaling
+from tacit.aggregation.attacks import Scaling
 from tacit.aggregation.defence.clustering import ClusterChoice, Clusters, agreement
 from tacit.aggregation.robust.coordinatewise import TrimmedMean
 from tacit.aggregation.robust.krum import Bulyan
@@ -23,7 +23,7 @@ from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
 from tacit.runs.clusters import own_records, score_clusters
 from tacit.runs.directory import Directory
-from tacit.runs.evaluation import _train
+from tacit.runs.fit import _train
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
 from tacit.sites.sampling import Fixed

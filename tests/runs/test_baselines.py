@@ -9,7 +9,7 @@ import tacit
 from tacit import Federation, Key, Open, Privacy, Supervised
 from tacit.errors import Refused
 from tacit.privacy.provenance import Provenance
-from tacit.runs.evaluation import train_baselines
+from tacit.runs.fit import train_baselines
 from tacit.sites.table import Table, from_arrays
 
 ROUNDS, LR, STEPS = 3, 0.1, 4

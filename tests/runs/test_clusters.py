@@ -14,7 +14,7 @@ import pytest
 
 import tacit
 from tacit import Federation, Open, Privacy, Stopping, fit
-from tacit.aggregation.attacks.model import Scaling, SignFlip
+from tacit.aggregation.attacks import Scaling, SignFlip
 from tacit.aggregation.defence.clustering import Clusters, adjusted_rand, kmeans, robust_kmeans
 from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.aggregation.robust.coordinatewise import Median, TrimmedMean

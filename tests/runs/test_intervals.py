@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import InvalidValue
-from tacit.runs.evaluation import FEWEST, GROUPS, intervals
+from tacit.runs.fit import FEWEST, GROUPS, intervals
 from tacit.runtime.keys import Key
 from tacit.sites.table import from_arrays
 

@@ -19,7 +19,7 @@ from tacit.aggregation import (
     Robust,
     TrimmedMean,
 )
-from tacit.aggregation.attacks.model import GaussianNoise, LabelFlip, Scaling, SignFlip
+from tacit.aggregation.attacks import GaussianNoise, LabelFlip, Scaling, SignFlip
 from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.engines.base import Engine
 from tacit.engines.local import Local

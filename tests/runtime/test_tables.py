@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tacit.errors import InvalidFile
+from tacit.errors import LONGEST_FILE, LONGEST_TEXT, MOST_DEPTH, InvalidFile
 from tacit.experiments.experiment import load, read
 from tacit.runtime import imports
-from tacit.runtime.limits import LONGEST_FILE, LONGEST_TEXT, MOST_DEPTH
 from tacit.runtime.tables import override_value, parse
 
 FILE = """

@@ -22,7 +22,7 @@ from tacit.control.rollout import SERIES, Array, Floats, Rollout, Whole
 from tacit.control.tasks import PPO
 from tacit.errors import InvalidValue, Refused, require
 from tacit.experiments.experiment import Experiment
-from tacit.learning.progress import Tell, silent
+from tacit.learning.record import Tell, silent
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance

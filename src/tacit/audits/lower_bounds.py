@@ -27,8 +27,7 @@ from scipy.special import ndtr, ndtri
 
 from tacit.errors import require
 from tacit.privacy import accounting
-from tacit.privacy.accounting.events import group_events
-from tacit.privacy.accounting.release import Release, by_subject
+from tacit.privacy.accounting.release import Release, by_subject, group_events
 from tacit.runtime.arrays import Array
 
 Marks = NDArray[np.bool_]

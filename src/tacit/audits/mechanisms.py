@@ -20,10 +20,10 @@ from tacit.audits.canaries import LONG, CanariedContributions, Canaries, dummy_c
 from tacit.audits.lower_bounds import Bounds, Evidence, bounds, ratios
 from tacit.learning.batches import Batch
 from tacit.learning.optimizers import LocalTrainingSpec, Program, descend
-from tacit.learning.progress import Tell, silent
+from tacit.learning.record import Tell, silent
 from tacit.learning.task import Task
 from tacit.privacy.accounting.release import Relation, Release
-from tacit.privacy.mechanisms.adaptive_bound import AdaptiveBound
+from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveBound
 from tacit.privacy.mechanisms.base import (
     BoundedSum,
     Contributions,

@@ -16,13 +16,20 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.audits.curve_membership import membership_scores
 from tacit.audits.lower_bounds import power
-from tacit.audits.membership_statistics import FEW_ALARMS, FEWEST_MODELS, attack, lira, roc, tpr_at_fpr
+from tacit.audits.membership_statistics import (
+    FEW_ALARMS,
+    FEWEST_MODELS,
+    attack,
+    lira,
+    membership_scores,
+    roc,
+    tpr_at_fpr,
+)
 from tacit.errors import InvalidValue, Refused, require
 from tacit.experiments.experiment import Experiment
 from tacit.functional.tasks import Boosting
-from tacit.learning.progress import Tell, silent
+from tacit.learning.record import Tell, silent
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy

@@ -8,8 +8,7 @@ from tacit.aggregation.base import Aggregator
 from tacit.audits.canaries import Canaries, with_canaries
 from tacit.audits.lower_bounds import FEWEST, Bounds, bounds
 from tacit.errors import InvalidValue, Refused, TacitError, require
-from tacit.learning.progress import Tell, silent
-from tacit.learning.record import Round
+from tacit.learning.record import Round, Tell, silent
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release, by_subject
 from tacit.privacy.contracts import AggregatorSpec, QuerySpec, TaskSpec

@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from tacit.errors import require, require_count, require_positive
-from tacit.runtime.limits import MOST_STEPS
+from tacit.errors import MOST_STEPS, require, require_count, require_positive
 
 
 @dataclass(frozen=True, kw_only=True)

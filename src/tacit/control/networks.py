@@ -8,9 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import require, require_count, require_weights
+from tacit.errors import MOST_WIDTH, require, require_count, require_weights
 from tacit.runtime.arrays import Array
-from tacit.runtime.limits import MOST_WIDTH
 
 Layers = list[tuple[Array, Array]]
 # Initial scale of weights: in hidden layers, in the actor's head, in the critic's.

@@ -12,10 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tacit.control.tasks import PPO
-from tacit.errors import InvalidValue, choices, require, require_count, require_word
+from tacit.errors import MOST_STEPS, InvalidValue, choices, require, require_count, require_word
 from tacit.learning.record import describe
 from tacit.privacy.contracts import Layout
-from tacit.runtime.limits import MOST_STEPS
 from tacit.runtime.tables import construct
 from tacit.sites.environments import EnvFederation, Physics, Scenes, Variants, World
 from tacit.sites.remote import RemoteEnvFederation, require_member, require_named_sites

@@ -17,6 +17,8 @@ import numpy as np
 from tacit.control.config import PPOConfig
 from tacit.control.networks import NetworkShape
 from tacit.errors import (
+    MOST_ENVS,
+    MOST_STEPS,
     InvalidValue,
     Refused,
     require,
@@ -33,7 +35,6 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.runtime.limits import MOST_ENVS, MOST_STEPS
 from tacit.runtime.threads import cores, one_thread
 from tacit.sites.environments import EnvFederation, Scenes, World
 from tacit.sites.federation import Cohort, Federation

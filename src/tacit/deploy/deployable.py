@@ -18,13 +18,12 @@ from tacit.aggregation.base import user_choice
 from tacit.control.sources import RemoteWorlds
 from tacit.deploy.site.agreement import set_up
 from tacit.engines.local import Local
-from tacit.errors import InvalidFile, InvalidValue, Refused, require
+from tacit.errors import MOST_ROUNDS, InvalidFile, InvalidValue, Refused, require
 from tacit.experiments.experiment import Experiment, construct_experiment, read
 from tacit.functional.data.remote import RemoteCurves
 from tacit.learning.record import describe
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
-from tacit.runtime.limits import MOST_ROUNDS
 from tacit.runtime.tables import load, override_value
 from tacit.sites.encoding import Encoding
 from tacit.sites.environments import EnvFederation, Scenes, World

@@ -32,13 +32,12 @@ from tacit.deploy.site.config import (
     keep_secret,
 )
 from tacit.deploy.texts import distribution_readme, render_folder
-from tacit.errors import InvalidFile, Refused, require, require_count
+from tacit.errors import LONGEST_FILE, InvalidFile, Refused, require, require_count
 from tacit.runtime import files
-from tacit.runtime.limits import LONGEST_FILE
 from tacit.sites.names import COORDINATOR
 
 if TYPE_CHECKING:
-    from tacit.aggregation.secure import Identity
+    from tacit.aggregation.secure.sealing import Identity
 
 SITE_ROLES = {"guard": "start-guard.sh", "node": "start-node.sh"}
 COORDINATOR_ROLES = {
@@ -178,7 +177,7 @@ def renew_keys(site: str | Path) -> str:
         InvalidFile: A file cannot be read or replaced; where that is known beforehand, none is changed.
         Refused: The site has taken part in something under its old keys.
     """
-    from tacit.aggregation.secure import Identity
+    from tacit.aggregation.secure.sealing import Identity
 
     place, file = Path(site), SiteFile.read(site)
     try:
@@ -221,7 +220,7 @@ class _FolderWriter:
     def create(
         cls, names: list[str], out: Path, host: str, port: int, days: int, extras: str
     ) -> "_FolderWriter":
-        from tacit.aggregation.secure import Identity
+        from tacit.aggregation.secure.sealing import Identity
 
         above = certificates.authority()
         return cls(

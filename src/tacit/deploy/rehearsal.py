@@ -25,7 +25,7 @@ from tacit.sites.names import COORDINATOR
 from tacit.sites.splits import SplitByCount
 
 if TYPE_CHECKING:
-    from tacit.learning.progress import Callback
+    from tacit.learning.record import Callback
     from tacit.runs.run import Run
     from tacit.sites.federation import Federation
 

@@ -1,10 +1,13 @@
-"""The contract of an engine, and what happens at a site whatever the engine."""
+"""The contract of an engine, and what runs at a site whatever the engine."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
+import numpy as np
+
 from tacit.learning.task import Trainable, Updates
+from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
@@ -52,10 +55,50 @@ def server_view(updates: Updates, mechanism: Mechanism) -> Updates:
     if mechanism.groups(updates.names) is None:
         return updates
     # Only a server that is blind needs cryptography.
-    from tacit.engines.secure.local_gram import multiply_locally
-    from tacit.engines.secure.local_sum import sum_locally
+    from tacit.aggregation.secure.products import multiply_locally, sum_locally
     from tacit.privacy.mechanisms.secure_gram import SecureGram
 
     if isinstance(mechanism, SecureGram):
         return multiply_locally(updates, mechanism)
     return sum_locally(updates, cast("SecureSum", mechanism))
+
+
+@dataclass(frozen=True)
+class RecordCountQuery:
+    """Query for the number of records at each site, with the noise of the mechanism."""
+
+    kind: ClassVar[str] = "number of records"
+    sent: ClassVar[int] = 1
+
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """One number for each site."""
+        told = [
+            mechanism.noisy_count(int(size), key / name)
+            for name, size in zip(cohort.names, cohort.sizes, strict=True)
+        ]
+        return Updates(cohort.names, np.array(told, dtype=np.float64).reshape(-1, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class ClippedWork:
+    """A task's work, with its updates encoded for adaptive clipping.
+
+    Args:
+        task: The task.
+        packing: The encoding of updates.
+        bounds: The released, hence public, clip bounds of this round.
+    """
+
+    task: Trainable
+    packing: AdaptiveClipping
+    bounds: Array
+
+    @property
+    def sent(self) -> int:
+        """Count of numbers that a site sends; the noise has this width even without any site."""
+        return self.packing.width
+
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """Train and encode the updates: rows of norm at most 1."""
+        updates = self.task.train(state, cohort, mechanism, key)
+        return replace(updates, matrix=self.packing.encode(updates.matrix, self.bounds))

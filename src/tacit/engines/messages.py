@@ -20,7 +20,7 @@ from tacit.runtime.arrays import Array
 from tacit.sites.names import COORDINATOR as COORDINATOR
 
 if TYPE_CHECKING:
-    from tacit.aggregation.secure import Identity, Roster
+    from tacit.aggregation.secure.sealing import Identity, Roster
 
 # Changes whenever the meaning of a letter does: sites and coordinators of two formats do not talk.
 FORMAT = "tacit letter 1"

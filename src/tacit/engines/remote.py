@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 import msgspec
 import numpy as np
 
-from tacit.engines.adaptive_clipping import ClippedWork
+from tacit.engines.base import ClippedWork, RecordCountQuery
 from tacit.engines.flower.nodes import Flower
 from tacit.engines.messages import (
     COORDINATOR,
@@ -25,7 +25,6 @@ from tacit.engines.messages import (
     open_message,
     sign_message,
 )
-from tacit.engines.record_count import RecordCountQuery
 from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
 from tacit.learning.record import Fault
 from tacit.learning.task import Trainable, Updates
@@ -35,7 +34,7 @@ from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 
 if TYPE_CHECKING:
-    from tacit.aggregation.secure import Identity, Roster
+    from tacit.aggregation.secure.sealing import Identity, Roster
 
 # Kinds of work that sites can be asked for.
 WorkKind = Literal["round", "choosing", "opening", "closing", "count"]

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Self, cast
 import numpy as np
 
 from tacit.aggregation import AGGREGATORS
-from tacit.aggregation.attacks.base import Attack
-from tacit.aggregation.attacks.model import ATTACKS
+from tacit.aggregation.attacks import ATTACKS, Attack
 from tacit.aggregation.base import Aggregator, as_aggregator
 from tacit.aggregation.robust.krum import Krum
 from tacit.aggregation.robust.mixing import Bucketing, Mixing

@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tacit.control.sources import REMOTE_SOURCES as HELD_WORLDS
 from tacit.control.sources import SOURCES as WORLD_SOURCES
-from tacit.errors import InvalidFile, InvalidValue, require, require_count, require_name
+from tacit.errors import (
+    MOST_RELEASES,
+    MOST_ROUNDS,
+    InvalidFile,
+    InvalidValue,
+    require,
+    require_count,
+    require_name,
+)
 from tacit.functional.data.remote import SOURCES as HELD_CURVES
 from tacit.functional.data.sources import SOURCES as CURVE_SOURCES
-from tacit.learning.progress import notify
+from tacit.learning.record import notify
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.plan import Plan
 from tacit.privacy.policy import Open, Privacy
@@ -20,7 +28,6 @@ from tacit.runs.queries import with_saved_answers
 from tacit.runs.setup import PublicFacts, prepare, resolve_aggregator, resolve_sites, sites_warnings
 from tacit.runs.spec import OPTIONS, RunSpec, option_kinds
 from tacit.runtime.imports import trusting
-from tacit.runtime.limits import MOST_RELEASES, MOST_ROUNDS
 from tacit.runtime.refusals import withhold_details
 from tacit.runtime.silence import suppress_warnings
 from tacit.runtime.tables import Kinds, Table, build, construct, read_as, refuse_unknown
@@ -31,7 +38,7 @@ from tacit.survival.data.remote import SOURCES as HELD_RECORDS
 from tacit.survival.data.sources import SOURCES
 
 if TYPE_CHECKING:
-    from tacit.learning.progress import Callback
+    from tacit.learning.record import Callback
     from tacit.runs.run import Run
     from tacit.sites.federation import Federation
 

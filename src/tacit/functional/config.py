@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import (
+    MOST_STEPS,
     InvalidValue,
     TooFewSites,
     choices,
@@ -26,7 +27,6 @@ from tacit.errors import (
 )
 from tacit.privacy.mechanisms.vertical import LONGEST, require_radius
 from tacit.runtime.arrays import Array
-from tacit.runtime.limits import MOST_STEPS
 
 if TYPE_CHECKING:
     from tacit.functional.curves.basis import BSplines, Fourier, Frame

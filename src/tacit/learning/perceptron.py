@@ -19,7 +19,7 @@ from scipy.special import expit, ndtr
 from tacit.errors import require_weights
 from tacit.learning import elementwise, gradient_sums, kernels
 from tacit.learning.batches import Batch, Marks
-from tacit.learning.gradient_norms import lengths
+from tacit.learning.gradient_sums import lengths
 from tacit.privacy.mechanisms.base import Norm
 from tacit.runtime.arrays import Array
 from tacit.runtime.jit import contiguous

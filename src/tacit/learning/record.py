@@ -1,9 +1,15 @@
-"""Record of a run, as plain data: nothing here is private, all of it can be published."""
+"""Record of a run, as plain data: nothing here is private, all of it can be published.
+
+Progress callbacks: called after every round and, if they have `stage`, between rounds.
+
+Watching changes nothing about a run. Plain functions hear of rounds alone.
+"""
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
-from typing import Any, Literal, cast, get_type_hints
+from typing import Any, Literal, Protocol, cast, get_type_hints, runtime_checkable
 
 import msgspec
 
@@ -227,3 +233,56 @@ def _hints(own: type[object]) -> dict[str, Any]:
 
 def _many(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+Callback = Callable[[Round], None]
+# Told what is being done, and how much of it is done where that is known.
+Tell = Callable[[str, float | None], None]
+
+
+@runtime_checkable
+class StageCallback(Protocol):
+    """Callback that hears of stages before, between and after rounds."""
+
+    def stage(self, words: str, share: float | None = None) -> None:
+        """Report the current stage.
+
+        Args:
+            words: The stage, such as `opening the data`.
+            share: Finished share, where that is known; then the stage is reported repeatedly.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class MappedCallback:
+    """Callback that passes changed rounds on to others, and stages unchanged.
+
+    Args:
+        callbacks: Callbacks that receive the changed rounds.
+        change: Function that changes a round.
+    """
+
+    callbacks: Sequence[Callback]
+    change: Callable[[Round], Round]
+
+    def __call__(self, entry: Round) -> None:
+        """Pass the changed round on to all callbacks."""
+        changed = self.change(entry)
+        for callback in self.callbacks:
+            callback(changed)
+
+    def stage(self, words: str, share: float | None = None) -> None:
+        """Something else is being done."""
+        notify(self.callbacks, words, share)
+
+
+def notify(callbacks: Iterable[Callback], words: str, share: float | None = None) -> None:
+    """Report a stage to all callbacks that take stages."""
+    for callback in callbacks:
+        if isinstance(callback, StageCallback):
+            callback.stage(words, share)
+
+
+def silent(words: str, share: float | None) -> None:
+    """Report nothing."""

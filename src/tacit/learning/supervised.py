@@ -14,6 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import (
+    LEAST_RATE,
+    MOST_RECORDS,
+    MOST_STEPS,
     InvalidValue,
     Refused,
     require,
@@ -29,7 +32,6 @@ from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.runtime.limits import LEAST_RATE, MOST_RECORDS, MOST_STEPS
 from tacit.runtime.tables import canonical
 from tacit.sites.federation import Cohort, Federation, require_rows
 from tacit.sites.table import Table

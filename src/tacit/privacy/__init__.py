@@ -10,9 +10,6 @@ _MODULES = {
     "plan",
     "policy",
     "provenance",
-    "snr",
-    "solve_site_level",
-    "solve_vertical",
     "statement",
 }
 

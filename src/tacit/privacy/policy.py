@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from tacit.errors import (
+    LEAST_RATE,
     InvalidValue,
     NotSeparable,
     Refused,
@@ -30,11 +31,10 @@ from tacit.privacy.contracts import (
     name_of,
     require_public,
 )
-from tacit.runtime.limits import LEAST_RATE
 
 if TYPE_CHECKING:
     from tacit.privacy.mechanisms.base import CountNoise, Mechanism
-    from tacit.privacy.solve_vertical import VerticalTaskSpec
+    from tacit.privacy.mechanisms.vertical import VerticalTaskSpec
 
 # Share of epsilon for the number of records, where it has to be bought.
 COUNT_SHARE = 0.02
@@ -144,7 +144,7 @@ class Privacy:
         require_count("steps", task.steps)
         require_rate("sample", task.sample, LEAST_RATE)
         if layout_of(task) == "columns":
-            from tacit.privacy.solve_vertical import solve
+            from tacit.privacy.mechanisms.vertical import solve
 
             return solve(self, cast("VerticalTaskSpec", task), list(federation), rounds, questions)
         require_public(aggregation.weights, federation)
@@ -155,14 +155,14 @@ class Privacy:
         if self.unit == "record":
             return self._protect_records(task, rounds, records, questions)
         # To a site, a question is one round more.
-        from tacit.privacy.solve_site_level import solve as protect_sites
+        from tacit.privacy.mechanisms.site_level import solve as protect_sites
 
         return protect_sites(self, federation, aggregation, rounds, sampling, len(questions))
 
     def solve_query(self, question: QuerySpec, mechanism: "Mechanism") -> "Mechanism":
         """Return the mechanism of a query, from the share that `solve` has reserved for it."""
         from tacit.privacy.mechanisms.base import NORMS, RecordLevel
-        from tacit.privacy.solve_vertical import solve_query
+        from tacit.privacy.mechanisms.vertical import solve_query
 
         if layout_of(question) == "columns":
             return solve_query(self, question)

@@ -6,7 +6,6 @@ _MODULES = {
     "clusters",
     "context",
     "directory",
-    "evaluation",
     "fit",
     "queries",
     "round",

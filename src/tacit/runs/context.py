@@ -16,16 +16,14 @@ from typing import Any, Self
 import numpy as np
 
 from tacit.aggregation.base import CustomAggregator
-from tacit.aggregation.join import Join
-from tacit.aggregation.mean import Mean
+from tacit.aggregation.mean import Join, Mean
 from tacit.aggregation.robust.reweighted import query_aggregator
 from tacit.aggregation.screening import LONGEST, Screen
-from tacit.engines.record_count import RecordCountQuery
+from tacit.engines.base import RecordCountQuery
 from tacit.errors import InvalidValue
 from tacit.learning.task import FinalQuery, Query, Task, Updates
 from tacit.privacy.ledger.chain import planned_bytes
-from tacit.privacy.ledger.planning import begin_plan
-from tacit.privacy.ledger.run_ledger import RunLedger
+from tacit.privacy.ledger.run_ledger import RunLedger, begin_plan
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.mechanisms.secure_gram import SecureGram

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from tacit.aggregation.attacks.base import Attack
+from tacit.aggregation.attacks import Attack
 from tacit.aggregation.base import Aggregator, as_aggregator, user_choice
 from tacit.aggregation.defence.clustering import Clusters
-from tacit.aggregation.join import Join
-from tacit.aggregation.mean import Mean
+from tacit.aggregation.mean import Join, Mean
 from tacit.aggregation.server import Plain
 from tacit.aggregation.warnings import aggregation_warnings, min_sites_for
-from tacit.errors import InvalidValue, Refused, require, require_count
+from tacit.errors import MOST_ROUNDS, InvalidValue, Refused, require, require_count
 from tacit.learning.task import Query, Task
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import Layout, exempt, layout_of, name_of, with_privacy
@@ -31,7 +30,6 @@ from tacit.runs.spec import RunSpec
 from tacit.runs.stopping import HeldOutWatch, Stopping, watch_over
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.runtime.limits import MOST_ROUNDS
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import Federation
 from tacit.sites.table import Records

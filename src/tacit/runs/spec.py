@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from importlib import import_module
 from typing import Any, Protocol, cast
 
-from tacit.aggregation.attacks.base import Attack
+from tacit.aggregation.attacks import Attack
 from tacit.aggregation.base import Aggregator
 from tacit.aggregation.defence.clustering import Clusters
 from tacit.aggregation.defence.quarantine import Quarantine
@@ -101,7 +101,7 @@ class RunSpec:
     quarantine: Quarantine | None = field(
         default=None, metadata=_kinds("tacit.aggregation.defence.quarantine:Quarantine")
     )
-    attack: Attack | None = field(default=None, metadata=_kinds("tacit.aggregation.attacks.model:ATTACKS"))
+    attack: Attack | None = field(default=None, metadata=_kinds("tacit.aggregation.attacks:ATTACKS"))
     clusters: Clusters | None = field(
         default=None, metadata=_kinds("tacit.aggregation.defence.clustering:Clusters")
     )

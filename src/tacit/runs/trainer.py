@@ -14,10 +14,9 @@ from tacit.aggregation.base import Aggregator
 from tacit.aggregation.defence.clustering import Clusters
 from tacit.aggregation.defence.quarantine import noise_warning
 from tacit.aggregation.screening import LONGEST, Screen, anonymize
-from tacit.engines.adaptive_clipping import ClippedWork
+from tacit.engines.base import ClippedWork
 from tacit.errors import BudgetExhausted, InvalidValue, Refused, SecureAggregationFailed, TooFewSites
-from tacit.learning.progress import Callback, notify
-from tacit.learning.record import OVERSPENT, Fault, Record, Round
+from tacit.learning.record import OVERSPENT, Callback, Fault, Record, Round, notify
 from tacit.learning.task import Task, Updates, at_round, stop_reason
 from tacit.privacy.contracts import Norm, name_of
 from tacit.privacy.ledger.store import Ledger

@@ -8,7 +8,6 @@ _MODULES = {
     "imports",
     "jit",
     "keys",
-    "limits",
     "markup",
     "refusals",
     "silence",

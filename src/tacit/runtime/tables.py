@@ -21,9 +21,20 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 import msgspec
 
-from tacit.errors import InvalidFile, TacitError, choices, hint, quote, shorten
+from tacit.errors import (
+    LONGEST_FILE,
+    LONGEST_TEXT,
+    LONGEST_VALUE,
+    MOST_DEPTH,
+    MOST_DIGITS,
+    InvalidFile,
+    TacitError,
+    choices,
+    hint,
+    quote,
+    shorten,
+)
 from tacit.runtime import files, imports
-from tacit.runtime.limits import LONGEST_FILE, LONGEST_TEXT, LONGEST_VALUE, MOST_DEPTH, MOST_DIGITS
 
 Table = dict[str, Any]
 Kinds = Mapping[str, type[Any]]

@@ -10,7 +10,6 @@ _MODULES = {
     "sampling",
     "splits",
     "table",
-    "table_files",
     "vertical",
 }
 

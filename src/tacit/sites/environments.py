@@ -13,9 +13,17 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import InvalidValue, quote, require, require_count, require_extra, require_word
+from tacit.errors import (
+    MOST_SITES,
+    MOST_STEPS,
+    InvalidValue,
+    quote,
+    require,
+    require_count,
+    require_extra,
+    require_word,
+)
 from tacit.runtime.keys import Key
-from tacit.runtime.limits import MOST_SITES, MOST_STEPS
 from tacit.runtime.sketches import Sketch
 from tacit.sites.federation import Cohort, Federation, Site
 from tacit.sites.names import require_site_name

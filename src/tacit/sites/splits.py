@@ -11,9 +11,8 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidValue, require, require_count
+from tacit.errors import MOST_SITES, InvalidValue, require, require_count
 from tacit.runtime.keys import Key
-from tacit.runtime.limits import MOST_SITES
 from tacit.sites.federation import FEWEST_RECORDS
 from tacit.sites.names import require_site_name
 from tacit.sites.table import Records, Table

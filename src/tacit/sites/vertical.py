@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tacit.errors import InvalidValue, require, require_count, require_word
-from tacit.runtime.limits import MOST_SITES
+from tacit.errors import MOST_SITES, InvalidValue, require, require_count, require_word
 from tacit.runtime.sketches import Digests, Sketch, sketch
 from tacit.sites.federation import FEWEST_RECORDS, Cohort, Federation, Site
 from tacit.sites.table import Table

@@ -6,10 +6,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidValue, require, require_count, require_positive
+from tacit.errors import MOST_CUTS, InvalidValue, require, require_count, require_positive
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
-from tacit.runtime.limits import MOST_CUTS
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 

@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tacit.aggregation.attacks.model import (
+from tacit.aggregation.attacks import (
     ATTACKS,
     SCALES,
     AdaptiveAlie,

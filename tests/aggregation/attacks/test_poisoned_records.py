@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tacit.aggregation.attacks.data import add_trigger
+from tacit.aggregation.attacks import add_trigger
 from tacit.sites.table import Table
 
 MARKS = np.array([True, False, True, False])

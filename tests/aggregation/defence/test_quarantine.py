@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tacit.aggregation.attacks.model import Alie, GaussianNoise, Scaling, SignFlip
+from tacit.aggregation.attacks import Alie, GaussianNoise, Scaling, SignFlip
 from tacit.aggregation.defence.quarantine import Quarantine, anomaly_scores, noise_warning, too_few_warning
 from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue

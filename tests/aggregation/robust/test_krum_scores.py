@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from tacit.aggregation.base import rows_of
 from tacit.aggregation.geometry import gram_of, require_usable, squared_distances
-from tacit.aggregation.robust import krum_scores as module
-from tacit.aggregation.robust.krum import Krum, MultiKrum
-from tacit.aggregation.robust.krum_scores import WIDE, lowest, scores
+from tacit.aggregation.robust import krum as module
+from tacit.aggregation.robust.krum import WIDE, Krum, MultiKrum, krum_scores, lowest_scores
 from tacit.aggregation.screening import LONGEST
 from tacit.errors import InvalidValue
 
@@ -24,7 +23,7 @@ def noise(sites, *, seed=0, dtype=np.float32, offset=0.0, scale=1.0):
 
 def in_double(rows, f):
     matrix, order = rows_of(rows)
-    return scores(squared_distances(gram_of(matrix, order, rows)), f)
+    return krum_scores(squared_distances(gram_of(matrix, order, rows)), f)
 
 
 @settings(max_examples=25, deadline=None)
@@ -40,7 +39,7 @@ def test_the_choice_is_that_of_double_precision(sites, seed, offset, dtype, data
     rows = noise(sites, seed=seed, offset=offset, dtype=dtype)
     order = in_double(rows, f).argsort(kind="stable")
     for kept in (1, sites - f):
-        found = lowest(rows, f, kept)
+        found = lowest_scores(rows, f, kept)
         assert found is not None
         np.testing.assert_array_equal(found, np.sort(order[:kept]))
 
@@ -62,7 +61,7 @@ def test_with_more_doubt_more_is_measured_in_double_and_the_choice_is_the_same(d
         rows = noise(30, seed=seed, offset=offset)
         order = in_double(rows, 9).argsort(kind="stable")
         for kept in (1, 21):
-            found = lowest(rows, 9, kept)
+            found = lowest_scores(rows, 9, kept)
             if found is not None:
                 chosen += 1
                 np.testing.assert_array_equal(found, np.sort(order[:kept]))
@@ -79,7 +78,7 @@ def test_scores_that_single_precision_cannot_tell_apart_are_measured_in_double(a
     rows = np.concatenate([rows, [rows[best] + apart * away]])
     expected = in_double(rows, 3).argsort(kind="stable")
     assert set(expected[:2]) == {best, 12}
-    np.testing.assert_array_equal(lowest(rows, 3, 1), expected[:1])
+    np.testing.assert_array_equal(lowest_scores(rows, 3, 1), expected[:1])
     shares = MultiKrum(f=3).shares(rows)
     assert shares is not None
     np.testing.assert_array_equal(np.flatnonzero(shares), np.sort(expected[:10]))
@@ -89,9 +88,9 @@ def test_two_that_are_each_others_nearest_are_as_near_and_the_first_is_chosen():
     rows = noise(12, dtype=np.float64)
     rows[7] = rows[1] + 0.1 * noise(1, seed=3, dtype=np.float64)[0]
     # With f = 10 of twelve, a score is the distance to the nearest other alone.
-    np.testing.assert_array_equal(lowest(rows, 10, 1), [1])
+    np.testing.assert_array_equal(lowest_scores(rows, 10, 1), [1])
     rows[[1, 7]] = rows[[7, 1]]
-    np.testing.assert_array_equal(lowest(rows, 10, 1), [1])
+    np.testing.assert_array_equal(lowest_scores(rows, 10, 1), [1])
 
 
 @pytest.mark.parametrize("rule", [Krum(f=3), MultiKrum(f=3)])
@@ -117,15 +116,15 @@ def test_liars_far_away_take_nobody_elses_digits(far):
 def test_what_is_not_finite_is_left_to_double_precision_which_names_it(bad, column):
     rows = noise(7)
     rows[4, column] = bad
-    assert lowest(rows, 2, 1) is None
+    assert lowest_scores(rows, 2, 1) is None
     with pytest.raises(InvalidValue, match=r"updates\[4\]"):
         Krum(f=2)(rows)
 
 
 def test_few_columns_and_rows_that_are_all_alike_are_left_to_double_precision():
-    assert lowest(noise(7)[:, : WIDE - 1], 2, 1) is None
+    assert lowest_scores(noise(7)[:, : WIDE - 1], 2, 1) is None
     alike = np.tile(noise(1), (9, 1))
-    assert lowest(alike, 3, 1) is None
+    assert lowest_scores(alike, 3, 1) is None
     np.testing.assert_array_equal(Krum(f=3)(alike), alike[0])
 
 

@@ -8,8 +8,7 @@ import numpy as np
 from tacit.aggregation.secure.coordinator import Coordinator, SumResult
 from tacit.aggregation.secure.member import Member
 from tacit.aggregation.secure.messages import Message
-from tacit.aggregation.secure.sealing import Identity, Roster
-from tacit.aggregation.secure.session import Session
+from tacit.aggregation.secure.sealing import Identity, Roster, Session
 
 CITIES = ("bergen", "oslo", "stavanger", "tromso", "trondheim", "alta", "bodo", "hamar", "molde", "narvik")
 Kind = TypeVar("Kind", bound=Message)

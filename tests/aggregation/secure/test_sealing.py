@@ -34,7 +34,7 @@ def test_cryptography_has_a_door_for_secrets_one_for_certificates_and_one_for_no
 
 
 def test_the_package_of_secure_sums_loads_no_cryptography_before_it_is_needed():
-    code = "import sys, tacit.aggregation.secure.session; print('cryptography' in sys.modules)"
+    code = "import sys, tacit.aggregation.secure; print('cryptography' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

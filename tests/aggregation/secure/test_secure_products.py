@@ -9,9 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tacit.aggregation.secure import Identity, Roster, products, sums
-from tacit.aggregation.secure.dealing import decode_matrix, encode_matrix, expand_seed, product
-from tacit.aggregation.secure.products import Partner, ProductSession, route_envelopes, secure_products
+from tacit.aggregation.secure import Identity, Roster, products
+from tacit.aggregation.secure.products import (
+    Partner,
+    ProductSession,
+    decode_matrix,
+    encode_matrix,
+    expand_seed,
+    product,
+    route_envelopes,
+    secure_products,
+)
 from tacit.errors import InvalidValue, Refused, SecureAggregationFailed
 
 CITIES = ("oslo", "bergen", "alta", "molde", "hamar")
@@ -162,7 +170,7 @@ def test_what_the_server_sees_of_openings_and_vectors_is_chance(monkeypatch):
     which = setting((30, 30, 30), records=200)
     rows = {name: np.zeros(shape, dtype=np.uint32) for name, shape in which.shapes.items()}
     seen: list[np.ndarray] = []
-    plain = sums.Coordinator.collect_vectors
+    plain = products.Coordinator.collect_vectors
 
     def watched(server, replies):
         messages = dict(replies)
@@ -171,7 +179,7 @@ def test_what_the_server_sees_of_openings_and_vectors_is_chance(monkeypatch):
         )
         return plain(server, messages)
 
-    monkeypatch.setattr(sums.Coordinator, "collect_vectors", watched)
+    monkeypatch.setattr(products.Coordinator, "collect_vectors", watched)
     nothing = {name: np.zeros(which.session.width, dtype=np.uint32) for name in which.names}
     assert not secure_products(rows, nothing, products=which).any()
     assert len(seen) == 3

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from tacit import Federation, Privacy, Supervised
-from tacit.audits.sensitivity import SensitivityExceeded, check_sensitivity
-from tacit.audits.sensitivity.check import CoupledKey
+from tacit.audits.sensitivity import CoupledKey, SensitivityExceeded, check_sensitivity
 from tacit.audits.sensitivity.neighbours import NeighbourCandidate
 from tacit.errors import InvalidValue, NotSeparable, TacitError
 from tacit.learning.perceptron import Perceptron

@@ -13,8 +13,7 @@ from torch import nn
 
 import tacit
 from tacit import Federation, Privacy, Supervised, fit
-from tacit.compat.export import export
-from tacit.compat.export.card import source
+from tacit.compat.export import export, source
 from tacit.control import PPO
 from tacit.functional import Boosting
 from tacit.functional.data.sources import SimulatedCurves

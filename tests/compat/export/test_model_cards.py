@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 import tacit
 from tacit import Privacy, fit
 from tacit.cli.app import app
-from tacit.compat.export import export
-from tacit.compat.export.card import AUTHOR
+from tacit.compat.export import AUTHOR, export
 from tacit.errors import InvalidValue, RunUnusable
 from tacit.sites.splits import SPLITS
 from tacit.survival import LogisticHazard

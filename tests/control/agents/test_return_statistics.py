@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import mannwhitneyu, trim_mean
 
-from tacit.control.agents.statistics import (
+from tacit.control.agents.evaluation import (
     interquartile_mean,
     mean,
     optimality_gap,
@@ -84,11 +84,11 @@ def test_the_bootstrap_draws_within_tasks():
 
 
 def test_the_bootstrap_is_the_same_in_parts(monkeypatch):
-    from tacit.control.agents import statistics
+    from tacit.control.agents import evaluation
 
     scores = [np.arange(4.0), np.arange(9.0)]
     whole = stratified_bootstrap(scores, mean, key=Key(3), draws=4000)
-    monkeypatch.setattr(statistics, "AT_ONCE", 500)
+    monkeypatch.setattr(evaluation, "AT_ONCE", 500)
     parts = stratified_bootstrap(scores, mean, key=Key(3), draws=4000)
     np.testing.assert_allclose(whole, parts, atol=0.1)
 

@@ -22,15 +22,15 @@ from tacit.aggregation.secure.messages import (
     Survivors,
 )
 from tacit.aggregation.secure.products import ProductSession, secure_products
-from tacit.aggregation.secure.session import STAGES
+from tacit.aggregation.secure.sealing import STAGES
 from tacit.engines.base import server_view
 from tacit.engines.messages import NoReply
-from tacit.engines.secure import messages, server
-from tacit.engines.secure.client import ClientIdentity, SecureClient
+from tacit.engines.secure import messages
+from tacit.engines.secure import round as server
 from tacit.engines.secure.messages import STAGES as PRODUCT_STAGES
 from tacit.engines.secure.messages import Parcel, encode_terms, sessions, sums_of
 from tacit.engines.secure.messages import products_of as expected_products
-from tacit.engines.secure.server import multiply_columns, sum_groups
+from tacit.engines.secure.round import ClientIdentity, SecureClient, multiply_columns, sum_groups
 from tacit.errors import InvalidValue, Refused, SecureAggregationFailed, TacitError
 from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.secure_gram import SecureGram

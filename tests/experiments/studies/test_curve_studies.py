@@ -13,7 +13,7 @@ from tacit.cli.app import app
 from tacit.errors import InvalidFile, Refused, RunUnusable
 from tacit.experiments import experiment, studies
 from tacit.experiments.studies import curves
-from tacit.experiments.studies.curve_results import CurveStudyResult
+from tacit.experiments.studies.curves import CurveStudyResult
 from tacit.functional.data import simulate
 from tacit.functional.tasks import Boosting
 from tacit.sites.vertical import Subjects, VerticalFederation

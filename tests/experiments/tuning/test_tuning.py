@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tacit import Ledger, Privacy
 from tacit.errors import BudgetExhausted, InvalidFile, InvalidValue, Refused, RunUnusable, TacitError
 from tacit.experiments import experiment, tuning
-from tacit.experiments.tuning.search import prepare_tuning
+from tacit.experiments.tuning import prepare_tuning
 from tacit.experiments.tuning.selection import ByReservedRecords, TrainedCandidate, Tuning, comparisons
 from tacit.privacy import accounting
 from tacit.privacy.mechanisms.clip import clip_rows

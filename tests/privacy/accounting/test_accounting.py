@@ -27,8 +27,7 @@ from tacit.privacy.accounting import (
     pld,
     theorems,
 )
-from tacit.privacy.accounting.events import max_loss
-from tacit.privacy.accounting.release import Release
+from tacit.privacy.accounting.release import Release, max_loss
 
 DELTA = 1e-5
 ALMOST_ONE = math.nextafter(1, 0)

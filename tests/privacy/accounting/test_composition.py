@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.privacy.accounting import pld
-from tacit.privacy.accounting.composition import TAIL, PrivacyLoss, compose_all
-from tacit.privacy.accounting.events import Event
+from tacit.privacy.accounting.pld import TAIL, PrivacyLoss, compose_all
+from tacit.privacy.accounting.release import Event
 
 GRID = 4.0**-5
 

@@ -11,8 +11,7 @@ from scipy.stats import norm
 from tacit.errors import BudgetExhausted
 from tacit.privacy import accounting
 from tacit.privacy.accounting import filters
-from tacit.privacy.accounting.events import group_events
-from tacit.privacy.accounting.release import Release, clipped_release
+from tacit.privacy.accounting.release import Release, clipped_release, group_events
 from tacit.privacy.ledger.store import Ledger
 
 LIFETIME, DELTA = 3.0, 1e-5

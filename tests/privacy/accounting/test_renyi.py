@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from tacit.privacy.accounting import renyi
-from tacit.privacy.accounting.events import Event
+from tacit.privacy.accounting import filters
+from tacit.privacy.accounting.release import Event
 
 ORDERS = (2, 3, 5, 8)
 
@@ -38,7 +38,7 @@ def by_integral(kind, order):
 @pytest.mark.parametrize(("noise", "rate"), [(0.8, 0.01), (1.5, 0.2), (4.0, 0.05), (10.0, 0.5)])
 def test_a_drawn_gaussian_costs_what_its_integral_says(noise, rate, two_sided, order):
     kind = Event("gaussian", noise, rate, two_sided)
-    assert renyi.divergence(kind, order) == pytest.approx(by_integral(kind, order), rel=2e-5, abs=1e-9)
+    assert filters.divergence(kind, order) == pytest.approx(by_integral(kind, order), rel=2e-5, abs=1e-9)
 
 
 kinds = st.one_of(
@@ -94,26 +94,26 @@ def test_no_divergence_is_below_what_an_optimistic_distribution_has(kind, order)
         below = math.log(float(chances @ np.exp((order - 1) * losses))) / (order - 1)
         # Generic distributions of the library are pessimistic by their grid.
         slack = 1.01 * side["_discretization"] if kind.pure_only else 0.0
-        assert renyi.divergence(kind, order) >= below - slack - 1e-9
+        assert filters.divergence(kind, order) >= below - slack - 1e-9
 
 
 @settings(max_examples=60, deadline=None)
 @given(kinds, st.integers(2, 60))
 def test_divergences_grow_with_their_order_and_draws_make_them_smaller(kind, order):
-    here, above = renyi.divergence(kind, order), renyi.divergence(kind, order + 1)
+    here, above = filters.divergence(kind, order), filters.divergence(kind, order + 1)
     assert 0 < here <= above * (1 + 1e-8)
-    assert here <= renyi.divergence(kind._replace(rate=1.0, two_sided=False), order) * (1 + 1e-8)
+    assert here <= filters.divergence(kind._replace(rate=1.0, two_sided=False), order) * (1 + 1e-8)
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace", "selection"])
 @pytest.mark.parametrize("noise", [1e-160, 1e-9, 1.0, 1e9, 1e160])
 @pytest.mark.parametrize("rate", [1e-300, 1e-9, 0.5, 1.0])
-@pytest.mark.parametrize("order", [2, 100, renyi.HIGHEST])
+@pytest.mark.parametrize("order", [2, 100, filters.HIGHEST])
 def test_extreme_releases_have_a_divergence_that_is_no_claim_of_nothing(law, noise, rate, order):
-    assert renyi.divergence(Event(law, noise, rate, False), order) >= 0
-    assert not math.isnan(renyi.divergence(Event(law, noise, rate, rate < 1), order))
+    assert filters.divergence(Event(law, noise, rate, False), order) >= 0
+    assert not math.isnan(filters.divergence(Event(law, noise, rate, rate < 1), order))
 
 
-@pytest.mark.parametrize("order", [-1, 0, 1, renyi.HIGHEST + 1])
+@pytest.mark.parametrize("order", [-1, 0, 1, filters.HIGHEST + 1])
 def test_orders_without_a_formula_cost_infinitely_much(order):
-    assert renyi.divergence(Event("gaussian", 1.0, 0.5, False), order) == math.inf
+    assert filters.divergence(Event("gaussian", 1.0, 0.5, False), order) == math.inf

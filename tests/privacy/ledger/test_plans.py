@@ -10,9 +10,8 @@ from tacit.errors import BudgetExhausted, InvalidValue, Refused
 from tacit.privacy import accounting
 from tacit.privacy.accounting import epsilon, group_events
 from tacit.privacy.accounting.release import Release, clipped_release
-from tacit.privacy.ledger.plans import RegisteredPlan, _first, max_epsilon
+from tacit.privacy.ledger.plans import Commitment, RegisteredPlan, Tally, _first, max_epsilon
 from tacit.privacy.ledger.store import Ledger, verify
-from tacit.privacy.ledger.tally import Commitment, Tally
 
 DELTA = 1e-5
 STEP = clipped_release(1.1, rate=0.05, subject="records@oslo")

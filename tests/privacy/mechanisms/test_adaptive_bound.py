@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 
 from tacit.errors import InvalidValue
-from tacit.privacy.mechanisms.adaptive_bound import AdaptiveBound
+from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveBound
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tacit.privacy.mechanisms.row_sums import add_rows
+from tacit.privacy.mechanisms.clip import add_rows
 
 
 def summed(rows: np.ndarray, factors: np.ndarray) -> np.ndarray:

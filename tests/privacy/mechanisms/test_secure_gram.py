@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.engines.secure.local_gram import multiply_locally
+from tacit.aggregation.secure.products import multiply_locally
 from tacit.errors import InvalidValue, Refused
 from tacit.learning.task import Updates
 from tacit.privacy.accounting import calibrate, epsilon

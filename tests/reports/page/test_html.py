@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tacit.errors import InvalidValue
-from tacit.reports.page import svg
+from tacit.reports.page import html as svg
 from tacit.reports.page.blocks import Code, Facts, Figure, Folded, Grid, Items, Page, Section, Text
 from tacit.reports.page.html import SMALL, fragment, html
 from tacit.reports.plots.style import picture

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from tacit.errors import InvalidValue
-from tacit.reports.page.svg import AS_DRAWN, DARK, inline, night
+from tacit.reports.page.html import AS_DRAWN, DARK, inline, night_styles
 from tacit.reports.plots import style
 from tacit.reports.plots.style import (
     BODY,
@@ -181,7 +181,7 @@ def test_every_colour_of_our_style_has_one_for_the_night_that_can_be_read():
     for colour in {*PALETTE, PALE}:
         assert contrast(DARK[colour.lower()], NIGHT) >= 3
     assert len({DARK[colour.lower()] for colour in PALETTE}) == len(PALETTE)
-    assert night().count("--c") == len(DARK)
+    assert night_styles().count("--c") == len(DARK)
 
 
 def test_a_figure_of_many_rounds_and_sites_is_small():

@@ -7,7 +7,7 @@ import pytest
 from looking import HOSTILE, note, require_legible, title, words
 from tacit.errors import InvalidValue, RunUnusable
 from tacit.reports.audit import METHODS, blocks, is_upheld, largest_bound, page, read, verdict
-from tacit.reports.page.svg import inline
+from tacit.reports.page.html import inline
 from tacit.reports.plots.audits import BOUNDS, mechanism_bounds, run_bounds
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from looking import HOSTILE, note, require_legible, title, words
 from tacit.errors import InvalidValue
-from tacit.reports.page.svg import inline
+from tacit.reports.page.html import inline
 from tacit.reports.plots.audits import inversion
 
 

@@ -22,13 +22,12 @@ from tacit.aggregation.defence.kmeans import (
 from tacit.aggregation.defence.kmeans import adjusted_rand as adjusted_rand
 from tacit.aggregation.defence.kmeans import agreement as agreement
 from tacit.aggregation.defence.kmeans import kmeans as kmeans
-from tacit.errors import require, require_count, require_word
+from tacit.errors import MOST_ROUNDS, MOST_SITES, require, require_count, require_word
 from tacit.learning.record import Fault
 from tacit.learning.task import Task, Updates
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.runtime.limits import MOST_ROUNDS, MOST_SITES
 from tacit.sites.federation import Cohort
 
 By = Literal["loss", "direction", "weights", "site"]

@@ -23,13 +23,12 @@ from tacit.aggregation.kernels import add_multiple, square_of
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.robust.coordinatewise import TrimmedMean
 from tacit.aggregation.screening import LONGEST
-from tacit.errors import Refused, TooFewSites, is_between, require, require_count
+from tacit.errors import MOST_STEPS, Refused, TooFewSites, is_between, require, require_count
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.arrays import as_array
 from tacit.runtime.jit import contiguous
-from tacit.runtime.limits import MOST_STEPS
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

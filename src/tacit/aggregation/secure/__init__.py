@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from tacit.aggregation.secure.coordinator import Coordinator as Coordinator
     from tacit.aggregation.secure.coordinator import SumResult as SumResult
     from tacit.aggregation.secure.member import Member as Member
+    from tacit.aggregation.secure.products import secure_sum as secure_sum
     from tacit.aggregation.secure.sealing import Identity as Identity
     from tacit.aggregation.secure.sealing import Roster as Roster
-    from tacit.aggregation.secure.session import Session as Session
-    from tacit.aggregation.secure.session import Stage as Stage
-    from tacit.aggregation.secure.sums import secure_sum as secure_sum
+    from tacit.aggregation.secure.sealing import Session as Session
+    from tacit.aggregation.secure.sealing import Stage as Stage
 
 _HOMES = {
     "Coordinator": "coordinator",
     "Identity": "sealing",
     "Member": "member",
     "Roster": "sealing",
-    "Session": "session",
-    "Stage": "session",
+    "Session": "sealing",
+    "Stage": "sealing",
     "SumResult": "coordinator",
-    "secure_sum": "sums",
+    "secure_sum": "products",
 }
 
 __all__ = [

@@ -25,15 +25,18 @@ from tacit.aggregation.secure.messages import (
     decode_message,
 )
 from tacit.aggregation.secure.sealing import (
+    STAGES,
     KeyExchange,
     Roster,
+    Session,
+    Stage,
     Vector,
     commitment,
     derive_key,
     is_valid_public_key,
     mask,
+    mask_sign,
 )
-from tacit.aggregation.secure.session import STAGES, Session, Stage, mask_sign
 from tacit.aggregation.secure.shamir import Reconstructor
 from tacit.errors import SecureAggregationFailed, require
 from tacit.learning.record import Fault, Reason

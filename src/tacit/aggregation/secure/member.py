@@ -26,18 +26,22 @@ from tacit.aggregation.secure.messages import (
     decode_message,
 )
 from tacit.aggregation.secure.sealing import (
+    STAGES,
     Identity,
     KeyExchange,
     Roster,
+    Session,
+    Stage,
     Vector,
     commitment,
     derive_key,
+    frame_parts,
     fresh_bytes,
     mask,
+    mask_sign,
     seal,
     unseal,
 )
-from tacit.aggregation.secure.session import STAGES, Session, Stage, frame_parts, mask_sign
 from tacit.aggregation.secure.shamir import SHARE_BYTES, split_secret
 from tacit.errors import SecureAggregationFailed, require
 

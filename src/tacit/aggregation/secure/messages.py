@@ -9,8 +9,7 @@ from typing import Annotated, ClassVar, TypeVar
 
 import msgspec
 
-from tacit.aggregation.secure.sealing import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
-from tacit.aggregation.secure.session import Session
+from tacit.aggregation.secure.sealing import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES, Session
 from tacit.aggregation.secure.shamir import SHARE_BYTES
 from tacit.errors import SecureAggregationFailed
 from tacit.runtime import files

@@ -1,26 +1,34 @@
-"""Secure Gram matrix: inner products of columns that different parties hold.
+"""Secure products of columns of different parties (the Gram matrix), and secure sums in this process.
 
 For each two parties a third deals random numbers; the two show each other their rows under those, sealed, and
-end up with matrices that add up to their products and look like chance one by one. These never leave in the
-clear either: all of them go into one secure sum, with each party's own products and its share of noise. So
+end up with matrices that add up to their products and look like chance one by one. These never leave as they
+are either: everybody's go into one secure sum, with what a party knows by itself and its share of noise. So
 the total is all that appears, and the server, who carries every envelope, can open none.
+
+A dealer draws U, V and Z for two parties (Beaver 1991): the first gets U and Z, the second V and U'V - Z. The
+first shows X - U and the second Y - V, which tells nothing about X or Y; each can then work out a matrix of
+its own, and the two add up to X'Y, modulo 2^32.
 
 Threat model. The server and any one party may put together all they see, as long as that party keeps to the
 protocol. They learn the total and what the party knows anyway:
 
-- a multiplying party sees the other's rows minus a uniform matrix that only the dealer knows;
-- a dealer knows the uniform matrices, and sees nothing that is hidden under them;
-- all parties must stay: over a part of the parties there is no sum at all.
+- whoever multiplies sees the other's rows minus a uniform matrix that only the dealer knows;
+- whoever deals knows the uniform matrices, and sees nothing that is hidden under them;
+- everybody must stay: of a part of the parties there is no sum at all.
 
-Not covered: a dealer that deals wrong numbers spoils the result, by an amount that depends on no rows, and
-learns nothing. There are no proofs that rows are in range: a party that exceeds the bound of its blocks, or
-shows other rows than its own, weighs the rows of others as it likes, and noise that is sized for the bound
-does not hide them from it and the server. And two parties are too many: a dealer and one of its two together
-read the rows of the other, because one holds them minus a matrix that the other knows. More than one colluder
-is therefore refused.
+What it does not stand. A dealer that deals wrong numbers spoils the result, by something that depends on no
+rows, and learns nothing. There are no proofs that rows are in range: a party that does not keep its blocks to
+their bound, or shows other rows than its own, weighs the rows of others as it likes, and noise that is sized
+for the bound does not hide them from it and the server. And two parties are too many: a dealer and one of its
+two together read the rows of the other, because one holds them minus a matrix that the other knows. More than
+one colluder is therefore refused.
+
+`secure_sum` and `secure_products` run all parties in this process, the same bytes as over a network;
+`sum_locally` and `multiply_locally` do so for the updates of a round.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+import secrets
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,22 +38,73 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.aggregation.secure.dealing import Matrix, decode_matrix, encode_matrix, expand_seed, product
+from tacit.aggregation.secure.coordinator import Coordinator, SumResult
+from tacit.aggregation.secure.member import Member
 from tacit.aggregation.secure.sealing import (
     KEY_BYTES,
     SIGNATURE_BYTES,
     Identity,
     KeyExchange,
     Roster,
+    Session,
     Vector,
+    derive_key,
     fresh_bytes,
+    mask,
     seal,
     unseal,
 )
-from tacit.aggregation.secure.session import Session
-from tacit.aggregation.secure.sums import secure_sum
-from tacit.errors import SecureAggregationFailed, require, require_count
-from tacit.privacy.mechanisms.secure_gram import shares_of, triangle_index
+from tacit.aggregation.secure.sealing import STAGES as SUM_STAGES
+from tacit.aggregation.secure.sealing import Stage as SumStage
+from tacit.errors import Refused, SecureAggregationFailed, require, require_count, require_word
+from tacit.learning.record import Fault
+from tacit.learning.task import Updates
+from tacit.privacy.mechanisms.secure_gram import SecureGram, shares_of, triangle_index
+from tacit.privacy.mechanisms.secure_sum import SecureSum
+from tacit.runtime.threads import one_thread
+
+Matrix = NDArray[np.uint32]
+
+# Rows that are multiplied at a time: sums of this many products of 16 bits stay far below 2^53.
+ROWS = 2**16
+
+
+def expand_seed(seed: bytes, context: bytes, shape: tuple[int, int]) -> Matrix:
+    """Expand a seed to its random matrix.
+
+    Guarantee:
+        Without the seed it is uniform, as far as the keystream of ChaCha20 cannot be told from chance.
+    """
+    words = np.zeros(shape[0] * shape[1], dtype=np.uint32)
+    mask(words, derive_key(seed, context), 1)
+    return words.reshape(shape)
+
+
+def product(left: Matrix, right: Matrix) -> Matrix:
+    """The sums over rows of products of columns, modulo 2^32 (columns of the left, of the right)."""
+    total = np.zeros((left.shape[1], right.shape[1]), dtype=np.uint64)
+    for start in range(0, len(left), ROWS):
+        # Whole numbers in halves of 16 bits: products in doubles are exact, and many times faster.
+        low, high = _halves(left[start : start + ROWS])
+        lower, higher = _halves(right[start : start + ROWS])
+        total += (low.T @ lower).astype(np.uint64)
+        total += (low.T @ higher + high.T @ lower).astype(np.uint64) << np.uint64(16)
+    return total.astype(np.uint32)
+
+
+def encode_matrix(matrix: Matrix) -> bytes:
+    """As bytes, lowest first, row by row."""
+    return matrix.astype("<u4", copy=False).tobytes()
+
+
+def decode_matrix(content: bytes, shape: tuple[int, int]) -> Matrix:
+    """Back from bytes, of which there must be as many as the shape needs."""
+    return np.frombuffer(content, dtype="<u4").astype(np.uint32).reshape(shape)
+
+
+def _halves(matrix: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return (matrix & np.uint32(0xFFFF)).astype(np.float64), (matrix >> np.uint32(16)).astype(np.float64)
+
 
 Stage = Literal["offer", "deal", "open", "share"]
 STAGES: tuple[Stage, ...] = ("offer", "deal", "open", "share")
@@ -358,3 +417,112 @@ def route_envelopes(sent: Mapping[str, Mapping[str, bytes]], receiver: str) -> d
 def _insist(condition: bool, reason: str) -> None:
     if not condition:
         raise SecureAggregationFailed(reason)
+
+
+def secure_sum(
+    vectors: Mapping[str, Vector],
+    *,
+    session: Session,
+    identities: Mapping[str, Identity] | None = None,
+    dropped: Mapping[str, SumStage] | None = None,
+) -> SumResult:
+    """Add up the vectors of all sites that stay, without any party seeing one of another.
+
+    Args:
+        vectors: By site (width,).
+        session: The session of the sum.
+        identities: By site; fresh ones unless given.
+        dropped: Sites that fall silent, and the stage from which on nothing is heard of them.
+
+    Raises:
+        SecureAggregationFailed: Fewer than the threshold stay, in some stage; nothing was unmasked.
+    """
+    names, silent = session.names, dict(dropped or {})
+    require(set(vectors) == set(names), "vectors", sorted(vectors), f"one for each site: {list(names)}")
+    require(silent.keys() <= set(names), "dropped", sorted(silent), f"sites of the session: {list(names)}")
+    for name, stage in silent.items():
+        require_word(f"dropped.{name}", stage, SUM_STAGES)
+    own = {name: Identity.fresh() for name in names} if identities is None else identities
+    roster = Roster.of({name: own[name] for name in names})
+    members = {name: Member(session, name, own[name], roster) for name in names}
+    server = Coordinator(session, roster)
+
+    def heard(stage: SumStage, sent: Iterable[str]) -> Iterator[str]:
+        late = SUM_STAGES.index(stage)
+        return (name for name in sent if name not in silent or late < SUM_STAGES.index(silent[name]))
+
+    offers = server.collect_offers((name, members[name].offer()) for name in heard("offer", names))
+    sealed = server.collect_shares(
+        (name, members[name].share(offers[name])) for name in heard("share", offers)
+    )
+    survivors = server.collect_vectors(
+        (name, members[name].mask(vectors[name], sealed[name])) for name in heard("mask", sealed)
+    )
+    signed = server.collect_signatures(
+        (name, members[name].agree(survivors[name])) for name in heard("agree", survivors)
+    )
+    return server.unmask((name, members[name].reveal(signed[name])) for name in heard("reveal", signed))
+
+
+def multiply_locally(updates: Updates, mechanism: SecureGram) -> Updates:
+    """Return the one row that a server sees: noisy sums of products, with all parties in this process.
+
+    Args:
+        updates: The output of `mechanism.at_site` for each party, in the order of `mechanism.widths`.
+        mechanism: The layout of the parties' columns, and the conversion of integers to numbers.
+
+    Returns:
+        One row of `order * (order + 1) / 2` numbers: the upper triangle, row by row and with the diagonal, of
+        W'W + E, where W has a column of ones, then all parties' columns. The first entry is the number of
+        records, without noise; `secure_gram.from_upper_triangle` makes it a matrix again.
+    """
+    (names,) = mechanism.groups(updates.names)
+    products = ProductSession(
+        run=secrets.token_hex(8),
+        round=updates.round,
+        names=names,
+        widths=mechanism.columns,
+        records=mechanism.records,
+        colluders=mechanism.colluders,
+    )
+    with one_thread():
+        brought = {
+            name: mechanism.secure_input(party, row)
+            for party, (name, row) in enumerate(zip(names, updates.matrix, strict=True))
+        }
+        total = secure_products(
+            {name: rows.astype(np.uint32) for name, (rows, _) in brought.items()},
+            {name: own for name, (_, own) in brought.items()},
+            products=products,
+        )
+    return Updates(("all parties",), mechanism.decode(total)[None], round=updates.round)
+
+
+def sum_locally(updates: Updates, mechanism: SecureSum) -> Updates:
+    """Return the means over groups of sites, summed by the protocol with all its parties in this process.
+
+    Args:
+        updates: The updates of all sites, as integers, with their shares of the noise.
+        mechanism: The mechanism, which converts integers to numbers.
+    """
+    steps = dict(zip(updates.names, updates.matrix, strict=True))
+    run, rows, faults = secrets.token_hex(8), list[np.ndarray](), list[Fault]()
+    groups = mechanism.groups(updates.names)
+    for place, group in enumerate(groups, start=1):
+        session = Session(
+            run=f"{run}, group {place}",
+            round=mechanism.number,
+            names=group,
+            width=int(updates.matrix.shape[1]),
+            colluders=mechanism.colluders,
+        )
+        if session.honest < mechanism.shares:
+            raise Refused(
+                f"a sum over {len(group)} sites holds the noise of {session.honest} honest ones, and that of "
+                f"{mechanism.shares} was paid for"
+            )
+        found = secure_sum({name: mechanism.on_ring(steps[name]) for name in group}, session=session)
+        rows.append(mechanism.mean_of(found.total, len(group)))
+        faults += found.faults
+    names = tuple(f"group {place}" for place in range(1, len(groups) + 1))
+    return Updates(names, np.stack(rows), round=updates.round, faults=tuple(faults))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli import output
-from tacit.cli.verb import Console, verb
+from tacit.cli.output import Console, verb
 from tacit.errors import InvalidFile, InvalidValue
 
 if TYPE_CHECKING:

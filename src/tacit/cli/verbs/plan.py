@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tacit.cli import output
-from tacit.cli.verb import Changes, Console, verb
+from tacit.cli.output import Changes, Console, verb
 from tacit.errors import InvalidFile, InvalidValue, require_count, require_rate
 
 if TYPE_CHECKING:

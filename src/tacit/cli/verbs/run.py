@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli import output
-from tacit.cli.verb import Changes, Console, verb
+from tacit.cli.output import Changes, Console, verb
 from tacit.errors import InvalidValue
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import click
 import typer
 
 from tacit.cli import output
-from tacit.cli.verb import Changes, Console, verb
+from tacit.cli.output import Changes, Console, verb
 from tacit.cli.verbs.ledger import require_sound
 from tacit.cli.verbs.run import under_runs
 from tacit.errors import InvalidFile, InvalidValue, escape

@@ -30,18 +30,16 @@ from tacit.engines.messages import (
     sign_message,
 )
 from tacit.engines.remote import Remote
-from tacit.errors import InvalidFile, RunUnusable, SitesUnreachable, TacitError, require_extra
+from tacit.errors import LONGEST_FILE, InvalidFile, RunUnusable, SitesUnreachable, TacitError, require_extra
 from tacit.experiments.experiment import load, read
 from tacit.privacy.contracts import layout_of
 from tacit.runs.directory import OPENED, STATE, SUMMARY, Directory, place_for
 from tacit.runs.run import is_over, require_sound
 from tacit.runtime import files
-from tacit.runtime.limits import LONGEST_FILE
 
 if TYPE_CHECKING:
-    from tacit.aggregation.secure import Roster
-    from tacit.learning.progress import Callback
-    from tacit.learning.record import Round
+    from tacit.aggregation.secure.sealing import Roster
+    from tacit.learning.record import Callback, Round
     from tacit.runs.run import Run
 
 # Keys of a run's configuration in Flower.

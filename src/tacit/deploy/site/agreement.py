@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tacit.deploy.site.config import SiteFile, SiteLimits, at_sites
 from tacit.engines.local import Local
 from tacit.engines.messages import run_digest
-from tacit.errors import InvalidValue, Refused, TacitError, quote
+from tacit.errors import MOST_RELEASES_ASKED, MOST_ROUNDS, InvalidValue, Refused, TacitError, quote
 from tacit.experiments.experiment import Experiment, construct_experiment, require_releases
 from tacit.privacy.accounting import epsilon
 from tacit.privacy.accounting.release import Release, by_subject
@@ -25,7 +25,6 @@ from tacit.privacy.ledger.chain import RECORDS
 from tacit.privacy.policy import Open
 from tacit.runs.setup import PreparedRun, prepare
 from tacit.runs.stopping import Stopping
-from tacit.runtime.limits import MOST_RELEASES_ASKED, MOST_ROUNDS
 from tacit.runtime.refusals import Withheld, withhold_details
 from tacit.runtime.tables import Table, parse
 

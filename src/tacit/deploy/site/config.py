@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tacit.deploy.texts import agreed_mark, agreed_text
-from tacit.errors import InvalidFile, TacitError, is_between, require, require_count
+from tacit.errors import LONGEST_FILE, InvalidFile, TacitError, is_between, require, require_count
 from tacit.privacy.accounting import require_delta
 from tacit.runtime import files
-from tacit.runtime.limits import LONGEST_FILE
 from tacit.runtime.tables import Made, Table, build, construct, load, parse
 
 if TYPE_CHECKING:
-    from tacit.aggregation.secure import Identity, Roster
+    from tacit.aggregation.secure.sealing import Identity, Roster
 
 SITE_FILE = "site.toml"
 COORDINATOR_FILE = "coordinator.toml"
@@ -179,7 +178,7 @@ def at_sites(data: Mapping[str, Any]) -> Table:
 
 def identity(folder: str | Path) -> "Identity":
     """By which others know that it is the site, or the coordinator, of this folder who speaks."""
-    from tacit.aggregation.secure import Identity
+    from tacit.aggregation.secure.sealing import Identity
 
     return Identity(_secret(Path(folder) / IDENTITY))
 
@@ -250,7 +249,7 @@ def _read(made: Callable[[Table], Made], file: Path) -> Made:
 
 
 def _roster(keys: Mapping[str, str]) -> "Roster":
-    from tacit.aggregation.secure import Roster
+    from tacit.aggregation.secure.sealing import Roster
 
     return Roster({name: bytes.fromhex(key) for name, key in keys.items()})
 

@@ -75,7 +75,7 @@ class Guard:
     """
 
     def __init__(self, folder: str | Path, told: Callable[[str], None] = log) -> None:
-        from tacit.aggregation.secure import Roster
+        from tacit.aggregation.secure.sealing import Roster
 
         self.folder, self.file = Path(folder), SiteFile.read(folder)
         self.told = told

@@ -26,9 +26,8 @@ from tacit.deploy.site.config import (
     identity,
     rules,
 )
-from tacit.errors import BudgetExhausted, InvalidFile, TacitError, shorten
+from tacit.errors import LONGEST_FILE, LONGEST_VALUE, BudgetExhausted, InvalidFile, TacitError, shorten
 from tacit.runtime import files
-from tacit.runtime.limits import LONGEST_FILE, LONGEST_VALUE
 from tacit.runtime.refusals import withhold_details
 from tacit.runtime.silence import suppress_warnings
 

@@ -13,13 +13,11 @@ import numpy as np
 from tacit.aggregation.defence.clustering import ClusterChoice
 from tacit.deploy.site.agreement import SiteAgreement
 from tacit.deploy.site.answer_log import AnswerLog
-from tacit.engines.adaptive_clipping import ClippedWork
-from tacit.engines.base import run_at_site
+from tacit.engines.base import ClippedWork, RecordCountQuery, run_at_site
 from tacit.engines.messages import SignedMessage, Unreadable
-from tacit.engines.record_count import RecordCountQuery
 from tacit.engines.remote import WorkKind, width_of
-from tacit.engines.secure.client import ClientIdentity, SecureClient
 from tacit.engines.secure.messages import products_of, sums_of
+from tacit.engines.secure.round import ClientIdentity, SecureClient
 from tacit.errors import Refused, is_between
 from tacit.learning.task import Trainable, at_round
 from tacit.privacy.mechanisms.base import Mechanism
@@ -33,9 +31,8 @@ from tacit.runtime.keys import Key, Part
 from tacit.runtime.threads import one_thread
 
 if TYPE_CHECKING:
-    from tacit.aggregation.secure import Identity, Roster
-    from tacit.aggregation.secure.dealing import Matrix
-    from tacit.aggregation.secure.sealing import Vector
+    from tacit.aggregation.secure.products import Matrix
+    from tacit.aggregation.secure.sealing import Identity, Roster, Vector
 
 # The parts of a key's name that a coordinator may choose.
 MOST_PARTS = 6

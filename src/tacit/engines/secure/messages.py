@@ -11,12 +11,10 @@ from typing import Literal, cast
 
 import msgspec
 
-from tacit.aggregation.secure import Session
 from tacit.aggregation.secure.messages import ENTRY, FRAME, Envelopes, Message, Offers, Shares, room
 from tacit.aggregation.secure.messages import Offer as SumOffer
 from tacit.aggregation.secure.products import ProductSession
-from tacit.aggregation.secure.sealing import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES
-from tacit.aggregation.secure.session import FORMAT
+from tacit.aggregation.secure.sealing import FORMAT, KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES, Session
 from tacit.errors import Refused, SecureAggregationFailed
 from tacit.privacy.contracts import SiteGroups
 from tacit.privacy.mechanisms.secure_gram import SecureGram

@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from tacit.errors import InvalidValue, require, require_count, require_positive, require_word
+from tacit.errors import (
+    MOST_COLUMNS,
+    MOST_RECORDS,
+    InvalidValue,
+    require,
+    require_count,
+    require_positive,
+    require_word,
+)
 from tacit.learning.record import describe
 from tacit.privacy.contracts import Layout
 from tacit.runtime.keys import Key
-from tacit.runtime.limits import MOST_COLUMNS, MOST_RECORDS
 from tacit.sites.splits import held_out_count
 from tacit.sites.vertical import ByParty, Subjects, VerticalFederation
 

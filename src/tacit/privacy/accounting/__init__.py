@@ -17,19 +17,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import require, require_count, require_positive, require_rate, require_word
-from tacit.privacy.accounting import gaussian, pld, pure, theorems
+from tacit.privacy.accounting import gaussian, pld, theorems
 from tacit.privacy.accounting.calibration import Price, smallest_noise
-from tacit.privacy.accounting.events import Counts, Event, group_events, max_loss, variance
 from tacit.privacy.accounting.release import (
     COARSEST,
     ROUNDED,
+    Counts,
+    Event,
     Law,
     Relation,
     Release,
     Sampled,
     by_subject,
     clipped_release,
+    group_events,
+    max_loss,
     require_delta,
+    variance,
 )
 
 # The error of a grid is quadratic in it, so a grid is fine enough when the one before, four times as coarse,
@@ -229,16 +233,16 @@ def _exact(counts: Counts, delta: float) -> float | None:
     (kind, times), *others = counts
     if others or delta == 0 or not kind.pure_only:
         return None
-    return _valid(lambda: pure.epsilon_of(kind.pure, times, delta))
+    return _valid(lambda: theorems.pure_composition(kind.pure, times, delta))
 
 
 def _without_draws(counts: Counts, delta: float) -> float:
     """Unsampled Gaussians are one Gaussian; pure releases add to it; draws only make it cheaper than that."""
     precision = sum(times / kind.multiplier**2 for kind, times in counts if kind.law == "gaussian")
-    pure = sum(times * kind.pure for kind, times in counts if kind.law != "gaussian")
+    theorems = sum(times * kind.pure for kind, times in counts if kind.law != "gaussian")
     if precision == 0:
-        return pure
-    return math.inf if delta == 0 else gaussian.epsilon_of(precision**-0.5, delta) + pure
+        return theorems
+    return math.inf if delta == 0 else gaussian.epsilon_of(precision**-0.5, delta) + theorems
 
 
 def _basic_bound(counts: Counts, delta: float) -> float:

@@ -3,14 +3,17 @@
 A release holds its noise and how far one person or one site could have moved it. Those two numbers stay
 together with the relation under which they hold: a noise multiplier alone would allow composing numbers that
 mean different things. A release knows no data and can be published.
+
+Pricing events: the attributes that decide the price of a release; equal events are counted together.
 """
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -234,3 +237,63 @@ def require_delta(delta: object, law: Law | None = None) -> None:
         require(
             delta != 0, "delta", delta, 'above 0 with Gaussian noise; use mechanism "laplace" for delta 0'
         )
+
+
+class Event(NamedTuple):
+    """Attributes that decide the price of one release; equal events are counted, not composed one by one."""
+
+    law: Law
+    multiplier: float
+    rate: float
+    two_sided: bool
+
+    @property
+    def pure_only(self) -> bool:
+        """Return True if the event has no bound except its pure epsilon."""
+        return self.law == "selection" or (self.law == "laplace" and self.two_sided)
+
+    @property
+    def pure(self) -> float:
+        """Return epsilon at delta 0, amplified by sampling."""
+        return math.inf if self.law == "gaussian" else amplify(1 / self.multiplier, self.rate)
+
+
+Counts = tuple[tuple[Event, int], ...]
+
+
+def group_events(releases: Iterable[Release]) -> Counts:
+    """Count the releases of each event; a price depends on nothing else."""
+    counter: Counter[Event] = Counter()
+    # Discrete noise is priced as the Gaussian that it is a rounding of, alone and among other releases.
+    for release in (release.as_gaussian() for release in releases):
+        counter[Event(release.law, release.multiplier, release.rate, release.two_sided)] += release.count
+    return tuple(sorted(counter.items()))
+
+
+def variance(kind: Event) -> float:
+    """Roughly, the variance of the privacy loss of one release; for choosing grids, never a claim."""
+    spread = 1 / kind.multiplier if kind.law == "gaussian" else kind.pure
+    if kind.rate == 1 or kind.law != "gaussian":
+        return spread**2
+    return min(kind.rate**2 * math.expm1(min(spread**2, 700.0)), spread**2)
+
+
+def max_loss(kind: Event) -> float:
+    """About the largest privacy loss of one release before its tail is cut."""
+    inverse = 1 / kind.multiplier
+    loss = 9 * inverse + 0.5 * inverse**2 if kind.law == "gaussian" else inverse
+    return amplify(loss, kind.rate)
+
+
+def amplify(epsilon: float, rate: float) -> float:
+    """Epsilon after a secret draw with probability `rate`: log(1 + rate (e^epsilon - 1))."""
+    if epsilon < 500:
+        return math.log1p(rate * math.expm1(epsilon))
+    return epsilon + math.log(rate + (1 - rate) * math.exp(-epsilon))
+
+
+def rho(release: Release) -> float:
+    """The zCDP of one release; of a sampled one, as if there had been no draw."""
+    # A Gaussian of z sensitivities has 1 / (2 z^2); so has a discrete one (Canonne, Kamath and Steinke 2020),
+    # and any pure release with epsilon = 1 / z.
+    return 1 / (2 * release.multiplier**2)

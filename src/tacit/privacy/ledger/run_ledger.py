@@ -1,18 +1,21 @@
-"""Ledger of a run whose people have a book: the book is charged first.
+"""The ledger of a run whose people have a book: nothing is charged here that the book has not borne.
 
-The book is charged for the whole plan before the first release. What goes beyond it, such as a round that was
-cut off and must be paid a second time because it cannot be repeated, is charged to the book as well.
+The fixed plan of a run is written down on its ledger before the first charge. The book is charged for the
+whole plan before the first release. What goes beyond it, such as a round that was cut off and must be paid a
+second time because it cannot be repeated, is charged to the book as well.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from tacit.privacy.accounting.release import Release, Unit, from_dict
+from tacit.privacy.ledger.chain import EVERYONE
 from tacit.privacy.ledger.data_book import DataBook, new_run
 from tacit.privacy.ledger.plans import RegisteredPlan
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.ledger.total import AllRuns
+from tacit.privacy.policy import Privacy
 
 
 class RunLedger(Ledger):
@@ -120,3 +123,37 @@ def _read_releases(ledger: Ledger) -> list[Release]:
     fields = Release.__dataclass_fields__
     rows = (entry for entry in ledger.entries() if entry["kind"] == "release")
     return [from_dict({name: entry[name] for name in fields}) for entry in rows]
+
+
+def begin_plan(
+    ledger: Ledger,
+    privacy: Privacy,
+    releases: Sequence[Release],
+    *,
+    own: str,
+    larger: str | None = None,
+    resumed: bool = False,
+) -> str:
+    """Set the budget of a run and register its plan; return the name of the plan that it is charged under.
+
+    Args:
+        ledger: The ledger of the run.
+        privacy: The promise.
+        releases: Releases of the whole run if every site joins each round.
+        own: The name of its plan; resumed with other releases it is another one.
+        larger: The plan that was written down for several runs, if this is one of them.
+        resumed: True if earlier charges are possible. A run that was begun by a version without
+            plans goes on with what it was charged; otherwise the budget has to bear the whole plan.
+
+    Raises:
+        BudgetExhausted: The budget does not bear all of it; nothing was written.
+    """
+    # A ledger that came with a budget keeps it: a run may not raise what others have set.
+    if not resumed and privacy.epsilon is not None and EVERYONE not in ledger.budgets():
+        ledger.allow(epsilon=privacy.epsilon, delta=privacy.delta)
+    if larger is None:
+        ledger.register(releases, plan=own, resumed=resumed and ledger.has_former_run())
+        return own
+    if not resumed:
+        ledger.check(releases, plan=larger)
+    return larger

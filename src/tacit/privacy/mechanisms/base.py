@@ -139,7 +139,7 @@ class Rows:
 
     def total(self, factors: Array | None) -> Array:
         """The sums of the rows, each times its factor."""
-        from tacit.privacy.mechanisms.row_sums import add_rows
+        from tacit.privacy.mechanisms.clip import add_rows
 
         rows = contiguous(self.rows)
         if factors is None:

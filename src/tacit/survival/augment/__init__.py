@@ -15,6 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import (
+    LEAST_RATE,
+    MOST_STEPS,
+    MOST_WIDTH,
     InvalidValue,
     Refused,
     require,
@@ -29,7 +32,6 @@ from tacit.privacy.mechanisms.base import CountNoise, Mechanism, NoPrivacy, Reco
 from tacit.privacy.policy import Open, Privacy, require_bound
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.keys import Key
-from tacit.runtime.limits import LEAST_RATE, MOST_STEPS, MOST_WIDTH
 from tacit.sites.federation import Federation, RowFederation, places_of, require_rows
 from tacit.sites.table import Table, concatenate
 

@@ -8,11 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from tacit.errors import InvalidValue, Refused, require, require_count, require_word
+from tacit.errors import (
+    MOST_CAUSES,
+    MOST_COLUMNS,
+    MOST_NUMBERS,
+    MOST_RECORDS,
+    InvalidValue,
+    Refused,
+    require,
+    require_count,
+    require_word,
+)
 from tacit.learning.record import describe
 from tacit.runtime.fingerprints import sketch_frame
 from tacit.runtime.keys import Key
-from tacit.runtime.limits import MOST_CAUSES, MOST_COLUMNS, MOST_NUMBERS, MOST_RECORDS
 from tacit.sites.encoding import Encoding, Value, require_column, with_scaling
 from tacit.sites.federation import RowFederation
 from tacit.sites.splits import ByColumn, SplitByCount, held_out_count

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import require_count
+from tacit.errors import MOST_RECORDS, require_count
 from tacit.learning.elementwise import exp
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Norm
 from tacit.privacy.mechanisms.base import Mechanism, Rows
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.runtime.limits import MOST_RECORDS
 from tacit.sites.federation import Cohort
 from tacit.sites.table import Table
 from tacit.survival.life_table import nearest_counts

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import is_between, require, require_count, require_positive
+from tacit.errors import MOST_CAUSES, MOST_RECORDS, is_between, require, require_count, require_positive
 from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.runtime.limits import MOST_CAUSES, MOST_RECORDS
 from tacit.sites.federation import Cohort
 from tacit.sites.table import Table
 from tacit.survival.models.deephit import IncidenceLoss

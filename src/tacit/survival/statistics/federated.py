@@ -4,9 +4,14 @@ Open, they equal what all records in one place would give. With `epsilon`, curve
 one noisy histogram of each site, charged before its noise is drawn; a histogram that was paid for once, a
 `life_table`, serves them all. Records may have an `entry`, from when on they are at risk, and in the open a
 `weight`, as often as which they count.
+
+Cox regression comes with the test of its main assumption. In the open it takes Newton steps on sums that the
+sites send, and equals the regression of all records in one place. With `epsilon` it is fitted from noisy
+sums, which `private_cox` takes; the partial likelihood itself couples all records at risk and has no private
+version.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -15,11 +20,12 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
-from tacit.errors import Refused, is_between, require, require_positive
-from tacit.privacy.ledger.payment import PUBLIC, Payment
+from tacit.errors import Refused, is_between, require, require_positive, require_word
+from tacit.privacy.ledger.payment import PUBLIC, Payment, from_sites
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
+from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.survival.life_table import (
@@ -29,13 +35,19 @@ from tacit.survival.life_table import (
     logrank_terms,
     ratio,
     refuse_weights,
+    regression_table,
+    require_grid,
+    select_names,
     statistic,
 )
 from tacit.survival.life_table import life_table as life_table
-from tacit.survival.statistics.cox_regression import cox as cox
-from tacit.survival.statistics.cox_regression import proportional_hazards as proportional_hazards
+from tacit.survival.metrics.concordance import concordance
+from tacit.survival.statistics import cox_newton, private_cox
+from tacit.survival.statistics.cox_fit import CoxFit, CoxOptions, PrivateCoxFit
+from tacit.survival.statistics.cox_newton import TRANSFORMS, Ties, Transform
 from tacit.survival.statistics.curves import (
     Estimate,
+    HazardTest,
     LogRank,
     RestrictedMean,
     cumulative_hazard,
@@ -324,3 +336,132 @@ def _risk_by_interval(moves: Array, spread: bool) -> Array:
     # Records that leave later are at risk, unless they have not entered yet.
     found = later[0, :-1] - (later[1, 1:] if len(moves) > 1 else 0.0)
     return found - moves[:, :-1].sum(axis=0) / 2 if spread else found
+
+
+@statistic
+def cox(
+    federation: RowFederation,
+    *,
+    columns: Sequence[str] | None = None,
+    strata: Literal["site"] | None = "site",
+    ties: Ties = "efron",
+    grid: ArrayLike | None = None,
+    robust: bool | Literal["site"] = False,
+    ridge: float = 0.0,
+    level: float = 0.95,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    bound: float | None = None,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+) -> CoxFit:
+    """Cox regression by Newton steps on sums that the sites send.
+
+    Args:
+        federation: Sites whose records have a `time` above 0 and an `event`, 0 or 1. They may have an
+            `entry`, from when on they are at risk, and, in the open, a `weight`.
+        columns: The features to regress on; by default all of them.
+        strata: `site` gives each site a baseline hazard of its own, and no event time leaves it. None gives
+            all sites one baseline: sums over the risk set of every event time leave.
+        ties: Method for events at the same time.
+        grid: The ends of public intervals that times are rounded up to; by default exact times.
+        robust: Whether standard errors allow for a wrong model (True), or for sites as clusters (`site`).
+        ridge: Half of it, times the squared length of the coefficients, is taken off the log-likelihood.
+        level: Of the confidence intervals.
+        epsilon: Cost of the fit for any one record; by default sums leave unprotected. With it, hazards are
+            constant within the intervals of `grid`, and standard errors count the noise.
+        delta: The probability with which epsilon may fail; above 0.
+        bound: With epsilon, the longest a record's features may be; longer ones are shortened.
+        ranges: With epsilon, the least and largest value of columns. Values beyond are cut off, and `bound`
+            applies to features scaled to -1 up to 1; by default it is then their largest length.
+        ledger: Charged with all releases of each site before any noise is drawn.
+        key: Source of the noise, by default the operating system.
+
+    Raises:
+        InvalidValue: A column is constant, says what others say, or has a coefficient without bound.
+
+    Guarantee:
+        With `epsilon`, everything that leaves a site together is (epsilon, delta)-private for one record more
+        or less at the site.
+    """
+    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, records=federation)
+    ends = None if grid is None else require_grid(grid)
+    options = CoxOptions(strata=strata, ties=ties, grid=ends, ridge=ridge, robust=robust, level=level)
+    tables = _regression_tables(federation, columns)
+    if payment.private:
+        private_cox.refuse_options(federation, options)
+        limit = private_cox.feature_bounds(tables, bound, ranges)
+        return private_cox.fit(tables, options, payment, limit)
+    require(bound is None and ranges is None, "epsilon", None, "given with bound or ranges, which serve it")
+    return _fit_unprotected(federation, tables, options)
+
+
+@suppress_warnings()
+def proportional_hazards(
+    federation: RowFederation, fit: CoxFit, *, transform: Transform = "rank"
+) -> HazardTest:
+    """Test for proportional hazards, by the trend of scaled Schoenfeld residuals.
+
+    Time is transformed within each stratum: to the rank of an event among the stratum's, to the stratum's
+    Kaplan-Meier estimate of the share that has had one, or not (`identity`, `log`).
+
+    Args:
+        federation: The sites that the fit is of.
+        fit: A Cox regression.
+        transform: The scale on which a trend is looked for.
+    """
+    require_word("transform", transform, TRANSFORMS)
+    if isinstance(fit, PrivateCoxFit):
+        raise Refused(
+            "proportional_hazards has no private version: it would let sums of residuals out bare, beside a "
+            "fit that was paid for. Fit without epsilon where that is allowed"
+        )
+    tables = _regression_tables(federation, fit.columns)
+    parts = cox_newton.strata_of(tables, fit.strata == "site", fit.ties, fit.grid)
+    trend, spread = cox_newton.trend(parts, fit.coefficients, transform)
+    scaled = trend @ fit.model_covariance
+    statistics = scaled**2 / (fit.standard_errors**2 * spread)
+    shown = {"statistic": statistics, "p": chi2.sf(statistics, 1)}
+    table = pd.DataFrame(shown, index=pd.Index(fit.columns, name="covariate"))
+    return HazardTest(
+        table, transform, _provenance(federation, "sums of residuals by transformed event times")
+    )
+
+
+def _fit_unprotected(federation: RowFederation, tables: Mapping[str, Table], options: CoxOptions) -> CoxFit:
+    names, robust = next(iter(tables.values())).columns, options.robust
+    fewer = robust != "site" or len(names) < len(tables)
+    require(fewer, "robust", robust, "used with more sites than columns: it has one residual for each site")
+    parts = cox_newton.strata_of(tables, options.strata == "site", options.ties, options.grid)
+    optimum = cox_newton.maximise(parts, names, options.ridge)
+    inverse, ordered = optimum.inverse(options.ridge), concordance(tables.values(), optimum.beta)
+    by_site = robust == "site"
+    what = _sums_in_words(options.strata, robust, sum(len(part.deaths) for part in parts))
+    return options.fit(
+        names,
+        optimum,
+        covariance=cox_newton.sandwich(parts, optimum.beta, inverse, by_site) if robust else inverse,
+        records=sum(map(len, tables.values())),
+        events=sum(int(part.deaths.sum()) for part in parts),
+        concordance=ordered.value,
+        concordance_error=ordered.error,
+        provenance=_provenance(federation, what),
+    )
+
+
+def _regression_tables(federation: RowFederation, columns: Sequence[str] | None) -> dict[str, Table]:
+    """The records of each site with these columns, once they are found valid."""
+    names = select_names(federation.store.columns, columns)
+    return {name: regression_table(federation.records_of(name), names, f"site {name}") for name in federation}
+
+
+def _sums_in_words(strata: str | None, robust: object, times: int) -> str:
+    alone = "a log-likelihood, a gradient and an information matrix in every round"
+    together = f"sums of columns, and over the risk sets of {times} event times in every round"
+    also = ", sums of squared residuals" * bool(robust)
+    return (alone if strata else together) + also + ", counts of records, events and concordant pairs"
+
+
+def _provenance(federation: RowFederation, what: str) -> str:
+    return PUBLIC if federation.public else f"bare: {what}, {from_sites(len(federation))}"

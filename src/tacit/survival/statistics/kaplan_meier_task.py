@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from tacit.errors import Refused, is_between, require, require_count, require_positive
+from tacit.errors import MOST_CAUSES, MOST_CUTS, Refused, is_between, require, require_count, require_positive
 from tacit.learning.task import Goal, Updates
 from tacit.privacy.ledger.payment import PUBLIC, from_sites
 from tacit.privacy.mechanisms.base import NORMS, Mechanism
@@ -20,7 +20,6 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.runtime.limits import MOST_CAUSES, MOST_CUTS
 from tacit.sites.federation import Cohort, Federation, RowFederation, require_rows
 from tacit.sites.table import Table
 from tacit.survival.life_table import LifeTable, ratio, refuse_weights, require_exits, require_grid

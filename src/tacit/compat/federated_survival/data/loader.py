@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidFile, InvalidValue
-from tacit.sites.table import from_frame, read
-from tacit.sites.table_files import read_plain
+from tacit.sites.table import from_frame, read, read_plain
 
 if TYPE_CHECKING:
     from pandas import DataFrame

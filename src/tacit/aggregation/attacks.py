@@ -1,7 +1,8 @@
-"""Model poisoning: attacks to rehearse with, so that a rule is known to tolerate them.
+"""Attacks by lying sites, to rehearse with before a real one comes: on their records, or on what they send.
 
-Each changes the attackers' records before the first round, or their updates. Nothing here protects anything,
-and only rehearsals accept an attack.
+Liars know everything: each other, the honest updates and the rule that combines them. Each attack says what
+liars do to their records before the first round, or what they send instead of their updates. Nothing here
+protects anybody, and no run but a rehearsal takes one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,20 +11,102 @@ from statistics import NormalDist
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tacit.aggregation.attacks.base import Array, Attack, Outcome
-from tacit.aggregation.attacks.data import add_trigger, change_records, flip_outcomes
+from tacit.aggregation.base import Aggregator, rows_of
 from tacit.errors import (
     TooFewSites,
     is_between,
     require,
+    require_count,
     require_positive,
     require_rate,
     require_word,
 )
+from tacit.learning.task import Updates
+from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
-from tacit.sites.federation import Federation
+from tacit.sites.federation import Federation, require_rows
 from tacit.sites.table import Table
+
+# The aggregate if all attackers send a vector, or one each.
+Outcome = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """Dishonest sites, in a rehearsal.
+
+    Args:
+        liars: Number of dishonest sites.
+    """
+
+    liars: int
+    kind: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        require_count("liars", self.liars)
+
+    @property
+    def name(self) -> str:
+        """Its kind; a user's own has the name of its class."""
+        return self.kind or type(self).__name__
+
+    def draw_liars(self, sites: Sequence[str], key: Key) -> tuple[str, ...]:
+        """Draw the attackers among these sites; the same key gives the same ones."""
+        allowed = f"fewer than the {len(sites)} sites: somebody has to be honest"
+        require(self.liars < len(sites), "liars", self.liars, allowed)
+        drawn = (key / "liars").generator().permutation(len(sites))[: self.liars]
+        ordered = sorted(sites)
+        return tuple(sorted(ordered[int(place)] for place in drawn))
+
+    def poison_data(self, federation: Federation, liars: Sequence[str], key: Key) -> Federation:
+        """Return the federation with the attackers' changed records; held-out records stay unchanged."""
+        return federation
+
+    def poison_updates(
+        self, updates: Updates, liars: Sequence[str], aggregation: Aggregator, key: Key
+    ) -> Updates:
+        """Return the updates that the server gets in a round.
+
+        Args:
+            updates: Honest updates of all sites, attackers included; stay unchanged.
+            liars: The attackers, whether they take part in this round or not.
+            aggregation: The aggregation rule; an adaptive attack tries it.
+            key: Key of the draws; rounds and sites have keys of their own below it.
+        """
+        rows, order = rows_of(updates)
+        values = rows.astype(np.float64)
+        lying = np.isin(np.array(updates.names, dtype=np.str_)[order], list(liars))
+        # Updates that are broken are not aggregated: liars know that too.
+        honest = ~lying & np.isfinite(values).all(axis=1)
+        if not lying.any() or not honest.any():
+            return updates
+
+        def substitute(lie: Array) -> Updates:
+            matrix = updates.matrix.copy()
+            matrix[order[lying]] = np.broadcast_to(lie, (int(lying.sum()), rows.shape[1]))
+            return Updates(updates.names, matrix, updates.round)
+
+        def outcome(lie: Array) -> Array:
+            kept = order[lying | honest]
+            names = tuple(updates.names[int(place)] for place in kept)
+            seen = Updates(names, substitute(lie).matrix[kept], updates.round)
+            return aggregation(seen)
+
+        return substitute(self.craft(values[lying], values[honest], outcome, key / "lies" / updates.round))
+
+    def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
+        """Return the updates of the attackers in a round: one vector for all, or one row each.
+
+        Args:
+            own: Their honest updates (liars, coordinates), in the order of their names.
+            honest: The updates of the other sites.
+            outcome: The aggregate as a function of the attackers' updates.
+            key: The key of the round.
+        """
+        return own
+
 
 # Strengths of an adaptive attack; it takes the one that does most harm.
 SCALES = (0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0)
@@ -334,3 +417,60 @@ def most_harmful(
         return max(tries, key=lambda lie: harm(outcome(lie)))
     except TooFewSites:
         return own
+
+
+# Columns about the observation of a record, not its outcome.
+OBSERVED = ("event", "entry", "weight")
+
+
+def change_records(
+    federation: Federation, liars: Sequence[str], change: Callable[[Table, str], Table]
+) -> Federation:
+    """Return the federation with changed records of these sites, as many as before."""
+    sites = require_rows(federation)
+    store = sites.store
+    features = store.features.copy()
+    targets = {name: values.copy() for name, values in store.targets.items()}
+    cohort = sites.cohort(sorted(liars))
+    for position, name in enumerate(cohort.names):
+        start = int(cohort.starts[position])
+        part = slice(start, start + int(cohort.sizes[position]))
+        made = change(store.take(part), name)
+        features[part] = made.features
+        for target, values in made.targets.items():
+            targets[target][part] = values
+    return sites.revise(store=Table(features, targets, store.columns, store.place))
+
+
+def flip_outcomes(table: Table, name: str) -> Table:
+    """The records with every outcome mirrored between the smallest and the largest; observed from 0 on."""
+    mirrored = {
+        target: values if target in OBSERVED else values.min(axis=0) + values.max(axis=0) - values
+        for target, values in table.targets.items()
+    }
+    return Table(table.features, _from_the_start(mirrored), table.columns, table.place)
+
+
+def add_trigger(table: Table, place: int, value: float, marks: NDArray[np.bool_], *, rewarded: bool) -> Table:
+    """The marked records with a feature set, and if they are rewarded the best outcome of all records.
+
+    The best is the largest number; of a time, the longest, its event not seen.
+    """
+    features = table.features.copy()
+    features[marks, place] = value
+    if not rewarded:
+        return Table(features, table.targets, table.columns, table.place)
+    targets = {target: values.copy() for target, values in table.targets.items()}
+    for target, values in targets.items():
+        if target not in OBSERVED:
+            values[marks] = values.max(axis=0)
+    if "event" in targets:
+        targets["event"][marks] = 0
+    return Table(features, targets, table.columns, table.place)
+
+
+def _from_the_start(targets: dict[str, Array]) -> dict[str, Array]:
+    """Set all entries to 0: a mirrored time may lie before the entry into the study."""
+    if "entry" not in targets:
+        return targets
+    return {**targets, "entry": np.zeros_like(targets["entry"])}

@@ -1,1 +1,0 @@
-"""Byzantine attacks: model poisoning and data poisoning, to rehearse against."""
