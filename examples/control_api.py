@@ -1,4 +1,4 @@
-"""Two hundred sites balance a pole each and learn it together, whatever any one of them may have done.
+"""Site-level privacy for agents: two hundred sites train one agent to balance a pole.
 
 Run it: `python examples/control_api.py`. Worlds are simulated, so the run is a rehearsal: its noise repeats.
 """
@@ -8,7 +8,7 @@ from tacit.control import PPO
 
 worlds = tacit.Worlds.of("CartPole-v1", copies=200)  # any Gymnasium environment with discrete actions
 
-# A fifth of the sites is drawn in secret for each round; a trusted server adds the noise.
+# A fifth of the sites joins each round by a secret draw; a trusted server adds the noise.
 promise = tacit.Privacy(
     unit="site", epsilon=8, delta=1e-3, clip=1.0, clip_quantile=0.5, noise="server", participation=0.2,
     rehearsal=True,
@@ -17,7 +17,7 @@ task = PPO(hidden=[16], envs=4, steps=256, lr=5e-3, epochs=4, batch=64, reward_s
 run = tacit.fit(task, worlds, privacy=promise, rounds=15, seed=0, name="poles")
 print(run.summary(), "\n")
 
-# What to act with: push left or right when the pole leans to the right, and what is expected of it.
+# The trained policy: the action for a pole that leans to the right, and the probability of each action.
 leaning = [0.0, 0.0, 0.1, 0.0]
 print("pushes", ["left", "right"][run.model.act(leaning)])
 print("chances", run.model.probabilities(leaning).round(2))

@@ -23,14 +23,14 @@ class Midmean:
     share: float = 0.5
 
     def __call__(self, updates: Updates) -> Array:
-        """Sort each coordinate of the updates (sites, coordinates), drop both ends, average what is left."""
+        """Sort each coordinate of the updates (sites, coordinates), drop both ends, average the rest."""
         drop = round(len(updates.names) * (1 - self.share) / 2)
         ranked = np.sort(updates.matrix, axis=0)
         return ranked[drop : len(ranked) - drop].mean(axis=0)
 
 
 def main() -> None:
-    """Let two of nine sites lie, and compare with the mean."""
+    """Train with two dishonest sites of nine, and compare with the mean."""
     federation = Simulated(records=3000, features=20).open(Dirichlet(count=9), seed=7)
     task = LogisticHazard(hidden=[], steps=2, sample=0.5, lr=1.0)
     attack = SignFlip(liars=2, scale=10.0)

@@ -1,6 +1,6 @@
-"""A world of your own: a Gymnasium environment, and one keyword argument in which sites differ.
+"""Environment of your own, with one keyword argument that differs between sites.
 
-Run it: `python examples/own_env.py`. In a file it is the id of an environment that you registered.
+Run it: `python examples/own_env.py`. In a file, name the id of an environment that you registered.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ Observation = NDArray[np.float32]
 
 
 class Tank(gymnasium.Env[Observation, int]):
-    """Keep a leaking tank half full by opening a tap or closing it; sites have other leaks."""
+    """Keep a leaking tank half full by opening a tap or closing it; the leak differs between sites."""
 
     def __init__(self, leak: float = 0.05, minutes: int = 60) -> None:
         self.leak, self.minutes = leak, minutes
@@ -27,13 +27,13 @@ class Tank(gymnasium.Env[Observation, int]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin with any level; the same seed gives the same."""
+        """Start at a random level; the same seed gives the same level."""
         super().reset(seed=seed)
         self.level, self.minute = float(self.np_random.uniform()), 0
         return self._seen(), {}
 
     def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """One minute: water runs in if the tap is open, and out as the tank is full."""
+        """Advance one minute: water runs in if the tap is open, and leaks by the level of the tank."""
         before, self.minute = self.level, self.minute + 1
         self.level = float(np.clip(before + 0.1 * action - self.leak * (0.5 + before), 0.0, 1.0))
         return self._seen(), -abs(self.level - 0.5), False, self.minute >= self.minutes, {}
@@ -43,7 +43,7 @@ class Tank(gymnasium.Env[Observation, int]):
 
 
 def main() -> None:
-    """Learn together in three leaks, and be judged in a fourth as well."""
+    """Train one agent at three sites with different leaks, and evaluate it at a fourth leak as well."""
     leaks = {"tight": {"leak": 0.03}, "usual": {"leak": 0.06}, "loose": {"leak": 0.09}}
     tanks = tacit.Worlds.of(Tank, public=True, unseen={"new": {"leak": 0.075}}, **leaks)
     task = PPO(hidden=[16], envs=4, steps=240, lr=3e-3, gamma=0.9, center=[0.5, 0.5], scale=[0.25, 0.25])

@@ -1,4 +1,4 @@
-"""Your own network and loss, across three clinics, with every patient's record protected.
+"""Network and loss of your own across three clinics, with record-level privacy.
 
 Run it: `python examples/own_model.py`. The data are drawn here, so the run is a rehearsal.
 """
@@ -12,7 +12,7 @@ from tacit.sites.table import Table, from_arrays
 
 
 def clinic(seed: int, patients: int, place: str) -> Table:
-    """Patients whose visits follow a Poisson law that depends on two of five features."""
+    """Simulate patients whose visits are Poisson, with a rate that depends on two of five features."""
     draws = np.random.default_rng(seed)
     features = draws.normal(size=(patients, 5))
     visits = draws.poisson(np.exp(0.5 * features[:, 0] - 0.5 * features[:, 1]))
@@ -20,12 +20,12 @@ def clinic(seed: int, patients: int, place: str) -> Table:
 
 
 def poisson_loss(output: Tensor, visits: Tensor) -> Tensor:
-    """The negative log-likelihood of one patient's visits."""
+    """Return the negative log-likelihood of one patient's visits."""
     return torch.exp(output[0]) - visits * output[0]
 
 
 def main() -> None:
-    """Train openly and privately, and compare."""
+    """Train without and with a promise, and compare."""
     sites = {name: clinic(number, 400, name) for number, name in enumerate(("oslo", "bergen", "tromso"))}
     federation = tacit.Federation(sites, held_out=clinic(99, 2000, "held out"))
     torch.manual_seed(0)
